@@ -1,0 +1,54 @@
+"""Every error Dormouse raises, sorted by what the caller should do about it.
+
+Rejected commits are not errors but outcomes (see ``statestore.outcome``): data, for the caller to
+match on.
+"""
+
+
+class DormouseError(Exception):
+    """The root. The message is one sentence; `hint`, when there is one, says what to do."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        """Keep `message` for people and the `hint` that follows it."""
+        super().__init__(message)
+        self.hint = hint
+
+
+class UnavailableError(DormouseError):
+    """A service did not answer or refused for now. Nothing was changed; try again later."""
+
+
+class ContendedError(UnavailableError):
+    """Every attempt lost against other writers. Nothing was changed; try again later."""
+
+
+class OutcomeUnknownError(DormouseError):
+    """A write may or may not have landed. Re-read and look for it; delete nothing it may need."""
+
+
+class NotFoundError(DormouseError):
+    """Something named in the call does not exist."""
+
+
+class AlreadyExistsError(DormouseError):
+    """Something that was to be made is there already."""
+
+
+class InvalidRequestError(DormouseError):
+    """The request can never succeed as it is. Change it; retrying is useless."""
+
+
+class RefusedSourceError(InvalidRequestError):
+    """An ingested file cannot become rows of its table. The file stays where it is."""
+
+
+class CorruptDataError(DormouseError):
+    """Stored bytes are not what was written: truncated, foreign or damaged. Needs a person."""
+
+
+class UnsortedRowsError(CorruptDataError):
+    """Rows came in an order which contradicts the sort order they declare."""
+
+
+class InvariantError(DormouseError):
+    """The code contradicts itself. A bug: stop, keep the evidence."""

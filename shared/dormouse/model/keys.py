@@ -1,0 +1,149 @@
+"""Keys, their one order, and half-open ranges of them.
+
+A key is the tuple of a row's row keys. A shorter tuple is a prefix and stands for the point just
+before every key that begins with it, which is how Python orders tuples; so ``()`` is the least
+key, and ``[("AA",), ("AB",))`` holds every key whose first part is ``"AA"`` or lies between.
+
+Parts are ``int``, ``str`` or ``bytes``; a timestamp is microseconds and a date days since 1970.
+Strings compare by code point, which is the order of their UTF-8 bytes, bytes as unsigned: the
+order of Parquet statistics, Arrow, DataFusion and Spark alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dormouse.errors import CorruptDataError
+
+KeyPart = int | str | bytes
+Key = tuple[KeyPart, ...]
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+def after(key: Key) -> Key | None:
+    """Give the least key greater than every key which begins with `key`; None if there is none.
+
+    This turns an inclusive upper end, or an exact prefix, into the end of a half-open range.
+    """
+    if not key:
+        return None
+    *head, last = key
+    if isinstance(last, int):
+        return after(tuple(head)) if last >= INT64_MAX else (*head, last + 1)
+    return (*head, last + "\0") if isinstance(last, str) else (*head, last + b"\0")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The keys from `min`, inclusive, to `max`, exclusive; a `max` of None has no end."""
+
+    min: Key = ()
+    max: Key | None = None
+
+    @staticmethod
+    def exactly(key: Key) -> KeyRange:
+        """Give the range of all keys which begin with `key`."""
+        return KeyRange(key, after(key))
+
+    def is_empty(self) -> bool:
+        """Tell whether no key can lie in the range."""
+        return self.max is not None and self.min >= self.max
+
+    def contains(self, key: Key) -> bool:
+        """Tell whether a full key lies in the range."""
+        return self.min <= key and (self.max is None or key < self.max)
+
+    def contains_span(self, low: Key, high: Key) -> bool:
+        """Tell whether all keys from `low` to `high`, both inclusive, lie in the range."""
+        return self.contains(low) and self.contains(high)
+
+    def overlaps_span(self, low: Key, high: Key) -> bool:
+        """Tell whether some key from `low` to `high`, both inclusive, can lie in the range."""
+        return self.min <= high and (self.max is None or low < self.max)
+
+    def overlaps(self, other: KeyRange) -> bool:
+        """Tell whether some key can lie in both ranges."""
+        return not self.intersection(other).is_empty()
+
+    def intersection(self, other: KeyRange) -> KeyRange:
+        """Give the keys which lie in both; may be empty."""
+        ends = [end for end in (self.max, other.max) if end is not None]
+        return KeyRange(max(self.min, other.min), min(ends) if ends else None)
+
+    def __str__(self) -> str:
+        """Show the range as mathematicians do."""
+        end = "∞" if self.max is None else show_key(self.max)
+        return f"[{show_key(self.min)}, {end})"
+
+
+def show_key(key: Key) -> str:
+    """Give `key` for people: ``AA, 12``; the empty key is ``-∞``."""
+    if not key:
+        return "-∞"
+    return ", ".join(part.hex() if isinstance(part, bytes) else str(part) for part in key)
+
+
+def merged(ranges: list[KeyRange]) -> list[KeyRange]:
+    """Give disjoint, sorted, non-empty ranges holding just the keys of `ranges`."""
+    result: list[KeyRange] = []
+    for item in sorted((r for r in ranges if not r.is_empty()), key=lambda r: r.min):
+        last = result[-1] if result else None
+        if last is None or (last.max is not None and last.max < item.min):
+            result.append(item)
+        elif last.max is not None and (item.max is None or item.max > last.max):
+            result[-1] = KeyRange(last.min, item.max)
+    return result
+
+
+# The stored form: an order-preserving, self-describing byte string, so that stored keys can be
+# compared without decoding. After the tuple layer of FoundationDB: a tag for each part, strings
+# and bytes end with 00 (a 00 within is 00 FF), integers are eight bytes with the sign bit flipped.
+_BYTES, _STRING, _INT = 1, 2, 3
+
+
+def encode_key(key: Key) -> bytes:
+    """Give the stored form of `key`; stored forms compare as the keys do."""
+    out = bytearray()
+    for part in key:
+        if isinstance(part, int):
+            out.append(_INT)
+            out += (part - INT64_MIN).to_bytes(8, "big")
+        else:
+            out.append(_BYTES if isinstance(part, bytes) else _STRING)
+            raw = part if isinstance(part, bytes) else part.encode()
+            out += raw.replace(b"\0", b"\0\xff") + b"\0"
+    return bytes(out)
+
+
+def decode_key(stored: bytes) -> Key:
+    """Give the key of a stored form.
+
+    Raises:
+        CorruptDataError: `stored` was not made by `encode_key`.
+    """
+    parts: list[KeyPart] = []
+    at = 0
+    try:
+        while at < len(stored):
+            tag, at = stored[at], at + 1
+            if tag == _INT and at + 8 <= len(stored):
+                parts.append(int.from_bytes(stored[at : at + 8], "big") + INT64_MIN)
+                at += 8
+            elif tag in (_BYTES, _STRING):
+                end = _end_of_bytes(stored, at)
+                raw = stored[at:end].replace(b"\0\xff", b"\0")
+                parts.append(raw if tag == _BYTES else raw.decode())
+                at = end + 1
+            else:
+                raise CorruptDataError(f"not a stored key: {stored.hex()}")
+    except (ValueError, IndexError) as error:
+        raise CorruptDataError(f"not a stored key: {stored.hex()}") from error
+    return tuple(parts)
+
+
+def _end_of_bytes(stored: bytes, start: int) -> int:
+    end = stored.index(b"\0", start)
+    while stored[end + 1 : end + 2] == b"\xff":
+        end = stored.index(b"\0", end + 2)
+    return end

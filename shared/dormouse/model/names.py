@@ -1,0 +1,92 @@
+"""Every name there is, made and parsed here: buckets, queues, DynamoDB tables, object keys.
+
+`template.yaml` spells the same names with ``!Sub``; a test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+QUEUES = (
+    "files",
+    "ingest-jobs",
+    "table-changes",
+    "compaction-jobs",
+    "partition-splits",
+    "gc-candidates",
+    "admin",
+)
+"""All queues, in the order of the flow. Each has a dead-letter queue."""
+
+
+def dead_letters(queue: str) -> str:
+    """Give the dead-letter queue of a queue."""
+    return f"{queue}-dead"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceNames:
+    """The names of one instance's resources; bucket names carry the account to be unique."""
+
+    instance: str
+    account: str
+
+    @property
+    def ingest_bucket(self) -> str:
+        """The bucket files are dropped into, under ``<table name>/``."""
+        return f"dormouse-{self.instance}-ingest-{self.account}"
+
+    @property
+    def data_bucket(self) -> str:
+        """The bucket that holds shards and state."""
+        return f"dormouse-{self.instance}-data-{self.account}"
+
+    @property
+    def tables_table(self) -> str:
+        """The DynamoDB table of the registry of tables."""
+        return f"dormouse-{self.instance}-tables"
+
+    @property
+    def state_table(self) -> str:
+        """The DynamoDB table that orders commits."""
+        return f"dormouse-{self.instance}-state"
+
+    @property
+    def jobs_table(self) -> str:
+        """The DynamoDB table of the job tracker."""
+        return f"dormouse-{self.instance}-jobs"
+
+    def queue(self, queue: str) -> str:
+        """Give the SQS name of a queue of `QUEUES`, or of its dead-letter queue."""
+        return f"dormouse-{self.instance}-{queue}"
+
+
+def table_prefix(table_id: str) -> str:
+    """Give the prefix of all that a table keeps in the data bucket."""
+    return f"{table_id}/"
+
+
+def data_prefix(table_id: str) -> str:
+    """Give the prefix of a table's shards."""
+    return f"{table_id}/data/"
+
+
+def shard_path(table_id: str, shard_id: str) -> str:
+    """Give the path of a shard, relative to the data root."""
+    return f"{data_prefix(table_id)}{shard_id}.parquet"
+
+
+def shard_id_of(path: str) -> str | None:
+    """Give the shard id of a path below a data prefix; None if it is no shard's path."""
+    name = path.rpartition("/")[2]
+    return name.removesuffix(".parquet") if name.endswith(".parquet") else None
+
+
+def delta_path(table_id: str, delta_id: str) -> str:
+    """Give the path of a state delta."""
+    return f"{table_id}/state/deltas/{delta_id}.parquet"
+
+
+def snapshot_path(table_id: str, version: int, unique: str) -> str:
+    """Give the path of a state snapshot; `unique` keeps two writers at one version apart."""
+    return f"{table_id}/state/snapshots/{version:012d}-{unique}.parquet"

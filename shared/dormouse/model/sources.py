@@ -1,0 +1,53 @@
+"""Ingested objects: what they are called, which table they belong to, and what identifies them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from dormouse.errors import RefusedSourceError
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One object dropped into the ingest bucket, in one version of its content.
+
+    `version` is the object's version id where the bucket keeps versions, else empty; then the ETag
+    alone tells contents apart. The same content dropped again under the same key is the same
+    source, and is ingested once.
+    """
+
+    bucket: str
+    key: str
+    etag: str
+    size_bytes: int
+    version: str = ""
+
+    @property
+    def id(self) -> str:
+        """The 32 hex digits under which the table remembers having ingested it."""
+        parts = "\0".join((self.bucket, self.key, self.version or self.etag))
+        return blake2b(parts.encode(), digest_size=16).hexdigest()
+
+
+def table_name_of(key: str) -> str:
+    """Give the name of the table whose folder an ingest key lies in.
+
+    Raises:
+        RefusedSourceError: the key climbs (``..``), holds control characters, or has no folder.
+    """
+    name, slash, rest = key.partition("/")
+    if not slash or not name or not rest or rest.endswith("/"):
+        raise RefusedSourceError(
+            f"the key {key!r} names no table", hint="drop files under <table name>/"
+        )
+    if ".." in key.split("/"):
+        raise RefusedSourceError(f"the key {key!r} has '..' in it")
+    if any(ord(c) < 32 or ord(c) == 127 for c in key):
+        raise RefusedSourceError(f"the key {key!r} has control characters in it")
+    return name
+
+
+def job_id_of(sources: tuple[Source, ...]) -> str:
+    """Give the id of the ingest job of just these sources, whoever forms it."""
+    return blake2b("".join(sorted(s.id for s in sources)).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,105 @@
+"""What a table is at one version: partitions, shards, references, jobs and remembered sources.
+
+A `TableState` is frozen; the fold makes the next one, sharing all that did not change. Iteration
+over its maps has no order of its own: sort where order shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rpds import HashTrieMap
+
+from dormouse.model.keys import KeyRange
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.shards import Job, Reference, Shard
+
+DAY_MS = 24 * 60 * 60 * 1000
+SOURCES_REMEMBERED_MS = 15 * DAY_MS
+"""How long an ingested source is remembered: longer than a message can live in SQS (14 days), so
+that no delivery of it comes after its memory has gone."""
+TRANSACTIONS_REMEMBERED_MS = DAY_MS
+"""How long a transaction is remembered, so that a retry is told it landed. A later repeat is
+refused by the rules all the same: what it needs is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table at `version`: everything is at that version at once, or it is not this value.
+
+    `sources` and `transactions` map what was ingested and committed to when; `unreferenced` maps
+    the shards without references to when they lost the last one.
+    """
+
+    version: int = 0
+    time_ms: int = 0
+    generation: int = 0
+    partitions: PartitionTree = PartitionTree()
+    shards: HashTrieMap[str, Shard] = HashTrieMap()
+    references: HashTrieMap[str, HashTrieMap[str, Reference]] = HashTrieMap()
+    reference_counts: HashTrieMap[str, int] = HashTrieMap()
+    unreferenced: HashTrieMap[str, int] = HashTrieMap()
+    jobs: HashTrieMap[str, Job] = HashTrieMap()
+    sources: HashTrieMap[str, int] = HashTrieMap()
+    transactions: HashTrieMap[str, int] = HashTrieMap()
+
+    def references_in(self, partition: str) -> list[Reference]:
+        """Give the references in one partition, by shard id."""
+        held = self.references.get(partition)
+        return [] if held is None else sorted(held.values(), key=lambda r: r.shard)
+
+    def reference(self, partition: str, shard: str) -> Reference | None:
+        """Give the reference of a shard in a partition, if there is one."""
+        held = self.references.get(partition)
+        return None if held is None else held.get(shard)
+
+    def all_references(self) -> Iterator[Reference]:
+        """Give every reference, in no particular order."""
+        for held in self.references.values():
+            yield from held.values()
+
+    def rows_in(self, partition: str) -> int:
+        """Give the rows of one partition by its references; an estimate where those are."""
+        return sum(r.rows for r in self.references_in(partition))
+
+    @property
+    def rows(self) -> int:
+        """Give the rows of the table by its references."""
+        return sum(r.rows for r in self.all_references())
+
+    @property
+    def reference_count(self) -> int:
+        """Count the references of the table."""
+        return sum(len(held) for held in self.references.values())
+
+    def partitions_to_read(self, wanted: KeyRange) -> list[tuple[KeyRange, list[Reference]]]:
+        """Give, in key order, the disjoint ranges that make up `wanted` and the references in each.
+
+        References on a split partition (inputs of a job begun before the split) are given with
+        each leaf below it which their shard's keys overlap, so that ranges stay leaf by leaf.
+        """
+        result = []
+        for leaf in self.partitions.leaves_overlapping(wanted):
+            span = leaf.range.intersection(wanted)
+            found = self.references_in(leaf.id)
+            for ancestor in self.partitions.ancestors(leaf.id):
+                found += self.references_in(ancestor)
+            overlapping = [r for r in found if self._overlaps(r.shard, span)]
+            if overlapping:
+                result.append((span, overlapping))
+        return result
+
+    def _overlaps(self, shard_id: str, span: KeyRange) -> bool:
+        shard = self.shards[shard_id]
+        return span.overlaps_span(shard.min_key, shard.max_key)
+
+    def has_ingested(self, source: str, now_ms: int) -> bool:
+        """Tell whether a source was ingested in the last 15 days."""
+        at = self.sources.get(source)
+        return at is not None and now_ms - at < SOURCES_REMEMBERED_MS
+
+    def has_committed(self, transaction_id: str, now_ms: int) -> bool:
+        """Tell whether a transaction was committed in the last day."""
+        at = self.transactions.get(transaction_id)
+        return at is not None and now_ms - at < TRANSACTIONS_REMEMBERED_MS

@@ -1,0 +1,90 @@
+"""A table as the registry knows it: name, immutable id, schema, properties, online or not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from dormouse.errors import InvalidRequestError
+from dormouse.model.schema import Schema
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What can be set for a table, with the defaults of the original where it has them.
+
+    Sizes are bytes, times seconds; `size_ratio` is described in `policy.compaction`.
+    """
+
+    compaction_strategy: str = "size_ratio"
+    compaction_files: int = 12
+    compaction_size_ratio: int = 3
+    split_threshold_rows: int = 1_000_000_000
+    gc_delay_seconds: int = 15 * 60
+    orphan_age_seconds: int = 7 * 24 * 60 * 60
+    job_patience_seconds: int = 60 * 60
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense."""
+        if self.compaction_strategy not in ("size_ratio", "batch"):
+            raise InvalidRequestError(
+                f"compaction_strategy cannot be {self.compaction_strategy!r}",
+                hint="it is size_ratio or batch",
+            )
+        for name, least in (
+            ("compaction_files", 2),
+            ("compaction_size_ratio", 1),
+            ("split_threshold_rows", 2),
+            ("gc_delay_seconds", 0),
+            ("orphan_age_seconds", 0),
+            ("job_patience_seconds", 0),
+        ):
+            if getattr(self, name) < least:
+                raise InvalidRequestError(f"{name} must be at least {least}")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table. `id` never changes and is never used again; names can be."""
+
+    id: str
+    name: str
+    schema: Schema
+    properties: Properties = field(default_factory=Properties)
+    online: bool = True
+    created_ms: int = 0
+
+    def set_online(self, online: bool) -> Table:
+        """Give the table as online or offline."""
+        return replace(self, online=online)
+
+
+def check_name(name: str) -> str:
+    """Give `name` back if a table can be called so.
+
+    Names are folders of the ingest bucket, so they are kept to a plain alphabet.
+
+    Raises:
+        InvalidRequestError: it cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidRequestError(
+            f"a table cannot be called {name!r}",
+            hint="up to 100 letters, digits, dots, dashes, underscores; first a letter or digit",
+        )
+    return name
+
+
+def parse_properties(body: object) -> Properties:
+    """Build properties from parsed JSON, the defaults where it is silent.
+
+    Raises:
+        InvalidRequestError: an unknown name or a bad value; the message says which.
+    """
+    try:
+        return msgspec.convert(body, Properties)
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"bad table properties: {error}") from error

@@ -1,0 +1,1 @@
+"""Decisions as pure functions: state and properties in, plans out."""

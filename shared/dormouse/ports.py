@@ -1,0 +1,155 @@
+"""What the stages ask of the world, as small protocols; `aws` has the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from dormouse.messages import Outgoing
+from dormouse.model.sources import Source
+from dormouse.model.tables import Table
+from dormouse.statestore.protocol import StateStore
+
+
+class Clock(Protocol):
+    """Tells the time."""
+
+    def now_ms(self) -> int:
+        """Give milliseconds since 1970."""
+
+
+class Ids(Protocol):
+    """Makes ids."""
+
+    def new(self) -> str:
+        """Give 32 hex digits never given before; later ids sort later, by the millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as a listing shows it."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+class Storage(Protocol):
+    """The data root: a bucket or a folder. Paths are relative, with ``/`` and without ``..``.
+
+    Objects are immutable: they are put once, never changed, and deleted at the end.
+    """
+
+    @property
+    def uri(self) -> str:
+        """``s3://bucket`` or the folder's path: what an engine that reads by itself is given."""
+
+    def get(self, path: str) -> bytes:
+        """Give a whole object. Raises NotFoundError."""
+
+    def put(self, path: str, body: bytes) -> bool:
+        """Store an object if there is none of that path; False, and nothing done, if there is."""
+
+    def upload(self, path: str, local: Path) -> bool:
+        """Store a local file's content as `put` does, without holding it in memory."""
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        """Open an object of known size to seek and read; each read fetches just its range."""
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Give the objects whose path begins with `prefix`, in path order."""
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; one that is not there is no error."""
+
+
+class Sources(Protocol):
+    """The ingest bucket."""
+
+    def download(self, source: Source, local: Path) -> None:
+        """Copy this version of an object. Raises RefusedSourceError if it is gone or changed."""
+
+    def list(self, table_name: str, *, since_ms: int) -> Iterator[Source]:
+        """Give the objects in a table's folder that were dropped at `since_ms` or later."""
+
+
+class Tables(Protocol):
+    """The registry of tables: unique names, immutable ids."""
+
+    def get(self, table_id: str) -> Table | None:
+        """Give a table by id; None if there is none (any more)."""
+
+    def named(self, name: str) -> Table | None:
+        """Give a table by name; None if there is none."""
+
+    def all(self) -> list[Table]:
+        """Give all tables by name."""
+
+    def create(self, table: Table) -> None:
+        """Add a table. Raises AlreadyExistsError if the name is taken by another id."""
+
+    def update(self, table: Table) -> None:
+        """Change a table's online flag and properties. Raises NotFoundError."""
+
+    def delete(self, table: Table) -> None:
+        """Remove a table; none of that id is no error."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What the tracker shows of a job or of a refused source.
+
+    `state` is one of ``assigned``, ``running``, ``finished``, ``failed``, ``refused``. `subject`
+    is what it is about: a source's key, a partition, a request.
+    """
+
+    table_id: str
+    job_id: str
+    kind: str
+    state: str
+    subject: str = ""
+    reason: str = ""
+    rows: int = 0
+    updated_ms: int = 0
+
+
+class Tracker(Protocol):
+    """The record of jobs, for people. Nothing is decided by it; records live for seven days."""
+
+    def record(self, record: JobRecord) -> None:
+        """Keep the newest record of a job."""
+
+    def records(self, table_id: str) -> Iterator[JobRecord]:
+        """Give a table's records, in job id order; all pages of them."""
+
+
+class Outbox(Protocol):
+    """The way out to the queues."""
+
+    def send(self, messages: Iterable[Outgoing]) -> None:
+        """Send all messages, or raise UnavailableError: then some may have been sent."""
+
+
+UNKNOWN_TABLE = "unknown"
+"""The table id under which the tracker keeps sources that belong to no table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """All that a stage may ask of the world.
+
+    `scratch` is a local folder for files while a stage runs, `memory_bytes` what sorting and
+    merging may use of memory before they spill to it.
+    """
+
+    tables: Tables
+    tracker: Tracker
+    storage: Storage
+    sources: Sources
+    store: Callable[[Table], StateStore]
+    clock: Clock
+    ids: Ids
+    scratch: Path
+    memory_bytes: int = 512 * 1024 * 1024

@@ -1,0 +1,1 @@
+"""Rows in Parquet files: write them sorted, read a key range, merge many into one."""

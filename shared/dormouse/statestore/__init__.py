@@ -1,0 +1,1 @@
+"""The state of a table, kept as ordered transactions: who commits, who reads, in which order."""

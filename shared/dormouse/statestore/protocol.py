@@ -1,0 +1,58 @@
+"""The state store as its callers see it: read a version, commit transactions, learn the outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dormouse.model.rules import Violation
+from dormouse.model.state import TableState
+from dormouse.model.transactions import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The transaction is part of the table from `version` on."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyCommitted:
+    """The same transaction landed before, by this writer or another; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The transaction broke rules at its place in the order; nothing was changed."""
+
+    violations: tuple[Violation, ...]
+
+    def __str__(self) -> str:
+        """Give the reasons as one line."""
+        return "; ".join(str(v) for v in self.violations)
+
+
+Outcome = Committed | AlreadyCommitted | Rejected
+
+
+class StateStore(Protocol):
+    """One table's state. Many processes may hold a store of one table at once."""
+
+    def current(self) -> TableState:
+        """Give the newest version: at least every commit that ended before the call began."""
+
+    def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
+        """Commit transactions in one delta, each for itself, and give the outcome of each.
+
+        Raises:
+            ContendedError: all attempts lost; nothing was committed.
+            UnavailableError: nothing was committed.
+            OutcomeUnknownError: they may have been committed. Commit the same again to find out.
+        """
+
+    def maintain(self) -> None:
+        """Do what keeps reads cheap, such as a snapshot, if it is due. Any number may at once."""
+
+    def destroy(self) -> None:
+        """Delete the state of the table. Repeatable; used only when the table itself is deleted."""
