@@ -31,7 +31,7 @@ from dormouse.model.transactions import (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the fold made of an entry: applied, `repeated` (applied before), or against the rules."""
+    """What the fold made of an entry: applied, `repeated` (it was before), or against the rules."""
 
     violations: tuple[Violation, ...] = ()
     repeated: bool = False

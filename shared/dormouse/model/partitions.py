@@ -30,7 +30,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionTree:
-    """All partitions of a table by id. Immutable: a change gives a new tree that shares the rest."""
+    """All partitions of a table by id; immutable, a change gives a new tree sharing the rest."""
 
     by_id: HashTrieMap[str, Partition] = HashTrieMap()
 
