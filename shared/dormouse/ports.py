@@ -91,7 +91,7 @@ class Tables(Protocol):
         """Add a table. Raises AlreadyExistsError if the name is taken by another id."""
 
     def update(self, table: Table) -> None:
-        """Change a table's online flag and properties. Raises NotFoundError."""
+        """Replace what is kept of a table, its name and id excepted. Raises NotFoundError."""
 
     def delete(self, table: Table) -> None:
         """Remove a table; none of that id is no error."""
@@ -116,10 +116,13 @@ class JobRecord:
 
 
 class Tracker(Protocol):
-    """The record of jobs, for people. Nothing is decided by it; records live for seven days."""
+    """The record of jobs, for people; records live for seven days. No row depends on it."""
 
     def record(self, record: JobRecord) -> None:
         """Keep the newest record of a job."""
+
+    def get(self, table_id: str, job_id: str) -> JobRecord | None:
+        """Give the newest record of a job; None if there is none."""
 
     def records(self, table_id: str) -> Iterator[JobRecord]:
         """Give a table's records, in job id order; all pages of them."""
@@ -132,8 +135,8 @@ class Outbox(Protocol):
         """Send all messages, or raise UnavailableError: then some may have been sent."""
 
 
-UNKNOWN_TABLE = "unknown"
-"""The table id under which the tracker keeps sources that belong to no table."""
+NO_TABLE = "-"
+"""The table id under which the tracker keeps what belongs to no table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +156,8 @@ class Services:
     ids: Ids
     scratch: Path
     memory_bytes: int = 512 * 1024 * 1024
+
+    def table(self, table_id: str) -> Table | None:
+        """Give a table that is there to be worked on: None if it is gone or being deleted."""
+        found = self.tables.get(table_id)
+        return None if found is None or found.deleting else found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -22,6 +22,7 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compaction_strategy: str = "size_ratio"
     compaction_files: int = 12
     compaction_size_ratio: int = 3
+    compaction_jobs_per_partition: int = 2**31 - 1
     split_threshold_rows: int = 1_000_000_000
     gc_delay_seconds: int = 15 * 60
     orphan_age_seconds: int = 7 * 24 * 60 * 60
@@ -37,6 +38,7 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, least in (
             ("compaction_files", 2),
             ("compaction_size_ratio", 1),
+            ("compaction_jobs_per_partition", 1),
             ("split_threshold_rows", 2),
             ("gc_delay_seconds", 0),
             ("orphan_age_seconds", 0),
@@ -48,18 +50,18 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table. `id` never changes and is never used again; names can be."""
+    """One table. `id` never changes and is never used again; names can be.
+
+    A table being deleted keeps its name until the last of it is gone.
+    """
 
     id: str
     name: str
     schema: Schema
     properties: Properties = field(default_factory=Properties)
     online: bool = True
+    deleting: bool = False
     created_ms: int = 0
-
-    def set_online(self, online: bool) -> Table:
-        """Give the table as online or offline."""
-        return replace(self, online=online)
 
 
 def check_name(name: str) -> str:

@@ -1,0 +1,85 @@
+"""Which leaves to split, and where: from the rows of references and the key samples of footers."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dormouse.model.keys import Key, KeyRange
+from dormouse.model.state import TableState
+
+
+class KeyRanks(Protocol):
+    """What a shard's footer knows of its keys: some at exact ranks, and all its rows."""
+
+    @property
+    def rows(self) -> int:
+        """The rows of the shard."""
+
+    @property
+    def max_key(self) -> Key:
+        """The greatest row key of the shard."""
+
+    @property
+    def samples(self) -> Sequence[tuple[Key, int]]:
+        """Keys in order, each with the number of the row it was taken from."""
+
+    def rows_below(self, key: Key) -> int:
+        """Give the rows whose key is less; exact at samples, interpolated between."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """A split proposed: the key, the rows it leaves on both sides, and the left ones by shard."""
+
+    at: Key
+    rows_left: tuple[tuple[str, int], ...]
+    total_rows: int
+
+
+def splits_due(state: TableState, threshold_rows: int) -> list[str]:
+    """Give the leaves that hold at least `threshold_rows` by their references, in id order.
+
+    Estimates count: `split_partition` looks at the footers before it splits.
+    """
+    return sorted(
+        partition
+        for partition in state.references
+        if state.partitions.get(partition).is_leaf and state.rows_in(partition) >= threshold_rows
+    )
+
+
+def plan_split(span: KeyRange, shards: dict[str, KeyRanks]) -> SplitPlan | None:
+    """Choose the key that cuts the rows in `span` most evenly; None if all share one key.
+
+    Every sampled key is a candidate, and the greatest keys, so that a key which most rows share
+    does not hide the others: the split falls on the next distinct key.
+    """
+    candidates = sorted(
+        {key for ranks in shards.values() for key, _ in ranks.samples}
+        | {ranks.max_key for ranks in shards.values()}
+    )
+    candidates = [key for key in candidates if span.min < key and span.contains(key)]
+    first = {name: ranks.rows_below(span.min) for name, ranks in shards.items()}
+    total = sum(
+        (ranks.rows if span.max is None else ranks.rows_below(span.max)) - first[name]
+        for name, ranks in shards.items()
+    )
+
+    def rows_left(at: Key) -> dict[str, int]:
+        return {name: max(0, r.rows_below(at) - first[name]) for name, r in shards.items()}
+
+    def left(at: Key) -> int:
+        return sum(rows_left(at).values())
+
+    middle = bisect_left(candidates, total / 2, key=left)  # rows to the left grow with the key
+    # The rows around the middle decide; a candidate with nothing to its left comes first of all.
+    near = [key for key in candidates[max(0, middle - 1) : middle + 1] if 0 < left(key) < total]
+    if not near:
+        near = [key for key in candidates if 0 < left(key) < total]
+    if not near:
+        return None
+    at = min(near, key=lambda key: abs(2 * left(key) - total))
+    return SplitPlan(at, tuple(sorted(rows_left(at).items())), total)
