@@ -13,6 +13,11 @@ class DormouseError(Exception):
         super().__init__(message)
         self.hint = hint
 
+    @property
+    def explanation(self) -> str:
+        """The message, and the hint after it if there is one."""
+        return f"{self}; {self.hint}" if self.hint else str(self)
+
 
 class UnavailableError(DormouseError):
     """A service did not answer or refused for now. Nothing was changed; try again later."""

@@ -75,10 +75,7 @@ def plan_split(span: KeyRange, shards: dict[str, KeyRanks]) -> SplitPlan | None:
         return sum(rows_left(at).values())
 
     middle = bisect_left(candidates, total / 2, key=left)  # rows to the left grow with the key
-    # The rows around the middle decide; a candidate with nothing to its left comes first of all.
     near = [key for key in candidates[max(0, middle - 1) : middle + 1] if 0 < left(key) < total]
-    if not near:
-        near = [key for key in candidates if 0 < left(key) < total]
     if not near:
         return None
     at = min(near, key=lambda key: abs(2 * left(key) - total))

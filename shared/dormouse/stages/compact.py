@@ -1,0 +1,89 @@
+"""compact: an assigned job → its shards merged into one, in one commit.
+
+The output is named after the job, so two runs of one job write the same object and the first
+wins. Order of writes: output, commit, messages. A crash leaves an output that the next run adopts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from dormouse.errors import InvariantError
+from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
+from dormouse.model.shards import Job, NewShard
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.model.transactions import ReplaceShards
+from dormouse.ports import Services
+from dormouse.shards.merging import Slice, merge_rows
+from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.stages.collect_garbage import MAX_DELAY_SECONDS
+from dormouse.stages.tracking import record, tracked
+from dormouse.statestore.protocol import Rejected
+
+
+def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
+    """Run the job if it is still to be run; announce the change and the shards set free."""
+    table = services.table(message.table_id)
+    if table is None:
+        return []
+    state = services.store(table).current()
+    job = state.jobs.get(message.job_id)
+    changed = Outgoing("table-changes", TableChanged(table.id))
+    if job is None or message.generation != state.generation:
+        return [changed]  # done or taken back: whoever did that may have died before telling
+    with tracked(services, table.id, job.id, "compaction"):
+        outputs = _merge(services, table, state, job)
+        replacement = ReplaceShards(job.id, job.partition, job.inputs, tuple(outputs))
+        (outcome,) = services.store(table).commit(replacement, generation=state.generation)
+        rows = sum(new.shard.rows for new in outputs)
+        if isinstance(outcome, Rejected):
+            reason = f"the result came too late: {outcome}"
+            record(services, table.id, job.id, "compaction", "failed", reason=reason)
+            return [changed]
+    record(
+        services, table.id, job.id, "compaction", "finished", subject=job.partition, rows=rows
+    )
+    return [changed, *_garbage(services, table, job)]
+
+
+def _merge(services: Services, table: Table, state: TableState, job: Job) -> list[NewShard]:
+    partition = state.partitions.get(job.partition)
+    context = ShardContext(table.id, table.schema, job.id, inputs=job.inputs)
+    with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
+        rows = merge_rows(
+            services.storage,
+            table.id,
+            [Slice(state.shards[shard], partition.range) for shard in job.inputs],
+            table.schema,
+            memory_bytes=services.memory_bytes,
+        )
+        outputs = write_shards(
+            services.storage,
+            rows,
+            context,
+            [partition],
+            lambda n: f"{job.id}-{n}",
+            scratch=Path(folder),
+        )
+    _check_rows(state, job, outputs)
+    return outputs
+
+
+def _check_rows(state: TableState, job: Job, outputs: list[NewShard]) -> None:
+    inputs = [state.reference(job.partition, shard) for shard in job.inputs]
+    known = [r.rows for r in inputs if r is not None and r.exact]
+    written = sum(new.shard.rows for new in outputs)
+    if len(known) == len(inputs) and sum(known) != written:
+        raise InvariantError(
+            f"job {job.id} read {sum(known)} rows and wrote {written}; nothing was committed"
+        )
+
+
+def _garbage(services: Services, table: Table, job: Job) -> list[Outgoing]:
+    state = services.store(table).current()
+    freed = tuple(sorted(s for s in job.inputs if s in state.unreferenced))
+    delay_seconds = min(table.properties.gc_delay_seconds, MAX_DELAY_SECONDS)
+    candidates = GarbageCandidates(table.id, state.generation, freed)
+    return [Outgoing("gc-candidates", candidates, delay_seconds)] if freed else []

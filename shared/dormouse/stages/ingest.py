@@ -1,0 +1,121 @@
+"""ingest: a job's files → sorted shards, one commit.
+
+Order of writes: shards, then the commit, then the messages. A crash before the commit leaves
+shards nobody references (``sweep`` deletes them when they are old), a crash after it repeats the
+job, which finds its sources ingested. The sources are part of the commit, so no rows come twice.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from dormouse.errors import ContendedError, RefusedSourceError
+from dormouse.messages import IngestJob, Outgoing, TableChanged
+from dormouse.model.names import shard_path
+from dormouse.model.rules import Rule
+from dormouse.model.shards import NewShard
+from dormouse.model.sources import Source, job_id_of
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.model.transactions import AddShards
+from dormouse.ports import Services
+from dormouse.shards.intake import Intake
+from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.statestore.protocol import Rejected
+from dormouse.stages.tracking import record, tracked
+
+ATTEMPTS = 5
+"""How often a job starts over because others ingested some of its sources meanwhile."""
+
+
+def ingest(services: Services, job: IngestJob) -> list[Outgoing]:
+    """Ingest those sources of `job` which are not ingested yet; refuse bad ones, file by file.
+
+    Raises:
+        ContendedError: others kept ingesting the same sources; the message should come again.
+    """
+    table = services.table(job.table_id)
+    if table is None:
+        return []
+    changed = [Outgoing("table-changes", TableChanged(table.id))]
+    with tracked(services, table.id, job.job_id, "ingest"):
+        for _ in range(ATTEMPTS):
+            state = services.store(table).current()
+            now_ms = services.clock.now_ms()
+            fresh = [s for s in job.sources if not state.has_ingested(s.id, now_ms)]
+            rows = _attempt(services, table, state, fresh) if fresh else 0
+            if rows is not None:
+                record(services, table.id, job.job_id, "ingest", "finished", rows=rows)
+                return changed
+        raise ContendedError(f"ingest job {job.job_id} lost {ATTEMPTS} times to other jobs")
+
+
+def _attempt(
+    services: Services, table: Table, state: TableState, sources: Sequence[Source]
+) -> int | None:
+    """Write and commit what is good of `sources`; give its rows, or None to try again."""
+    with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
+        intake = Intake(table.schema, Path(folder), memory_bytes=services.memory_bytes)
+        accepted = tuple(s for s in sources if _take(services, table, intake, s, Path(folder)))
+        if not accepted:
+            return 0
+        shards = _write(services, table, state, intake, accepted, Path(folder))
+    addition = AddShards(job_id_of(accepted), tuple(s.id for s in accepted), tuple(shards))
+    (outcome,) = services.store(table).commit(addition, generation=state.generation)
+    if not isinstance(outcome, Rejected):
+        return intake.rows
+    # Known not to have landed, and its names are this attempt's own: nobody can need the shards.
+    services.storage.delete([shard_path(table.id, new.shard.id) for new in shards])
+    broken = {violation.rule for violation in outcome.violations}
+    if broken <= {Rule.SOURCE_INGESTED, Rule.STALE_GENERATION, Rule.PARTITION_MISSING}:
+        return None
+    raise ContendedError(f"the ingest was rejected: {outcome}")
+
+
+def _take(services: Services, table: Table, intake: Intake, source: Source, folder: Path) -> bool:
+    """Download a source and take in its rows; record it as refused if it is no good."""
+    local = folder / source.id
+    try:
+        services.sources.download(source, local)
+        intake.add(local, source.key)
+    except RefusedSourceError as error:
+        record(
+            services,
+            table.id,
+            source.id,
+            "ingest",
+            "refused",
+            subject=source.key,
+            reason=error.explanation,
+        )
+        return False
+    finally:
+        local.unlink(missing_ok=True)
+    return True
+
+
+def _write(
+    services: Services,
+    table: Table,
+    state: TableState,
+    intake: Intake,
+    sources: Sequence[Source],
+    folder: Path,
+) -> list[NewShard]:
+    attempt = services.ids.new()
+    context = ShardContext(
+        table_id=table.id,
+        schema=table.schema,
+        job=job_id_of(tuple(sources)),
+        sources=tuple(s.id for s in sources),
+    )
+    return write_shards(
+        services.storage,
+        intake.sorted_rows(),
+        context,
+        list(state.partitions.leaves()),
+        lambda n: f"{attempt}-{n}",
+        scratch=folder,
+    )

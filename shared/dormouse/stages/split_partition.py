@@ -1,0 +1,63 @@
+"""split_partition: a leaf with too many rows → two leaves, at the key that halves them.
+
+Where to cut is known from the footers alone; no row is read. The ids of the halves follow from
+the partition's own, so two splits of one leaf are one.
+"""
+
+from __future__ import annotations
+
+from dormouse.messages import Outgoing, PartitionSplit, TableChanged
+from dormouse.model.names import shard_path
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.model.transactions import SplitPartition
+from dormouse.policy.splitting import KeyRanks, SplitPlan, plan_split
+from dormouse.ports import Services
+from dormouse.shards.footer import read_footer
+from dormouse.stages.tracking import record, tracked
+
+MAX_FOOTERS = 50
+"""The shards with most rows speak for a partition; more footers would move the cut but little."""
+
+
+def split_partition(services: Services, message: PartitionSplit) -> list[Outgoing]:
+    """Split the leaf unless it was split already, or has too few rows after all."""
+    table = services.table(message.table_id)
+    if table is None:
+        return []
+    state = services.store(table).current()
+    partition = message.partition
+    changed = [Outgoing("table-changes", TableChanged(table.id))]
+    if message.generation != state.generation or partition not in state.partitions:
+        return []
+    if not state.partitions.get(partition).is_leaf:
+        return changed  # split already: whoever did it may have died before telling
+    if state.rows_in(partition) < table.properties.split_threshold_rows:
+        return []
+    job_id = f"split-{partition}"
+    with tracked(services, table.id, job_id, "split"):
+        plan = _plan(services, table, state, partition)
+        if isinstance(plan, str):
+            record(services, table.id, job_id, "split", "finished", subject=partition, reason=plan)
+            return []
+        services.store(table).commit(
+            SplitPartition(partition, plan.at, plan.rows_left), generation=state.generation
+        )
+        record(services, table.id, job_id, "split", "finished", subject=partition)
+    return changed
+
+
+def _plan(services: Services, table: Table, state: TableState, partition: str) -> SplitPlan | str:
+    """Give the plan, or the reason why there is none."""
+    references = sorted(state.references_in(partition), key=lambda r: (-r.rows, r.shard))
+    footers: dict[str, KeyRanks] = {}
+    for reference in references[:MAX_FOOTERS]:
+        shard = state.shards[reference.shard]
+        path = shard_path(table.id, shard.id)
+        footers[shard.id] = read_footer(services.storage, path, shard.size_bytes)
+    plan = plan_split(state.partitions.get(partition).range, footers)
+    if plan is None:
+        return "not split: all its rows share one key"
+    if len(footers) == len(references) and plan.total_rows < table.properties.split_threshold_rows:
+        return f"not split: it holds about {plan.total_rows} rows after all"
+    return plan

@@ -1,0 +1,94 @@
+"""sweep: on a schedule, send again what a lost message left undone.
+
+Everything here is only repair: with every message delivered, it finds nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
+from dormouse.model.names import data_prefix, shard_id_of
+from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
+from dormouse.model.tables import Table
+from dormouse.policy.garbage import collectable
+from dormouse.ports import Services
+from dormouse.stages.administer import delete_all_of
+from dormouse.stages.batch_files import batch_files
+
+CANDIDATES_PER_MESSAGE = 1000
+DELETE_BATCH = 1000
+
+
+def sweep(services: Services, *, audit: bool = False) -> list[Outgoing]:
+    """Give the messages that should have been sent; `audit` also looks at what lies in the buckets.
+
+    An audit sends files again that were never ingested, and deletes shards which no commit ever
+    referenced. It lists buckets, so it runs more rarely.
+    """
+    messages: list[Outgoing] = []
+    for table in services.tables.all():
+        if table.deleting:
+            delete_all_of(services, table)
+            continue
+        state = services.store(table).current()
+        messages.append(Outgoing("table-changes", TableChanged(table.id)))
+        messages += _stale_jobs(services, table, state)
+        messages += _overdue_garbage(services, table, state)
+        if audit:
+            messages += _missed_files(services, table, state)
+            _delete_orphans(services, table, state)
+    return messages
+
+
+def _stale_jobs(services: Services, table: Table, state: TableState) -> Iterator[Outgoing]:
+    """Give jobs assigned longer ago than a run and its retries take."""
+    oldest_ms = services.clock.now_ms() - table.properties.job_patience_seconds * 1000
+    for job in sorted(state.jobs.values(), key=lambda j: j.id):
+        if job.assigned_ms <= oldest_ms:
+            message = CompactionJob(table.id, state.generation, job.id)
+            yield Outgoing("compaction-jobs", message)
+
+
+def _overdue_garbage(services: Services, table: Table, state: TableState) -> Iterator[Outgoing]:
+    """Give what could have been deleted two delays ago: its own message must be lost."""
+    delay_seconds = 2 * table.properties.gc_delay_seconds
+    now_ms = services.clock.now_ms()
+    due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
+    for start in range(0, len(due), CANDIDATES_PER_MESSAGE):
+        shards = tuple(due[start : start + CANDIDATES_PER_MESSAGE])
+        yield Outgoing("gc-candidates", GarbageCandidates(table.id, state.generation, shards))
+
+
+def _missed_files(services: Services, table: Table, state: TableState) -> list[Outgoing]:
+    """Give ingest jobs for files that were neither ingested nor refused while they could be."""
+    now_ms = services.clock.now_ms()
+    known = services.sources.list(table.name, since_ms=now_ms - SOURCES_REMEMBERED_MS)
+    missed = [
+        source
+        for source in known
+        if not state.has_ingested(source.id, now_ms)
+        and services.tracker.get(table.id, source.id) is None
+    ]
+    return batch_files(services, missed)
+
+
+def _delete_orphans(services: Services, table: Table, state: TableState) -> None:
+    """Delete shards that are not in the state and too old to be in a commit yet to come."""
+    oldest_ms = services.clock.now_ms() - table.properties.orphan_age_seconds * 1000
+    orphans = []
+    for stored in services.storage.list(data_prefix(table.id)):
+        if stored.modified_ms <= oldest_ms and _is_orphan(state, shard_id_of(stored.path)):
+            orphans.append(stored.path)
+    for start in range(0, len(orphans), DELETE_BATCH):
+        services.storage.delete(orphans[start : start + DELETE_BATCH])
+
+
+def _is_orphan(state: TableState, shard: str | None) -> bool:
+    """Tell whether no commit, past or to come, can reference a shard that is old enough.
+
+    The output of a job still assigned can be adopted by its next run, however old it is.
+    """
+    if shard is None or shard in state.shards:
+        return False
+    return shard.rpartition("-")[0] not in state.jobs

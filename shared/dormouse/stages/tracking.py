@@ -1,0 +1,39 @@
+"""How the stages tell the tracker, and so people, what became of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dormouse.errors import DormouseError
+from dormouse.ports import JobRecord, Services
+
+
+@contextmanager
+def tracked(services: Services, table_id: str, job_id: str, kind: str) -> Iterator[None]:
+    """Record a job as running, and as failed with the reason if the block raises."""
+    record(services, table_id, job_id, kind, "running")
+    try:
+        yield
+    except DormouseError as error:
+        record(services, table_id, job_id, kind, "failed", reason=error.explanation)
+        raise
+
+
+def record(
+    services: Services,
+    table_id: str,
+    job_id: str,
+    kind: str,
+    state: str,
+    *,
+    subject: str = "",
+    reason: str = "",
+    rows: int = 0,
+) -> None:
+    """Keep the newest record of a job."""
+    services.tracker.record(
+        JobRecord(
+            table_id, job_id, kind, state, subject, reason, rows, services.clock.now_ms()
+        )
+    )

@@ -1,0 +1,127 @@
+"""In-memory adapters of the ports, behaving as the real ones do, with the time as an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from hashlib import md5
+from pathlib import Path
+
+from dormouse.errors import AlreadyExistsError, NotFoundError, RefusedSourceError
+from dormouse.messages import Outgoing
+from dormouse.model.sources import Source
+from dormouse.model.tables import Table
+from dormouse.ports import JobRecord
+
+
+@dataclass
+class FakeClock:
+    """Stands still until it is moved."""
+
+    ms: int = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def advance(self, *, seconds: float) -> None:
+        self.ms += int(seconds * 1000)
+
+
+@dataclass
+class CountingIds:
+    """Ids that count up, after the clock's time as the real ones do."""
+
+    clock: FakeClock
+    count: int = 0
+
+    def new(self) -> str:
+        self.count += 1
+        return f"{self.clock.now_ms():012x}{self.count:020x}"
+
+
+@dataclass
+class MemoryTables:
+    """The registry as a dict."""
+
+    by_id: dict[str, Table] = field(default_factory=dict)
+
+    def get(self, table_id: str) -> Table | None:
+        return self.by_id.get(table_id)
+
+    def named(self, name: str) -> Table | None:
+        return next((t for t in self.by_id.values() if t.name == name), None)
+
+    def all(self) -> list[Table]:
+        return sorted(self.by_id.values(), key=lambda t: t.name)
+
+    def create(self, table: Table) -> None:
+        taken = self.named(table.name)
+        if taken is not None and taken.id != table.id:
+            raise AlreadyExistsError(f"there is a table {table.name!r} already")
+        self.by_id.setdefault(table.id, table)
+
+    def update(self, table: Table) -> None:
+        kept = self.by_id.get(table.id)
+        if kept is None:
+            raise NotFoundError(f"there is no table {table.id!r}")
+        self.by_id[table.id] = replace(table, name=kept.name)
+
+    def delete(self, table: Table) -> None:
+        self.by_id.pop(table.id, None)
+
+
+@dataclass
+class MemoryTracker:
+    """The tracker as a dict."""
+
+    kept: dict[tuple[str, str], JobRecord] = field(default_factory=dict)
+
+    def record(self, record: JobRecord) -> None:
+        self.kept[record.table_id, record.job_id] = record
+
+    def get(self, table_id: str, job_id: str) -> JobRecord | None:
+        return self.kept.get((table_id, job_id))
+
+    def records(self, table_id: str) -> Iterator[JobRecord]:
+        yield from (self.kept[key] for key in sorted(self.kept) if key[0] == table_id)
+
+
+@dataclass
+class MemorySources:
+    """The ingest bucket as a dict of key to content; the ETag is the content's MD5, as on S3."""
+
+    clock: FakeClock
+    bucket: str = "ingest"
+    objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+
+    def drop(self, key: str, body: bytes) -> Source:
+        """Put an object, as a user would; gives the source its notification names."""
+        self.objects[key] = (body, self.clock.now_ms())
+        return self._source(key)
+
+    def download(self, source: Source, local: Path) -> None:
+        if source.key not in self.objects:
+            raise RefusedSourceError(f"{source.key!r} is gone")
+        if self._source(source.key).etag != source.etag:
+            raise RefusedSourceError(f"{source.key!r} was overwritten before it was ingested")
+        local.write_bytes(self.objects[source.key][0])
+
+    def list(self, table_name: str, *, since_ms: int) -> Iterator[Source]:
+        for key, (_, dropped_ms) in sorted(self.objects.items()):
+            if key.startswith(f"{table_name}/") and dropped_ms >= since_ms:
+                yield self._source(key)
+
+    def _source(self, key: str) -> Source:
+        body, _ = self.objects[key]
+        etag = md5(body, usedforsecurity=False).hexdigest()
+        return Source(self.bucket, key, etag, len(body))
+
+
+@dataclass
+class MemoryOutbox:
+    """Keeps what was sent."""
+
+    sent: list[Outgoing] = field(default_factory=list)
+
+    def send(self, messages: Iterable[Outgoing]) -> None:
+        self.sent += messages

@@ -1,0 +1,177 @@
+"""A whole instance in memory: the real stages and state store, driven message by message."""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.messages import (
+    CompactionJob,
+    CreateTable,
+    GarbageCandidates,
+    IngestJob,
+    Message,
+    Outgoing,
+    PartitionSplit,
+    TableChanged,
+    decode,
+    encode,
+)
+from dormouse.model.invariants import broken_invariants
+from dormouse.model.keys import KeyRange
+from dormouse.model.names import data_prefix, shard_id_of
+from dormouse.model.schema import Schema
+from dormouse.model.sources import Source
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.ports import Services
+from dormouse.shards.querying import query_rows
+from dormouse.stages.administer import administer
+from dormouse.stages.batch_files import batch_files
+from dormouse.stages.collect_garbage import collect_garbage
+from dormouse.stages.compact import compact
+from dormouse.stages.ingest import ingest
+from dormouse.stages.plan_table import plan_table
+from dormouse.stages.split_partition import split_partition
+from dormouse.stages.sweep import sweep
+from dormouse.statestore.pages import MemoryPages
+from dormouse.statestore.s3 import S3StateStore
+from dormouse.storage import FolderStorage
+from tests.support.adapters import (
+    CountingIds,
+    FakeClock,
+    MemorySources,
+    MemoryTables,
+    MemoryTracker,
+)
+
+STAGES: dict[str, tuple[type[Message], Callable[..., list[Outgoing]]]] = {
+    "ingest-jobs": (IngestJob, ingest),
+    "table-changes": (TableChanged, plan_table),
+    "compaction-jobs": (CompactionJob, compact),
+    "partition-splits": (PartitionSplit, split_partition),
+    "gc-candidates": (GarbageCandidates, collect_garbage),
+}
+
+LETTERS = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "letter", "type": "StringType"}],
+        "sortKeyFields": [{"name": "at", "type": "LongType"}],
+        "valueFields": [{"name": "note", "type": "StringType", "nullable": True}],
+    }
+)
+"""A small schema for tests that do not care: letter, at, note."""
+
+
+class World:
+    """One instance. `deliver` runs one message, `settle` runs all there are, delayed ones too."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = FakeClock()
+        self.ids = CountingIds(self.clock)
+        self.sources = MemorySources(self.clock)
+        self.tables = MemoryTables()
+        self.tracker = MemoryTracker()
+        (folder / "data").mkdir(parents=True)
+        (folder / "scratch").mkdir()
+        self.storage = FolderStorage(folder / "data")
+        self.pages = MemoryPages()
+        self.queue: deque[Outgoing] = deque()
+        self.services = Services(
+            tables=self.tables,
+            tracker=self.tracker,
+            storage=self.storage,
+            sources=self.sources,
+            store=cache(self.new_store),
+            clock=self.clock,
+            ids=self.ids,
+            scratch=folder / "scratch",
+        )
+
+    def new_store(self, table: Table) -> S3StateStore:
+        """Give a store with a cold cache, as another process would have."""
+        return S3StateStore(table.id, self.storage, self.pages, self.clock, self.ids)
+
+    def create(
+        self,
+        name: str = "letters",
+        schema: Schema = LETTERS,
+        *,
+        splits: Sequence[tuple[object, ...]] = (),
+        **properties: object,
+    ) -> Table:
+        administer(
+            self.services,
+            CreateTable(f"create-{name}", name, schema.to_json(), properties, tuple(splits)),
+        )
+        table = self.tables.named(name)
+        assert table is not None
+        return table
+
+    def drop(self, key: str, rows: Sequence[dict[str, object]] | bytes) -> Source:
+        """Drop a file of letter rows (or raw bytes) and queue its ingest job, as S3 and SQS would."""
+        body = rows if isinstance(rows, bytes) else letters_file(rows)
+        source = self.sources.drop(key, body)
+        self.notify(source)
+        return source
+
+    def notify(self, *sources: Source) -> None:
+        """Deliver the notifications of `sources`, as one batch."""
+        self.queue += batch_files(self.services, sources)
+
+    def deliver(self, outgoing: Outgoing) -> list[Outgoing]:
+        """Run the stage of one message, by way of its JSON form; give what it wants sent."""
+        kind, stage = STAGES[outgoing.queue]
+        return stage(self.services, decode(encode(outgoing.message), kind))
+
+    def settle(self, *, twice: bool = False, limit: int = 1000) -> None:
+        """Deliver messages until there are none, `twice` each if asked; waits out delays."""
+        for _ in range(limit):
+            if not self.queue:
+                return
+            outgoing = self.queue.popleft()
+            self.clock.advance(seconds=outgoing.delay_seconds)
+            for _ in range(2 if twice else 1):
+                self.queue += self.deliver(outgoing)
+        raise AssertionError(f"the queues did not drain in {limit} deliveries: {self.queue}")
+
+    def sweep(self, *, audit: bool = False) -> None:
+        self.queue += sweep(self.services, audit=audit)
+
+    def state(self, table: Table) -> TableState:
+        state = self.new_store(table).current()
+        assert not broken_invariants(state), broken_invariants(state)
+        return state
+
+    def rows(self, table: Table, *ranges: KeyRange) -> list[dict[str, object]]:
+        """Give what a query gives, as dicts."""
+        result = query_rows(
+            self.storage, table, self.state(table), list(ranges), memory_bytes=64 * 1024 * 1024
+        )
+        return result.reader.read_all().to_pylist()
+
+    def shard_objects(self, table: Table) -> set[str | None]:
+        """Give the ids of the shards that lie in storage."""
+        return {shard_id_of(stored.path) for stored in self.storage.list(data_prefix(table.id))}
+
+
+def letters(text: str, *, at: int = 0) -> list[dict[str, object]]:
+    """Give a row for each character: ``letters("ab", at=5)`` has at 5 and 6."""
+    return [{"letter": c, "at": at + i, "note": f"{c}{at + i}"} for i, c in enumerate(text)]
+
+
+def letters_file(rows: Sequence[dict[str, object]]) -> bytes:
+    """Give rows of the letters schema as a Parquet file."""
+    table = pa.Table.from_pylist(
+        list(rows),
+        pa.schema([("letter", pa.string()), ("at", pa.int64()), ("note", pa.string())]),
+    )
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    return sink.getvalue()
