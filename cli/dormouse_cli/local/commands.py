@@ -1,0 +1,180 @@
+"""`dormouse local up` and `dormouse local run`: the local stack on the command line.
+
+The command line's main module adds `app` under the name `local`. What a program may read goes to
+standard output, what a person reads to standard error.
+"""
+
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from dormouse_cli.local.errors import LocalStackError
+from dormouse_cli.local.stack import LocalStack
+
+app = typer.Typer(
+    help="Run an instance on this machine: an embedded AWS, and the template's functions. "
+    "It keeps nothing after it stops.",
+    no_args_is_help=True,
+)
+
+LOCAL_PARAMETERS = {"Instance": "local", "BatchWindowSeconds": "1"}
+"""What differs from the template's defaults, unless the caller says otherwise."""
+
+TemplateOption = Annotated[
+    Path | None,
+    typer.Option("--template", help="The SAM template; by default that of this checkout."),
+]
+ParameterOption = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", metavar="KEY=VALUE", help="Overrides a template parameter."),
+]
+StateOption = Annotated[
+    Path | None,
+    typer.Option("--state", help="Folder for logs; by default a new temporary one."),
+]
+
+
+@app.command()
+def up(
+    port: Annotated[int, typer.Option(help="Port of the AWS endpoint; 0 takes a free one.")] = 0,
+    state: StateOption = None,
+    template: TemplateOption = None,
+    parameter: ParameterOption = None,
+) -> None:
+    """Run the stack until Ctrl-C. Prints the variables to export for any AWS client."""
+    with _stack(template, parameter, state, port) as stack, _interruptible() as interrupted:
+        for name, value in stack.environment.items():
+            print(f"export {name}={shlex.quote(value)}", flush=True)
+        _describe(stack)
+        interrupted.wait()
+        typer.echo("stopping", err=True)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def run(
+    command: Annotated[list[str], typer.Argument(help="The command and its arguments, after --.")],
+    state: StateOption = None,
+    template: TemplateOption = None,
+    parameter: ParameterOption = None,
+) -> None:
+    """Run a command against a fresh stack, stop the stack, and pass on the exit code."""
+    with _stack(template, parameter, state, port=0) as stack:
+        code = run_command(command, {**_without_aws(os.environ), **stack.environment})
+    raise typer.Exit(code)
+
+
+def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """The command's exit code, in the shell's form: 127 if not found, 128 + n for signal n.
+
+    Signals that would end this process go to the command instead, which decides.
+    """
+    try:
+        process = subprocess.Popen(command, env=dict(environment))
+    except FileNotFoundError:
+        typer.echo(f"command not found: {command[0]}", err=True)
+        return 127
+    with _forwarding(process):
+        code = process.wait()
+    return 128 - code if code < 0 else code
+
+
+def parse_parameters(given: Sequence[str]) -> dict[str, str]:
+    """Parameters of the form `Key=Value`, over those of the local stack."""
+    parameters = dict(LOCAL_PARAMETERS)
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise LocalStackError(f"--parameter wants Key=Value, found {text!r}")
+        parameters[key] = value
+    return parameters
+
+
+def find_template() -> Path:
+    """The template of the checkout that this file belongs to."""
+    for folder in Path(__file__).resolve().parents:
+        if (folder / "template.yaml").is_file():
+            return folder / "template.yaml"
+    raise LocalStackError(
+        "there is no template.yaml above the installed package: give one by --template"
+    )
+
+
+def _without_aws(environment: Mapping[str, str]) -> dict[str, str]:
+    """No profile, token or endpoint of the caller's may lead a command to a real account."""
+    return {name: value for name, value in environment.items() if not name.startswith("AWS_")}
+
+
+@contextmanager
+def _stack(
+    template: Path | None, parameters: Sequence[str] | None, state: Path | None, port: int
+) -> Iterator[LocalStack]:
+    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
+    folder = state or Path(tempfile.mkdtemp(prefix="dormouse-local-"))
+    try:
+        stack = LocalStack(
+            template or find_template(), parse_parameters(parameters or []), folder, port=port
+        )
+        stack.start()
+    except LocalStackError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    with stack:
+        typer.echo(f"logs are in {folder / 'logs'}", err=True)
+        yield stack
+
+
+def _describe(stack: LocalStack) -> None:
+    deployment = stack.deployment
+    fed = {source.function: source.queue_name for source in deployment.event_sources}
+    for function in deployment.functions:
+        source = fed.get(function.name)
+        typer.echo(f"{function.name}{f' ← {source}' if source else ''}", err=True)
+    names = ", ".join(bucket.name for bucket in deployment.buckets)
+    typer.echo(f"buckets: {names}", err=True)
+    typer.echo("the stack is up; Ctrl-C stops it, and its data is gone then", err=True)
+
+
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """An event that SIGINT or SIGTERM sets, instead of ending this process on the spot."""
+    interrupted = threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+
+    with _handling(interrupt):
+        yield interrupted
+
+
+@contextmanager
+def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    def forward(number: int, frame: FrameType | None) -> None:
+        typed_at_the_terminal = number == signal.SIGINT and sys.stdin.isatty()
+        if not typed_at_the_terminal:  # else the terminal has sent it to the command, too
+            process.send_signal(number)
+
+    with _handling(forward):
+        yield
+
+
+@contextmanager
+def _handling(handler: "signal._HANDLER") -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, handler) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handle in zip(numbers, before, strict=True):
+            signal.signal(number, handle)

@@ -1,0 +1,108 @@
+"""Creates the buckets, queues and tables of a deployment by AWS's own API; called by `stack`."""
+
+from typing import Any, cast
+
+from boto3 import Session
+
+from dormouse_cli.local.plan import Bucket, Deployment, Json, Queue, Table
+
+
+def deploy(deployment: Deployment, session: Session, endpoint_url: str) -> None:
+    """Create everything the deployment names; on an empty account."""
+    sqs: Any = session.client("sqs", endpoint_url=endpoint_url)
+    s3: Any = session.client("s3", endpoint_url=endpoint_url)
+    dynamodb: Any = session.client("dynamodb", endpoint_url=endpoint_url)
+    _create_queues(sqs, deployment.queues)
+    for table in deployment.tables:
+        _create_table(dynamodb, table)
+    for bucket in deployment.buckets:
+        _create_bucket(s3, bucket, deployment.region)
+
+
+def _create_queues(sqs: Any, queues: tuple[Queue, ...]) -> None:
+    # A dead-letter queue must exist before the queue that names it, whatever the template's order.
+    for queue in sorted(queues, key=lambda queue: queue.redrive is not None):
+        attributes = {
+            "VisibilityTimeout": str(queue.visibility_timeout_seconds),
+            "DelaySeconds": str(queue.delay_seconds),
+            "MessageRetentionPeriod": str(queue.retention_seconds),
+        }
+        url = sqs.create_queue(QueueName=queue.name, Attributes=attributes)["QueueUrl"]
+        if queue.redrive is not None:
+            policy = (
+                f'{{"deadLetterTargetArn": "{queue.redrive.dead_letter_arn}", '
+                f'"maxReceiveCount": {queue.redrive.max_receive_count}}}'
+            )
+            sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": policy})
+
+
+def _create_table(dynamodb: Any, table: Table) -> None:
+    dynamodb.create_table(TableName=table.name, **table.definition)
+    if table.ttl_attribute is not None:
+        dynamodb.update_time_to_live(
+            TableName=table.name,
+            TimeToLiveSpecification={"Enabled": True, "AttributeName": table.ttl_attribute},
+        )
+
+
+def _create_bucket(s3: Any, bucket: Bucket, region: str) -> None:
+    if region == "us-east-1":  # the one region that refuses to be named
+        s3.create_bucket(Bucket=bucket.name)
+    else:
+        s3.create_bucket(
+            Bucket=bucket.name, CreateBucketConfiguration={"LocationConstraint": region}
+        )
+    if bucket.versioned:
+        s3.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
+    if bucket.lifecycle:
+        rules = [_lifecycle_rule(rule) for rule in bucket.lifecycle]
+        s3.put_bucket_lifecycle_configuration(
+            Bucket=bucket.name, LifecycleConfiguration={"Rules": rules}
+        )
+    if bucket.notifications:
+        configurations = [
+            {
+                "QueueArn": notification.queue_arn,
+                "Events": [notification.event],
+                "Filter": {
+                    "Key": {
+                        "FilterRules": [
+                            {"Name": name, "Value": value}
+                            for name, value in (
+                                ("prefix", notification.prefix),
+                                ("suffix", notification.suffix),
+                            )
+                            if value
+                        ]
+                    }
+                },
+            }
+            for notification in bucket.notifications
+        ]
+        s3.put_bucket_notification_configuration(
+            Bucket=bucket.name,
+            NotificationConfiguration={"QueueConfigurations": configurations},
+        )
+
+
+def _lifecycle_rule(rule: dict[str, Json]) -> dict[str, Json]:
+    """CloudFormation's form of a rule, as S3's API wants it."""
+    known: dict[str, Json] = {
+        "Status": rule["Status"],
+        "Filter": {"Prefix": cast(str, rule.get("Prefix", ""))},
+    }
+    if "Id" in rule:
+        known["ID"] = rule["Id"]
+    if "ExpirationInDays" in rule:
+        known["Expiration"] = {"Days": int(cast(str, rule["ExpirationInDays"]))}
+    noncurrent = rule.get("NoncurrentVersionExpiration")
+    if isinstance(noncurrent, dict):
+        known["NoncurrentVersionExpiration"] = {
+            "NoncurrentDays": int(cast(str, noncurrent["NoncurrentDays"]))
+        }
+    abort = rule.get("AbortIncompleteMultipartUpload")
+    if isinstance(abort, dict):
+        known["AbortIncompleteMultipartUpload"] = {
+            "DaysAfterInitiation": int(cast(str, abort["DaysAfterInitiation"]))
+        }
+    return known

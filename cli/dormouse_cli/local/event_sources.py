@@ -1,0 +1,198 @@
+"""Feeds queues to functions by the rules of Lambda's event source mappings; run by `stack`.
+
+A message is deleted only when the function has succeeded with it. For a failure nothing is done:
+the message comes back after its visibility timeout, and goes to the dead-letter queue by the
+redrive rule.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from dormouse_cli.local.errors import LocalStackError
+from dormouse_cli.local.lambda_host import DEFAULT_SLOTS
+from dormouse_cli.local.plan import EventSource
+from dormouse_cli.local.sandbox import Outcome
+
+_log = logging.getLogger(__name__)
+
+Message = Mapping[str, Any]
+Receive = Callable[[int, int], Sequence[Message]]
+"""At most so many messages, waiting at most so many seconds for the first."""
+
+MAX_RECEIVE = 10
+LONG_POLL_SECONDS = 20
+_SHORT_POLL_SECONDS = 0.1
+
+
+def gather(
+    receive: Receive,
+    source: EventSource,
+    clock: Callable[[], float],
+    pause: Callable[[float], None],
+) -> list[Message]:
+    """One batch: it ends when it is full, or the window since its first message is over."""
+    batch = list(receive(min(source.batch_size, MAX_RECEIVE), LONG_POLL_SECONDS))
+    if not batch:
+        return batch
+    end = clock() + source.batching_window_seconds
+    while (left := end - clock()) > 0 and len(batch) < source.batch_size:
+        more = receive(min(source.batch_size - len(batch), MAX_RECEIVE), int(left))
+        batch.extend(more)
+        if not more:
+            pause(min(left, _SHORT_POLL_SECONDS))
+    return batch
+
+
+def sqs_event(messages: Sequence[Message], source: EventSource, region: str) -> dict[str, Any]:
+    """The event that Lambda makes of received messages."""
+    return {"Records": [_record(message, source, region) for message in messages]}
+
+
+def _record(message: Message, source: EventSource, region: str) -> dict[str, Any]:
+    return {
+        "messageId": message["MessageId"],
+        "receiptHandle": message["ReceiptHandle"],
+        "body": message["Body"],
+        "attributes": dict(message.get("Attributes", {})),
+        "messageAttributes": {
+            name: _attribute(value) for name, value in message.get("MessageAttributes", {}).items()
+        },
+        "md5OfBody": message["MD5OfBody"],
+        "eventSource": "aws:sqs",
+        "eventSourceARN": source.queue_arn,
+        "awsRegion": region,
+    }
+
+
+def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
+    lists: dict[str, Any] = {"stringListValues": [], "binaryListValues": []}
+    return {name[0].lower() + name[1:]: part for name, part in value.items()} | lists
+
+
+def failed_ids(outcome: Outcome, ids: Sequence[str], reports_item_failures: bool) -> set[str]:
+    """The messages of a batch that are to come back, by what the function answered.
+
+    An answer that names a message which is not of the batch fails the whole batch, as on AWS: the
+    function is confused about what it did, and doing it again is the safe reading.
+    """
+    if outcome.failed:
+        return set(ids)
+    if not reports_item_failures:
+        return set()
+    answer = json.loads(outcome.payload or b"null")
+    if answer is None:
+        return set()
+    if not isinstance(answer, dict):
+        return set(ids)
+    failures = answer.get("batchItemFailures")
+    if not failures:
+        return set()
+    try:
+        named = {failure["itemIdentifier"] for failure in failures}
+    except (TypeError, KeyError):
+        return set(ids)
+    return named if named <= set(ids) else set(ids)
+
+
+class EventSourcePoller:
+    """One event source mapping at work: a thread that receives, and one for each running batch."""
+
+    def __init__(
+        self,
+        source: EventSource,
+        sqs: Any,
+        region: str,
+        invoke: Callable[[str, bytes], Outcome],
+        stopping: threading.Event,
+    ) -> None:
+        """`sqs` is a boto3 client; once `stopping` is set, failing calls are no errors."""
+        self._source = source
+        self._sqs = sqs
+        self._region = region
+        self._invoke = invoke
+        self._stopping = stopping
+        self._queue_url = sqs.get_queue_url(QueueName=source.queue_name)["QueueUrl"]
+        self._concurrency = source.maximum_concurrency or DEFAULT_SLOTS
+        self._thread = threading.Thread(target=self._run, name=source.queue_name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to poll."""
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until the poller and its batches have ended, after `stopping` was set."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        # Messages are received only for a batch that can run at once: waiting here would use up
+        # their visibility timeout.
+        permits = threading.Semaphore(self._concurrency)
+        with ThreadPoolExecutor(self._concurrency) as batches:
+            while not self._stopping.is_set():
+                permits.acquire()
+                messages = self._gather()
+                if messages:
+                    batch = batches.submit(self._process, messages)
+                    batch.add_done_callback(lambda _: permits.release())
+                else:
+                    permits.release()
+
+    def _gather(self) -> list[Message]:
+        try:
+            return gather(self._receive, self._source, time.monotonic, self._pause)
+        except (BotoCoreError, ClientError) as error:
+            if not self._stopping.is_set():
+                _log.error("cannot receive from %s: %s", self._source.queue_name, error)
+                self._pause(1)
+            return []
+
+    def _pause(self, seconds: float) -> None:
+        self._stopping.wait(seconds)
+
+    def _receive(self, count: int, wait_seconds: int) -> Sequence[Message]:
+        answer = self._sqs.receive_message(
+            QueueUrl=self._queue_url,
+            MaxNumberOfMessages=count,
+            WaitTimeSeconds=min(wait_seconds, LONG_POLL_SECONDS),
+            AttributeNames=["All"],
+            MessageAttributeNames=["All"],
+        )
+        messages: Sequence[Message] = answer.get("Messages", [])
+        return messages
+
+    def _process(self, messages: Sequence[Message]) -> None:
+        try:
+            self._run_function(messages)
+        except (BotoCoreError, ClientError, LocalStackError) as error:
+            if not self._stopping.is_set():
+                _log.error("a batch of %s is left undone: %s", self._source.queue_name, error)
+
+    def _run_function(self, messages: Sequence[Message]) -> None:
+        event = json.dumps(sqs_event(messages, self._source, self._region)).encode()
+        outcome = self._invoke(self._source.function, event)
+        ids = [message["MessageId"] for message in messages]
+        failed = failed_ids(outcome, ids, self._source.reports_item_failures)
+        if failed and not self._stopping.is_set():
+            _log.warning(
+                "%s failed with %d of %d messages of %s",
+                self._source.function,
+                len(failed),
+                len(messages),
+                self._source.queue_name,
+            )
+        self._delete([message for message in messages if message["MessageId"] not in failed])
+
+    def _delete(self, messages: Sequence[Message]) -> None:
+        for start in range(0, len(messages), MAX_RECEIVE):
+            entries = [
+                {"Id": str(index), "ReceiptHandle": message["ReceiptHandle"]}
+                for index, message in enumerate(messages[start : start + MAX_RECEIVE])
+            ]
+            self._sqs.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)

@@ -1,0 +1,58 @@
+"""Makes moto's S3 atomic, and its events those of AWS; applied by `moto_server`.
+
+moto checks If-Match and If-None-Match without a lock, sends two events for a multipart upload where
+S3 sends one, and leaves the version and the sequencer out of its events.
+"""
+
+import functools
+import itertools
+import threading
+from typing import Any
+
+from moto.s3 import notifications
+from moto.s3.models import FakeKey, S3Backend
+from moto.s3.responses import S3Response
+
+_LOCK = threading.RLock()
+_sequence = itertools.count(1)
+
+
+def apply() -> None:
+    """Replace the parts of moto; call once, before the server starts."""
+    # Both are entered after the request's body has been read: no one waits for a slow sender.
+    for name in ("_key_response", "_bucket_response"):
+        setattr(S3Response, name, _serialised(getattr(S3Response, name)))
+    S3Backend.put_object = _put_object  # type: ignore[method-assign]
+    notifications._get_s3_event = _s3_event
+
+
+def _serialised(respond: Any) -> Any:
+    @functools.wraps(respond)
+    def one_at_a_time(*arguments: Any, **named: Any) -> Any:
+        with _LOCK:
+            return respond(*arguments, **named)
+
+    return one_at_a_time
+
+
+_plain_put_object = S3Backend.put_object
+
+
+def _put_object(self: S3Backend, *arguments: Any, **named: Any) -> FakeKey:
+    completes_a_multipart_upload = named.get("multipart") is not None
+    if completes_a_multipart_upload:
+        named["disable_notification"] = True  # CompleteMultipartUpload is announced by the caller
+    return _plain_put_object(self, *arguments, **named)
+
+
+_plain_s3_event = notifications._get_s3_event
+
+
+def _s3_event(event_name: str, bucket: Any, key: Any, notification_id: str) -> dict[str, Any]:
+    event = _plain_s3_event(event_name, bucket, key, notification_id)
+    for record in event["Records"]:
+        described = record["s3"]["object"]
+        described["sequencer"] = f"{next(_sequence):016X}"
+        if bucket.is_versioned:
+            described["versionId"] = key.version_id
+    return dict(event)

@@ -1,0 +1,58 @@
+"""moto's server, made safe for concurrent callers; run by `stack` as a process of its own.
+
+`python -m dormouse_cli.local.moto_server --port N` serves on loopback; port 0 takes a free one. The
+line `listening on PORT` on standard output says that calls are answered. All data is in memory.
+"""
+
+import argparse
+import logging
+import os
+from collections.abc import Sequence
+
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from werkzeug.serving import make_server
+
+from dormouse_cli.local import moto_dynamodb, moto_s3, moto_sqs
+
+HOST = "127.0.0.1"
+
+
+class _RequestHandler(MotoRequestHandler):
+    disable_nagle_algorithm = True  # a response is two writes; Nagle would hold the second back
+
+
+def make_atomic() -> None:
+    """Replace those parts of moto that are not safe under concurrent callers."""
+    moto_dynamodb.apply()
+    moto_s3.apply()
+    moto_sqs.apply()
+
+
+def serve(port: int) -> None:
+    """Answer AWS calls on loopback until the process ends."""
+    application = DomainDispatcherApplication(create_backend_app)
+    server = make_server(HOST, port, application, threaded=True, request_handler=_RequestHandler)
+    os.environ["MOTO_PORT"] = str(server.port)  # moto calls itself by this for a few services
+    print(f"listening on {server.port}", flush=True)
+    server.serve_forever()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line: serve atomically on the given port."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--log-requests", action="store_true")
+    options = parser.parse_args(arguments)
+    logging.getLogger("werkzeug").setLevel(
+        logging.INFO if options.log_requests else logging.WARNING
+    )
+    make_atomic()
+    serve(options.port)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What a template asks for, resolved: plain values that `deploy` and the Lambda host carry out.
+
+Made by `template.read`. Names are those that the resources have on AWS.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """Where a queue's messages go that were received too often."""
+
+    dead_letter_arn: str
+    max_receive_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A standard SQS queue."""
+
+    name: str
+    arn: str
+    visibility_timeout_seconds: int
+    delay_seconds: int
+    retention_seconds: int
+    redrive: Redrive | None
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """Which objects of a bucket are announced to which queue."""
+
+    queue_arn: str
+    event: str
+    prefix: str
+    suffix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """An S3 bucket; `lifecycle` is the template's rules, though nothing expires here."""
+
+    name: str
+    versioned: bool
+    notifications: tuple[Notification, ...]
+    lifecycle: tuple[dict[str, Json], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A DynamoDB table; `definition` holds the arguments of CreateTable."""
+
+    name: str
+    definition: dict[str, Json]
+    ttl_attribute: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A Lambda function, its code as folders on this machine."""
+
+    logical_id: str
+    name: str
+    arn: str
+    handler: str
+    code: Path
+    layers: tuple[Path, ...]
+    timeout_seconds: int
+    memory_mb: int
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class EventSource:
+    """An event source mapping: which queue invokes which function, and how."""
+
+    function: str
+    queue_name: str
+    queue_arn: str
+    batch_size: int
+    batching_window_seconds: int
+    reports_item_failures: bool
+    maximum_concurrency: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A function that is invoked at a fixed rate; with `input` instead of the usual event."""
+
+    name: str
+    arn: str
+    function: str
+    rate_seconds: int
+    input: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """All that the local stack runs; functions are known by their names."""
+
+    account: str
+    region: str
+    parameters: Mapping[str, str]
+    buckets: tuple[Bucket, ...]
+    queues: tuple[Queue, ...]
+    tables: tuple[Table, ...]
+    functions: tuple[Function, ...]
+    event_sources: tuple[EventSource, ...]
+    schedules: tuple[Schedule, ...]
+
+    def function(self, name: str) -> Function | None:
+        """The function of that name or logical id."""
+        return next((f for f in self.functions if name in (f.name, f.logical_id)), None)

@@ -1,0 +1,223 @@
+"""The local stack as a whole: AWS's services, the template's resources, functions, event sources.
+
+`commands` and the system tests use it as a context manager. Everything it keeps is in memory: when
+it stops, its buckets, queues and tables are gone; logs stay in the state folder.
+"""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import boto3
+from botocore.config import Config
+
+from dormouse_cli.local import lifeline
+from dormouse_cli.local.deploy import deploy
+from dormouse_cli.local.errors import StartError
+from dormouse_cli.local.event_sources import EventSourcePoller
+from dormouse_cli.local.lambda_host import LambdaHost
+from dormouse_cli.local.plan import Deployment
+from dormouse_cli.local.sandbox import Outcome
+from dormouse_cli.local.schedules import ScheduleTimer, scheduled_event
+from dormouse_cli.local.template import DEFAULT_REGION, read
+
+_log = logging.getLogger(__name__)
+
+_READY = b"listening on "
+_INHERITED = ("HOME", "LANG", "PATH")
+_PACKAGES = Path(__file__).resolve().parents[2]
+_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """What has been started, and is to be ended in reverse."""
+
+    moto: subprocess.Popen[bytes]
+    endpoint_url: str
+    deployment: Deployment
+    host: LambdaHost
+    workers: tuple[EventSourcePoller | ScheduleTimer, ...]
+
+
+class LocalStack:
+    """Runs a template on this machine between `start` and `stop`, or as a context manager."""
+
+    def __init__(
+        self,
+        template: Path,
+        parameters: Mapping[str, str],
+        state_dir: Path,
+        *,
+        port: int = 0,
+        region: str = DEFAULT_REGION,
+        now: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        """`parameters` win over the template's defaults; port 0 takes a free one."""
+        self._template = template
+        self._parameters = parameters
+        self._state_dir = state_dir.resolve()
+        self._port = port
+        self._region = region
+        self._now = now
+        self._new_id = new_id
+        self._stopping = threading.Event()
+        self._running: _Running | None = None
+
+    def __enter__(self) -> Self:
+        """Start the stack, unless `start` has been called."""
+        if self._running is None:
+            self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop the stack, whatever has happened."""
+        self.stop()
+
+    @property
+    def deployment(self) -> Deployment:
+        """What is running."""
+        return self._started().deployment
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which any AWS client talks to this stack."""
+        running = self._started()
+        return {
+            **self._aws_environment(running.endpoint_url),
+            "DORMOUSE_ACCOUNT": running.deployment.account,
+            "DORMOUSE_INSTANCE": running.deployment.parameters.get("Instance", ""),
+        }
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of this stack."""
+        session: Any = self._session()  # its type knows the services by their literal names only
+        return session.client(service, endpoint_url=self._started().endpoint_url)
+
+    def invoke(self, function: str, event: Any) -> Outcome:
+        """Run a function, named by its name or logical id, on an event; wait for what it gives."""
+        return self._started().host.invoke(function, json.dumps(event).encode())
+
+    def start(self) -> None:
+        """Start everything. What has been started when a part fails is stopped again."""
+        self._state_dir.mkdir(parents=True, exist_ok=True)
+        self._stopping.clear()
+        moto, endpoint_url = self._start_moto()
+        try:
+            deployment = read(self._template, self._parameters, endpoint_url, self._region)
+            deploy(deployment, self._session(), endpoint_url)
+            host = LambdaHost(
+                deployment,
+                {**_inherited(), **self._aws_environment(endpoint_url)},
+                self._state_dir,
+                self._now,
+                self._new_id,
+            )
+            workers = self._workers(deployment, host, endpoint_url)
+        except BaseException:
+            lifeline.kill(moto)
+            raise
+        self._running = _Running(moto, endpoint_url, deployment, host, workers)
+        for worker in workers:
+            worker.start()
+
+    def stop(self) -> None:
+        """End every process of the stack. Does nothing when it is not running."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        self._stopping.set()
+        running.host.close()
+        lifeline.kill(running.moto)  # ends the long polls, for which the workers may be waiting
+        for worker in running.workers:
+            worker.join()
+
+    def _started(self) -> _Running:
+        if self._running is None:
+            raise StartError("the local stack is not running")
+        return self._running
+
+    def _session(self) -> boto3.Session:
+        return boto3.Session(
+            aws_access_key_id="local", aws_secret_access_key="local", region_name=self._region
+        )
+
+    def _aws_environment(self, endpoint_url: str) -> dict[str, str]:
+        return {
+            **_CREDENTIALS,
+            "AWS_DEFAULT_REGION": self._region,
+            "AWS_ENDPOINT_URL": endpoint_url,
+            "AWS_REGION": self._region,
+        }
+
+    def _start_moto(self) -> tuple[subprocess.Popen[bytes], str]:
+        logs = self._state_dir / "logs"
+        logs.mkdir(exist_ok=True)
+        with (logs / "aws.log").open("ab") as log:
+            moto = lifeline.start(
+                "dormouse_cli.local.moto_server",
+                ["--port", str(self._port)],
+                cwd=self._state_dir,
+                environment={**_inherited(), "PYTHONPATH": str(_PACKAGES)},
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        assert moto.stdout is not None
+        line = moto.stdout.readline()
+        if not line.startswith(_READY):
+            lifeline.kill(moto)
+            raise StartError(
+                f"the embedded AWS did not start on port {self._port}: see {logs / 'aws.log'}"
+            )
+        return moto, f"http://127.0.0.1:{int(line.removeprefix(_READY))}"
+
+    def _workers(
+        self, deployment: Deployment, host: LambdaHost, endpoint_url: str
+    ) -> tuple[EventSourcePoller | ScheduleTimer, ...]:
+        calls = 1 + sum(source.maximum_concurrency or 2 for source in deployment.event_sources)
+        config = Config(
+            retries={"total_max_attempts": 1},
+            max_pool_connections=calls + len(deployment.event_sources),
+        )
+        sqs: Any = self._session().client("sqs", endpoint_url=endpoint_url, config=config)
+        region, account = deployment.region, deployment.account
+        pollers = (
+            EventSourcePoller(source, sqs, region, host.invoke, self._stopping)
+            for source in deployment.event_sources
+        )
+        timers = (
+            ScheduleTimer(
+                schedule,
+                lambda due: scheduled_event(due, self._new_id(), self._now(), account, region),
+                host.invoke,
+                self._stopping,
+            )
+            for schedule in deployment.schedules
+        )
+        return (*pollers, *timers)
+
+
+def _inherited() -> dict[str, str]:
+    """The few variables of this process that the stack's processes may see.
+
+    The interpreter's own folder comes first on the path: its tools are of the same version.
+    """
+    found = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    folders = (str(Path(sys.executable).parent), found.get("PATH", os.defpath))
+    return {**found, "PATH": os.pathsep.join(folders)}

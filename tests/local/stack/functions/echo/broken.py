@@ -1,0 +1,3 @@
+"""A function whose module cannot be imported."""
+
+raise RuntimeError("broken on import")

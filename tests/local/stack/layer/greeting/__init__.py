@@ -1,0 +1,3 @@
+"""A library that functions get from a layer."""
+
+GREETING = "hello from the layer"
