@@ -1,0 +1,43 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+export SAM_CLI_TELEMETRY := 0
+
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## Create .venv and install what everything here needs
+$(INSTALLED): pyproject.toml requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Dormouse needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacted; look some up
+	@$(BIN)/dormouse local run -- $(BIN)/python -m dormouse_cli.demo
+
+test: $(INSTALLED) ## Run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(INSTALLED) ## Check format, style, types, layers and the template
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy shared/dormouse cli/dormouse_cli
+	$(BIN)/sam validate --lint
+
+format: $(INSTALLED) ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: ## Resolve the dependencies anew and pin them in requirements.txt
+	$(PYTHON) -m venv --clear build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check ".[demo,dev,local]"
+	{ echo "# Every dependency, pinned; made by: make lock"; build/lock/bin/python -m pip freeze --exclude dormouse; } > requirements.txt
+
+clean: ## Remove what was built and installed
+	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+.PHONY: help setup demo test lint format lock clean

@@ -1,0 +1,284 @@
+"""The fold: whatever happens in whatever order, every row is referenced exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from dormouse.model.fold import Verdict, apply
+from dormouse.model.invariants import broken_invariants
+from dormouse.model.keys import Key, KeyRange
+from dormouse.model.partitions import ROOT, PartitionTree
+from dormouse.model.rules import Rule
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.state import DAY_MS, SOURCES_REMEMBERED_MS, TableState
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    ClearTable,
+    Entry,
+    ForgetShards,
+    InitialisePartitions,
+    ReleaseJob,
+    ReplaceShards,
+    SplitPartition,
+    Transaction,
+)
+from tests.support.strategies import short_keys
+
+
+def shard_of(name: str, keys: list[Key], *placed: tuple[str, int]) -> NewShard:
+    """A shard whose rows have just these keys, placed in the root unless told otherwise."""
+    ordered = sorted(keys)
+    shard = Shard(name, len(keys), 100 * len(keys), ordered[0], ordered[-1], "job")
+    return NewShard(shard, placed or ((ROOT, len(keys)),))
+
+
+class TableMachine(RuleBasedStateMachine):
+    """Random transactions; the oracle is the rows' keys, and which shard holds which."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = TableState()
+        self.keys_of: dict[str, list[Key]] = {}
+        self.rows: Counter[Key] = Counter()
+        self.count = 0
+
+    def name(self) -> str:
+        self.count += 1
+        return f"n{self.count:04d}"
+
+    def go(self, transaction: Transaction) -> Verdict:
+        entry = Entry(transaction, self.count, self.state.generation)
+        before = self.state
+        self.state, verdict = apply(self.state, entry)
+        if verdict.violations:
+            assert self.state is before
+        else:  # whatever was applied is recognised when it comes again
+            again, second = apply(self.state, entry)
+            assert second.repeated or isinstance(transaction, ClearTable)
+            assert again is self.state or isinstance(transaction, ClearTable)
+        return verdict
+
+    @initialize(points=st.lists(short_keys, unique=True, max_size=4))
+    def initialise(self, points: list[Key]) -> None:
+        tree = PartitionTree.from_split_points(sorted(points))
+        assert self.go(InitialisePartitions(tuple(tree.by_id.values()))) == Verdict()
+
+    @rule(data=st.data(), keys=st.lists(short_keys, min_size=1, max_size=6))
+    def add_a_shard_placed_on_any_level(self, data: st.DataObject, keys: list[Key]) -> None:
+        name = self.name()
+        partitions = sorted(self.state.partitions.by_id)
+        chosen = data.draw(st.sampled_from(partitions))
+        span = self.state.partitions.get(chosen).range
+        held = [key for key in keys if span.contains(key)]
+        if not held:
+            return
+        new = shard_of(name, held, (chosen, len(held)))
+        assert self.go(AddShards(name, (f"source-{name}",), (new,))) == Verdict()
+        self.keys_of[name] = held
+        self.rows.update(held)
+
+    @rule(data=st.data())
+    def assign(self, data: st.DataObject) -> None:
+        references = sorted(self.state.all_references(), key=lambda r: (r.partition, r.shard))
+        if references:
+            one = data.draw(st.sampled_from(references))
+            same = [r.shard for r in references if r.partition == one.partition]
+            inputs = tuple(data.draw(st.sets(st.sampled_from(same), min_size=1)))
+            self.go(AssignJob(self.name(), one.partition, inputs))
+
+    @rule(data=st.data(), cut=st.booleans())
+    def finish_a_job(self, data: st.DataObject, cut: bool) -> None:
+        if not len(self.state.jobs):
+            return
+        job = self.state.jobs[data.draw(st.sampled_from(sorted(self.state.jobs)))]
+        span = self.state.partitions.get(job.partition).range
+        merged = sorted(k for s in job.inputs for k in self.keys_of[s] if span.contains(k))
+        middle = len(merged) // 2 if cut else 0
+        outputs = []
+        for part in (merged[:middle], merged[middle:]):
+            if part:
+                name = self.name()
+                outputs.append(shard_of(name, part, (job.partition, len(part))))
+                self.keys_of[name] = part
+        done = ReplaceShards(job.id, job.partition, job.inputs, tuple(outputs))
+        assert self.go(done) == Verdict()
+
+    @rule(data=st.data())
+    def release_a_job(self, data: st.DataObject) -> None:
+        if len(self.state.jobs):
+            self.go(ReleaseJob(data.draw(st.sampled_from(sorted(self.state.jobs)))))
+
+    @rule(data=st.data(), at=short_keys)
+    def split(self, data: st.DataObject, at: Key) -> None:
+        leaf = data.draw(st.sampled_from([leaf.id for leaf in self.state.partitions.leaves()]))
+        self.go(SplitPartition(leaf, at))
+
+    @rule()
+    def forget_what_nothing_references(self) -> None:
+        if len(self.state.unreferenced):
+            gone = tuple(sorted(self.state.unreferenced))
+            assert self.go(ForgetShards(gone)) == Verdict()
+
+    @rule(points=st.lists(short_keys, unique=True, max_size=2))
+    def clear(self, points: list[Key]) -> None:
+        tree = PartitionTree.from_split_points(sorted(points))
+        generation = self.state.generation + 1
+        assert self.go(ClearTable(generation, tuple(tree.by_id.values()))) == Verdict()
+        self.rows.clear()
+
+    @invariant()
+    def no_invariant_is_broken(self) -> None:
+        assert not broken_invariants(self.state)
+
+    @invariant()
+    def every_row_is_referenced_exactly_once(self) -> None:
+        found: Counter[Key] = Counter()
+        for reference in self.state.all_references():
+            span = self.state.partitions.get(reference.partition).range
+            found.update(k for k in self.keys_of[reference.shard] if span.contains(k))
+        assert found == self.rows
+
+    @invariant()
+    def a_query_of_everything_reads_every_row_exactly_once(self) -> None:
+        found: Counter[Key] = Counter()
+        for span, references in self.state.partitions_to_read(KeyRange()):
+            for reference in references:
+                found.update(k for k in self.keys_of[reference.shard] if span.contains(k))
+        assert found == self.rows
+
+
+TestAnyHistory = TableMachine.TestCase
+TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+SPLIT_AT_M = tuple(PartitionTree.from_split_points([("m",)]).by_id.values())
+
+
+def state_after(*transactions: Transaction, time_ms: int = 0) -> TableState:
+    """Apply transactions which must all be accepted, to a table split at "m"."""
+    state = TableState()
+    for transaction in (InitialisePartitions(SPLIT_AT_M), *transactions):
+        state, verdict = apply(state, Entry(transaction, time_ms, 0))
+        assert verdict == Verdict(), verdict
+    return state
+
+
+AN = shard_of("an", [("a",), ("n",)])
+B = shard_of("b", [("b",), ("c",)])
+ADDED = AddShards("add", ("source",), (AN, B))
+ASSIGNED = AssignJob("job", "0", ("an", "b"))
+
+
+@pytest.mark.parametrize(
+    ("transaction", "rule_broken", "subject"),
+    [
+        (InitialisePartitions(SPLIT_AT_M[:1]), Rule.INVALID_TREE, "partitions"),
+        (InitialisePartitions(SPLIT_AT_M), Rule.ALREADY_INITIALISED, "partitions"),
+        (AddShards("x", ("source",), ()), Rule.SOURCE_INGESTED, "source"),
+        (AddShards("x", (), (B,)), Rule.SHARD_EXISTS, "b"),
+        (AddShards("x", (), (shard_of("c", [("c",)]),) * 2), Rule.SHARD_EXISTS, "c"),
+        (AddShards("x", (), (shard_of("c", [("c",)], ("9", 1)),)), Rule.PARTITION_MISSING, "9"),
+        (AddShards("x", (), (shard_of("c", [("c",)], ("1", 1)),)), Rule.OUTSIDE_PARTITION, "c"),
+        (
+            AddShards("x", (), (shard_of("c", [("c",), ("z",)], ("0", 1), (ROOT, 1)),)),
+            Rule.ROWS_COUNTED_TWICE,
+            "c",
+        ),
+        (AddShards("x", (), (shard_of("c", [("c",)], ("0", 7)),)), Rule.ROWS_MISCOUNTED, "c"),
+        (AssignJob("job", "1", ("an",)), Rule.JOB_EXISTS, "job"),
+        (AssignJob("other", "1", ("b",)), Rule.REFERENCE_MISSING, "b"),
+        (AssignJob("other", "0", ("b",)), Rule.REFERENCE_ASSIGNED, "b"),
+        (AssignJob("other", "1", ()), Rule.NO_INPUTS, "other"),
+        (AssignJob("other", "1", ("an", "an")), Rule.NO_INPUTS, "other"),
+        (ReleaseJob("other"), Rule.JOB_MISSING, "other"),
+        (ReplaceShards("other", "0", ("b",), ()), Rule.JOB_MISSING, "other"),
+        (ReplaceShards("job", "0", ("b",), ()), Rule.REFERENCE_NOT_ASSIGNED, "job"),
+        (ReplaceShards("job", "1", ("an",), ()), Rule.REFERENCE_NOT_ASSIGNED, "an"),
+        (
+            ReplaceShards("job", "0", ("an", "b"), (shard_of("z", [("z",)], ("1", 1)),)),
+            Rule.OUTSIDE_PARTITION,
+            "z",
+        ),
+        (ReplaceShards("job", "0", ("an", "b"), (AN,)), Rule.SHARD_EXISTS, "an"),
+        (SplitPartition("9", ("c",)), Rule.PARTITION_MISSING, "9"),
+        (SplitPartition(ROOT, ("c",)), Rule.PARTITION_SPLIT, ROOT),
+        (SplitPartition("0", ("m",)), Rule.SPLIT_OUTSIDE_PARTITION, "m"),
+        (ForgetShards(("b",)), Rule.SHARD_REFERENCED, "b"),
+        (ForgetShards(("x",)), Rule.SHARD_MISSING, "x"),
+        (ClearTable(0, SPLIT_AT_M), Rule.STALE_GENERATION, "generation 0"),
+    ],
+)
+def test_a_broken_rule_is_named_with_what_broke_it(
+    transaction: Transaction, rule_broken: Rule, subject: str
+) -> None:
+    before = state_after(ADDED, ASSIGNED)
+    two_days_ms = 2 * DAY_MS  # the very same transaction would be recognised on the first day
+    after, verdict = apply(before, Entry(transaction, two_days_ms, 0))
+    assert (rule_broken, subject) in [(v.rule, v.subject) for v in verdict.violations]
+    assert after is before
+
+
+def test_what_was_queued_before_a_clear_is_refused_after_it() -> None:
+    cleared, _ = apply(state_after(ADDED), Entry(ClearTable(1, SPLIT_AT_M), 0, 0))
+    after, verdict = apply(cleared, Entry(AddShards("late", ("s2",), ()), 0, 0))
+    assert [v.rule for v in verdict.violations] == [Rule.STALE_GENERATION]
+    assert after is cleared
+    assert not len(cleared.shards)
+
+
+def test_a_shard_over_two_leaves_is_referenced_in_both_and_its_rows_are_shared() -> None:
+    state = state_after(ADDED)
+    found = {(r.partition, r.shard, r.rows, r.exact) for r in state.all_references()}
+    assert found == {("0", "an", 1, False), ("1", "an", 1, False), ("0", "b", 2, True)}
+
+
+def test_a_split_shares_rows_as_the_splitter_counted_them() -> None:
+    wide = AddShards("wide", (), (shard_of("w", [("n",)] * 9 + [("x",)], ("1", 10)),))
+    state = state_after(wide, SplitPartition("1", ("x",), (("w", 9),)))
+    assert [(r.partition, r.rows) for r in state.references_in("10")] == [("10", 9)]
+    assert [(r.partition, r.rows) for r in state.references_in("11")] == [("11", 1)]
+
+
+def test_a_split_leaves_the_inputs_of_a_running_job_alone_until_it_is_taken_back() -> None:
+    state = state_after(ADDED, ASSIGNED, SplitPartition("0", ("b",)))
+    assert [r.shard for r in state.references_in("0")] == ["an", "b"]
+    released, _ = apply(state, Entry(ReleaseJob("job"), 0, 0))
+    assert not released.references_in("0")
+    assert [r.shard for r in released.references_in("01")] == ["an", "b"]
+
+
+def test_the_output_of_a_job_begun_before_a_split_lands_on_the_halves() -> None:
+    output = shard_of("out", [("a",), ("b",), ("c",)], ("0", 3))
+    state = state_after(
+        ADDED,
+        ASSIGNED,
+        SplitPartition("0", ("b",)),
+        ReplaceShards("job", "0", ("an", "b"), (output,)),
+    )
+    assert [r.shard for r in state.references_in("00")] == ["out"]
+    assert [r.shard for r in state.references_in("01")] == ["out"]
+    assert list(state.unreferenced) == ["b"], "an still has its reference in the other leaf"
+
+
+def test_a_job_may_leave_no_rows_at_all() -> None:
+    state = state_after(ADDED, ASSIGNED, ReplaceShards("job", "0", ("an", "b"), ()))
+    assert not state.references_in("0")
+    assert not len(state.jobs)
+
+
+def test_time_never_runs_backwards_whatever_a_writers_clock_says() -> None:
+    state = state_after(ADDED, time_ms=1000)
+    later, _ = apply(state, Entry(AddShards("x", ("s2",), ()), 5, 0))
+    assert (later.time_ms, later.sources["s2"]) == (1000, 1000)
+
+
+def test_a_source_is_forgotten_only_when_no_message_about_it_can_live() -> None:
+    state = state_after(ADDED, time_ms=0)
+    assert state.has_ingested("source", SOURCES_REMEMBERED_MS - 1)
+    assert not state.has_ingested("source", SOURCES_REMEMBERED_MS)

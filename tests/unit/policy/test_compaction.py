@@ -1,0 +1,94 @@
+"""Compaction strategies: the original's decisions, to the row."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.model.fold import apply
+from dormouse.model.partitions import ROOT, PartitionTree
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.state import TableState
+from dormouse.model.tables import Properties
+from dormouse.model.transactions import AddShards, AssignJob, Entry, InitialisePartitions
+from dormouse.policy.compaction import plan_compactions
+
+
+def table_with(*rows: int) -> TableState:
+    """A table of one leaf with shards s00, s01, … of these row counts."""
+    shards = [
+        NewShard(Shard(f"s{i:02d}", n, n, ("a",), ("z",), "job"), ((ROOT, n),))
+        for i, n in enumerate(rows)
+    ]
+    root = tuple(PartitionTree.from_split_points([]).by_id.values())
+    state, _ = apply(TableState(), Entry(InitialisePartitions(root), 0, 0))
+    state, verdict = apply(state, Entry(AddShards("job", (), tuple(shards)), 0, 0))
+    assert not verdict.violations
+    return state
+
+
+def planned(state: TableState, **properties: object) -> list[list[int]]:
+    """The row counts of the inputs of each plan."""
+    plans = plan_compactions(state, Properties(**properties))  # type: ignore[arg-type]
+    return [[state.shards[s].rows for s in plan.inputs] for plan in plans]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([], []),
+        ([9], []),
+        ([9, 9, 9], []),
+        ([9, 9, 9, 9], [[9, 9, 9, 9]]),
+        ([9, 9, 9, 9, 10], [[9, 9, 9, 9, 10]]),
+        ([1, 2, 200], []),
+        ([9, 9, 9, 9, 1000], [[9, 9, 9, 9]]),
+        ([2, 2, 2, 2, 3, 100, 400], [[2, 2, 2, 2, 3]]),
+    ],
+)
+def test_size_ratio_merges_shards_of_like_size_and_leaves_the_large_alone(
+    rows: list[int], expected: list[list[int]]
+) -> None:
+    assert planned(table_with(*rows)) == expected
+
+
+def test_size_ratio_cuts_many_shards_into_windows_each_judged_for_itself() -> None:
+    assert planned(table_with(*[9] * 10), compaction_files=5) == [[9] * 5, [9] * 5]
+    assert planned(table_with(1, 1, 1, 1, 90, 90, 90, 90), compaction_files=4) == [
+        [1, 1, 1, 1],
+        [90, 90, 90, 90],
+    ]
+
+
+def test_batch_merges_every_so_many_smallest_first_and_lets_the_rest_wait() -> None:
+    state = table_with(5, 3, 4, 1, 2)
+    assert planned(state, compaction_strategy="batch", compaction_files=2) == [[1, 2], [3, 4]]
+
+
+def test_shards_of_a_running_job_are_not_planned_again() -> None:
+    state = table_with(9, 9, 9, 9)
+    state, _ = apply(state, Entry(AssignJob("running", ROOT, ("s00",)), 0, 0))
+    assert planned(state) == []
+
+
+def test_no_more_jobs_run_in_a_partition_than_it_may_have() -> None:
+    state = table_with(*[9] * 12)
+    assert len(planned(state, compaction_files=4, compaction_jobs_per_partition=2)) == 2
+    state, _ = apply(state, Entry(AssignJob("running", ROOT, ("s00",)), 0, 0))
+    assert len(planned(state, compaction_files=4, compaction_jobs_per_partition=2)) == 1
+
+
+@given(
+    st.lists(st.integers(1, 50), max_size=30),
+    st.integers(2, 12),
+    st.sampled_from(["batch", "size_ratio"]),
+)
+def test_no_shard_is_in_two_plans_and_none_is_merged_alone(
+    rows: list[int], size: int, strategy: str
+) -> None:
+    properties = Properties(compaction_strategy=strategy, compaction_files=size)
+    plans = plan_compactions(table_with(*rows), properties) if rows else []
+    inputs = [shard for plan in plans for shard in plan.inputs]
+    assert len(inputs) == len(set(inputs))
+    assert all(2 <= len(plan.inputs) <= size for plan in plans)
