@@ -1,0 +1,219 @@
+"""Data roots other than S3: a local folder, and memory. Both are `ports.Storage`.
+
+The command line and the tests use them; `aws` has the bucket. What all three promise is in
+``tests/contract/test_storage.py``.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.ports import Clock, StoredObject
+
+_INCOMING = ".incoming"
+
+
+def check_path(path: str) -> str:
+    """Give `path` back if it names an object below a data root.
+
+    Raises:
+        InvalidRequestError: it is empty or absolute, climbs, or holds empty parts, backslashes or
+            control characters.
+    """
+    if not path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise InvalidRequestError(
+            f"{path!r} is not a path below the data root",
+            hint="paths are relative, with single slashes, and without '.' and '..'",
+        )
+    return _check_characters(path)
+
+
+def check_prefix(prefix: str) -> str:
+    """Give `prefix` back if paths below a data root can begin with it; the empty one is fine.
+
+    Raises:
+        InvalidRequestError: no path can.
+    """
+    *folders, _ = prefix.split("/")
+    if folders:
+        check_path("/".join(folders))
+    return _check_characters(prefix)
+
+
+def _check_characters(text: str) -> str:
+    if any(ord(c) < 32 or ord(c) == 127 or c == "\\" for c in text):
+        raise InvalidRequestError(f"{text!r} has backslashes or control characters in it")
+    return text
+
+
+class FolderStorage:
+    """A data root that is a local folder, safe for many threads and processes at once.
+
+    An object is written aside, flushed to the disk, and then linked to its name: readers see all of
+    it or nothing, and of several writers one wins. A crash leaves at most a file in ``.incoming``.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Use the folder `root`, which is made when the first object is put."""
+        self._root = root.resolve()
+
+    @property
+    def uri(self) -> str:
+        """The path of the folder."""
+        return str(self._root)
+
+    def get(self, path: str) -> bytes:
+        """Give a whole object. Raises NotFoundError."""
+        try:
+            return self._file(path).read_bytes()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise _no_object(path) from error
+
+    def put(self, path: str, body: bytes) -> bool:
+        """Store an object if there is none of that path; False, and nothing done, if there is."""
+        return self._create(path, io.BytesIO(body))
+
+    def upload(self, path: str, local: Path) -> bool:
+        """Store a local file's content as `put` does, without holding it in memory."""
+        with local.open("rb") as content:
+            return self._create(path, content)
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        """Open an object to seek and read. Raises NotFoundError."""
+        try:
+            return self._file(path).open("rb")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise _no_object(path) from error
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Give the objects whose path begins with `prefix`, in path order."""
+        check_prefix(prefix)
+        folder = self._root / prefix.rpartition("/")[0]
+        found: list[StoredObject] = []
+        for directory, folders, files in os.walk(folder):
+            if Path(directory) == self._root and _INCOMING in folders:
+                folders.remove(_INCOMING)
+            below = Path(directory).relative_to(self._root).as_posix()
+            for name in files:
+                path = name if below == "." else f"{below}/{name}"
+                if path.startswith(prefix) and (stored := self._stored(path)):
+                    found.append(stored)
+        yield from sorted(found, key=lambda item: item.path)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; one that is not there is no error."""
+        for path in paths:
+            self._file(path).unlink(missing_ok=True)
+
+    def _file(self, path: str) -> Path:
+        check_path(path)
+        if path.partition("/")[0] == _INCOMING:
+            raise InvalidRequestError(f"{path!r} lies where unfinished objects are kept")
+        return self._root / path
+
+    def _create(self, path: str, content: BinaryIO) -> bool:
+        target = self._file(path)
+        if target.exists():
+            return False
+        incoming = self._root / _INCOMING
+        incoming.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=incoming) as aside:
+            shutil.copyfileobj(content, aside, 1 << 20)
+            aside.flush()
+            os.fsync(aside.fileno())
+            try:
+                os.link(aside.name, target)
+            except FileExistsError:
+                return False
+        _flush_folder(target.parent)
+        return True
+
+    def _stored(self, path: str) -> StoredObject | None:
+        try:
+            status = (self._root / path).stat()
+        except FileNotFoundError:  # deleted while the folder was walked
+            return None
+        return StoredObject(path, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the names in a folder outlive a loss of power, as an object store's are."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class MemoryStorage:
+    """A data root in memory, safe for many threads. It ends with the process.
+
+    Without a clock every object seems to have been put in 1970; give one where ages matter.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        """Begin empty; `clock` dates the objects."""
+        self._clock = clock
+        self._objects: dict[str, tuple[bytes, int]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def uri(self) -> str:
+        """A name for messages; nothing outside the process can read it."""
+        return "memory:"
+
+    def get(self, path: str) -> bytes:
+        """Give a whole object. Raises NotFoundError."""
+        with self._lock:
+            found = self._objects.get(check_path(path))
+        if found is None:
+            raise _no_object(path)
+        return found[0]
+
+    def put(self, path: str, body: bytes) -> bool:
+        """Store an object if there is none of that path; False, and nothing done, if there is."""
+        check_path(path)
+        now_ms = self._clock.now_ms() if self._clock else 0
+        with self._lock:
+            if path in self._objects:
+                return False
+            self._objects[path] = (bytes(body), now_ms)
+            return True
+
+    def upload(self, path: str, local: Path) -> bool:
+        """Store a local file's content as `put` does."""
+        return self.put(path, local.read_bytes())
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        """Open an object to seek and read. Raises NotFoundError."""
+        return io.BytesIO(self.get(path))
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Give the objects whose path begins with `prefix`, in path order."""
+        check_prefix(prefix)
+        with self._lock:
+            found = [
+                StoredObject(path, len(body), modified_ms)
+                for path, (body, modified_ms) in self._objects.items()
+                if path.startswith(prefix)
+            ]
+        yield from sorted(found, key=lambda item: item.path)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; one that is not there is no error."""
+        with self._lock:
+            for path in paths:
+                self._objects.pop(check_path(path), None)
+
+
+def _no_object(path: str) -> NotFoundError:
+    return NotFoundError(f"there is no object {path!r}")

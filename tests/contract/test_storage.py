@@ -1,0 +1,130 @@
+"""What every data root promises, whatever it is made of."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.ports import Storage
+from dormouse.storage import FolderStorage, MemoryStorage
+
+ROOTS: dict[str, Callable[[Path], Storage]] = {
+    "folder": lambda folder: FolderStorage(folder / "root"),
+    "memory": lambda _: MemoryStorage(),
+}
+
+
+@pytest.fixture(params=sorted(ROOTS))
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return ROOTS[request.param](tmp_path)
+
+
+def test_an_object_is_read_as_it_was_put(storage: Storage) -> None:
+    assert storage.put("t/data/a.parquet", b"\x00rows\xff")
+    assert storage.get("t/data/a.parquet") == b"\x00rows\xff"
+
+
+def test_a_second_put_neither_changes_nor_replaces_the_object(storage: Storage) -> None:
+    assert storage.put("t/a", b"first")
+    assert not storage.put("t/a", b"second")
+    assert storage.get("t/a") == b"first"
+
+
+def test_an_upload_is_a_put_of_the_file(storage: Storage, tmp_path: Path) -> None:
+    local = tmp_path / "local"
+    local.write_bytes(b"x" * 3_000_000)
+    assert storage.upload("t/a", local)
+    assert not storage.upload("t/a", local)
+    assert storage.get("t/a") == local.read_bytes()
+
+
+def test_of_many_writers_of_one_path_exactly_one_wins(storage: Storage) -> None:
+    won: list[int] = []
+
+    def write(number: int) -> None:
+        if storage.put("t/contended", str(number).encode() * 1000):
+            won.append(number)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert storage.get("t/contended") == str(won[0]).encode() * 1000
+
+
+def test_an_opened_object_can_be_read_from_any_place(storage: Storage) -> None:
+    storage.put("t/a", b"0123456789")
+    with storage.open("t/a", 10) as opened:
+        opened.seek(-3, 2)
+        assert opened.read() == b"789"
+        opened.seek(2)
+        assert opened.read(4) == b"2345"
+
+
+def test_what_is_not_there_is_not_found(storage: Storage) -> None:
+    storage.put("t/a/b", b"")
+    for path in ("t/x", "x", "t/a", "t/a/b/c"):
+        with pytest.raises(NotFoundError, match=path):
+            storage.get(path)
+        with pytest.raises(NotFoundError, match=path):
+            storage.open(path, 1)
+
+
+def test_a_listing_is_in_the_order_of_paths_not_of_folders(storage: Storage) -> None:
+    paths = ["t/a/1", "t/a-b/1", "t/a", "u/a"][::-1]
+    paths.remove("t/a")  # a folder cannot hold an object and a folder of one name
+    for path in paths:
+        storage.put(path, path.encode())
+    assert [item.path for item in storage.list("t/")] == ["t/a-b/1", "t/a/1"]
+    assert [item.path for item in storage.list("t/a")] == ["t/a-b/1", "t/a/1"]
+    assert [item.path for item in storage.list("t/a/")] == ["t/a/1"]
+    assert [item.path for item in storage.list("")] == ["t/a-b/1", "t/a/1", "u/a"]
+    assert [item.size_bytes for item in storage.list("u/")] == [3]
+    assert list(storage.list("none/")) == []
+
+
+def test_a_listing_of_a_prefix_holds_no_neighbour(storage: Storage) -> None:
+    for path in ("t/state/1", "t/stated/1", "t1/state/1"):
+        storage.put(path, b"")
+    assert [item.path for item in storage.list("t/state/")] == ["t/state/1"]
+
+
+def test_deleting_can_be_repeated_and_frees_the_path(storage: Storage) -> None:
+    storage.put("t/a", b"first")
+    storage.delete(["t/a", "t/never"])
+    storage.delete(["t/a"])
+    assert list(storage.list("")) == []
+    assert storage.put("t/a", b"second")
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/etc/passwd", "../x", "t/../../x", "t//a", "t/./a", "t/a/", "t/a\n", "t\\a"]
+)
+def test_a_path_that_leaves_the_root_or_is_unclear_is_refused(storage: Storage, path: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        storage.put(path, b"")
+    with pytest.raises(InvalidRequestError):
+        storage.get(path)
+    with pytest.raises(InvalidRequestError):
+        storage.delete([path])
+
+
+def test_a_prefix_that_climbs_is_refused(storage: Storage) -> None:
+    for prefix in ("../", "/etc/", "t/../u"):
+        with pytest.raises(InvalidRequestError):
+            list(storage.list(prefix))
+
+
+def test_an_unfinished_object_of_a_crashed_writer_is_never_seen(tmp_path: Path) -> None:
+    storage = FolderStorage(tmp_path)
+    storage.put("t/a", b"whole")
+    (tmp_path / ".incoming" / "left over").write_bytes(b"half")
+    assert [item.path for item in storage.list("")] == ["t/a"]
+    with pytest.raises(InvalidRequestError, match="unfinished"):
+        storage.get(".incoming/left over")
