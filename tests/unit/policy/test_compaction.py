@@ -44,7 +44,7 @@ def planned(state: TableState, **properties: object) -> list[list[int]]:
         ([9, 9, 9, 9, 10], [[9, 9, 9, 9, 10]]),
         ([1, 2, 200], []),
         ([9, 9, 9, 9, 1000], [[9, 9, 9, 9]]),
-        ([2, 2, 2, 2, 3, 100, 400], [[2, 2, 2, 2, 3]]),
+        ([2, 2, 2, 2, 2, 100, 400], [[2, 2, 2, 2, 2]]),
     ],
 )
 def test_size_ratio_merges_shards_of_like_size_and_leaves_the_large_alone(
