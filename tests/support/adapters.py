@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import md5
 from pathlib import Path
@@ -10,8 +10,11 @@ from pathlib import Path
 from dormouse.errors import AlreadyExistsError, NotFoundError, RefusedSourceError
 from dormouse.messages import Outgoing
 from dormouse.model.sources import Source
+from dormouse.model.state import TableState
 from dormouse.model.tables import Table
+from dormouse.model.transactions import Transaction
 from dormouse.ports import JobRecord
+from dormouse.statestore.protocol import Outcome, StateStore
 
 
 @dataclass
@@ -115,6 +118,28 @@ class MemorySources:
         body, _ = self.objects[key]
         etag = md5(body, usedforsecurity=False).hexdigest()
         return Source(self.bucket, key, etag, len(body))
+
+
+@dataclass
+class HookedStore:
+    """A store which runs the first of `hooks`, once, before a commit goes through."""
+
+    inner: StateStore
+    hooks: list[Callable[[], object]]
+
+    def current(self) -> TableState:
+        return self.inner.current()
+
+    def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
+        if self.hooks:
+            self.hooks.pop(0)()
+        return self.inner.commit(*transactions, generation=generation)
+
+    def maintain(self) -> None:
+        self.inner.maintain()
+
+    def destroy(self) -> None:
+        self.inner.destroy()
 
 
 @dataclass

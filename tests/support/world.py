@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -14,11 +15,13 @@ import pyarrow.parquet as pq
 from dormouse.messages import (
     CompactionJob,
     CreateTable,
+    DeleteTable,
     GarbageCandidates,
     IngestJob,
     Message,
     Outgoing,
     PartitionSplit,
+    SetOnline,
     TableChanged,
     decode,
     encode,
@@ -46,6 +49,7 @@ from dormouse.storage import FolderStorage
 from tests.support.adapters import (
     CountingIds,
     FakeClock,
+    HookedStore,
     MemorySources,
     MemoryTables,
     MemoryTracker,
@@ -69,6 +73,10 @@ LETTERS = Schema.from_json(
 """A small schema for tests that do not care: letter, at, note."""
 
 
+class Crash(Exception):
+    """Stands for the death of a process: nothing catches it but the test."""
+
+
 class World:
     """One instance. `deliver` runs one message, `settle` runs all there are, delayed ones too."""
 
@@ -82,13 +90,15 @@ class World:
         (folder / "scratch").mkdir()
         self.storage = FolderStorage(folder / "data")
         self.pages = MemoryPages()
+        self.folder = folder
+        self.hooks: list[Callable[[], object]] = []
         self.queue: deque[Outgoing] = deque()
         self.services = Services(
             tables=self.tables,
             tracker=self.tracker,
             storage=self.storage,
             sources=self.sources,
-            store=cache(self.new_store),
+            store=cache(self._hooked_store),
             clock=self.clock,
             ids=self.ids,
             scratch=folder / "scratch",
@@ -97,6 +107,24 @@ class World:
     def new_store(self, table: Table) -> S3StateStore:
         """Give a store with a cold cache, as another process would have."""
         return S3StateStore(table.id, self.storage, self.pages, self.clock, self.ids)
+
+    def _hooked_store(self, table: Table) -> HookedStore:
+        return HookedStore(self.new_store(table), self.hooks)
+
+    def before_next_commit(self, hook: Callable[[], object]) -> None:
+        """Let `hook` play another process (or a crash) just before the next commit of a stage."""
+        self.hooks.append(hook)
+
+    @staticmethod
+    def crash() -> None:
+        """A hook: the process dies here."""
+        raise Crash
+
+    def age_objects(self, *, seconds: int) -> None:
+        """Make every stored object as old as this, by the world's clock."""
+        then = self.clock.now_ms() / 1000 - seconds
+        for stored in self.storage.list(""):
+            os.utime(self.folder / "data" / stored.path, (then, then))
 
     def create(
         self,
@@ -115,7 +143,7 @@ class World:
         return table
 
     def drop(self, key: str, rows: Sequence[dict[str, object]] | bytes) -> Source:
-        """Drop a file of letter rows (or raw bytes) and queue its ingest job, as S3 and SQS would."""
+        """Drop a file of letter rows, or raw bytes, and queue its ingest job as S3 would."""
         body = rows if isinstance(rows, bytes) else letters_file(rows)
         source = self.sources.drop(key, body)
         self.notify(source)
@@ -140,6 +168,13 @@ class World:
             for _ in range(2 if twice else 1):
                 self.queue += self.deliver(outgoing)
         raise AssertionError(f"the queues did not drain in {limit} deliveries: {self.queue}")
+
+    def set_online(self, table: Table, online: bool) -> None:
+        request = SetOnline(self.ids.new(), table.name, online)
+        self.queue += administer(self.services, request)
+
+    def delete(self, table: Table) -> None:
+        self.queue += administer(self.services, DeleteTable(self.ids.new(), table.name))
 
     def sweep(self, *, audit: bool = False) -> None:
         self.queue += sweep(self.services, audit=audit)

@@ -10,15 +10,22 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.messages import AdminRequest, CreateTable, DeleteTable, Outgoing, SetOnline
-from dormouse.messages import TableChanged
-from dormouse.model.keys import Key
+from dormouse.messages import (
+    AdminRequest,
+    CreateTable,
+    DeleteTable,
+    Outgoing,
+    SetOnline,
+    TableChanged,
+)
+from dormouse.model.keys import Key, KeyPart
 from dormouse.model.names import table_prefix
 from dormouse.model.partitions import PartitionTree
-from dormouse.model.schema import Schema
+from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.model.tables import Table, check_name, parse_properties
 from dormouse.model.transactions import InitialisePartitions
 from dormouse.ports import NO_TABLE, Services
+from dormouse.shards.text import parse_key_part
 from dormouse.stages.tracking import record
 from dormouse.statestore.protocol import Rejected
 
@@ -90,11 +97,24 @@ def _create(services: Services, request: CreateTable) -> list[Outgoing]:
 def _split_point(schema: Schema, index: int, point: tuple[object, ...]) -> Key:
     where = f"split point {index + 1}"
     if not 1 <= len(point) <= len(schema.row_keys):
-        raise InvalidRequestError(f"{where} has {len(point)} parts, not 1 to {len(schema.row_keys)}")
+        raise InvalidRequestError(
+            f"{where} has {len(point)} parts, not 1 to {len(schema.row_keys)}"
+        )
     return tuple(
-        key_part_from_json(part, field, where)
-        for part, field in zip(point, schema.row_keys, strict=False)
+        _split_part(part, field, where) for part, field in zip(point, schema.row_keys, strict=False)
     )
+
+
+def _split_part(part: object, field: Field, where: str) -> KeyPart:
+    """Read one part as JSON has it: numbers as numbers, everything else as text."""
+    is_number = isinstance(part, int) and not isinstance(part, bool)
+    if field.type is Primitive.STRING and is_number or not (is_number or isinstance(part, str)):
+        raise InvalidRequestError(f"{where}: {part!r} is no value for {field.name}")
+    assert isinstance(field.type, Primitive)  # a key always is
+    try:
+        return parse_key_part(str(part), field.type)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{where}: {error}", hint=error.hint) from error
 
 
 def delete_all_of(services: Services, table: Table) -> None:

@@ -42,9 +42,7 @@ def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
             reason = f"the result came too late: {outcome}"
             record(services, table.id, job.id, "compaction", "failed", reason=reason)
             return [changed]
-    record(
-        services, table.id, job.id, "compaction", "finished", subject=job.partition, rows=rows
-    )
+    record(services, table.id, job.id, "compaction", "finished", subject=job.partition, rows=rows)
     return [changed, *_garbage(services, table, job)]
 
 

@@ -23,8 +23,8 @@ from dormouse.model.transactions import AddShards
 from dormouse.ports import Services
 from dormouse.shards.intake import Intake
 from dormouse.shards.writing import ShardContext, write_shards
-from dormouse.statestore.protocol import Rejected
 from dormouse.stages.tracking import record, tracked
+from dormouse.statestore.protocol import Rejected
 
 ATTEMPTS = 5
 """How often a job starts over because others ingested some of its sources meanwhile."""

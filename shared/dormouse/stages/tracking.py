@@ -33,7 +33,5 @@ def record(
 ) -> None:
     """Keep the newest record of a job."""
     services.tracker.record(
-        JobRecord(
-            table_id, job_id, kind, state, subject, reason, rows, services.clock.now_ms()
-        )
+        JobRecord(table_id, job_id, kind, state, subject, reason, rows, services.clock.now_ms())
     )
