@@ -1,0 +1,119 @@
+"""The shape of the code, held as facts: who imports whom, and how big a file may grow."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIBRARY = ROOT / "shared" / "dormouse"
+SOURCES = sorted(LIBRARY.rglob("*.py"))
+ALL_CODE = [
+    path
+    for folder in ("shared", "functions", "cli", "tests")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+
+LAYERS = [
+    {"errors"},
+    {"model"},
+    {"statestore.protocol"},
+    {"policy", "messages"},
+    {"ports"},
+    {"statestore", "storage", "shards"},
+    {"stages"},
+    {"settings"},
+    {"aws"},
+    {"client"},
+]
+"""Lowest first. A module imports from lower layers and its own, never from higher ones."""
+
+HOMES = {
+    "boto3": ("aws/", "statestore/dynamodb"),
+    "botocore": ("aws/", "statestore/dynamodb"),
+    "aws_lambda_powertools": ("aws/",),
+    "pyarrow": ("shards/", "statestore/codec", "statestore/snapshot", "client.py"),
+    "datafusion": ("shards/",),
+    "pyspark": (),
+}
+"""Which files of the library may import what, by how their paths begin."""
+
+
+def layer_of(module: str) -> int | None:
+    """Give the layer of a module below ``dormouse``; the longest name that fits decides."""
+    parts = module.split(".")
+    for length in (2, 1):
+        name = ".".join(parts[:length])
+        for i, layer in enumerate(LAYERS):
+            if name in layer:
+                return i
+    return None
+
+
+def imports_of(path: Path) -> set[str]:
+    """Give the modules a file imports, wherever in the file it does."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(LIBRARY).with_suffix("").parts).removesuffix(".__init__")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_lower_layers_never_import_higher_ones(path: Path) -> None:
+    own = layer_of(name_of(path))
+    if own is None:
+        assert name_of(path) in ("", "__init__"), f"{path} belongs to no layer"
+        return
+    for module in imports_of(path):
+        if module.startswith("dormouse."):
+            imported = layer_of(module.removeprefix("dormouse."))
+            assert imported is None or imported <= own, f"{name_of(path)} imports {module}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_each_third_party_library_has_its_home(path: Path) -> None:
+    place = path.relative_to(LIBRARY).as_posix()
+    for module in imports_of(path):
+        homes = HOMES.get(module.partition(".")[0])
+        assert homes is None or place.startswith(homes), f"{place} imports {module}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_clock_ids_randomness_and_environment_come_as_arguments(path: Path) -> None:
+    place = path.relative_to(LIBRARY).as_posix()
+    imported = imports_of(path)
+    if not place.startswith("aws/"):
+        assert not imported & {"time", "uuid", "random", "secrets"}, place
+        assert ".now(" not in path.read_text(), place
+    if place != "settings.py":
+        assert "os.environ" not in path.read_text(), place
+        assert "getenv" not in path.read_text(), place
+
+
+@pytest.mark.parametrize("path", ALL_CODE, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_files_and_functions_fit_in_a_head(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= 400, "at most 400 lines a file"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            assert lines <= 60, f"{node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "functions").glob("*/*.py")), ids=str)
+def test_handlers_only_hand_over(path: Path) -> None:
+    text = path.read_text()
+    assert path.name == "handler.py"
+    assert text.count("\n") <= 30
+    imported = imports_of(path)
+    assert not any(name.partition(".")[0] in ("boto3", "pyarrow", "datafusion") for name in imported)
