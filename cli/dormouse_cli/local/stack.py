@@ -18,7 +18,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import boto3
 from botocore.config import Config
 
 from dormouse_cli.local import lifeline
@@ -29,6 +28,7 @@ from dormouse_cli.local.lambda_host import LambdaHost
 from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.sandbox import Outcome
 from dormouse_cli.local.schedules import ScheduleTimer, scheduled_event
+from dormouse_cli.local.sessions import ACCESS_KEY_ID, SECRET_ACCESS_KEY, isolated_session
 from dormouse_cli.local.template import DEFAULT_REGION, read
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,6 @@ _log = logging.getLogger(__name__)
 _READY = b"listening on "
 _INHERITED = ("HOME", "LANG", "PATH")
 _PACKAGES = Path(__file__).resolve().parents[2]
-_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class LocalStack:
 
     def client(self, service: str) -> Any:
         """A boto3 client of this stack."""
-        session: Any = self._session()  # its type knows the services by their literal names only
+        session: Any = isolated_session(self._region)  # typed for literal service names only
         return session.client(service, endpoint_url=self._started().endpoint_url)
 
     def invoke(self, function: str, event: Any) -> Outcome:
@@ -121,7 +120,7 @@ class LocalStack:
         moto, endpoint_url = self._start_moto()
         try:
             deployment = read(self._template, self._parameters, endpoint_url, self._region)
-            deploy(deployment, self._session(), endpoint_url)
+            deploy(deployment, isolated_session(self._region), endpoint_url)
             host = LambdaHost(
                 deployment,
                 {**_inherited(), **self._aws_environment(endpoint_url)},
@@ -153,14 +152,12 @@ class LocalStack:
             raise StartError("the local stack is not running")
         return self._running
 
-    def _session(self) -> boto3.Session:
-        return boto3.Session(
-            aws_access_key_id="local", aws_secret_access_key="local", region_name=self._region
-        )
-
     def _aws_environment(self, endpoint_url: str) -> dict[str, str]:
         return {
-            **_CREDENTIALS,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID,
+            "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
             "AWS_DEFAULT_REGION": self._region,
             "AWS_ENDPOINT_URL": endpoint_url,
             "AWS_REGION": self._region,
@@ -195,7 +192,9 @@ class LocalStack:
             retries={"total_max_attempts": 1},
             max_pool_connections=calls + len(deployment.event_sources),
         )
-        sqs: Any = self._session().client("sqs", endpoint_url=endpoint_url, config=config)
+        sqs: Any = isolated_session(deployment.region).client(
+            "sqs", endpoint_url=endpoint_url, config=config
+        )
         region, account = deployment.region, deployment.account
         pollers = (
             EventSourcePoller(source, sqs, region, host.invoke, self._stopping)

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from boto3 import Session
-
 # The translator has no types: what it gives is cast.
 from samtranslator.model.exceptions import (  # type: ignore[import-untyped]
     InvalidDocumentException,
@@ -18,10 +16,12 @@ from samtranslator.utils.py27hash_fix import (  # type: ignore[import-untyped]
     undo_mark_unicode_str_in_template,
 )
 from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
+from yaml import YAMLError  # type: ignore[import-untyped]
 
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.intrinsics import Document
 from dormouse_cli.local.plan import Json
+from dormouse_cli.local.sessions import isolated_session
 
 _CODE_PROPERTIES = {
     "AWS::Serverless::Function": ("Function", "CodeUri"),
@@ -45,12 +45,12 @@ class Translated:
 
 def translate(path: Path, overrides: Mapping[str, str], region: str) -> Translated:
     """Read and translate the template; `overrides` win over the parameters' defaults."""
-    document = cast(Document, yaml_parse(path.read_text()))
+    document = _load(path)
     parameters = _parameters(document, overrides)
     code = _take_code(document, path.parent)
     values = dict(parameters)
     to_py27_compatible_template(document, values)
-    translator = Translator(None, Parser(), boto_session=Session(region_name=region))
+    translator = Translator(None, Parser(), boto_session=isolated_session(region))
     try:
         translated = translator.translate(document, values, get_managed_policy_map=dict)
     except InvalidDocumentException as error:
@@ -63,6 +63,13 @@ def translate(path: Path, overrides: Mapping[str, str], region: str) -> Translat
         parameters=parameters,
         code=code,
     )
+
+
+def _load(path: Path) -> Document:
+    try:
+        return cast(Document, yaml_parse(path.read_text()))
+    except (OSError, YAMLError) as error:
+        raise TemplateError(f"the template {path} cannot be read: {error}") from error
 
 
 def _parameters(document: Document, overrides: Mapping[str, str]) -> dict[str, str]:

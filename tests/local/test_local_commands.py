@@ -1,0 +1,98 @@
+"""The command line: exit codes pass through, and nothing outlives the stack, however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dormouse_cli.local.commands import LOCAL_PARAMETERS, parse_parameters, run_command
+from dormouse_cli.local.errors import LocalStackError
+from tests.local.eventually import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPLATE = Path(__file__).parent / "stack" / "template.yaml"
+
+
+def command(*arguments: str, state: Path) -> list[str]:
+    program = "from dormouse_cli.local.commands import app; app()"
+    name, *rest = arguments
+    options = ["--template", str(TEMPLATE), "--state", str(state)]
+    return [sys.executable, "-c", program, name, *options, *rest]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT / "cli"), "AWS_PROFILE": "production"}
+
+
+def members(state: Path) -> list[int]:
+    """The processes that were started in, or for, a stack with this state folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink() == state:
+                found.append(int(process.name))
+        except OSError:
+            continue  # it has ended meanwhile, or belongs to another
+    return found
+
+
+def test_run_passes_on_the_exit_code_and_gives_only_the_stacks_account(tmp_path: Path) -> None:
+    script = 'test "$AWS_ENDPOINT_URL" -a -z "$AWS_PROFILE" && echo $DORMOUSE_INSTANCE; exit 3'
+    done = subprocess.run(
+        command("run", "--", "sh", "-c", script, state=tmp_path),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (3, b"local\n")
+    assert members(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_a_stack_that_gets_a_signal(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    process = subprocess.Popen(
+        command("up", state=tmp_path), env=environment(), stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    exported = [process.stdout.readline() for _ in range(9)]
+    assert b"export DORMOUSE_INSTANCE=local\n" in exported
+    assert members(tmp_path)
+    process.send_signal(number)
+    assert process.wait(timeout=60) == (-number if number == signal.SIGKILL else 0)
+    process.stdout.close()
+    eventually(lambda: members(tmp_path) == [])
+
+
+def test_a_refused_template_is_one_line_without_a_traceback(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command("up", "--parameter", "Nobody=1", state=tmp_path),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the template has no parameter Nobody")
+    assert "Traceback" not in done.stderr
+    assert members(tmp_path) == []
+
+
+def test_a_command_ended_by_a_signal_gives_the_shells_code() -> None:
+    assert run_command(["sh", "-c", "kill -9 $$"], os.environ) == 137
+
+
+def test_a_command_that_does_not_exist_gives_the_shells_code() -> None:
+    assert run_command(["no-such-command"], os.environ) == 127
+
+
+def test_parameters_go_over_those_of_the_local_stack() -> None:
+    assert parse_parameters(["Instance=a=b"]) == {**LOCAL_PARAMETERS, "Instance": "a=b"}
+    with pytest.raises(LocalStackError, match="wants Key=Value, found 'Instance'"):
+        parse_parameters(["Instance"])
