@@ -31,6 +31,10 @@ class OutcomeUnknownError(DormouseError):
     """A write may or may not have landed. Re-read and look for it; delete nothing it may need."""
 
 
+class TimedOutError(DormouseError):
+    """What was waited for did not happen in time. It still may: nothing was given up but waiting."""
+
+
 class NotFoundError(DormouseError):
     """Something named in the call does not exist."""
 

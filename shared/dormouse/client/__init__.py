@@ -1,0 +1,18 @@
+"""The Python API: an instance, its tables, their rows.
+
+    from dormouse.client import Instance
+
+    flights = Instance.connect("prod").table("flights")
+    flights.ingest("flights.parquet").wait(timeout_seconds=60)
+    flights.query(exact="AA", columns=["flight", "dest"]).read_all()
+
+The command line stands on it. The parts, lowest first: ``keys`` (Python values as keys),
+``ports`` (what else than the stages need is asked of the world), ``waiting``, ``dropping`` (files
+into the ingest bucket), ``table``, ``instance``.
+"""
+
+from dormouse.client.instance import Instance
+from dormouse.client.keys import KeyLike, KeyValue
+from dormouse.client.table import Ingested, Status, TableHandle
+
+__all__ = ["Ingested", "Instance", "KeyLike", "KeyValue", "Status", "TableHandle"]

@@ -1,0 +1,100 @@
+"""One deployment as a client sees it: its tables, made, listed and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dormouse.client.keys import KeyLike, key_of, key_to_json
+from dormouse.client.ports import IngestBucket, Queues
+from dormouse.client.table import TableHandle
+from dormouse.client.waiting import WORKING_QUEUES, Patience, Watch
+from dormouse.errors import NotFoundError
+from dormouse.messages import AdminRequest, CreateTable, DeleteTable, SetOnline
+from dormouse.model.schema import Schema
+from dormouse.model.tables import Table
+from dormouse.ports import Services
+from dormouse.stages.administer import administer
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An instance, by `connect` or over services of one's own."""
+
+    services: Services
+    queues: Queues
+    bucket: IngestBucket
+    patience: Patience
+
+    def tables(self) -> list[TableHandle]:
+        """Give all tables, by name."""
+        return [self._handle(t) for t in self.services.tables.all() if not t.deleting]
+
+    def table(self, name: str) -> TableHandle:
+        """Give one table.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        table = self.services.tables.named(name)
+        if table is None or table.deleting:
+            raise NotFoundError(f"there is no table {name!r}", hint="list the tables")
+        return self._handle(table)
+
+    def create_table(
+        self,
+        name: str,
+        schema: Schema,
+        properties: Mapping[str, object] | None = None,
+        split_points: Iterable[KeyLike] = (),
+    ) -> TableHandle:
+        """Create a table whose leaf partitions meet at `split_points`.
+
+        Raises:
+            AlreadyExistsError: there is a table of that name.
+            InvalidRequestError: the name, a property or a split point is no good.
+        """
+        points = tuple(key_to_json(schema, key_of(schema, point)) for point in split_points)
+        self._administer(
+            CreateTable(
+                self.services.ids.new(), name, schema.to_json(), dict(properties or {}), points
+            )
+        )
+        return self.table(name)
+
+    def delete_table(self, name: str) -> None:
+        """Delete a table with all its rows. What was dropped for it stays in the ingest bucket.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        self._administer(DeleteTable(self.services.ids.new(), name))
+
+    def set_online(self, name: str, online: bool) -> None:
+        """Put a table online, or take it offline: then it ingests, but is not compacted or split.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        self._administer(SetOnline(self.services.ids.new(), name, online))
+
+    def pending(self) -> int:
+        """Count what is pending of all tables and in the working queues."""
+        own = sum(table.pending() for table in self.tables())
+        return own + sum(self.queues.depths(WORKING_QUEUES).values())
+
+    def wait(self, timeout_seconds: float, *, watch: Watch | None = None) -> None:
+        """Wait until nothing is pending.
+
+        Raises:
+            TimedOutError: something still was after `timeout_seconds`.
+        """
+        self.patience.until_nothing(
+            self.pending, timeout_seconds=timeout_seconds, looks=2, watch=watch
+        )
+
+    def _administer(self, request: AdminRequest) -> None:
+        self.queues.send(administer(self.services, request))
+
+    def _handle(self, table: Table) -> TableHandle:
+        return TableHandle(table, self.services, self.queues, self.bucket, self.patience)

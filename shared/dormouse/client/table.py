@@ -1,0 +1,233 @@
+"""One table as a client sees it: query, count, ingest, status, wait."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from dormouse.client.dropping import Ingestible, Rows, files_to_drop, ingest_key, write_rows
+from dormouse.client.keys import KeyLike, Ranges, ranges_of
+from dormouse.client.ports import IngestBucket, Queues
+from dormouse.client.waiting import WORKING_QUEUES, Patience, Watch
+from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
+from dormouse.model.schema import Schema
+from dormouse.model.sources import Source
+from dormouse.model.state import DAY_MS, TableState
+from dormouse.model.tables import Table
+from dormouse.ports import NO_TABLE, JobRecord, Services
+from dormouse.shards.querying import QueryResult, query_rows
+
+PENDING_FILES_MS = 7 * DAY_MS
+"""How long a dropped file counts as pending: as long as the tracker remembers a refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A table in numbers, all but `pending` at one version.
+
+    `shards` are those with rows that count; `references` the rows of a shard in a partition;
+    `rows` is what the references say, an estimate where a partition was split not long ago.
+    `pending` counts files not yet ingested or refused, assigned jobs, and messages in the
+    instance's working queues, those of other tables too: 0 means that all is done.
+    """
+
+    rows: int
+    shards: int
+    references: int
+    partitions: int
+    leaf_partitions: int
+    version: int
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableHandle:
+    """A table of an instance."""
+
+    table: Table
+    services: Services
+    queues: Queues
+    bucket: IngestBucket
+    patience: Patience
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.table.name
+
+    @property
+    def schema(self) -> Schema:
+        """The table's schema."""
+        return self.table.schema
+
+    def state(self) -> TableState:
+        """Give the table's newest state.
+
+        Raises:
+            NotFoundError: the table was deleted.
+        """
+        if self.services.table(self.table.id) is None:
+            raise NotFoundError(f"table {self.name!r} was deleted")
+        return self.services.store(self.table).current()
+
+    def query(
+        self,
+        ranges: Ranges | None = None,
+        *,
+        exact: KeyLike | list[KeyLike] | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """Give the rows, sorted by the keys, streamed, of one version of the table.
+
+        Args:
+            ranges: pairs of keys or prefixes, the first inclusive, the second exclusive, None for
+                an open end; a row is given if it lies in any.
+            exact: a key or prefix whose rows are wanted, or a list of such. Without `ranges` and
+                `exact`, every row is given.
+            columns: the columns wanted; by default all.
+            limit: the most rows to give.
+
+        Raises:
+            InvalidRequestError: a key or column does not fit the schema.
+        """
+        return self.query_result(ranges, exact=exact, columns=columns, limit=limit).reader
+
+    def query_result(
+        self,
+        ranges: Ranges | None = None,
+        *,
+        exact: KeyLike | list[KeyLike] | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> QueryResult:
+        """Query as `query` does; the result also tells how many shards and partitions it opens."""
+        for column in columns or ():
+            self.schema.field_named(column)
+        if limit is not None and limit < 0:
+            raise InvalidRequestError("the limit must not be negative")
+        return query_rows(
+            self.services.storage,
+            self.table,
+            self.state(),
+            ranges_of(self.schema, ranges, exact),
+            columns=columns,
+            limit=limit,
+            memory_bytes=self.services.memory_bytes,
+        )
+
+    def count(
+        self,
+        ranges: Ranges | None = None,
+        *,
+        exact: KeyLike | list[KeyLike] | None = None,
+    ) -> int:
+        """Count the rows which `query` would give, by reading one key column of them."""
+        first_key = self.schema.row_keys[0].name
+        rows = self.query(ranges, exact=exact, columns=[first_key])
+        return sum(batch.num_rows for batch in rows)
+
+    def ingest(self, what: Ingestible, name: str | None = None) -> Ingested:
+        """Drop rows or files into the ingest bucket, each under its own name in the table's folder.
+
+        `name` is what a single file, or a file of rows, is called there. The call ends when all is
+        uploaded; `Ingested.wait` ends when it is rows of the table.
+
+        Raises:
+            NotFoundError: there is no such file; then nothing was uploaded.
+            InvalidRequestError: a name does not do; then nothing was uploaded.
+        """
+        if isinstance(what, pa.Table | pa.RecordBatchReader):
+            return self._ingest_rows(what, name or f"{self.services.ids.new()}.parquet")
+        paths = [what] if isinstance(what, str | Path) else list(what)
+        files = files_to_drop(self.name, paths)
+        if name is not None:
+            if len(files) != 1:
+                raise InvalidRequestError("a name can be given to a single file only")
+            files = [(ingest_key(self.name, name), files[0][1])]
+        return Ingested(self, tuple(self.bucket.drop(key, path) for key, path in files))
+
+    def _ingest_rows(self, rows: Rows, name: str) -> Ingested:
+        key = ingest_key(self.name, name)
+        with tempfile.TemporaryDirectory(dir=self.services.scratch) as folder:
+            local = Path(folder) / "rows.parquet"
+            write_rows(rows, local)
+            return Ingested(self, (self.bucket.drop(key, local),))
+
+    def status(self) -> Status:
+        """Give the table in numbers."""
+        pending = self.pending() + sum(self.queues.depths(WORKING_QUEUES).values())
+        state = self.state()
+        return Status(
+            rows=state.rows,
+            shards=len(state.shards) - len(state.unreferenced),
+            references=state.reference_count,
+            partitions=len(state.partitions),
+            leaf_partitions=sum(1 for _ in state.partitions.leaves()),
+            version=state.version,
+            pending=pending,
+        )
+
+    def wait(self, timeout_seconds: float, *, watch: Watch | None = None) -> None:
+        """Wait until nothing is pending, neither of the table's own nor in the working queues.
+
+        Raises:
+            TimedOutError: something still was after `timeout_seconds`.
+        """
+        self.patience.until_nothing(
+            lambda: self.status().pending, timeout_seconds=timeout_seconds, looks=2, watch=watch
+        )
+
+    def pending(self) -> int:
+        """Count the table's own pending work: files neither ingested nor refused, and jobs."""
+        now_ms = self.services.clock.now_ms()
+        dropped = list(self.services.sources.list(self.name, since_ms=now_ms - PENDING_FILES_MS))
+        state = self.state()  # read after the listing, so that no file seems to be nowhere
+        waiting = [s for s in dropped if not state.has_ingested(s.id, now_ms)]
+        return len(state.jobs) + sum(self.refusal(source) is None for source in waiting)
+
+    def refusal(self, source: Source) -> JobRecord | None:
+        """Give the record of a source's refusal; None if it was not refused."""
+        for table_id in (self.table.id, NO_TABLE):  # the latter if the table was made afterwards
+            record = self.services.tracker.get(table_id, source.id)
+            if record is not None and record.kind == "ingest" and record.state == "refused":
+                return record
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """Files on their way into a table."""
+
+    handle: TableHandle
+    sources: tuple[Source, ...]
+
+    def wait(self, timeout_seconds: float, *, watch: Watch | None = None) -> None:
+        """Wait until each file is ingested or refused.
+
+        Raises:
+            RefusedSourceError: some were refused, and why; the others are ingested.
+            TimedOutError: some were neither after `timeout_seconds`.
+        """
+        refused: dict[str, JobRecord] = {}
+        left = list(self.sources)
+
+        def look() -> int:
+            state, now_ms = self.handle.state(), self.handle.services.clock.now_ms()
+            left[:] = [s for s in left if not state.has_ingested(s.id, now_ms)]
+            found = {s.id: record for s in left if (record := self.handle.refusal(s))}
+            left[:] = [s for s in left if s.id not in found]
+            refused.update(found)
+            return len(left)
+
+        self.handle.patience.until_nothing(
+            look, timeout_seconds=timeout_seconds, looks=1, watch=watch
+        )
+        if refused:
+            raise RefusedSourceError(
+                "; ".join(f"{r.subject} was refused: {r.reason}" for r in refused.values())
+            )

@@ -1,0 +1,53 @@
+"""Waiting for the instance to get something done, by looking again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dormouse.errors import TimedOutError
+from dormouse.ports import Clock
+
+WORKING_QUEUES = ("files", "ingest-jobs", "table-changes", "compaction-jobs", "partition-splits")
+"""The queues with work that changes what a table holds or how; garbage may wait."""
+
+Watch = Callable[[int], None]
+"""Is told what is left at every look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How to wait: by which clock, and how to let `look_every_seconds` pass between looks."""
+
+    clock: Clock
+    sleep: Callable[[float], None]
+    look_every_seconds: float = 0.5
+
+    def until_nothing(
+        self,
+        left: Callable[[], int],
+        *,
+        timeout_seconds: float,
+        looks: int,
+        watch: Watch | None = None,
+    ) -> None:
+        """Wait until `left` gave zero `looks` times in a row.
+
+        Raises:
+            TimedOutError: it did not within `timeout_seconds`.
+        """
+        deadline_ms = self.clock.now_ms() + timeout_seconds * 1000
+        zeros = 0
+        while True:
+            count = left()
+            if watch is not None:
+                watch(count)
+            zeros = zeros + 1 if count == 0 else 0
+            if zeros == looks:
+                return
+            if self.clock.now_ms() >= deadline_ms:
+                raise TimedOutError(
+                    f"not done after {timeout_seconds:g} seconds: {count} pending",
+                    hint="the work goes on; wait longer, or look at the jobs",
+                )
+            self.sleep(self.look_every_seconds)
