@@ -82,11 +82,16 @@ def shard_id_of(path: str) -> str | None:
     return name.removesuffix(".parquet") if name.endswith(".parquet") else None
 
 
+def state_prefix(table_id: str) -> str:
+    """Give the prefix of a table's state: its deltas and snapshots."""
+    return f"{table_id}/state/"
+
+
 def delta_path(table_id: str, delta_id: str) -> str:
     """Give the path of a state delta."""
-    return f"{table_id}/state/deltas/{delta_id}.parquet"
+    return f"{state_prefix(table_id)}deltas/{delta_id}.parquet"
 
 
 def snapshot_path(table_id: str, version: int, unique: str) -> str:
     """Give the path of a state snapshot; `unique` keeps two writers at one version apart."""
-    return f"{table_id}/state/snapshots/{version:012d}-{unique}.parquet"
+    return f"{state_prefix(table_id)}snapshots/{version:012d}-{unique}.parquet"

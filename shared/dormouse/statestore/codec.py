@@ -1,0 +1,288 @@
+"""The stored form of a delta: a small Parquet file with a row for each transaction.
+
+A row says its kind and, in nested columns, what it holds; columns which no row needs are left out.
+What is stored does not follow the names of classes, and the golden files in
+``tests/unit/statestore/golden`` must be read for ever. Used by `s3`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+
+from dormouse.errors import CorruptDataError
+from dormouse.model.keys import KeyRange, decode_key, encode_key
+from dormouse.model.partitions import Partition
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    ClearTable,
+    Entry,
+    ForgetShards,
+    InitialisePartitions,
+    ReleaseJob,
+    ReplaceShards,
+    SplitPartition,
+    Transaction,
+)
+from dormouse.statestore.codec_file import read_file, write_file
+
+KIND, FORMAT = "delta", 1
+
+_PLACED = pa.struct([("partition", pa.string()), ("rows", pa.int64())])
+_ROWS_LEFT = pa.struct([("shard", pa.string()), ("rows", pa.int64())])
+_SHARD = pa.struct(
+    [
+        ("id", pa.string()),
+        ("rows", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("min_key", pa.binary()),
+        ("max_key", pa.binary()),
+        ("job", pa.string()),
+        ("placed", pa.list_(_PLACED)),
+    ]
+)
+_PARTITION = pa.struct(
+    [
+        ("id", pa.string()),
+        ("min_key", pa.binary()),
+        ("max_key", pa.binary()),
+        ("parent", pa.string()),
+        ("children", pa.list_(pa.string())),
+    ]
+)
+_COLUMNS: dict[str, pa.DataType] = {
+    "kind": pa.string(),
+    "time_ms": pa.int64(),
+    "generation": pa.int64(),
+    "job": pa.string(),
+    "partition": pa.string(),
+    "sources": pa.list_(pa.string()),
+    "inputs": pa.list_(pa.string()),
+    "shards": pa.list_(_SHARD),
+    "partitions": pa.list_(_PARTITION),
+    "at": pa.binary(),
+    "rows_left": pa.list_(_ROWS_LEFT),
+    "new_generation": pa.int64(),
+}
+
+
+class _Placed(msgspec.Struct):
+    partition: str
+    rows: int
+
+
+class _RowsLeft(msgspec.Struct):
+    shard: str
+    rows: int
+
+
+class _Shard(msgspec.Struct):
+    id: str
+    rows: int
+    size_bytes: int
+    min_key: bytes
+    max_key: bytes
+    job: str
+    placed: tuple[_Placed, ...]
+
+
+class _Partition(msgspec.Struct):
+    id: str
+    min_key: bytes
+    max_key: bytes | None
+    parent: str | None
+    children: tuple[str, str] | None
+
+
+class _Stored(msgspec.Struct, tag_field="kind", forbid_unknown_fields=True):
+    time_ms: int
+    generation: int
+
+
+class _InitialisePartitions(_Stored, tag="initialise_partitions"):
+    partitions: tuple[_Partition, ...]
+
+
+class _AddShards(_Stored, tag="add_shards"):
+    job: str
+    sources: tuple[str, ...]
+    shards: tuple[_Shard, ...]
+
+
+class _AssignJob(_Stored, tag="assign_job"):
+    job: str
+    partition: str
+    inputs: tuple[str, ...]
+
+
+class _ReleaseJob(_Stored, tag="release_job"):
+    job: str
+
+
+class _ReplaceShards(_Stored, tag="replace_shards"):
+    job: str
+    partition: str
+    inputs: tuple[str, ...]
+    shards: tuple[_Shard, ...]
+
+
+class _SplitPartition(_Stored, tag="split_partition"):
+    partition: str
+    at: bytes
+    rows_left: tuple[_RowsLeft, ...]
+
+
+class _ForgetShards(_Stored, tag="forget_shards"):
+    inputs: tuple[str, ...]
+
+
+class _ClearTable(_Stored, tag="clear_table"):
+    new_generation: int
+    partitions: tuple[_Partition, ...]
+
+
+_Row = (
+    _InitialisePartitions
+    | _AddShards
+    | _AssignJob
+    | _ReleaseJob
+    | _ReplaceShards
+    | _SplitPartition
+    | _ForgetShards
+    | _ClearTable
+)
+
+
+def encode_delta(entries: Sequence[Entry]) -> bytes:
+    """Give the stored form of the entries of one delta."""
+    rows = [msgspec.to_builtins(_row(entry), builtin_types=(bytes,)) for entry in entries]
+    needed = {column for row in rows for column in row}
+    schema = pa.schema([(name, kind) for name, kind in _COLUMNS.items() if name in needed])
+    return write_file([pa.Table.from_pylist(rows, schema)], schema, KIND, FORMAT, {})
+
+
+def decode_delta(body: bytes, where: str) -> tuple[Entry, ...]:
+    """Give the entries of a delta; `where` names it in errors.
+
+    Raises:
+        CorruptDataError: it is damaged or foreign, or from a later version of Dormouse.
+    """
+    table, _ = read_file(body, KIND, FORMAT, where)
+    present = [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
+    try:
+        return tuple(_entry(row) for row in msgspec.convert(present, list[_Row]))
+    except msgspec.ValidationError as error:
+        raise CorruptDataError(
+            f"{where} holds what no known transaction looks like: {error}",
+            hint="if a later version of Dormouse wrote it, upgrade this one",
+        ) from error
+
+
+def _row(entry: Entry) -> _Row:
+    at = (entry.time_ms, entry.generation)
+    match entry.transaction:
+        case InitialisePartitions(partitions=partitions):
+            return _InitialisePartitions(*at, _stored_partitions(partitions))
+        case AddShards(job=job, sources=sources, shards=shards):
+            return _AddShards(*at, job, sources, _stored_shards(shards))
+        case AssignJob(job=job, partition=partition, inputs=inputs):
+            return _AssignJob(*at, job, partition, inputs)
+        case ReleaseJob(job=job):
+            return _ReleaseJob(*at, job)
+        case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs):
+            return _ReplaceShards(*at, job, partition, inputs, _stored_shards(outputs))
+        case SplitPartition(partition=partition, at=key, rows_left=rows_left):
+            left = tuple(_RowsLeft(*item) for item in rows_left)
+            return _SplitPartition(*at, partition, encode_key(key), left)
+        case ForgetShards(shards=shards):
+            return _ForgetShards(*at, shards)
+        case ClearTable(generation=generation, partitions=partitions):
+            return _ClearTable(*at, generation, _stored_partitions(partitions))
+
+
+def _entry(row: _Row) -> Entry:
+    return Entry(_transaction(row), row.time_ms, row.generation)
+
+
+def _transaction(row: _Row) -> Transaction:
+    match row:
+        case _InitialisePartitions():
+            return InitialisePartitions(_partitions(row.partitions))
+        case _AddShards():
+            return AddShards(row.job, row.sources, _shards(row.shards))
+        case _AssignJob():
+            return AssignJob(row.job, row.partition, row.inputs)
+        case _ReleaseJob():
+            return ReleaseJob(row.job)
+        case _ReplaceShards():
+            return ReplaceShards(row.job, row.partition, row.inputs, _shards(row.shards))
+        case _SplitPartition():
+            left = tuple((item.shard, item.rows) for item in row.rows_left)
+            return SplitPartition(row.partition, decode_key(row.at), left)
+        case _ForgetShards():
+            return ForgetShards(row.inputs)
+        case _ClearTable():
+            return ClearTable(row.new_generation, _partitions(row.partitions))
+
+
+def _stored_shards(shards: tuple[NewShard, ...]) -> tuple[_Shard, ...]:
+    return tuple(
+        _Shard(
+            id=new.shard.id,
+            rows=new.shard.rows,
+            size_bytes=new.shard.size_bytes,
+            min_key=encode_key(new.shard.min_key),
+            max_key=encode_key(new.shard.max_key),
+            job=new.shard.job,
+            placed=tuple(_Placed(*item) for item in new.rows_by_partition),
+        )
+        for new in shards
+    )
+
+
+def _shards(stored: tuple[_Shard, ...]) -> tuple[NewShard, ...]:
+    return tuple(
+        NewShard(
+            Shard(
+                id=item.id,
+                rows=item.rows,
+                size_bytes=item.size_bytes,
+                min_key=decode_key(item.min_key),
+                max_key=decode_key(item.max_key),
+                job=item.job,
+            ),
+            tuple((placed.partition, placed.rows) for placed in item.placed),
+        )
+        for item in stored
+    )
+
+
+def _stored_partitions(partitions: tuple[Partition, ...]) -> tuple[_Partition, ...]:
+    return tuple(
+        _Partition(
+            id=partition.id,
+            min_key=encode_key(partition.range.min),
+            max_key=None if partition.range.max is None else encode_key(partition.range.max),
+            parent=partition.parent,
+            children=partition.children,
+        )
+        for partition in partitions
+    )
+
+
+def _partitions(stored: tuple[_Partition, ...]) -> tuple[Partition, ...]:
+    return tuple(
+        Partition(
+            item.id,
+            KeyRange(
+                decode_key(item.min_key), None if item.max_key is None else decode_key(item.max_key)
+            ),
+            item.parent,
+            item.children,
+        )
+        for item in stored
+    )

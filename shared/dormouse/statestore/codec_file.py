@@ -1,0 +1,54 @@
+"""The Parquet files state is kept in: what is common to deltas and snapshots; used by the codecs.
+
+The footer says of each file what it is and in which format, so that a foreign file, or one from a
+later version of Dormouse, is refused before any of it is believed.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.errors import CorruptDataError
+
+_KIND, _FORMAT = "dormouse.kind", "dormouse.format"
+
+
+def write_file(
+    tables: Iterable[pa.Table], schema: pa.Schema, kind: str, version: int, facts: Mapping[str, str]
+) -> bytes:
+    """Give a file with a row group for each of `tables`, and `facts` in its footer."""
+    sink = io.BytesIO()
+    with pq.ParquetWriter(
+        sink, schema, compression="zstd", write_statistics=False, store_schema=False
+    ) as writer:
+        for table in tables:
+            writer.write_table(table)
+        writer.add_key_value_metadata({_KIND: kind, _FORMAT: str(version), **facts})
+    return sink.getvalue()
+
+
+def read_file(body: bytes, kind: str, version: int, where: str) -> tuple[pa.Table, dict[str, str]]:
+    """Give the rows of a file and the facts in its footer; `where` names it in errors.
+
+    Raises:
+        CorruptDataError: it is damaged, not of this kind, or of a later format than `version`.
+    """
+    try:
+        file = pq.ParquetFile(io.BytesIO(body))
+        stored = file.metadata.metadata or {}
+        facts = {key.decode(): value.decode() for key, value in stored.items()}
+        if facts.get(_KIND) != kind:
+            raise CorruptDataError(f"{where} is not a Dormouse {kind}")
+        found = int(facts.get(_FORMAT, ""))
+        if found > version:
+            raise CorruptDataError(
+                f"{where} is a {kind} of format {found}; the last one known here is {version}",
+                hint="it was written by a later version: upgrade this one",
+            )
+        return file.read(), facts
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptDataError(f"{where} is not a readable {kind}: {error}") from error

@@ -1,0 +1,144 @@
+"""The state of a table as Parquet in the data bucket, ordered by small conditional updates.
+
+A commit uploads its transactions as one delta under a new name, and then appends the delta's id to
+the log (`log`, `pages`): that one update decides the order. Whether a transaction holds is decided
+when the delta is folded, in that order, by the same rules for everyone (`follower`); its writer
+reads the verdict. So no commit conflicts with another, and a retry rewrites nothing.
+
+What a crash leaves: after the upload, an object nobody names; after the append, a commit whose
+author was not told, and who learns of it by committing the same again.
+"""
+
+from __future__ import annotations
+
+from dormouse.errors import (
+    CorruptDataError,
+    InvariantError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from dormouse.model.fold import Verdict
+from dormouse.model.invariants import broken_invariants
+from dormouse.model.names import delta_path, snapshot_path, state_prefix
+from dormouse.model.state import TableState
+from dormouse.model.transactions import Entry, Transaction
+from dormouse.ports import Clock, Ids, Storage
+from dormouse.statestore.codec import encode_delta
+from dormouse.statestore.codec_snapshot import encode_snapshot
+from dormouse.statestore.follower import Follower
+from dormouse.statestore.log import Log
+from dormouse.statestore.pages import Pages, Root, place_after
+from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
+from dormouse.statestore.protocol import AlreadyCommitted, Committed, Outcome, Rejected
+from dormouse.statestore.snapshots import snapshot_due, without_forgotten
+
+
+class S3StateStore:
+    """One table's state; a `protocol.StateStore`, safe for many threads.
+
+    A store that lives long keeps the state in memory: then `current` costs one read of a page when
+    nothing is new. Every call raises NotFoundError once the table's state was destroyed.
+    """
+
+    def __init__(
+        self,
+        table_id: str,
+        storage: Storage,
+        pages: Pages,
+        clock: Clock,
+        ids: Ids,
+        *,
+        patience: Patience = WITHOUT_PAUSES,
+    ) -> None:
+        """Use the state of `table_id`; nothing is read yet."""
+        self._table_id, self._storage, self._pages = table_id, storage, pages
+        self._clock, self._ids = clock, ids
+        self._log = Log(table_id, pages, patience)
+        self._follower = Follower(self._log, storage)
+
+    def current(self) -> TableState:
+        """Give the newest version: at least every commit that ended before the call began."""
+        return self._follower.newest()
+
+    def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
+        """Commit transactions in one delta, each for itself, and give the outcome of each.
+
+        Raises:
+            ContendedError: all attempts lost; nothing was committed.
+            UnavailableError: nothing was committed.
+            OutcomeUnknownError: they may have been committed. Commit the same again to find out.
+        """
+        if not transactions:
+            return ()
+        now_ms = self._clock.now_ms()
+        entries = tuple(Entry(transaction, now_ms, generation) for transaction in transactions)
+        # The fold begins before the delta, or it would never pass it and tell the verdict.
+        before = self._follower.last_seen()
+        delta_id = self._ids.new()
+        # The name is new, so an object that is there already is this one, put by a repeated call.
+        self._storage.put(delta_path(self._table_id, delta_id), encode_delta(entries))
+        with self._follower.awaiting(delta_id, entries):
+            page, _ = place_after(before.version)
+            version = self._log.append(delta_id, page)
+            verdicts = self._verdicts(delta_id)
+        return tuple(_outcome(verdict, version) for verdict in verdicts)
+
+    def maintain(self) -> None:
+        """Write a snapshot if it is due. Any number may at once: the newest becomes the root.
+
+        Raises:
+            InvariantError: the state contradicts itself; no snapshot was written.
+        """
+        head = self._log.head()
+        state = self._follower.newest()
+        if head is None or not snapshot_due(state.version, head.root):
+            return
+        if broken := broken_invariants(state):
+            raise InvariantError(
+                f"table {self._table_id} at version {state.version}: {'; '.join(broken[:5])}",
+                hint="no snapshot was written, so that the log still shows how it came to this",
+            )
+        kept = without_forgotten(state)
+        path = snapshot_path(self._table_id, kept.version, self._ids.new())
+        body = encode_snapshot(self._table_id, kept)
+        self._storage.put(path, body)
+        if not self._pages.set_root(self._table_id, Root(path, kept.version, len(body))):
+            self._discard_unless_root(path, kept.version)
+
+    def destroy(self) -> None:
+        """Delete the state of the table. Repeatable; used only when the table itself is deleted.
+
+        The log is closed first: from then on nobody can commit or read. Its head stays, a hundred
+        bytes, so that a writer that slept cannot begin the log anew.
+        """
+        head = self._pages.close(self._table_id)
+        stored = self._storage.list(state_prefix(self._table_id))
+        self._storage.delete([item.path for item in stored])
+        self._pages.delete_pages(self._table_id, head.last_page)
+
+    def _verdicts(self, delta_id: str) -> tuple[Verdict, ...]:
+        try:
+            return self._follower.verdicts(delta_id)
+        except (
+            UnavailableError,
+            CorruptDataError,
+        ) as error:  # the delta is in the log all the same
+            raise OutcomeUnknownError(
+                f"a commit to table {self._table_id} landed, but its verdict cannot be read: {error}",
+                hint="commit the same again to find out; delete nothing it may need",
+            ) from error
+
+    def _discard_unless_root(self, path: str, version: int) -> None:
+        """Delete a snapshot that lost to one as new: it can never become the root any more.
+
+        That it is not the root must be seen: the update may have landed, and its repeat been refused.
+        """
+        head = self._log.head()
+        if head and head.root and head.root.path != path and head.root.version >= version:
+            self._storage.delete([path])
+
+
+def _outcome(verdict: Verdict, version: int) -> Outcome:
+    if verdict.repeated:
+        return AlreadyCommitted()
+    return Rejected(verdict.violations) if verdict.violations else Committed(version)
