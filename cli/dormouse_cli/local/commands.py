@@ -7,6 +7,7 @@ standard output, what a person reads to standard error.
 import logging
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,12 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dormouse_cli.local.errors import LocalStackError
-from dormouse_cli.local.stack import LocalStack
+
+if TYPE_CHECKING:
+    from dormouse_cli.local.stack import LocalStack
 
 app = typer.Typer(
     help="Run an instance on this machine: an embedded AWS, and the template's functions. "
@@ -54,7 +57,8 @@ def up(
     parameter: ParameterOption = None,
 ) -> None:
     """Run the stack until Ctrl-C. Prints the variables to export for any AWS client."""
-    with _stack(template, parameter, state, port) as stack, _interruptible() as interrupted:
+    folder = state or _new_state_folder()
+    with _stack(template, parameter, folder, port) as stack, _interruptible() as interrupted:
         for name, value in stack.environment.items():
             print(f"export {name}={shlex.quote(value)}", flush=True)
         _describe(stack)
@@ -70,8 +74,11 @@ def run(
     parameter: ParameterOption = None,
 ) -> None:
     """Run a command against a fresh stack, stop the stack, and pass on the exit code."""
-    with _stack(template, parameter, state, port=0) as stack:
+    folder = state or _new_state_folder()
+    with _stack(template, parameter, folder, port=0) as stack:
         code = run_command(command, {**_without_aws(os.environ), **stack.environment})
+    if state is None and code == 0:
+        shutil.rmtree(folder)  # no one will ask for the logs
     raise typer.Exit(code)
 
 
@@ -118,13 +125,12 @@ def _without_aws(environment: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _stack(
-    template: Path | None, parameters: Sequence[str] | None, state: Path | None, port: int
-) -> Iterator[LocalStack]:
+    template: Path | None, parameters: Sequence[str] | None, folder: Path, port: int
+) -> Iterator["LocalStack"]:
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
-    folder = state or Path(tempfile.mkdtemp(prefix="dormouse-local-"))
     try:
-        stack = LocalStack(
-            template or find_template(), parse_parameters(parameters or []), folder, port=port
+        stack = _new_stack(
+            template or find_template(), parse_parameters(parameters or []), folder, port
         )
         stack.start()
     except LocalStackError as error:
@@ -135,7 +141,24 @@ def _stack(
         yield stack
 
 
-def _describe(stack: LocalStack) -> None:
+def _new_stack(
+    template: Path, parameters: Mapping[str, str], folder: Path, port: int
+) -> "LocalStack":
+    # Imported only here: the rest of the command line works without the packages of the extra.
+    try:
+        from dormouse_cli.local.stack import LocalStack
+    except ModuleNotFoundError as error:
+        raise LocalStackError(
+            f"the local stack needs the package {error.name}: pip install 'dormouse[local]'"
+        ) from error
+    return LocalStack(template, parameters, folder, port=port)
+
+
+def _new_state_folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="dormouse-local-"))
+
+
+def _describe(stack: "LocalStack") -> None:
     deployment = stack.deployment
     fed = {source.function: source.queue_name for source in deployment.event_sources}
     for function in deployment.functions:

@@ -10,12 +10,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dormouse_cli.local.errors import LocalStackError
 from dormouse_cli.local.lambda_host import DEFAULT_SLOTS
 from dormouse_cli.local.plan import EventSource
 from dormouse_cli.local.sandbox import Outcome
@@ -134,13 +133,19 @@ class EventSourcePoller:
         # Messages are received only for a batch that can run at once: waiting here would use up
         # their visibility timeout.
         permits = threading.Semaphore(self._concurrency)
+
+        def finished(batch: Future[None]) -> None:
+            permits.release()
+            error = batch.exception()
+            if error is not None and not self._stopping.is_set():
+                _log.error("a batch of %s is left undone", self._source.queue_name, exc_info=error)
+
         with ThreadPoolExecutor(self._concurrency) as batches:
             while not self._stopping.is_set():
                 permits.acquire()
                 messages = self._gather()
                 if messages:
-                    batch = batches.submit(self._process, messages)
-                    batch.add_done_callback(lambda _: permits.release())
+                    batches.submit(self._process, messages).add_done_callback(finished)
                 else:
                     permits.release()
 
@@ -168,13 +173,6 @@ class EventSourcePoller:
         return messages
 
     def _process(self, messages: Sequence[Message]) -> None:
-        try:
-            self._run_function(messages)
-        except (BotoCoreError, ClientError, LocalStackError) as error:
-            if not self._stopping.is_set():
-                _log.error("a batch of %s is left undone: %s", self._source.queue_name, error)
-
-    def _run_function(self, messages: Sequence[Message]) -> None:
         event = json.dumps(sqs_event(messages, self._source, self._region)).encode()
         outcome = self._invoke(self._source.function, event)
         ids = [message["MessageId"] for message in messages]

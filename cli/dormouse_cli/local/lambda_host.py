@@ -1,6 +1,7 @@
 """Runs the functions of a deployment, each in a few processes; used by event sources and tests."""
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -92,9 +93,10 @@ class LambdaHost:
         return self._pools[function.name].invoke(self._new_id(), event)
 
     def close(self) -> None:
-        """End every process of every function."""
+        """End every process of every function, and remove their scratch folders."""
         for pool in self._pools.values():
             pool.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _start(self, function: Function, slot: int) -> Sandbox:
         return Sandbox(

@@ -277,6 +277,7 @@ class _Template:
         )
 
     def schedules(self) -> Iterator[Schedule]:
+        """Rules on event patterns are passed over: nothing here sends the events they wait for."""
         for logical_id in self.of_type("AWS::Events::Rule"):
             expression = self.get(logical_id, "ScheduleExpression")
             targets = cast(list[dict[str, str]], self.get(logical_id, "Targets", []))
