@@ -119,19 +119,18 @@ class S3StateStore:
     def _verdicts(self, delta_id: str) -> tuple[Verdict, ...]:
         try:
             return self._follower.verdicts(delta_id)
-        except (
-            UnavailableError,
-            CorruptDataError,
-        ) as error:  # the delta is in the log all the same
+        except (UnavailableError, CorruptDataError) as error:
+            # The delta is in the log all the same, so to the caller this is no clean failure.
             raise OutcomeUnknownError(
-                f"a commit to table {self._table_id} landed, but its verdict cannot be read: {error}",
+                f"a commit to table {self._table_id} landed, but its verdict is unread: {error}",
                 hint="commit the same again to find out; delete nothing it may need",
             ) from error
 
     def _discard_unless_root(self, path: str, version: int) -> None:
         """Delete a snapshot that lost to one as new: it can never become the root any more.
 
-        That it is not the root must be seen: the update may have landed, and its repeat been refused.
+        That it is not the root must be seen: the update may have landed, and its
+        repeat been refused.
         """
         head = self._log.head()
         if head and head.root and head.root.path != path and head.root.version >= version:
