@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, parse_parameters, run_command
-from dormouse_cli.local.errors import LocalStackError
+from dormouse_cli.local.errors import LocalStackError, StartError
+from dormouse_cli.local.stack import LocalStack
 from tests.local.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,6 +84,15 @@ def test_a_refused_template_is_one_line_without_a_traceback(tmp_path: Path) -> N
     assert done.returncode == 1
     assert done.stderr.startswith("error: the template has no parameter Nobody")
     assert "Traceback" not in done.stderr
+    assert members(tmp_path) == []
+
+
+def test_a_port_that_is_taken_is_an_error_that_names_the_log(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        stack = LocalStack(TEMPLATE, {}, tmp_path, port=port)
+        with pytest.raises(StartError, match=f"did not start on port {port}: see .*aws.log"):
+            stack.start()
     assert members(tmp_path) == []
 
 

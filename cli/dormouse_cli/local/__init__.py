@@ -4,4 +4,8 @@
 `errors`, `lifeline` (nothing outlives us), `sessions` → `moto_*` (AWS's services) → `plan`,
 `intrinsics`, `template` (what to deploy) → `deploy` → `runtime_api`, `sandbox`, `lambda_host`
 (functions) → `event_sources`, `schedules` (what invokes them) → `stack` → `commands`.
+
+What differs from AWS: queues are standard, not FIFO; nothing expires (TTL, lifecycle rules); memory
+sizes and IAM policies are not enforced; schedules are rates, and rules on event patterns never fire;
+a sandbox may take a minute to initialise, where Lambda allows ten seconds.
 """
