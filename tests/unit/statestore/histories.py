@@ -1,0 +1,118 @@
+"""Random histories of a table, most of whose transactions hold, and some of which do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from dormouse.model.keys import Key
+from dormouse.model.partitions import ROOT, PartitionTree
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.state import DAY_MS, TableState
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    ClearTable,
+    Entry,
+    ForgetShards,
+    InitialisePartitions,
+    ReleaseJob,
+    ReplaceShards,
+    SplitPartition,
+    Transaction,
+)
+from dormouse.statestore.follower import fold_delta
+from tests.support.strategies import short_keys
+
+ONE_LEAF = tuple(PartitionTree.from_split_points([]).by_id.values())
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What one commit call is given, and the clock's time at it."""
+
+    transactions: tuple[Transaction, ...]
+    time_ms: int
+    generation: int
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(Entry(t, self.time_ms, self.generation) for t in self.transactions)
+
+
+def shard_of(name: str, low: Key, high: Key, partition: str = ROOT) -> NewShard:
+    shard = Shard(name, 10, 1000, min(low, high), max(low, high), f"job of {name}")
+    return NewShard(shard, ((partition, 10),))
+
+
+def addition(number: int, low: Key = ("a",), high: Key = ("z",)) -> AddShards:
+    """A valid ingest job, another for each number."""
+    return AddShards(f"job{number}", (f"source{number}",), (shard_of(f"s{number}", low, high),))
+
+
+def fold_all(deltas: list[Delta]) -> TableState:
+    state = TableState()
+    for delta in deltas:
+        state, _ = fold_delta(state, delta.entries)
+    return state
+
+
+@st.composite
+def histories(draw: st.DrawFn, *, longest: int = 25) -> list[Delta]:
+    """Deltas of one to three transactions; clocks wander, some transactions come twice."""
+    deltas = [Delta((InitialisePartitions(ONE_LEAF),), 1, 0)]
+    state = fold_all(deltas)
+    steps = st.sampled_from([-5, 0, 1, 60_000, DAY_MS, 16 * DAY_MS])
+    for number in range(draw(st.integers(0, longest))):
+        transactions = tuple(
+            _next(draw, state, f"{number}-{i}", deltas) for i in range(draw(st.integers(1, 3)))
+        )
+        generation = max(0, state.generation - draw(st.sampled_from([0, 0, 0, 0, 1])))
+        time_ms = max(0, state.time_ms + draw(steps))
+        deltas.append(Delta(transactions, time_ms, generation))
+        state, _ = fold_delta(state, deltas[-1].entries)
+    return deltas
+
+
+def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> Transaction:
+    """Draw a transaction that holds in `state`, or repeat a past one."""
+    free = sorted({r.partition for r in state.all_references() if r.job is None})
+    kinds = ["add", "add", "repeat", "split"]
+    kinds += ["assign"] * 2 if free else []
+    kinds += ["release", "replace", "replace"] if state.jobs else []
+    kinds += ["forget"] if state.unreferenced else []
+    kinds += ["clear"] if len(past) > 10 else []
+    match draw(st.sampled_from(kinds)):
+        case "assign":
+            partition = draw(st.sampled_from(free))
+            held = [r.shard for r in state.references_in(partition) if r.job is None]
+            inputs = draw(st.lists(st.sampled_from(held), min_size=1, unique=True))
+            return AssignJob(f"c{name}", partition, tuple(inputs))
+        case "release":
+            return ReleaseJob(draw(st.sampled_from(sorted(state.jobs))))
+        case "replace":
+            job = state.jobs[draw(st.sampled_from(sorted(state.jobs)))]
+            shards = [state.shards[s] for s in job.inputs]
+            low, high = min(s.min_key for s in shards), max(s.max_key for s in shards)
+            span = state.partitions.get(job.partition).range
+            whole = span.contains_span(low, high)
+            outputs = (shard_of(f"o{name}", low, high, job.partition),) if whole else ()
+            return ReplaceShards(job.id, job.partition, job.inputs, outputs)
+        case "split":
+            leaf = draw(st.sampled_from([p.id for p in state.partitions.leaves()]))
+            rows_left = tuple(
+                (r.shard, draw(st.integers(0, 10))) for r in state.references_in(leaf)
+            )
+            return SplitPartition(leaf, draw(short_keys), rows_left)
+        case "forget":
+            gone = draw(st.sets(st.sampled_from(sorted(state.unreferenced)), min_size=1))
+            return ForgetShards(tuple(sorted(gone)))
+        case "clear":
+            tree = PartitionTree.from_split_points([draw(short_keys)])
+            return ClearTable(state.generation + 1, tuple(tree.by_id.values()))
+        case "repeat":
+            delta = draw(st.sampled_from(past))
+            return draw(st.sampled_from(delta.transactions))
+    low, high = draw(short_keys), draw(short_keys)
+    return AddShards(f"a{name}", (f"source{name}",), (shard_of(f"s{name}", low, high),))
