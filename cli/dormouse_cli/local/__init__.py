@@ -6,6 +6,6 @@
 (functions) → `event_sources`, `schedules` (what invokes them) → `stack` → `commands`.
 
 What differs from AWS: queues are standard, not FIFO; nothing expires (TTL, lifecycle rules); memory
-sizes and IAM policies are not enforced; schedules are rates, and rules on event patterns never fire;
+sizes and IAM policies are not enforced; schedules are rates; rules on event patterns never fire;
 a sandbox may take a minute to initialise, where Lambda allows ten seconds.
 """
