@@ -12,5 +12,5 @@ TEMPLATE = Path(__file__).parent / "stack" / "template.yaml"
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
-    with LocalStack(TEMPLATE, {}, tmp_path_factory.mktemp("stack")) as running:
+    with LocalStack(TEMPLATE, {"WithSpare": "yes"}, tmp_path_factory.mktemp("stack")) as running:
         yield running

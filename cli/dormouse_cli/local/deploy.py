@@ -1,22 +1,40 @@
 """Creates the buckets, queues and tables of a deployment by AWS's own API; called by `stack`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 from boto3 import Session
+from botocore.exceptions import BotoCoreError, ClientError
 
-from dormouse_cli.local.plan import Bucket, Deployment, Json, Queue, Table
+from dormouse_cli.local.errors import TemplateError
+from dormouse_cli.local.plan import Bucket, Deployment, Json, Notification, Queue, Table
 
 
 def deploy(deployment: Deployment, session: Session, endpoint_url: str) -> None:
-    """Create everything the deployment names; on an empty account."""
+    """Create everything the deployment names, on an empty account.
+
+    Raises `TemplateError` for a resource that AWS's API refuses.
+    """
     sqs: Any = session.client("sqs", endpoint_url=endpoint_url)
     s3: Any = session.client("s3", endpoint_url=endpoint_url)
     dynamodb: Any = session.client("dynamodb", endpoint_url=endpoint_url)
-    _create_queues(sqs, deployment.queues)
+    with _refusals_of("the queues"):
+        _create_queues(sqs, deployment.queues)
     for table in deployment.tables:
-        _create_table(dynamodb, table)
+        with _refusals_of(f"table {table.name}"):
+            _create_table(dynamodb, table)
     for bucket in deployment.buckets:
-        _create_bucket(s3, bucket, deployment.region)
+        with _refusals_of(f"bucket {bucket.name}"):
+            _create_bucket(s3, bucket, deployment.region)
+
+
+@contextmanager
+def _refusals_of(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise TemplateError(f"AWS refuses {what}: {error}") from error
 
 
 def _create_queues(sqs: Any, queues: tuple[Queue, ...]) -> None:
@@ -60,29 +78,18 @@ def _create_bucket(s3: Any, bucket: Bucket, region: str) -> None:
             Bucket=bucket.name, LifecycleConfiguration={"Rules": rules}
         )
     if bucket.notifications:
-        configurations = [
-            {
-                "QueueArn": notification.queue_arn,
-                "Events": [notification.event],
-                "Filter": {
-                    "Key": {
-                        "FilterRules": [
-                            {"Name": name, "Value": value}
-                            for name, value in (
-                                ("prefix", notification.prefix),
-                                ("suffix", notification.suffix),
-                            )
-                            if value
-                        ]
-                    }
-                },
-            }
-            for notification in bucket.notifications
-        ]
+        configurations = [_queue_configuration(one) for one in bucket.notifications]
         s3.put_bucket_notification_configuration(
             Bucket=bucket.name,
             NotificationConfiguration={"QueueConfigurations": configurations},
         )
+
+
+def _queue_configuration(notification: Notification) -> dict[str, object]:
+    named = {"prefix": notification.prefix, "suffix": notification.suffix}
+    rules = [{"Name": name, "Value": value} for name, value in named.items() if value]
+    filters = {"Filter": {"Key": {"FilterRules": rules}}} if rules else {}
+    return {"QueueArn": notification.queue_arn, "Events": [notification.event], **filters}
 
 
 def _lifecycle_rule(rule: dict[str, Json]) -> dict[str, Json]:
