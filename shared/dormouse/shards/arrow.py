@@ -1,0 +1,92 @@
+"""Table schemas and keys as Arrow has them. Used by every module that holds batches."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+
+from dormouse.errors import CorruptDataError
+from dormouse.model.keys import Key, KeyPart
+from dormouse.model.schema import DecimalType, FieldType, ListType, Primitive, Schema
+
+_PRIMITIVES: dict[Primitive, pa.DataType] = {
+    Primitive.INT: pa.int32(),
+    Primitive.LONG: pa.int64(),
+    Primitive.FLOAT: pa.float32(),
+    Primitive.DOUBLE: pa.float64(),
+    Primitive.BOOLEAN: pa.bool_(),
+    Primitive.STRING: pa.string(),
+    Primitive.BYTES: pa.binary(),
+    Primitive.TIMESTAMP: pa.timestamp("us", "UTC"),
+    Primitive.DATE: pa.date32(),
+}
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def arrow_type(kind: FieldType) -> pa.DataType:
+    """Give the Arrow type that columns of type `kind` have in shards and batches."""
+    match kind:
+        case Primitive():
+            return _PRIMITIVES[kind]
+        case DecimalType(precision=precision, scale=scale):
+            return pa.decimal128(precision, scale)
+        case ListType(element=element):
+            return pa.list_(arrow_type(element))
+        case _:
+            return pa.map_(arrow_type(kind.key), arrow_type(kind.value))
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """Give the Arrow schema of a table's batches: its columns in order, null only where allowed."""
+    return pa.schema(
+        [pa.field(f.name, arrow_type(f.type), nullable=f.nullable) for f in schema.fields]
+    )
+
+
+def key_part(value: object, kind: FieldType) -> KeyPart:
+    """Give the key part of one cell, an Arrow scalar or what its ``as_py()`` gives.
+
+    A timestamp becomes microseconds and a date days since 1970. A time without a zone is UTC.
+    """
+    if isinstance(value, pa.TimestampScalar | pa.Date32Scalar):
+        # not as_py: Arrow's years go beyond those of Python's datetime
+        value = value.value
+    elif isinstance(value, pa.Scalar):
+        value = value.as_py()
+    if isinstance(value, dt.datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+        return (aware - _EPOCH) // _MICROSECOND
+    if isinstance(value, dt.date):
+        return (value - _EPOCH.date()).days
+    if isinstance(value, int | str | bytes) and not isinstance(value, bool):
+        return value
+    raise TypeError(f"{value!r} cannot be part of a key of type {kind}")
+
+
+def row_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
+    """Give the row key of one row of `batch`, whose first columns are those of `schema`."""
+    return tuple(
+        key_part(batch.column(i)[row], field.type) for i, field in enumerate(schema.row_keys)
+    )
+
+
+def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """Give the columns of `wanted` from a batch that may be older: what it lacks is null.
+
+    Raises:
+        CorruptDataError: it lacks a column that cannot be null.
+    """
+    if batch.schema.equals(wanted):
+        return batch
+    arrays = []
+    for field in wanted:
+        at = batch.schema.get_field_index(field.name)
+        if at >= 0:
+            arrays.append(batch.column(at).cast(field.type))
+        elif field.nullable:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+        else:
+            raise CorruptDataError(f"a shard lacks the column {field.name!r}")
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)

@@ -1,0 +1,171 @@
+"""Columns of ingested files → columns of the table: exactly, or refused with row and reason.
+
+Used by the readers of all formats; what they share in judging a file is here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dormouse.errors import RefusedSourceError
+from dormouse.model.schema import (
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    MapType,
+    Primitive,
+    Schema,
+)
+from dormouse.shards.arrow import arrow_type
+
+Array: TypeAlias = "pa.Array[Any]"
+Cells = TypeVar("Cells", bound="Sequence[object] | Array")
+
+_SHOWN_CHARACTERS = 80
+
+
+def check_columns(names: Sequence[str], schema: Schema) -> None:
+    """Check that a file has the columns of the table, in any order; nullable ones may be absent.
+
+    Raises:
+        RefusedSourceError: a column is missing, unknown, or there twice.
+    """
+    wanted = {f.name for f in schema.fields}
+    has = "the table has: " + ", ".join(f.name for f in schema.fields)
+    if twice := sorted({name for name in names if list(names).count(name) > 1}):
+        raise RefusedSourceError(f"the file has {_quoted(twice)} more than once")
+    if unknown := [name for name in names if name not in wanted]:
+        raise RefusedSourceError(f"the table has no {_quoted(unknown)}", hint=has)
+    required = [f.name for f in schema.fields if not f.nullable]
+    if missing := [name for name in required if name not in names]:
+        raise RefusedSourceError(f"the file has no {_quoted(missing)}", hint=has)
+
+
+def check_nulls(column: Array, field: Field, first_row: int) -> None:
+    """Check that a column that must not have nulls has none; `first_row` counts from 1.
+
+    Raises:
+        RefusedSourceError: it has.
+    """
+    if field.nullable or not column.null_count:
+        return
+    row = first_row + pc.index(column.is_null(), True).as_py()
+    raise RefusedSourceError(
+        f"column {field.name!r}, row {row}: there is no value, and the column cannot be null"
+    )
+
+
+def convert(cells: Cells, field: Field, first_row: int, build: Callable[[Cells], Array]) -> Array:
+    """Give ``build(cells)``, or find the first cell it fails on and refuse the file.
+
+    Raises:
+        RefusedSourceError: a cell is not a value of the field's type; says which.
+    """
+    try:
+        return build(cells)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        at = _first_bad(cells, build)
+        raise RefusedSourceError(
+            f"column {field.name!r}, row {first_row + at}: {_shown(cells[at])} "
+            f"is not a {type_name(field.type)}",
+            hint=_reason(error),
+        ) from error
+
+
+def _first_bad(cells: Cells, build: Callable[[Cells], Array]) -> int:
+    low, high = 0, len(cells)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            build(cells[low:middle])  # type: ignore[arg-type]  # a slice is of the same type
+        except (pa.ArrowException, ValueError, OverflowError):
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def can_cast(source: pa.DataType, kind: FieldType) -> bool:
+    """Tell whether values of an Arrow type can be values of `kind` without a change of meaning."""
+    if types.is_null(source):
+        return True
+    if types.is_dictionary(source):
+        return can_cast(source.value_type, kind)
+    match kind:
+        case ListType(element=element):
+            return _is_list(source) and can_cast(source.value_type, element)
+        case MapType(key=key, value=value):
+            return (
+                types.is_map(source)
+                and can_cast(source.key_type, key)
+                and can_cast(source.item_type, value)
+            )
+        case DecimalType():
+            return bool(types.is_decimal(source))
+        case _:
+            return any(accepts(source) for accepts in _ACCEPTED[kind])
+
+
+def cast(column: Array, kind: FieldType) -> Array:
+    """Cast to the Arrow type of `kind`. Raises ArrowInvalid if a value would not survive."""
+    wanted = arrow_type(kind)
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    result = column if column.type.equals(wanted) else column.cast(wanted)
+    result.validate(full=True)  # text that is not UTF-8 comes in here and would break readers
+    return result
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _is_narrow_float(kind: pa.DataType) -> bool:
+    return bool(types.is_float16(kind) or types.is_float32(kind))
+
+
+_INTEGERS = (types.is_integer,)
+_ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
+    Primitive.INT: _INTEGERS,
+    Primitive.LONG: _INTEGERS,
+    Primitive.FLOAT: (types.is_integer, _is_narrow_float),
+    Primitive.DOUBLE: (types.is_integer, types.is_floating),
+    Primitive.BOOLEAN: (types.is_boolean,),
+    Primitive.STRING: (types.is_string, types.is_large_string, types.is_string_view),
+    Primitive.BYTES: (
+        types.is_binary,
+        types.is_large_binary,
+        types.is_fixed_size_binary,
+        types.is_binary_view,
+    ),
+    Primitive.TIMESTAMP: (types.is_timestamp,),
+    Primitive.DATE: (types.is_date,),
+}
+
+
+def type_name(kind: FieldType) -> str:
+    """Give the name of a type as schemas spell it."""
+    return kind.value if isinstance(kind, Primitive) else json.dumps(kind.to_json())
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ("column " if len(names) == 1 else "columns ") + ", ".join(map(repr, names))
+
+
+def _shown(cell: object) -> str:
+    try:
+        text = repr(cell.as_py() if isinstance(cell, pa.Scalar) else cell)
+    except (ValueError, OverflowError):  # a time beyond the years Python knows
+        text = str(cell)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,123 @@
+"""DataFusion as Dormouse uses it: sessions, shards as sorted tables, plans that merge.
+
+DataFusion believes what it is told about the order of a file. What it merges is checked by
+whoever writes it (`writing`); a plan that would sort instead of merge is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+from datafusion import (
+    DataFrame,
+    Expr,
+    SessionConfig,
+    SessionContext,
+    col,
+    lit,
+)
+from datafusion.expr import SortExpr
+from datafusion.object_store import AmazonS3
+
+from dormouse.errors import InvariantError
+from dormouse.model.schema import Schema
+from dormouse.ports import Storage
+
+_OPTIONS = {
+    # view types would show in the batches and, through them, in what is written
+    "datafusion.execution.parquet.schema_force_view_types": "false",
+    # statistics of whole files serve no plan here, and cost a read of each footer beforehand
+    "datafusion.execution.collect_statistics": "false",
+    "datafusion.execution.parquet.pushdown_filters": "true",
+    "datafusion.execution.parquet.metadata_size_hint": str(64 * 1024),
+}
+_S3 = "s3://"
+MIN_BATCH_ROWS, MAX_BATCH_ROWS = 16, 8192
+BATCHES_PER_INPUT = 4
+"""How many batches of an input a merge holds: one read ahead, one at hand, and their sort keys."""
+
+
+@runtime_checkable
+class HasObjectStoreOptions(Protocol):
+    """A storage on S3 that tells how its bucket is reached."""
+
+    @property
+    def object_store_options(self) -> Mapping[str, str]:
+        """Any of ``endpoint``, ``region``, ``access_key_id``, ``secret_access_key`` and
+        ``session_token``; what is left out comes from the environment."""
+
+
+def session(batch_rows: int = MAX_BATCH_ROWS) -> SessionContext:
+    """Open a session whose batches have up to `batch_rows` rows.
+
+    One partition: more of them cost memory and CPU time, and a merge ends in one stream anyway.
+    Its memory pool is not bounded: a merge cannot spill, only fail, and what it holds is batches.
+    """
+    config = SessionConfig(_OPTIONS).with_target_partitions(1).with_batch_size(batch_rows)
+    return SessionContext(config)
+
+
+def batch_rows(memory_bytes: int, inputs: int, row_bytes: float) -> int:
+    """Give the length of batches with which merging so many inputs stays near `memory_bytes`.
+
+    `row_bytes` is what a row takes in memory, on average.
+    """
+    batch_bytes = memory_bytes / (BATCHES_PER_INPUT * (inputs + 1))
+    return max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, int(batch_bytes / max(row_bytes, 1))))
+
+
+def connect(context: SessionContext, storage: Storage) -> bool:
+    """Let `context` read from `storage`; False if that is neither a folder nor a bucket."""
+    if not storage.uri.startswith(_S3):
+        return Path(storage.uri).is_absolute()
+    bucket = storage.uri.removeprefix(_S3).rstrip("/")
+    options: dict[str, Any] = {}
+    if isinstance(storage, HasObjectStoreOptions):
+        options = dict(storage.object_store_options)
+    plain = options.get("endpoint", "").startswith("http://")
+    store = AmazonS3(bucket_name=bucket, allow_http=plain, **options)
+    context.register_object_store(_S3, store, host=bucket)
+    return True
+
+
+def url(storage: Storage, path: str) -> str:
+    """Give the URL under which a connected session reads an object."""
+    if storage.uri.startswith(_S3):
+        return f"{storage.uri.rstrip('/')}/{path}"
+    return (Path(storage.uri) / path).as_uri()  # escaped: a folder's name may look like a pattern
+
+
+def column(name: str) -> Expr:
+    """Give the column called exactly `name`."""
+    return col('"' + name.replace('"', '""') + '"')
+
+
+def literal(value: pa.Scalar[Any]) -> Expr:
+    """Give a typed value as an expression."""
+    return lit(value)
+
+
+def key_order(schema: Schema) -> list[SortExpr]:
+    """Give the order of rows: by the keys, ascending."""
+    return [column(f.name).sort(ascending=True, nulls_first=True) for f in schema.keys]
+
+
+def merge(frames: Sequence[DataFrame], schema: Schema) -> DataFrame:
+    """Merge frames, each sorted by the keys of `schema`, into one which is too."""
+    union = frames[0]
+    for frame in frames[1:]:
+        union = union.union(frame)
+    merged = union.sort(*key_order(schema))
+    plan = merged.execution_plan().display_indent()
+    if any(line.lstrip().startswith("SortExec") for line in plan.splitlines()):
+        raise InvariantError(f"the merge would sort what is sorted already:\n{plan}")
+    return merged
+
+
+def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+    """Run a frame's plan and give its batches as they come."""
+    for batch in frame.execute_stream():
+        yield batch.to_pyarrow()

@@ -1,0 +1,64 @@
+"""JSON values → Arrow columns: what a JSON value of each field type looks like, exactly.
+
+Text stands for what JSON has no form for: bytes in base64, times and dates in ISO 8601 (or times
+as microseconds since 1970), decimals as text or as numbers of any length.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from decimal import Decimal
+from functools import cache
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+
+from dormouse.model.schema import DecimalType, FieldType, ListType, Primitive
+from dormouse.shards.arrow import arrow_type
+
+_MAX_FLOAT32 = 3.4028234663852886e38
+
+
+def _integers(bits: int) -> Any:
+    return Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
+
+
+_TYPES: dict[Primitive, Any] = {
+    Primitive.INT: _integers(32),
+    Primitive.LONG: _integers(64),
+    Primitive.FLOAT: Annotated[float, msgspec.Meta(ge=-_MAX_FLOAT32, le=_MAX_FLOAT32)],
+    Primitive.DOUBLE: float,
+    Primitive.BOOLEAN: bool,
+    Primitive.STRING: str,
+    Primitive.BYTES: bytes,
+    Primitive.TIMESTAMP: dt.datetime | _integers(64),
+    Primitive.DATE: dt.date,
+}
+
+
+@cache
+def cell_decoder(kind: FieldType) -> msgspec.json.Decoder[object]:
+    """Give the decoder of one JSON value of type `kind`, or null."""
+    return msgspec.json.Decoder(_python_type(kind) | None)
+
+
+def column(values: Sequence[object], kind: FieldType) -> pa.Array[Any]:
+    """Give decoded values as a column. Raises ArrowInvalid if one does not fit, as a decimal can."""
+    return pa.array(values, arrow_type(kind))
+
+
+def _python_type(kind: FieldType) -> Any:
+    match kind:
+        case Primitive():
+            return _TYPES[kind]
+        case DecimalType():
+            return Decimal
+        case ListType(element=element):
+            return list[_python_type(element) | None]  # type: ignore[misc]  # built at run time
+        case _:
+            key, value = _python_type(kind.key), _python_type(kind.value) | None
+            if kind.key is Primitive.BOOLEAN:  # no name of a JSON object is a boolean
+                return list[tuple[key, value]]  # type: ignore[valid-type]
+            return dict[key, value] | list[tuple[key, value]]  # type: ignore[valid-type]

@@ -1,0 +1,77 @@
+"""The order of rows: which columns sort them, and proof that they are sorted."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.errors import UnsortedRowsError
+from dormouse.model.keys import Key, show_key
+from dormouse.model.schema import Schema
+from dormouse.shards.arrow import key_part, row_key
+
+
+class OrderCheck:
+    """Sees the batches of a sorted stream go by and raises at the first row out of order."""
+
+    def __init__(self, schema: Schema) -> None:
+        """Check by the keys of `schema`, which are the first columns of the batches."""
+        self._schema = schema
+        self._rows = 0
+        self._last: Key | None = None
+
+    def see(self, batch: pa.RecordBatch) -> None:
+        """Check that the rows of `batch` ascend, and follow those seen before.
+
+        Raises:
+            UnsortedRowsError: they do not; the message says where.
+        """
+        if not batch.num_rows:
+            return
+        first = _sort_key(batch, 0, self._schema)
+        if self._last is not None and first < self._last:
+            raise self._error(self._rows, self._last, first)
+        descents = _descents(batch, len(self._schema.keys))
+        if descents is not None and pc.any(descents).as_py():
+            row = pc.index(descents, True).as_py()
+            before, here = (_sort_key(batch, row + i, self._schema) for i in (0, 1))
+            raise self._error(self._rows + row + 1, before, here)
+        self._rows += batch.num_rows
+        self._last = _sort_key(batch, batch.num_rows - 1, self._schema)
+
+    def _error(self, row: int, before: Key, here: Key) -> UnsortedRowsError:
+        return UnsortedRowsError(
+            f"rows are not sorted: row {row} has the key ({show_key(here)}) "
+            f"after ({show_key(before)})"
+        )
+
+
+def rows_below(batch: pa.RecordBatch, bound: Key, schema: Schema) -> int:
+    """Count the rows of a sorted batch whose row key is less than `bound`, a key or a prefix."""
+    return bisect_left(range(batch.num_rows), bound, key=lambda row: row_key(batch, row, schema))
+
+
+def _sort_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
+    return tuple(key_part(batch.column(i)[row], f.type) for i, f in enumerate(schema.keys))
+
+
+def _descents(batch: pa.RecordBatch, keys: int) -> pa.BooleanArray | None:
+    """Tell for each row but the last whether the next has a lesser key; None if surely none has."""
+    if batch.num_rows < 2:
+        return None
+    before, after = batch.slice(0, batch.num_rows - 1), batch.slice(1)
+    descents: pa.BooleanArray | None = None
+    equal: pa.BooleanArray | None = None
+    for i in range(keys):
+        greater = pc.greater(before.column(i), after.column(i))
+        here = greater if equal is None else pc.and_(equal, greater)
+        descents = here if descents is None else pc.or_(descents, here)
+        if i + 1 == keys:
+            break
+        same = pc.equal(before.column(i), after.column(i))
+        equal = same if equal is None else pc.and_(equal, same)
+        if not pc.any(equal).as_py():
+            break
+    return descents

@@ -1,0 +1,148 @@
+"""Key ranges as predicates over columns, for whichever engine evaluates them.
+
+A predicate is a conjunction that bounds single columns wherever the range does: this is the form
+from which readers see which row groups and pages they can skip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from dormouse.errors import InvalidRequestError
+from dormouse.model.keys import INT64_MAX, INT64_MIN, Key, KeyPart, KeyRange, after, show_key
+from dormouse.model.schema import Field, Primitive, Schema
+from dormouse.shards.arrow import arrow_type
+
+_INT32_TYPES = (Primitive.INT, Primitive.DATE)
+
+
+class Term(Protocol):
+    """What the expressions of DataFusion and of pyarrow have in common; any operand may be one."""
+
+    def __and__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __or__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __lt__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __le__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __gt__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __ge__(self, other: Any, /) -> Self: ...  # noqa: D105
+
+
+_T = TypeVar("_T", bound=Term)
+Scalar: TypeAlias = "pa.Scalar[Any]"
+
+
+def fitted(wanted: KeyRange, schema: Schema) -> KeyRange:
+    """Give a range of the same rows whose ends the key columns of `schema` can hold; maybe empty.
+
+    A bound may lie outside its column's type, or have more parts than there are row keys.
+
+    Raises:
+        InvalidRequestError: a part is of another type than its column.
+    """
+    low = _fitted(wanted.min, schema.row_keys)
+    high = None if wanted.max is None else _fitted(wanted.max, schema.row_keys)
+    if low is None:
+        return KeyRange((), ())
+    return KeyRange(low, high)
+
+
+def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:
+    """Give the point a bound stands for by parts that fit their columns; None if beyond all keys."""
+    for i, (part, field) in enumerate(zip(bound, fields, strict=False)):
+        _check_type(part, field, bound)
+        if isinstance(part, int):
+            low, high = _limits(field)
+            if part < low:
+                return bound[:i]
+            if part > high:
+                return _after(bound[:i], fields)
+    return _after(bound[: len(fields)], fields) if len(bound) > len(fields) else bound
+
+
+def _after(key: Key, fields: Sequence[Field]) -> Key | None:
+    past = after(key)
+    return None if past is None else _fitted(past, fields)
+
+
+def _limits(field: Field) -> tuple[int, int]:
+    return (-(2**31), 2**31 - 1) if field.type in _INT32_TYPES else (INT64_MIN, INT64_MAX)
+
+
+def _check_type(part: KeyPart, field: Field, bound: Key) -> None:
+    wanted = {Primitive.STRING: str, Primitive.BYTES: bytes}.get(field.type, int)  # type: ignore[call-overload]  # key types are primitive
+    if not isinstance(part, wanted) or isinstance(part, bool):
+        raise InvalidRequestError(
+            f"the key ({show_key(bound)}) does not fit column {field.name!r}: "
+            f"{part!r} is no {wanted.__name__}"
+        )
+
+
+def predicate(
+    wanted: KeyRange,
+    schema: Schema,
+    column: Callable[[str], _T],
+    literal: Callable[[Scalar], _T],
+) -> _T | None:
+    """Give the term that is true of just the rows in `wanted`; None if it is true of all rows.
+
+    Requires: a range that is `fitted` and not empty. `column` and `literal` make the terms of a
+    column and of a typed value.
+    """
+    columns = [column(f.name) for f in schema.row_keys]
+    low = _literals(wanted.min, schema, literal)
+    if wanted.max is None:
+        return _from(columns, low) if low else None
+    high = _literals(wanted.max, schema, literal)
+    same = _common_prefix(wanted.min, wanted.max)
+    terms = []
+    for item, value in zip(columns[:same], low, strict=False):
+        terms += [item >= value, item <= value]
+    if same < len(low):
+        terms.append(_from(columns[same:], low[same:]))
+    terms.append(_below(columns[same:], high[same:]))
+    result = terms[0]
+    for term in terms[1:]:
+        result = result & term
+    return result
+
+
+def _from(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
+    """Give the term for keys at or above a bound, part by part."""
+    first, value = columns[0], bound[0]
+    if len(bound) == 1:
+        return first >= value
+    return (first >= value) & ((first > value) | _from(columns[1:], bound[1:]))
+
+
+def _below(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
+    """Give the term for keys below a bound, part by part."""
+    first, value = columns[0], bound[0]
+    if len(bound) == 1:
+        return first < value
+    return (first <= value) & ((first < value) | _below(columns[1:], bound[1:]))
+
+
+def _literals(bound: Key, schema: Schema, literal: Callable[[Scalar], _T]) -> list[_T]:
+    fields = schema.row_keys[: len(bound)]
+    return [literal(_scalar(p, f)) for p, f in zip(bound, fields, strict=True)]
+
+
+def _scalar(part: KeyPart, field: Field) -> Scalar:
+    kind = arrow_type(field.type)
+    if field.type is Primitive.DATE:
+        return pa.scalar(part, pa.int32()).cast(kind)
+    if field.type is Primitive.TIMESTAMP:
+        return pa.scalar(part, pa.int64()).cast(kind)
+    return pa.scalar(part, kind)
+
+
+def _common_prefix(low: Key, high: Key) -> int:
+    count = 0
+    for a, b in zip(low, high, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count

@@ -1,0 +1,92 @@
+"""Samples of a shard's keys at exact ranks, taken while its rows are written.
+
+They replace a sketch: from the samples of its shards alone, a partition is split near its middle
+at a key that exists, with the rows on both sides known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dormouse.model.keys import Key, encode_key
+from dormouse.model.schema import Schema
+from dormouse.shards.arrow import row_key
+from dormouse.shards.order import rows_below
+
+MAX_SAMPLES = 256
+MAX_SAMPLES_BYTES = 32 * 1024
+"""What the keys of the samples may take of a footer; of long keys, fewer are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    row: int
+    key: Key
+    rank: int
+    size_bytes: int
+
+
+class KeySampler:
+    """Samples the key of every n-th row of a sorted stream; n doubles as samples grow too many.
+
+    The rank of a sample is the number of rows with a lesser key: the row at which its key begins.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        """Sample the row keys of `schema`, which are the first columns of the batches."""
+        self._schema = schema
+        self._samples: list[_Sample] = []
+        self._step = 1
+        self.rows = 0
+        self._last: Key | None = None
+        self._last_rank = 0
+
+    def see(self, batch: pa.RecordBatch) -> None:
+        """Sample the next batch."""
+        if not batch.num_rows:
+            return
+        end = self.rows + batch.num_rows
+        row = self._next(self.rows)
+        while row < end:
+            key = row_key(batch, row - self.rows, self._schema)
+            size_bytes = len(encode_key(key))
+            self._samples.append(_Sample(row, key, self._rank(batch, key), size_bytes))
+            self._thin()
+            row = self._next(row + 1)
+        last = row_key(batch, batch.num_rows - 1, self._schema)
+        self._last_rank = self._rank(batch, last)
+        self._last = last
+        self.rows = end
+
+    @property
+    def min_key(self) -> Key:
+        """The least key seen. Requires: a row was seen."""
+        return self._samples[0].key
+
+    @property
+    def max_key(self) -> Key:
+        """The greatest key seen. Requires: a row was seen."""
+        assert self._last is not None
+        return self._last
+
+    def samples(self) -> tuple[tuple[Key, int], ...]:
+        """Give the sampled keys, strictly ascending, each with its rank."""
+        ranks = {sample.key: sample.rank for sample in self._samples}
+        return tuple(ranks.items())
+
+    def _next(self, row: int) -> int:
+        return row + -row % self._step
+
+    def _rank(self, batch: pa.RecordBatch, key: Key) -> int:
+        below = rows_below(batch, key, self._schema)
+        return self._last_rank if below == 0 and key == self._last else self.rows + below
+
+    def _thin(self) -> None:
+        while len(self._samples) > 1 and (
+            len(self._samples) > MAX_SAMPLES
+            or sum(s.size_bytes for s in self._samples) > MAX_SAMPLES_BYTES
+        ):
+            self._step *= 2
+            self._samples = [s for s in self._samples if s.row % self._step == 0]

@@ -1,0 +1,73 @@
+"""Key parts as people write and read them: in split points, command lines and queries."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+
+from dormouse.errors import InvalidRequestError
+from dormouse.model.keys import INT64_MAX, INT64_MIN, KeyPart
+from dormouse.model.schema import Primitive
+from dormouse.shards.arrow import key_part
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FORMS = {
+    Primitive.INT: "a whole number of 32 bits",
+    Primitive.LONG: "a whole number of 64 bits",
+    Primitive.BYTES: "bytes in base64",
+    Primitive.TIMESTAMP: "an ISO 8601 time (UTC without a zone) or microseconds since 1970",
+    Primitive.DATE: "an ISO 8601 date such as 2024-02-29",
+}
+
+
+def parse_key_part(text: str, kind: Primitive) -> KeyPart:
+    """Give the key part that `text` stands for in a key column of this type.
+
+    Raises:
+        InvalidRequestError: it stands for none; the message says what was expected.
+    """
+    try:
+        part = _parse(text, kind)
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequestError(f"{text!r} is not {_FORMS.get(kind, kind.value)}") from error
+    limits = (-(2**31), 2**31 - 1) if kind is Primitive.INT else (INT64_MIN, INT64_MAX)
+    if isinstance(part, int) and not limits[0] <= part <= limits[1]:
+        raise InvalidRequestError(f"{text!r} is not {_FORMS[kind]}: it is out of range")
+    return part
+
+
+def _parse(text: str, kind: Primitive) -> KeyPart:
+    match kind:
+        case Primitive.STRING:
+            text.encode()  # lone surrogates have no place in the order of keys
+            return text
+        case Primitive.INT | Primitive.LONG:
+            return int(text)
+        case Primitive.BYTES:
+            try:
+                return base64.b64decode(text, validate=True)
+            except binascii.Error as error:
+                raise ValueError(str(error)) from error
+        case Primitive.TIMESTAMP:
+            if text.removeprefix("-").isdecimal():
+                return int(text)
+            return key_part(dt.datetime.fromisoformat(text), kind)
+        case Primitive.DATE:
+            return key_part(dt.date.fromisoformat(text), kind)
+        case _:
+            raise InvalidRequestError(f"{kind.value} cannot be the type of a key")
+
+
+def show_key_part(part: KeyPart, kind: Primitive) -> str:
+    """Give the text of a key part, in the form `parse_key_part` reads where ISO 8601 has one."""
+    if isinstance(part, bytes):
+        return base64.b64encode(part).decode()
+    try:
+        if kind is Primitive.TIMESTAMP and isinstance(part, int):
+            return (_EPOCH + dt.timedelta(microseconds=part)).isoformat()
+        if kind is Primitive.DATE and isinstance(part, int):
+            return (_EPOCH.date() + dt.timedelta(days=part)).isoformat()
+    except OverflowError:  # beyond the years that have an ISO form
+        return str(part)
+    return str(part)
