@@ -167,7 +167,7 @@ class World:
             self.clock.advance(seconds=outgoing.delay_seconds)
             for _ in range(2 if twice else 1):
                 self.queue += self.deliver(outgoing)
-        raise AssertionError(f"the queues did not drain in {limit} deliveries: {self.queue}")
+        raise AssertionError(f"{len(self.queue)} messages are left after {limit} deliveries")
 
     def set_online(self, table: Table, online: bool) -> None:
         request = SetOnline(self.ids.new(), table.name, online)

@@ -42,13 +42,21 @@ class SplitPlan:
 def splits_due(state: TableState, threshold_rows: int) -> list[str]:
     """Give the leaves that hold at least `threshold_rows` by their references, in id order.
 
-    Estimates count: `split_partition` looks at the footers before it splits.
+    Estimates count: `split_partition` looks at the footers before it splits. A leaf whose shards
+    hold a single key is left out, for no split could part its rows.
     """
     return sorted(
         partition
         for partition in state.references
-        if state.partitions.get(partition).is_leaf and state.rows_in(partition) >= threshold_rows
+        if state.partitions.get(partition).is_leaf
+        and state.rows_in(partition) >= threshold_rows
+        and not _has_one_key(state, partition)
     )
+
+
+def _has_one_key(state: TableState, partition: str) -> bool:
+    shards = [state.shards[reference.shard] for reference in state.references_in(partition)]
+    return len({key for shard in shards for key in (shard.min_key, shard.max_key)}) == 1
 
 
 def plan_split(span: KeyRange, shards: dict[str, KeyRanks]) -> SplitPlan | None:

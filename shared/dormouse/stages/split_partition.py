@@ -27,12 +27,12 @@ def split_partition(services: Services, message: PartitionSplit) -> list[Outgoin
         return []
     state = services.store(table).current()
     partition = message.partition
-    changed = [Outgoing("table-changes", TableChanged(table.id))]
     if message.generation != state.generation or partition not in state.partitions:
         return []
-    if not state.partitions.get(partition).is_leaf:
-        return changed  # split already: whoever did it may have died before telling
-    if state.rows_in(partition) < table.properties.split_threshold_rows:
+    # Nothing is announced for a leaf split already: every planning before that split may have sent
+    # its own message, and each announcement would cause another planning.
+    too_few = state.rows_in(partition) < table.properties.split_threshold_rows
+    if not state.partitions.get(partition).is_leaf or too_few:
         return []
     job_id = f"split-{partition}"
     with tracked(services, table.id, job_id, "split"):
@@ -44,7 +44,7 @@ def split_partition(services: Services, message: PartitionSplit) -> list[Outgoin
             SplitPartition(partition, plan.at, plan.rows_left), generation=state.generation
         )
         record(services, table.id, job_id, "split", "finished", subject=partition)
-    return changed
+    return [Outgoing("table-changes", TableChanged(table.id))]
 
 
 def _plan(services: Services, table: Table, state: TableState, partition: str) -> SplitPlan | str:
