@@ -66,6 +66,7 @@ _COLUMNS: dict[str, pa.DataType] = {
     "partitions": pa.list_(_PARTITION),
     "at": pa.binary(),
     "rows_left": pa.list_(_ROWS_LEFT),
+    "forgotten": pa.list_(pa.string()),
     "new_generation": pa.int64(),
 }
 
@@ -137,7 +138,7 @@ class _SplitPartition(_Stored, tag="split_partition"):
 
 
 class _ForgetShards(_Stored, tag="forget_shards"):
-    inputs: tuple[str, ...]
+    forgotten: tuple[str, ...]
 
 
 class _ClearTable(_Stored, tag="clear_table"):
@@ -224,7 +225,7 @@ def _transaction(row: _Row) -> Transaction:
             left = tuple((item.shard, item.rows) for item in row.rows_left)
             return SplitPartition(row.partition, decode_key(row.at), left)
         case _ForgetShards():
-            return ForgetShards(row.inputs)
+            return ForgetShards(row.forgotten)
         case _ClearTable():
             return ClearTable(row.new_generation, _partitions(row.partitions))
 

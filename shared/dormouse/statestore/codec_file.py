@@ -23,7 +23,12 @@ def write_file(
     """Give a file with a row group for each of `tables`, and `facts` in its footer."""
     sink = io.BytesIO()
     with pq.ParquetWriter(
-        sink, schema, compression="zstd", write_statistics=False, store_schema=False
+        sink,
+        schema,
+        compression="zstd",
+        use_dictionary=False,  # ids hardly repeat: dictionaries make the files larger
+        write_statistics=False,
+        store_schema=False,
     ) as writer:
         for table in tables:
             writer.write_table(table)

@@ -1,0 +1,86 @@
+"""One entry of each kind of transaction, as the golden files hold them.
+
+A golden file is never written again: it stands for what is stored somewhere. A changed format gets
+a new number and new files, ``python -m tests.unit.statestore.samples`` writes those that are
+missing, and the old ones must still be read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dormouse.model.keys import KeyRange
+from dormouse.model.partitions import ROOT, Partition
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.state import TableState
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    ClearTable,
+    Entry,
+    ForgetShards,
+    InitialisePartitions,
+    ReleaseJob,
+    ReplaceShards,
+    SplitPartition,
+)
+from dormouse.statestore.codec import FORMAT, encode_delta
+from dormouse.statestore.codec_snapshot import FORMAT as SNAPSHOT_FORMAT
+from dormouse.statestore.codec_snapshot import encode_snapshot
+from dormouse.statestore.follower import fold_delta
+
+GOLDEN = Path(__file__).parent / "golden"
+
+_TREE = (
+    Partition(ROOT, KeyRange(), None, ("0", "1")),
+    Partition("0", KeyRange((), ("m", 7, b"\x00\xff")), ROOT),
+    Partition("1", KeyRange(("m", 7, b"\x00\xff"), None), ROOT),
+)
+_SHARD = Shard("s1", 12, 3456, ("a", -1, b""), ("\U0001f42d", 2**63 - 1, b"\xff"), "job1")
+_OUTPUT = Shard("s2", 5, 789, ("a", -1, b""), ("b", 0, b""), "job2")
+
+ENTRIES = {
+    "initialise_partitions": Entry(InitialisePartitions(_TREE), 1_000, 0),
+    "add_shards": Entry(
+        AddShards("job1", ("source1", "source2"), (NewShard(_SHARD, (("0", 5), ("1", 7))),)),
+        2_000,
+        0,
+    ),
+    "assign_job": Entry(AssignJob("job2", "0", ("s1",)), 3_000, 0),
+    "release_job": Entry(ReleaseJob("job3"), 4_000, 0),
+    "replace_shards": Entry(
+        ReplaceShards("job2", "0", ("s1",), (NewShard(_OUTPUT, (("0", 5),)),)), 5_000, 0
+    ),
+    "split_partition": Entry(SplitPartition("1", ("z",), (("s1", 3),)), 6_000, 0),
+    "forget_shards": Entry(ForgetShards(("s0", "s9")), 7_000, 0),
+    "clear_table": Entry(ClearTable(1, (Partition(ROOT),)), 8_000, 0),
+}
+"""In an order in which most of them hold."""
+
+
+def sample_state() -> TableState:
+    """The state after all entries but the clearing one, and one source more."""
+    entries = [entry for name, entry in ENTRIES.items() if name != "clear_table"]
+    state, _ = fold_delta(TableState(), entries)
+    return state
+
+
+def golden_files() -> dict[str, bytes]:
+    """The golden files of the present formats by name."""
+    files = {f"{name}-{FORMAT}": encode_delta([entry]) for name, entry in ENTRIES.items()}
+    files[f"all-{FORMAT}"] = encode_delta(list(ENTRIES.values()))
+    files[f"snapshot-{SNAPSHOT_FORMAT}"] = encode_snapshot("t", sample_state())
+    return files
+
+
+def main() -> None:
+    """Write the golden files that are missing."""
+    GOLDEN.mkdir(exist_ok=True)
+    for name, body in golden_files().items():
+        path = GOLDEN / f"{name}.parquet"
+        if not path.exists():
+            path.write_bytes(body)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Stored state: read back as it was written, refused when it is not ours or not whole."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.errors import CorruptDataError
+from dormouse.model.keys import KeyRange
+from dormouse.model.partitions import Partition
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    ClearTable,
+    Entry,
+    ForgetShards,
+    InitialisePartitions,
+    ReleaseJob,
+    ReplaceShards,
+    SplitPartition,
+)
+from dormouse.statestore.codec import FORMAT, KIND, decode_delta, encode_delta
+from dormouse.statestore.codec_file import write_file
+from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
+from tests.support.strategies import int64, keys_of_one_table, text
+from tests.unit.statestore.histories import Delta, fold_all, histories
+from tests.unit.statestore.samples import ENTRIES, GOLDEN, golden_files, sample_state
+
+keys = keys_of_one_table(1).map(lambda drawn: drawn[0])
+names = st.lists(text, max_size=4).map(tuple)
+shards = st.builds(Shard, text, int64, int64, keys, keys, text)
+counts = st.lists(st.tuples(text, int64), max_size=3).map(tuple)
+new_shards = st.lists(st.builds(NewShard, shards, counts), max_size=3).map(tuple)
+ranges = st.builds(KeyRange, keys, st.none() | keys)
+children = st.none() | st.tuples(text, text)
+partitions = st.lists(
+    st.builds(Partition, text, ranges, st.none() | text, children), max_size=3
+).map(tuple)
+transactions = st.one_of(
+    st.builds(InitialisePartitions, partitions),
+    st.builds(AddShards, text, names, new_shards),
+    st.builds(AssignJob, text, text, names),
+    st.builds(ReleaseJob, text),
+    st.builds(ReplaceShards, text, text, names, new_shards),
+    st.builds(SplitPartition, text, keys, counts),
+    st.builds(ForgetShards, names),
+    st.builds(ClearTable, int64, partitions),
+)
+entries = st.lists(st.builds(Entry, transactions, int64, int64), min_size=1, max_size=4).map(tuple)
+
+
+@given(entries)
+def test_any_entries_are_read_back_as_they_were_written(written: tuple[Entry, ...]) -> None:
+    assert decode_delta(encode_delta(written), "x") == written
+
+
+@given(histories())
+def test_any_state_is_read_back_from_its_snapshot(history: list[Delta]) -> None:
+    state = fold_all(history)
+    body = encode_snapshot("t", state)
+    assert decode_snapshot("t", body, "x") == state
+    assert encode_snapshot("t", decode_snapshot("t", body, "x")) == body
+
+
+@pytest.mark.parametrize("name", sorted(ENTRIES))
+def test_what_an_earlier_version_stored_is_still_read(name: str) -> None:
+    stored = (GOLDEN / f"{name}-1.parquet").read_bytes()
+    assert decode_delta(stored, name) == (ENTRIES[name],)
+
+
+def test_a_delta_and_a_snapshot_of_an_earlier_version_are_still_read() -> None:
+    delta, snapshot = (GOLDEN / f"{name}-1.parquet" for name in ("all", "snapshot"))
+    assert decode_delta(delta.read_bytes(), "all") == tuple(ENTRIES.values())
+    assert decode_snapshot("t", snapshot.read_bytes(), "snapshot") == sample_state()
+
+
+def test_the_present_formats_have_their_golden_files() -> None:
+    assert set(golden_files()) <= {path.stem for path in GOLDEN.iterdir()}
+
+
+def test_any_parquet_reader_can_read_a_delta() -> None:
+    body = encode_delta(list(ENTRIES.values()))
+    rows = pq.read_table(io.BytesIO(body), columns=["kind", "job", "sources"]).to_pylist()
+    assert rows[1] == {"kind": "add_shards", "job": "job1", "sources": ["source1", "source2"]}
+
+
+def test_a_delta_stays_small() -> None:
+    assert len(encode_delta([ENTRIES["assign_job"]])) < 1_500
+    assert len(encode_delta([ENTRIES["replace_shards"]])) < 4_000
+
+
+def test_a_damaged_file_is_never_taken_for_another_state() -> None:
+    for body in (encode_delta([ENTRIES["add_shards"]]), encode_snapshot("t", sample_state())):
+        read = decode_delta if b"delta" in body else lambda b, w: decode_snapshot("t", b, w)
+        for damaged in (b"", b"PAR1", body[: len(body) // 2], body[:-1], b"\0" * len(body)):
+            with pytest.raises(CorruptDataError, match="the/path"):
+                read(damaged, "the/path")
+
+
+def test_a_file_of_a_later_format_is_refused_with_what_to_do() -> None:
+    later = write_file([], pa.schema([("kind", pa.string())]), KIND, FORMAT + 1, {})
+    with pytest.raises(CorruptDataError, match=f"format {FORMAT + 1}") as refused:
+        decode_delta(later, "x")
+    assert "upgrade" in refused.value.hint
+
+
+def test_an_unknown_transaction_is_refused_with_its_kind() -> None:
+    rows = pa.table({"kind": ["merge_tables"], "time_ms": [1], "generation": [0]})
+    with pytest.raises(CorruptDataError, match="merge_tables"):
+        decode_delta(write_file([rows], rows.schema, KIND, FORMAT, {}), "x")
+
+
+def test_a_transaction_that_lacks_a_part_or_has_one_too_many_is_refused() -> None:
+    for rows in (
+        pa.table({"kind": ["release_job"], "time_ms": [1], "generation": [0]}),
+        pa.table({"kind": ["release_job"], "time_ms": [1], "job": ["j"]}),
+        pa.table({"kind": ["release_job"], "time_ms": [1], "generation": [0], "job": [1]}),
+        pa.table(
+            {"kind": ["release_job"], "time_ms": [1], "generation": [0], "job": ["j"], "x": [1]}
+        ),
+    ):
+        with pytest.raises(CorruptDataError):
+            decode_delta(write_file([rows], rows.schema, KIND, FORMAT, {}), "x")
+
+
+def test_a_snapshot_of_another_table_or_a_foreign_file_is_refused() -> None:
+    with pytest.raises(CorruptDataError, match="table u"):
+        decode_snapshot("u", encode_snapshot("t", sample_state()), "x")
+    with pytest.raises(CorruptDataError, match="not a Dormouse snapshot"):
+        decode_snapshot("t", encode_delta(list(ENTRIES.values())), "x")
+    foreign = io.BytesIO()
+    pq.write_table(pa.table({"a": [1]}), foreign)
+    with pytest.raises(CorruptDataError, match="not a Dormouse delta"):
+        decode_delta(foreign.getvalue(), "x")
