@@ -34,7 +34,7 @@ HOMES = {
     "boto3": ("aws/", "statestore/dynamodb"),
     "botocore": ("aws/", "statestore/dynamodb"),
     "aws_lambda_powertools": ("aws/",),
-    "pyarrow": ("shards/", "statestore/codec", "statestore/snapshot", "client.py"),
+    "pyarrow": ("shards/", "statestore/codec", "statestore/snapshot", "client/"),
     "datafusion": ("shards/",),
     "pyspark": (),
 }

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from dormouse.client.keys import KeyLike, key_of, key_to_json
 from dormouse.client.ports import IngestBucket, Queues
 from dormouse.client.table import TableHandle
-from dormouse.client.waiting import WORKING_QUEUES, Patience, Watch
+from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Patience, Watch
 from dormouse.errors import NotFoundError
 from dormouse.messages import AdminRequest, CreateTable, DeleteTable, SetOnline
 from dormouse.model.schema import Schema
 from dormouse.model.tables import Table
-from dormouse.ports import Services
+from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.stages.administer import administer
 
 
@@ -83,7 +83,7 @@ class Instance:
         own = sum(table.pending() for table in self.tables())
         return own + sum(self.queues.depths(WORKING_QUEUES).values())
 
-    def wait(self, timeout_seconds: float, *, watch: Watch | None = None) -> None:
+    def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
         """Wait until nothing is pending.
 
         Raises:
@@ -92,6 +92,10 @@ class Instance:
         self.patience.until_nothing(
             self.pending, timeout_seconds=timeout_seconds, looks=2, watch=watch
         )
+
+    def jobs(self) -> list[JobRecord]:
+        """Give what the tracker has of no table: requests, and files dropped for unknown tables."""
+        return list(self.services.tracker.records(NO_TABLE))
 
     def _administer(self, request: AdminRequest) -> None:
         self.queues.send(administer(self.services, request))

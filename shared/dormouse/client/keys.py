@@ -113,7 +113,7 @@ def _problem(value: object, kind: object) -> str:
     match kind, value:
         case _, bool():
             return "it is a truth value"
-        case Primitive.STRING, str() | Primitive.BYTES, bytes():
+        case (Primitive.STRING, str()) | (Primitive.BYTES, bytes()):
             return ""
         case Primitive.TIMESTAMP, dt.datetime(tzinfo=zone):
             return "" if zone else "it has no time zone"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.client.dropping import Ingestible, Rows, files_to_drop, ingest_key, write_rows
+from dormouse.client.dropping import Ingestible, files_to_drop, ingest_key, write_rows
 from dormouse.client.keys import KeyLike, Ranges, ranges_of
 from dormouse.client.ports import IngestBucket, Queues
-from dormouse.client.waiting import WORKING_QUEUES, Patience, Watch
+from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Patience, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.model.schema import Schema
 from dormouse.model.sources import Source
@@ -131,7 +131,13 @@ class TableHandle:
         rows = self.query(ranges, exact=exact, columns=[first_key])
         return sum(batch.num_rows for batch in rows)
 
-    def ingest(self, what: Ingestible, name: str | None = None) -> Ingested:
+    def ingest(
+        self,
+        what: Ingestible,
+        name: str | None = None,
+        *,
+        watch: Callable[[Source], None] | None = None,
+    ) -> Ingested:
         """Drop rows or files into the ingest bucket, each under its own name in the table's folder.
 
         `name` is what a single file, or a file of rows, is called there. The call ends when all is
@@ -142,21 +148,28 @@ class TableHandle:
             InvalidRequestError: a name does not do; then nothing was uploaded.
         """
         if isinstance(what, pa.Table | pa.RecordBatchReader):
-            return self._ingest_rows(what, name or f"{self.services.ids.new()}.parquet")
+            key = ingest_key(self.name, name or f"{self.services.ids.new()}.parquet")
+            with tempfile.TemporaryDirectory(dir=self.services.scratch) as folder:
+                local = Path(folder) / "rows.parquet"
+                write_rows(what, local)
+                return self._drop([(key, local)], watch)
         paths = [what] if isinstance(what, str | Path) else list(what)
         files = files_to_drop(self.name, paths)
         if name is not None:
             if len(files) != 1:
                 raise InvalidRequestError("a name can be given to a single file only")
             files = [(ingest_key(self.name, name), files[0][1])]
-        return Ingested(self, tuple(self.bucket.drop(key, path) for key, path in files))
+        return self._drop(files, watch)
 
-    def _ingest_rows(self, rows: Rows, name: str) -> Ingested:
-        key = ingest_key(self.name, name)
-        with tempfile.TemporaryDirectory(dir=self.services.scratch) as folder:
-            local = Path(folder) / "rows.parquet"
-            write_rows(rows, local)
-            return Ingested(self, (self.bucket.drop(key, local),))
+    def _drop(
+        self, files: Sequence[tuple[str, Path]], watch: Callable[[Source], None] | None
+    ) -> Ingested:
+        sources = []
+        for key, local in files:
+            sources.append(self.bucket.drop(key, local))
+            if watch is not None:
+                watch(sources[-1])
+        return Ingested(self, tuple(sources))
 
     def status(self) -> Status:
         """Give the table in numbers."""
@@ -172,7 +185,7 @@ class TableHandle:
             pending=pending,
         )
 
-    def wait(self, timeout_seconds: float, *, watch: Watch | None = None) -> None:
+    def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
         """Wait until nothing is pending, neither of the table's own nor in the working queues.
 
         Raises:
@@ -190,6 +203,18 @@ class TableHandle:
         waiting = [s for s in dropped if not state.has_ingested(s.id, now_ms)]
         return len(state.jobs) + sum(self.refusal(source) is None for source in waiting)
 
+    def jobs(self) -> list[JobRecord]:
+        """Give what the tracker has of the table, and of files dropped before the table was there.
+
+        Records live for seven days.
+        """
+        strays = self.services.tracker.records(NO_TABLE)
+        folder = f"{self.name}/"
+        return [
+            *self.services.tracker.records(self.table.id),
+            *(r for r in strays if r.kind == "ingest" and r.subject.startswith(folder)),
+        ]
+
     def refusal(self, source: Source) -> JobRecord | None:
         """Give the record of a source's refusal; None if it was not refused."""
         for table_id in (self.table.id, NO_TABLE):  # the latter if the table was made afterwards
@@ -206,7 +231,7 @@ class Ingested:
     handle: TableHandle
     sources: tuple[Source, ...]
 
-    def wait(self, timeout_seconds: float, *, watch: Watch | None = None) -> None:
+    def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
         """Wait until each file is ingested or refused.
 
         Raises:

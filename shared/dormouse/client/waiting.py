@@ -11,6 +11,9 @@ from dormouse.ports import Clock
 WORKING_QUEUES = ("files", "ingest-jobs", "table-changes", "compaction-jobs", "partition-splits")
 """The queues with work that changes what a table holds or how; garbage may wait."""
 
+WAIT_SECONDS = 600
+"""How long to wait if the caller does not say."""
+
 Watch = Callable[[int], None]
 """Is told what is left at every look."""
 

@@ -1,0 +1,161 @@
+"""What is written on the command line, turned into keys, columns and properties."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from dormouse.client import KeyValue
+from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.model.keys import KeyPart
+from dormouse.model.schema import Field, Primitive, Schema
+from dormouse.shards.text import parse_key_part
+
+Keys = dict[str, KeyValue]
+
+
+def parse_keys(given: Sequence[str], schema: Schema) -> Keys:
+    """Give the keys written as ``name=value``, one an argument or several with commas between.
+
+    A comma divides only where a row key's name and ``=`` follow, so that values may have commas.
+
+    Raises:
+        InvalidRequestError: a name is no row key or comes twice, or a value is not of its type.
+    """
+    keys: Keys = {}
+    for text in given:
+        for assignment in _divided(text, schema):
+            name, equals, value = assignment.partition("=")
+            if not equals:
+                raise InvalidRequestError(
+                    f"{assignment!r} is no key", hint="write it as name=value"
+                )
+            if name in keys:
+                raise InvalidRequestError(f"key {name!r} is given twice")
+            keys[name] = parse_part(value, _row_key(schema, name))
+    return keys
+
+
+def parse_part(text: str, field: Field) -> KeyPart:
+    """Give the key part which `text` stands for in a row key.
+
+    Raises:
+        InvalidRequestError: it stands for none; the message names the key.
+    """
+    try:
+        return parse_key_part(text, Primitive(field.type))
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"key {field.name!r}: {error}", hint=error.hint) from error
+
+
+def parse_columns(given: Sequence[str], schema: Schema) -> list[str] | None:
+    """Give the columns named, one an argument or several with commas between; None if none is."""
+    names = [field.name for field in schema.fields]
+    columns = [c for text in given for c in ([text] if text in names else text.split(","))]
+    return columns or None
+
+
+def parse_properties(given: Sequence[str]) -> dict[str, object]:
+    """Give the properties written as ``name=value``; a value that is a whole number is one.
+
+    Raises:
+        InvalidRequestError: one is written otherwise.
+    """
+    properties: dict[str, object] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise InvalidRequestError(f"{text!r} is no property", hint="write it as name=value")
+        properties[name] = int(value) if re.fullmatch(r"-?\d+", value) else value
+    return properties
+
+
+def read_file(path: Path) -> bytes:
+    """Give what a small file holds.
+
+    Raises:
+        NotFoundError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NotFoundError(f"cannot read {str(path)!r}: {error.strerror}") from error
+
+
+def parse_split_points(content: bytes, schema: Schema) -> list[tuple[KeyPart, ...]]:
+    """Give the split points of a file: a line each, ascending.
+
+    A line is a value of the first row key, as `parse_key_part` reads it; or a JSON list of the
+    values of the first several row keys. So a string that looks like a JSON list must be in one.
+
+    Raises:
+        InvalidRequestError: a line is no split point, or out of order; the message has its number.
+    """
+    try:
+        lines = content.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(f"the split points are not UTF-8 text: {error}") from error
+    points: list[tuple[KeyPart, ...]] = []
+    for number, line in enumerate(lines if content else [], start=1):
+        point = _split_point(line.removesuffix("\r"), schema, f"split points, line {number}")
+        if points and not points[-1] < point:
+            raise InvalidRequestError(
+                f"split points, line {number}: {line.strip()} does not come after the line before",
+                hint="split points ascend, without repeats",
+            )
+        points.append(point)
+    return points
+
+
+def _split_point(line: str, schema: Schema, where: str) -> tuple[KeyPart, ...]:
+    if not line:
+        raise InvalidRequestError(
+            f"{where} is empty", hint='remove it; the empty string is written [""]'
+        )
+    texts = _json_list(line) or [line]
+    if len(texts) > len(schema.row_keys):
+        raise InvalidRequestError(
+            f"{where} has {len(texts)} values for {len(schema.row_keys)} row keys"
+        )
+    try:
+        return tuple(
+            parse_part(_text(value), field)
+            for value, field in zip(texts, schema.row_keys, strict=False)
+        )
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{where}: {error}", hint=error.hint) from error
+
+
+def _json_list(line: str) -> list[object] | None:
+    if not line.startswith("["):
+        return None
+    try:
+        body = json.loads(line)
+    except ValueError:
+        return None
+    return body if isinstance(body, list) else None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise InvalidRequestError(f"{json.dumps(value)} cannot be part of a key")
+
+
+def _divided(text: str, schema: Schema) -> list[str]:
+    names = "|".join(re.escape(field.name) for field in schema.row_keys)
+    return re.split(rf",(?=(?:{names})=)", text)
+
+
+def _row_key(schema: Schema, name: str) -> Field:
+    field = schema.field_named(name)
+    if field not in schema.row_keys:
+        raise InvalidRequestError(
+            f"column {name!r} is not a row key",
+            hint="the row keys are " + ", ".join(f.name for f in schema.row_keys),
+        )
+    return field

@@ -1,0 +1,50 @@
+"""How an error ends the command: one sentence and a hint for people, an exit code for scripts."""
+
+from __future__ import annotations
+
+import typer
+from typer.core import TyperGroup
+
+from dormouse.errors import (
+    AlreadyExistsError,
+    DormouseError,
+    InvalidRequestError,
+    NotFoundError,
+    OutcomeUnknownError,
+    TimedOutError,
+    UnavailableError,
+)
+
+_CODES: tuple[tuple[type[DormouseError], int], ...] = (
+    (NotFoundError, 3),
+    (InvalidRequestError, 4),
+    (AlreadyExistsError, 4),
+    (TimedOutError, 5),
+    (UnavailableError, 6),
+    (OutcomeUnknownError, 6),
+)
+
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 not found; 4 refused or invalid; "
+    "5 not done in time; 6 unavailable, try again."
+)
+"""What `--help` says of them."""
+
+
+def exit_code(error: DormouseError) -> int:
+    """Give the code with which a command ends that failed by `error`."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), 1)
+
+
+class Commands(TyperGroup):
+    """A group of commands whose errors are told in words, without a traceback."""
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # its type is private
+        """Run the command; an error of ours ends it with its own exit code."""
+        try:
+            return super().invoke(ctx)
+        except DormouseError as error:
+            typer.echo(f"error: {error}", err=True)
+            if error.hint:
+                typer.echo(f"hint: {error.hint}", err=True)
+            raise typer.Exit(exit_code(error)) from error

@@ -1,0 +1,85 @@
+"""`dormouse ingest` and `dormouse wait`: files on their way to rows, and watching them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from dormouse.client import Ingested, TableHandle
+from dormouse.client.waiting import WAIT_SECONDS
+from dormouse_cli.session import instance_of, table_of
+from dormouse_cli.terminal import note, notes
+
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait at most.")
+]
+
+
+def ingest(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Parquet, CSV or JSON lines, plain or gzip, told by the name's ending.",
+        ),
+    ],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until each file is ingested or refused.")
+    ] = False,
+    timeout: TimeoutOption = WAIT_SECONDS,
+) -> None:
+    """Drop files into the ingest bucket. They become rows of the table shortly after."""
+    handle = table_of(ctx, name)
+    with _progress() as progress:
+        dropped = _drop(progress, handle, files)
+        if wait:
+            _watch(progress, dropped, timeout)
+    note(f"{len(files)} file{'s'[: len(files) != 1]} {'ingested' if wait else 'dropped'}")
+
+
+def wait_until_done(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A table; by default all.")
+    ] = None,
+    timeout: TimeoutOption = WAIT_SECONDS,
+) -> None:
+    """Wait until nothing is pending: every file ingested or refused, no work in the queues."""
+    target = instance_of(ctx) if name is None else table_of(ctx, name)
+    console = notes()
+    with console.status("looking") as status:
+        target.wait(timeout, watch=lambda left: status.update(f"{left:,} pending"))
+    note("nothing is pending")
+
+
+def _drop(progress: Progress, handle: TableHandle, files: list[Path]) -> Ingested:
+    task = progress.add_task("uploaded", total=len(files))
+    return handle.ingest(files, watch=lambda source: progress.advance(task))
+
+
+def _watch(progress: Progress, dropped: Ingested, timeout_seconds: float) -> None:
+    total = len(dropped.sources)
+    task = progress.add_task("ingested", total=total)
+    dropped.wait(timeout_seconds, watch=lambda left: progress.update(task, completed=total - left))
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Show bars where a person looks, nothing elsewhere."""
+    console = notes()
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as progress:
+        yield progress

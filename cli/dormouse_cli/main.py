@@ -1,0 +1,61 @@
+"""The `dormouse` command: its verbs, each from the module that has it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dormouse import __version__
+from dormouse_cli import table_commands
+from dormouse_cli.errors import EXIT_CODES, Commands
+from dormouse_cli.ingest_commands import ingest, wait_until_done
+from dormouse_cli.local import commands as local_commands
+from dormouse_cli.query_command import query
+from dormouse_cli.report_commands import jobs, status
+from dormouse_cli.session import Session
+
+app = typer.Typer(
+    cls=Commands,
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(table_commands.app, name="table")
+app.command()(ingest)
+app.command("wait")(wait_until_done)
+app.command()(query)
+app.command()(status)
+app.command()(jobs)
+app.add_typer(local_commands.app, name="local")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dormouse {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def choose_instance(
+    ctx: typer.Context,
+    instance: Annotated[
+        str | None,
+        typer.Option(
+            "--instance", metavar="NAME", help="The instance; by default $DORMOUSE_INSTANCE."
+        ),
+    ] = None,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Tables on S3 that sleep until something happens: drop files in, find rows by key."""
+    if instance is not None or ctx.obj is None:
+        ctx.obj = Session(instance)
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="dormouse")

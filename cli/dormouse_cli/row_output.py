@@ -1,0 +1,151 @@
+"""Rows on their way out: JSON lines, CSV, Parquet and tables for people.
+
+Rows are written batch by batch as they come; only a table for people holds all it shows. In JSON
+and CSV, timestamps and dates are ISO 8601 (timestamps with Z), bytes base64 and decimals text. JSON
+has no word for the floats that are no finite numbers: they are the texts ``NaN``, ``Infinity`` and
+``-Infinity``, so that they stay apart from null. A map is a JSON object, its keys as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+from rich.table import Table
+from rich.text import Text
+
+from dormouse_cli.terminal import cell, plain_table
+
+Cells = Sequence[object]
+"""The values of a column in the types that JSON has."""
+
+Writer = Callable[[pa.RecordBatchReader, BinaryIO], int]
+"""Writes all rows and gives their number."""
+
+
+def write_json(rows: pa.RecordBatchReader, sink: BinaryIO) -> int:
+    """Write a JSON object a line for each row."""
+    encoder, count = msgspec.json.Encoder(), 0
+    for batch in rows:
+        sink.write(encoder.encode_lines(list(_objects(batch))))
+        count += batch.num_rows
+    return count
+
+
+def write_csv(rows: pa.RecordBatchReader, sink: BinaryIO) -> int:
+    """Write a header and a line for each row; a null is empty, an empty string is quoted."""
+    schema, count = pa.schema([_csv_field(f) for f in rows.schema]), 0
+    with csv.CSVWriter(sink, schema) as writer:
+        for batch in rows:
+            columns = [_csv_column(batch.column(i), f.type) for i, f in enumerate(schema)]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
+            count += batch.num_rows
+    return count
+
+
+def write_parquet(rows: pa.RecordBatchReader, sink: BinaryIO) -> int:
+    """Write a Parquet file with the types the table has."""
+    count = 0
+    with pq.ParquetWriter(sink, rows.schema, compression="zstd") as writer:
+        for batch in rows:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+def table_of_rows(rows: pa.RecordBatchReader, limit: int) -> tuple[Table, int, bool]:
+    """Give the first `limit` rows as a table, their number, and whether there are more."""
+    shown: list[dict[str, object]] = []
+    for batch in rows:
+        shown += _objects(batch.slice(0, limit + 1 - len(shown)))
+        if len(shown) > limit:
+            break
+    table = plain_table(rows.schema.names, list(shown[0].values()) if shown else [])
+    for row in shown[:limit]:
+        table.add_row(*(_row_cell(value) for value in row.values()))
+    return table, min(len(shown), limit), len(shown) > limit
+
+
+def json_cells(column: pa.Array[Any]) -> Cells:
+    """Give a column's values in the types that JSON has, as the module's docstring says."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        text = pc.strftime(column, format="%Y-%m-%dT%H:%M:%SZ")
+        return pc.replace_substring(text, pattern=".000000Z", replacement="Z").to_pylist()
+    if pa.types.is_date(kind):
+        return column.cast(pa.string()).to_pylist()
+    if pa.types.is_map(kind):
+        return _map_cells(column)
+    values: Cells = column.to_pylist()
+    if pa.types.is_list(kind):
+        return _list_cells(values, kind.value_type)
+    for applies, convert in _CONVERSIONS:
+        if applies(kind):
+            return [None if value is None else convert(value) for value in values]
+    return values
+
+
+def _finite(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+_CONVERSIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], object]], ...] = (
+    (pa.types.is_floating, _finite),
+    (pa.types.is_binary, lambda value: base64.b64encode(value).decode()),
+    (pa.types.is_decimal, lambda value: format(value, "f")),
+)
+
+
+def _list_cells(lists: Sequence[Any], kind: pa.DataType) -> Cells:
+    items = _flattened(lists, kind)
+    return [None if one is None else [next(items) for _ in one] for one in lists]
+
+
+def _map_cells(column: pa.Array[Any]) -> Cells:
+    maps = column.to_pylist()
+    keys = _flattened([m and [key for key, _ in m] for m in maps], column.type.key_type)
+    values = _flattened([m and [value for _, value in m] for m in maps], column.type.item_type)
+    return [None if m is None else {_text(next(keys)): next(values) for _ in m} for m in maps]
+
+
+def _flattened(lists: Sequence[Any], kind: pa.DataType) -> Iterator[object]:
+    return iter(json_cells(pa.array([item for one in lists if one for item in one], kind)))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _objects(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
+    names = batch.schema.names
+    columns = [json_cells(column) for column in batch.columns]
+    return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _row_cell(value: object) -> Text:
+    return cell(None if value is None else _text(value))
+
+
+def _csv_field(field: pa.Field[Any]) -> pa.Field[Any]:
+    return field if _csv_has(field.type) else pa.field(field.name, pa.string())
+
+
+def _csv_has(kind: pa.DataType) -> bool:
+    is_plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_string(kind)
+    return is_plain or pa.types.is_boolean(kind)
+
+
+def _csv_column(column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+    if _csv_has(column.type):
+        return column
+    texts = [None if value is None else _text(value) for value in json_cells(column)]
+    return pa.array(texts, kind)

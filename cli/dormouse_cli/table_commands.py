@@ -1,0 +1,150 @@
+"""`dormouse table …`: make, list, show and delete tables, put them online or offline."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from dormouse.client import TableHandle
+from dormouse.model.schema import FieldType, Primitive, Schema
+from dormouse_cli.arguments import parse_properties, parse_split_points, read_file
+from dormouse_cli.session import instance_of, table_of
+from dormouse_cli.terminal import (
+    Format,
+    iso_time,
+    note,
+    print_facts,
+    print_json,
+    print_listing,
+)
+
+app = typer.Typer(
+    help="Make, list, show and delete tables; put them online or offline.", no_args_is_help=True
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
+
+
+@app.command()
+def add(
+    ctx: typer.Context,
+    name: Name,
+    schema: Annotated[Path, typer.Option(metavar="FILE", help="The schema, as JSON.")],
+    splits: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where its first partitions meet, ascending: on each line a value of the first "
+            "row key, or a JSON list of the values of several.",
+        ),
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="Sets a property; repeatable."),
+    ] = None,
+) -> None:
+    """Create a table."""
+    parsed = Schema.loads(read_file(schema))
+    points = parse_split_points(read_file(splits), parsed) if splits else []
+    instance_of(ctx).create_table(name, parsed, parse_properties(properties or []), points)
+    note(f"table {name} was created")
+
+
+@app.command("list")
+def list_tables(ctx: typer.Context, form: FormatOption = Format.table) -> None:
+    """List all tables."""
+    rows: list[dict[str, object]] = [
+        {
+            "name": table.name,
+            "online": table.table.online,
+            "row_keys": ", ".join(field.name for field in table.schema.row_keys),
+            "created": iso_time(table.table.created_ms),
+        }
+        for table in instance_of(ctx).tables()
+    ]
+    print_listing(("name", "online", "row_keys", "created"), rows, form)
+
+
+@app.command()
+def show(ctx: typer.Context, name: Name, form: FormatOption = Format.table) -> None:
+    """Show a table's columns and properties."""
+    table = table_of(ctx, name)
+    properties: dict[str, object] = msgspec.to_builtins(table.table.properties)
+    if form is Format.json:
+        print_json({**_facts(table), "schema": table.schema.to_json(), "properties": properties})
+        return
+    print_facts(_facts(table), form)
+    print_listing(("column", "type", "role"), _columns(table.schema), form)
+    print_facts(properties, form)
+
+
+@app.command()
+def delete(
+    ctx: typer.Context,
+    name: Name,
+    force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
+) -> None:
+    """Delete a table with all its rows. Files dropped for it stay in the ingest bucket."""
+    table = table_of(ctx, name)
+    if not force:
+        rows = table.state().rows
+        typer.confirm(f"Delete table {name} with its {rows:,} rows?", abort=True, err=True)
+    instance_of(ctx).delete_table(name)
+    note(f"table {name} was deleted")
+
+
+@app.command()
+def online(ctx: typer.Context, name: Name) -> None:
+    """Put a table online: it is compacted and split as needed."""
+    instance_of(ctx).set_online(name, True)
+    note(f"table {name} is online")
+
+
+@app.command()
+def offline(ctx: typer.Context, name: Name) -> None:
+    """Take a table offline: it ingests and answers, but is neither compacted nor split."""
+    instance_of(ctx).set_online(name, False)
+    note(f"table {name} is offline")
+
+
+def _facts(handle: TableHandle) -> dict[str, object]:
+    table = handle.table
+    return {
+        "name": table.name,
+        "id": table.id,
+        "online": table.online,
+        "created": iso_time(table.created_ms),
+    }
+
+
+def _columns(schema: Schema) -> list[dict[str, object]]:
+    roles = (
+        ("row key", schema.row_keys),
+        ("sort key", schema.sort_keys),
+        ("value", schema.values),
+    )
+    return [
+        {
+            "column": field.name,
+            "type": _type_text(field.type),
+            "role": f"{role}, nullable" if field.nullable else role,
+        }
+        for role, fields in roles
+        for field in fields
+    ]
+
+
+def _type_text(kind: FieldType) -> str:
+    if isinstance(kind, Primitive):
+        return kind.value
+    parameters = asdict(kind)
+    inner = ", ".join(
+        _type_text(getattr(kind, name)) if name in ("element", "key", "value") else str(value)
+        for name, value in parameters.items()
+    )
+    return f"{type(kind).__name__}({inner})"

@@ -1,0 +1,105 @@
+"""What people and programs read: tables for the former, JSON lines for the latter."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+PIPE_WIDTH = 10_000
+"""Columns where nobody looks: nothing is cut off on its way to a file or a pipe."""
+
+
+class Format(StrEnum):
+    """How a listing is written."""
+
+    table = "table"
+    json = "json"
+
+
+def results() -> Console:
+    """Give the console for results, on standard output."""
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+
+
+def notes() -> Console:
+    """Give the console for notes and progress, on standard error."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """Tell a person something that is no result."""
+    typer.echo(text, err=True)
+
+
+def print_json(*objects: object) -> None:
+    """Print each object as one line of JSON."""
+    lines = msgspec.json.Encoder().encode_lines(objects)
+    typer.echo(lines.decode(), nl=False)
+
+
+def print_listing(
+    columns: Sequence[str], rows: Sequence[Mapping[str, object]], form: Format
+) -> None:
+    """Print rows as a table of these columns, or as a JSON object each."""
+    if form is Format.json:
+        print_json(*rows)
+        return
+    table = plain_table(columns, [rows[0].get(column) for column in columns] if rows else [])
+    for row in rows:
+        table.add_row(*(cell(row.get(column)) for column in columns))
+    results().print(table)
+
+
+def print_facts(facts: Mapping[str, object], form: Format) -> None:
+    """Print one thing's facts, a line each, or as one JSON object."""
+    if form is Format.json:
+        print_json(facts)
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, value in facts.items():
+        table.add_row(name, cell(value))
+    results().print(table)
+
+
+def plain_table(columns: Sequence[str], sample: Sequence[object] = ()) -> Table:
+    """Give an empty table with a header; columns whose sample is a number are set flush right."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for i, column in enumerate(columns):
+        is_number = i < len(sample) and isinstance(sample[i], int | float)
+        justify = "right" if is_number and not isinstance(sample[i], bool) else "left"
+        table.add_column(printable(column), justify=justify, overflow="fold")  # type: ignore[arg-type]  # a literal
+    return table
+
+
+def cell(value: object) -> Text:
+    """Give a value as the text of a table cell, without markup or control characters."""
+    if value is None:
+        return Text("null", style="dim")
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    if isinstance(value, int):
+        return Text(f"{value:,}")
+    return Text(printable(str(value)))
+
+
+def printable(text: str) -> str:
+    """Give `text` with whatever a terminal would act upon written out."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def iso_time(time_ms: int) -> str:
+    """Give a time in milliseconds since 1970 as ISO 8601, UTC."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")[:-6] + "Z"

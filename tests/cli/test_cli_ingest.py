@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Dormouse
+from tests.support.instances import InMemory
+
+
+def test_status_has_exactly_the_agreed_keys(flights: Dormouse) -> None:
+    flights("wait")
+    status = json.loads(flights("status", "flights", "--format", "json").stdout)
+    assert status == {
+        "rows": 5,
+        "shards": 1,
+        "references": 1,
+        "partitions": 1,
+        "leaf_partitions": 1,
+        "version": status["version"],
+        "pending": 0,
+    }
+    assert "leaf_partitions" in flights("status", "flights").stdout
+
+
+def test_a_refused_file_fails_the_wait_with_its_reason_and_stays_listed(flights: Dormouse) -> None:
+    Path("bad.csv").write_text("carrier,flight\nAA,1\n")
+    Path("good.csv").write_text("carrier,flight,at,delay\nZZ,1,2013-01-01T00:00:00Z,1\n")
+    result = flights("ingest", "flights", "bad.csv", "good.csv", "--wait")
+    assert result.exit_code == 4
+    assert "flights/bad.csv was refused" in result.stderr
+    assert flights("query", "flights", "--count").stdout == "6\n"
+    (line,) = flights("jobs", "flights", "--refused", "--format", "json").stdout.splitlines()
+    job = json.loads(line)
+    assert (job["kind"], job["state"], job["subject"]) == ("ingest", "refused", "flights/bad.csv")
+    assert "at" in job["reason"]
+    assert "flights/bad.csv" in flights("jobs", "flights").stdout
+
+
+def test_files_for_no_table_are_found_without_a_name(flights: Dormouse, memory: InMemory) -> None:
+    memory.world.notify(memory.world.sources.drop("fligths/rows.csv", b""))
+    assert "fligths/rows.csv" in flights("jobs", "--refused").stdout
+
+
+def test_a_wait_that_takes_too_long_has_its_own_exit_code(
+    flights: Dormouse, memory: InMemory
+) -> None:
+    memory.sleeper.asleep = True
+    Path("again.csv").write_text(Path("rows.csv").read_text())
+    result = flights("ingest", "flights", "again.csv", "--wait", "--timeout", "2")
+    assert result.exit_code == 5
+    assert "not done after 2 seconds" in result.stderr
+    assert flights("wait", "flights", "--timeout", "1").exit_code == 5
+    memory.sleeper.asleep = False
+    assert flights("wait").exit_code == 0
+    assert flights("query", "flights", "--count").stdout == "10\n"
+
+
+def test_ingesting_a_missing_file_uploads_nothing(flights: Dormouse, memory: InMemory) -> None:
+    before = dict(memory.world.sources.objects)
+    assert flights("ingest", "flights", "rows.csv", "missing.csv").exit_code == 3
+    assert flights("ingest", "nothing", "rows.csv").exit_code == 3
+    assert memory.world.sources.objects == before
+
+
+def test_help_tells_the_exit_codes_and_every_verb(dormouse: Dormouse) -> None:
+    shown = dormouse("--help").stdout
+    for word in ("Exit codes", "table", "ingest", "wait", "query", "status", "jobs", "local"):
+        assert word in shown

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.conftest import Dormouse
+
+
+def carriers_and_flights(output: str) -> list[tuple[str, int]]:
+    rows = [json.loads(line) for line in output.splitlines()]
+    return [(row["carrier"], row["flight"]) for row in rows]
+
+
+ALL = [("AA", 9), ("AA", 12), ("AA,flight=3", 1), ("B6", 7), ("UA", 1545)]
+
+
+def test_json_is_one_object_a_line_in_key_order_and_nothing_else(flights: Dormouse) -> None:
+    result = flights("query", "flights", "--format", "json")
+    assert result.exit_code == 0
+    assert carriers_and_flights(result.stdout) == ALL
+    last = json.loads(result.stdout.splitlines()[-1])
+    assert last == {
+        "carrier": "UA",
+        "flight": 1545,
+        "at": "2013-01-01T10:00:00Z",
+        "delay": 2.5,
+    }
+    assert result.stderr == ""
+
+
+def test_json_keeps_null_and_not_a_number_apart(flights: Dormouse) -> None:
+    result = flights("query", "flights", "--exact", "carrier=AA", "--format", "json")
+    assert [json.loads(line)["delay"] for line in result.stdout.splitlines()] == ["NaN", None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["--exact", "carrier=AA"], ALL[:2]),
+        (["--exact", "carrier=AA", "--exact", "flight=12"], ALL[1:2]),
+        (["--exact", "flight=12,carrier=AA"], ALL[1:2]),
+        (["--exact", "carrier=AA,flight=3"], []),
+        (["--exact", "carrier=nobody"], []),
+        (["--from", "carrier=AA,flight=10", "--to", "carrier=UA"], ALL[1:4]),
+        (["--from", "carrier=AA", "--from", "flight=12", "--to", "carrier=AA,flight=13"], ALL[1:2]),
+        (["--to", "carrier=AA,flight=12"], ALL[:1]),
+        (["--from", "carrier=UA"], ALL[4:]),
+        (["--from", "carrier=AA", "--to", "carrier=AA"], []),
+        (["--limit", "2"], ALL[:2]),
+        (["--limit", "0"], []),
+    ],
+)
+def test_keys_and_half_open_ranges_find_their_rows(
+    flights: Dormouse, arguments: list[str], found: list[tuple[str, int]]
+) -> None:
+    result = flights("query", "flights", *arguments, "--format", "json")
+    assert result.exit_code == 0, result.output
+    assert carriers_and_flights(result.stdout) == found
+    if "--limit" not in arguments:
+        assert flights("query", "flights", *arguments, "--count").stdout == f"{len(found)}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (["--exact", "flight=12"], 4, "a value for 'carrier' too"),
+        (["--exact", "at=12"], 4, "not a row key"),
+        (["--exact", "carier=AA"], 4, "no column 'carier'"),
+        (["--exact", "AA"], 4, "'AA' is no key"),
+        (["--exact", "carrier=AA,flight=x"], 4, "key 'flight': 'x' is not"),
+        (["--exact", "carrier=AA", "--exact", "carrier=B6"], 4, "given twice"),
+        (["--from", "carrier=B", "--to", "carrier=A"], 4, "before it starts"),
+        (["--columns", "colour"], 4, "no column 'colour'"),
+        (["--exact", "carrier=AA", "--to", "carrier=A"], 2, "does not go with"),
+        (["--format", "parquet"], 2, "needs --output"),
+        (["--output", "rows.txt"], 2, "needs --format"),
+        (["--count", "--limit", "3"], 2, "--count goes with"),
+        (["--limit", "-1"], 2, "--limit"),
+    ],
+)
+def test_a_query_that_cannot_be_meant_is_refused_in_words(
+    flights: Dormouse, arguments: list[str], code: int, reason: str
+) -> None:
+    result = flights("query", "flights", *arguments)
+    assert result.exit_code == code
+    assert reason in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_table_stops_at_fifty_rows_and_says_so(flights: Dormouse) -> None:
+    lines = ["carrier,flight,at,delay"] + [f"ZZ,{i},2013-01-01T00:00:00Z,1" for i in range(60)]
+    Path("more.csv").write_text("\n".join(lines))
+    flights("ingest", "flights", "more.csv", "--wait")
+    result = flights("query", "flights", "--from", "carrier=ZZ")
+    assert "the first 50 rows; --limit N shows more" in result.stderr
+    assert result.stdout.count("ZZ") == 50
+    assert flights("query", "flights", "--limit", "60").stdout.count("ZZ") == 55
+    assert "the first" not in flights("query", "flights", "--limit", "60").stderr
+
+
+def test_csv_has_a_header_even_without_rows_and_only_the_columns_asked_for(
+    flights: Dormouse,
+) -> None:
+    arguments = ["query", "flights", "--columns", "delay,carrier", "--format", "csv"]
+    rows = list(csv.reader(io.StringIO(flights(*arguments).stdout)))
+    assert rows[0] == ["delay", "carrier"]
+    assert rows[-1] == ["2.5", "UA"]
+    empty = flights(*arguments, "--exact", "carrier=nobody").stdout
+    assert list(csv.reader(io.StringIO(empty))) == [["delay", "carrier"]]
+
+
+def test_parquet_has_the_types_of_the_table(flights: Dormouse) -> None:
+    result = flights("query", "flights", "--output", "rows.parquet")
+    assert result.exit_code == 0, result.output
+    rows = pq.read_table("rows.parquet")
+    assert rows.schema.field("at").type == pa.timestamp("us", "UTC")
+    assert rows.num_rows == 5
+
+
+def test_a_query_that_fails_leaves_no_half_written_file(flights: Dormouse) -> None:
+    Path("rows.json").write_text("older")
+    result = flights("query", "flights", "--output", "rows.json", "--columns", "colour")
+    assert result.exit_code == 4
+    assert Path("rows.json").read_text() == "older"
+    assert flights("query", "flights", "--output", "rows.json").exit_code == 0
+    assert len(Path("rows.json").read_text().splitlines()) == 5
+    assert list(Path().glob(".*.partial")) == []

@@ -1,0 +1,81 @@
+"""A client's instance over a `World`: what it sends is delivered while it sleeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dormouse.client import Instance
+from dormouse.client.waiting import Patience
+from dormouse.messages import Outgoing
+from dormouse.model.sources import Source
+from tests.support.world import World
+
+
+@dataclass
+class WorldQueues:
+    """The queues of a world."""
+
+    world: World
+
+    def send(self, messages: Iterable[Outgoing]) -> None:
+        self.world.queue += messages
+
+    def depths(self, queues: Sequence[str]) -> dict[str, int]:
+        waiting = [m.queue for m in self.world.queue if not m.delay_seconds]
+        return {queue: waiting.count(queue) for queue in queues}
+
+
+@dataclass
+class WorldBucket:
+    """The ingest bucket of a world; notifications wait in `dropped` until they are delivered."""
+
+    world: World
+    dropped: list[Source] = field(default_factory=list)
+
+    def drop(self, key: str, local: Path) -> Source:
+        source = self.world.sources.drop(key, local.read_bytes())
+        self.dropped.append(source)
+        return source
+
+
+@dataclass
+class Sleeper:
+    """Each sleep delivers what there is, one step of the flow at a time, unless `asleep`."""
+
+    world: World
+    bucket: WorldBucket
+    asleep: bool = False
+    sleeps: int = 0
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps += 1
+        self.world.clock.advance(seconds=seconds)
+        if self.asleep:
+            return
+        due = [message for message in self.world.queue if not message.delay_seconds]
+        for message in due:
+            self.world.queue.remove(message)
+            self.world.queue += self.world.deliver(message)
+        if self.bucket.dropped:
+            self.world.notify(*self.bucket.dropped)
+            self.bucket.dropped.clear()
+
+
+@dataclass
+class InMemory:
+    """An instance in memory, and the strings it is moved by."""
+
+    world: World
+    instance: Instance
+    bucket: WorldBucket
+    sleeper: Sleeper
+
+    @staticmethod
+    def over(world: World) -> InMemory:
+        bucket = WorldBucket(world)
+        sleeper = Sleeper(world, bucket)
+        patience = Patience(world.clock, sleeper.sleep)
+        instance = Instance(world.services, WorldQueues(world), bucket, patience)
+        return InMemory(world, instance, bucket, sleeper)

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dormouse.errors import (
+    AlreadyExistsError,
+    InvalidRequestError,
+    NotFoundError,
+    RefusedSourceError,
+    TimedOutError,
+)
+from tests.support.instances import InMemory
+from tests.support.world import LETTERS, World, letters, letters_file
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> InMemory:
+    return InMemory.over(World(tmp_path))
+
+
+def letters_table(text: str) -> pa.Table:
+    schema = pa.schema([("letter", pa.string()), ("at", pa.int64()), ("note", pa.string())])
+    return pa.Table.from_pylist(letters(text), schema)
+
+
+def write_letters(path: Path, text: str) -> Path:
+    path.write_bytes(letters_file(letters(text)))
+    return path
+
+
+def test_rows_given_in_memory_come_back_sorted(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS, split_points=["m"])
+    table.ingest(letters_table("zebra")).wait()
+    assert [row["letter"] for row in table.query().read_all().to_pylist()] == list("aberz")
+    assert table.count() == 5
+
+
+def test_ranges_are_half_open_and_overlaps_give_no_row_twice(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    table.ingest(letters_table("abcdefg")).wait()
+    found = table.query([("b", "d"), ("c", "e")], exact="g", columns=["letter"]).read_all()
+    assert found.to_pydict() == {"letter": list("bcdg")}
+    assert table.count(exact=[]) == 0
+    assert table.count([("c", "c")]) == 0
+    assert table.query([(None, "c")], limit=1).read_all().num_rows == 1
+
+
+def test_an_unknown_column_is_named_before_anything_is_read(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    with pytest.raises(InvalidRequestError, match="'colour'"):
+        table.query(columns=["colour"])
+
+
+def test_waiting_for_files_tells_why_one_was_refused_and_ingests_the_others(
+    memory: InMemory, tmp_path: Path
+) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    good = write_letters(tmp_path / "good.parquet", "abc")
+    bad = tmp_path / "bad.parquet"
+    bad.write_text("not Parquet")
+    with pytest.raises(RefusedSourceError, match=r"letters/bad.parquet was refused: ."):
+        table.ingest([good, bad]).wait()
+    assert table.count() == 3
+    assert [job.subject for job in table.jobs() if job.state == "refused"] == [
+        "letters/bad.parquet"
+    ]
+
+
+def test_nothing_is_uploaded_when_one_of_several_files_is_missing(
+    memory: InMemory, tmp_path: Path
+) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    good = write_letters(tmp_path / "good.parquet", "abc")
+    with pytest.raises(NotFoundError, match=r"missing\.parquet"):
+        table.ingest([good, tmp_path / "missing.parquet"])
+    assert memory.world.sources.objects == {}
+
+
+def test_two_files_of_one_name_do_not_overwrite_each_other(
+    memory: InMemory, tmp_path: Path
+) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    (tmp_path / "other").mkdir()
+    files = [
+        write_letters(tmp_path / "a.parquet", "a"),
+        write_letters(tmp_path / "other" / "a.parquet", "b"),
+    ]
+    with pytest.raises(InvalidRequestError, match=r"several files are called a\.parquet"):
+        table.ingest(files)
+    assert memory.world.sources.objects == {}
+
+
+def test_pending_counts_down_to_zero_only_when_all_is_done(
+    memory: InMemory, tmp_path: Path
+) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    assert table.status().pending == 0
+    table.ingest([write_letters(tmp_path / f"{i}.parquet", "abc") for i in range(4)])
+    assert table.status().pending == 4
+    seen: list[int] = []
+    table.wait(60, watch=seen.append)
+    assert seen[0] == 4
+    assert seen[-2:] == [0, 0]
+    assert not memory.world.state(table.table).jobs
+    status = table.status()
+    assert (status.rows, status.shards, status.pending) == (12, 1, 0)
+
+
+def test_waiting_ends_with_an_error_when_nothing_moves(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    memory.sleeper.asleep = True
+    dropped = table.ingest(letters_table("abc"))
+    with pytest.raises(TimedOutError, match="not done after 3 seconds: 1 pending"):
+        dropped.wait(3)
+    with pytest.raises(TimedOutError):
+        memory.instance.wait(3)
+
+
+def test_a_file_refused_for_want_of_its_table_is_not_waited_for(memory: InMemory) -> None:
+    source = memory.world.sources.drop("letters/early.parquet", letters_file(letters("a")))
+    memory.world.notify(source)
+    assert [job.subject for job in memory.instance.jobs()] == ["letters/early.parquet"]
+    table = memory.instance.create_table("letters", LETTERS)
+    assert table.status().pending == 0
+    assert "there is no table" in table.jobs()[0].reason
+
+
+def test_tables_are_created_once_listed_and_deleted(memory: InMemory) -> None:
+    memory.instance.create_table("letters", LETTERS, {"compaction_files": 5})
+    with pytest.raises(AlreadyExistsError):
+        memory.instance.create_table("letters", LETTERS)
+    (table,) = memory.instance.tables()
+    assert table.table.properties.compaction_files == 5
+    memory.instance.delete_table("letters")
+    assert memory.instance.tables() == []
+    with pytest.raises(NotFoundError):
+        memory.instance.table("letters")
+    with pytest.raises(NotFoundError, match="was deleted"):
+        table.query()
+
+
+def test_an_offline_table_ingests_and_answers_but_is_not_compacted(
+    memory: InMemory,
+) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    memory.instance.set_online("letters", False)
+    for _ in range(4):
+        table.ingest(letters_table("abc")).wait()
+    memory.instance.wait()
+    assert table.status().shards == 4
+    assert table.count() == 12
+    memory.instance.set_online("letters", True)
+    memory.instance.wait()
+    assert table.status().shards == 1
