@@ -62,6 +62,7 @@ def test_bad_split_points_are_told_by_line_and_make_no_table(
         ("LongType", "5\r\n10\r\n", 5),
         ("TimestampType", "2013-01-01T00:00:00Z\n1400000000000000\n", 1_356_998_400_000_000),
         ("DateType", "1970-01-02\n2013-01-01\n", 1),
+        ("DateType", "-3\n20130101\n", -3),
         ("StringType", " a b\nc\n", " a b"),
         ("ByteArrayType", "AP8=\n/w==\n", b"\0\xff"),
     ],

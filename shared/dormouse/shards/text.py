@@ -17,7 +17,7 @@ _FORMS = {
     Primitive.LONG: "a whole number of 64 bits",
     Primitive.BYTES: "bytes in base64",
     Primitive.TIMESTAMP: "an ISO 8601 time (UTC without a zone) or microseconds since 1970",
-    Primitive.DATE: "an ISO 8601 date such as 2024-02-29",
+    Primitive.DATE: "an ISO 8601 date such as 2024-02-29 or days since 1970",
 }
 
 
@@ -54,6 +54,8 @@ def _parse(text: str, kind: Primitive) -> KeyPart:
                 return int(text)
             return key_part(dt.datetime.fromisoformat(text), kind)
         case Primitive.DATE:
+            if text.removeprefix("-").isdecimal() and len(text) != len("20240229"):
+                return int(text)
             return key_part(dt.date.fromisoformat(text), kind)
         case _:
             raise InvalidRequestError(f"{kind.value} cannot be the type of a key")
