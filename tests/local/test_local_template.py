@@ -8,7 +8,8 @@ import pytest
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.intrinsics import References, Resolver
 from dormouse_cli.local.plan import Deployment
-from dormouse_cli.local.template import ACCOUNT, read
+from dormouse_cli.local.resources import ACCOUNT
+from dormouse_cli.local.template import read
 
 FOLDER = Path(__file__).parent / "stack"
 ENDPOINT = "http://127.0.0.1:1"
@@ -76,6 +77,22 @@ def test_a_condition_brings_its_resources_and_values() -> None:
 def test_a_schedule_of_a_function_is_read() -> None:
     (schedule,) = plan().schedules
     assert (schedule.function, schedule.rate_seconds) == ("test-work", 300)
+
+
+def test_a_disabled_event_source_feeds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    path = tmp_path / "template.yaml"
+    path.write_text(
+        "Transform: AWS::Serverless-2016-10-31\n"
+        "Resources:\n"
+        "  Q: {Type: 'AWS::SQS::Queue'}\n"
+        "  F:\n"
+        "    Type: AWS::Serverless::Function\n"
+        "    Properties:\n"
+        "      {CodeUri: code, Handler: a.b, Runtime: python3.13,\n"
+        "       Events: {E: {Type: SQS, Properties: {Queue: !GetAtt Q.Arn, Enabled: false}}}}\n"
+    )
+    assert read(path, {}, ENDPOINT).event_sources == ()
 
 
 def test_a_parameter_that_the_template_lacks_is_refused() -> None:
