@@ -99,6 +99,21 @@ def test_when_no_attempt_is_answered_but_the_page_filled_up_it_is_surely_lost(ri
     assert "a" not in rig.log().ids_after(0)
 
 
+def test_an_unanswered_append_stays_in_doubt_while_its_page_is_not_there_to_be_looked_at() -> None:
+    rig = Rig()
+
+    def fate(call: str) -> None:
+        rig.calls.append(call)
+        if call == "append" and rig.calls.count("append") == 1:
+            raise LOST
+        if call == "open_page":
+            raise BUSY
+
+    rig.pages.before = fate
+    with pytest.raises(OutcomeUnknownError):
+        rig.log().append("a", 0)
+
+
 def test_when_every_attempt_is_refused_it_says_so_and_nothing_landed(rig: Rig) -> None:
     pauses: list[float] = []
     patience = Patience(sleep=pauses.append, random=lambda: 0.5, attempts=10)

@@ -232,6 +232,14 @@ def test_a_snapshot_whose_root_was_set_but_not_answered_is_kept(rig: Rig) -> Non
     assert rig.store().current() == rig.replay()
 
 
+def test_a_snapshot_whose_repeated_update_was_refused_is_kept_for_it_is_the_root(rig: Rig) -> None:
+    written_until_due(rig)
+    once = rig.pages.set_root
+    with patch.object(rig.pages, "set_root", lambda *root: once(*root) and once(*root)):
+        rig.store().maintain()
+    assert rig.store().current() == rig.replay()
+
+
 def test_a_reader_that_comes_too_late_for_a_snapshot_takes_the_newer_one(rig: Rig) -> None:
     written_until_due(rig)
     rig.store().maintain()
