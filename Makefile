@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 export SAM_CLI_TELEMETRY := 0
+export ARCH ?= arm64
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +37,12 @@ lock: ## Resolve the dependencies anew and pin them in requirements.txt
 	$(PYTHON) -m venv --clear build/lock
 	build/lock/bin/python -m pip install --quiet --disable-pip-version-check ".[demo,dev,local]"
 	{ echo "# Every dependency, pinned; made by: make lock"; build/lock/bin/python -m pip freeze --exclude dormouse; } > requirements.txt
+
+build: $(INSTALLED) ## Build layers and functions for sam deploy (ARCH=arm64 or x86_64)
+	$(BIN)/sam build --parameter-overrides Architecture=$(ARCH)
+
+invoke: $(INSTALLED) ## Run one function on one event in a container: make invoke FN=ingest EVENT=good
+	$(BIN)/sam local invoke $(shell $(BIN)/python -c "print(''.join(w.title() for w in '$(FN)'.split('_')))")Function --event events/$(FN)/$(EVENT).json
 
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,11 @@
+"""sweep: on a schedule: what did a lost message leave undone?"""
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from dormouse.aws.handling import Event, handle_schedule
+from dormouse.stages.sweep import sweep
+
+
+def handle(event: Event, context: LambdaContext) -> dict[str, int]:
+    """Run the stage for the schedule."""
+    return handle_schedule(event, sweep)

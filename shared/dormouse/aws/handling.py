@@ -1,0 +1,166 @@
+"""From Lambda events to stages and back: parse, call the stage, send what it returns, answer.
+
+A message that can never succeed goes to its dead-letter queue with the reason, at once. Whatever
+else goes wrong with a message makes it come again; its neighbours in the batch are not harmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.batch import (
+    BatchProcessor,
+    EventType,
+    process_partial_response,
+)
+from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from dormouse.aws.s3_events import created_objects
+from dormouse.aws.wiring import wiring
+from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
+from dormouse.messages import AdminRequest, Message, Outgoing, TableChanged, decode, decode_admin
+from dormouse.model.sources import Source
+from dormouse.ports import Services
+
+Event = dict[str, object]
+_Kind = TypeVar("_Kind", bound=Message)
+
+logger = Logger()
+
+
+def handle_messages(
+    event: Event,
+    context: LambdaContext,
+    queue: str,
+    kind: type[_Kind],
+    stage: Callable[[Services, _Kind], list[Outgoing]],
+) -> PartialItemFailureResponse:
+    """Run `stage` for each message of a batch; give the ids of those that must come again."""
+
+    def one(record: SQSRecord) -> None:
+        message = _decoded(record, queue, lambda body: decode(body, kind))
+        if message is not None:
+            _run(message, lambda: stage(wiring().services, message))
+
+    return _each(event, context, one)
+
+
+def handle_requests(
+    event: Event,
+    context: LambdaContext,
+    queue: str,
+    stage: Callable[[Services, AdminRequest], list[Outgoing]],
+) -> PartialItemFailureResponse:
+    """Run `stage` for each administrator's request. One refused is recorded by it, and done."""
+
+    def one(record: SQSRecord) -> None:
+        request = _decoded(record, queue, decode_admin)
+        if request is None:
+            return
+        try:
+            _run(request, lambda: stage(wiring().services, request))
+        except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
+            logger.warning("refused", request_id=request.request_id, reason=error.explanation)
+
+    return _each(event, context, one)
+
+
+def handle_changes(
+    event: Event,
+    context: LambdaContext,
+    queue: str,
+    stage: Callable[[Services, TableChanged], list[Outgoing]],
+) -> PartialItemFailureResponse:
+    """Run `stage` once for each table of a batch, however many messages tell of it."""
+    outcomes: dict[str, Exception | None] = {}
+
+    def one(record: SQSRecord) -> None:
+        message = _decoded(record, queue, lambda body: decode(body, TableChanged))
+        if message is None:
+            return
+        if message.table_id not in outcomes:
+            try:
+                _run(message, lambda: stage(wiring().services, message))
+                outcomes[message.table_id] = None
+            except Exception as error:
+                outcomes[message.table_id] = error  # every message of the table must come again
+        if failure := outcomes[message.table_id]:
+            raise failure
+
+    return _each(event, context, one)
+
+
+def handle_notifications(
+    event: Event,
+    context: LambdaContext,
+    queue: str,
+    stage: Callable[[Services, list[Source]], list[Outgoing]],
+) -> PartialItemFailureResponse:
+    """Run `stage` once with the objects that all notifications of a batch tell of."""
+    bucket = wiring().settings.names.ingest_bucket
+    sources: list[Source] = []
+
+    def one(record: SQSRecord) -> None:
+        found = _decoded(record, queue, lambda body: created_objects(body, bucket))
+        sources.extend(found or [])
+
+    response = _each(event, context, one)
+    messages = stage(wiring().services, sources)
+    wiring().outbox.send(messages)
+    logger.info("batched", files=len(sources), jobs=len(messages))
+    return response
+
+
+def handle_schedule(
+    event: Mapping[str, object], stage: Callable[..., list[Outgoing]]
+) -> dict[str, int]:
+    """Run `stage` because its time has come; the schedule's input says if it is an audit."""
+    messages = stage(wiring().services, audit=event.get("audit") is True)
+    wiring().outbox.send(messages)
+    logger.info("swept", sent=len(messages))
+    return {"sent": len(messages)}
+
+
+_Decoded = TypeVar("_Decoded")
+
+
+def _decoded(record: SQSRecord, queue: str, decoder: Callable[[str], _Decoded]) -> _Decoded | None:
+    """Give what a message says; None once it is among the dead letters, for it says nothing."""
+    try:
+        return decoder(record.body)
+    except InvalidRequestError as error:
+        wiring().outbox.send_to_dead_letters(queue, record.body, str(error))
+        logger.error("dead letter", queue=queue, message_id=record.message_id, reason=str(error))
+        return None
+
+
+def _run(message: Message, stage: Callable[[], list[Outgoing]]) -> None:
+    with logger.append_context_keys(**_ids(message)):
+        messages = stage()
+        wiring().outbox.send(messages)
+        logger.info("done", sent=[outgoing.queue for outgoing in messages])
+
+
+def _ids(message: Message) -> dict[str, str]:
+    names = ("table_id", "job_id", "partition", "request_id")
+    return {name: getattr(message, name) for name in names if hasattr(message, name)}
+
+
+def _each(
+    event: Event, context: LambdaContext, one: Callable[[SQSRecord], None]
+) -> PartialItemFailureResponse:
+    def handler(record: SQSRecord) -> None:  # Powertools looks for this parameter by its name
+        try:
+            one(record)
+        except Exception:
+            logger.exception("failed", message_id=record.message_id)
+            raise
+
+    processor = BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False)
+    return process_partial_response(
+        event=event, record_handler=handler, processor=processor, context=context
+    )

@@ -1,0 +1,94 @@
+"""Puts the adapters together: settings in, everything a stage may ask of the world out.
+
+Nothing is made at import; a process makes its services once, when it first needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+
+import boto3
+from botocore.config import Config
+
+from dormouse.aws.s3 import S3Sources, S3Storage
+from dormouse.aws.sqs import SqsOutbox
+from dormouse.aws.system import SystemClock, TimeOrderedIds, patience
+from dormouse.aws.tables import DynamoTables
+from dormouse.aws.tracker import DynamoTracker
+from dormouse.model.tables import Table
+from dormouse.ports import Services
+from dormouse.settings import Settings
+from dormouse.statestore.dynamodb_pages import DynamoPages
+from dormouse.statestore.protocol import StateStore
+from dormouse.statestore.s3 import S3StateStore
+
+STORES_KEPT = 32
+"""How many tables' states a process keeps in memory, so that a look at them costs one read."""
+
+_CONFIG = Config(
+    retries={"mode": "standard", "total_max_attempts": 4},
+    connect_timeout=5,
+    read_timeout=30,
+    max_pool_connections=32,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """A process's way to an instance: services for its stages, and where their messages go."""
+
+    settings: Settings
+    services: Services
+    outbox: SqsOutbox
+
+
+@cache
+def wiring() -> Wiring:
+    """Give the wiring of this process, from the environment."""
+    return wire(Settings.from_environment())
+
+
+def wire(settings: Settings) -> Wiring:
+    """Make the services of the instance which `settings` names."""
+    if not settings.account:
+        identity = boto3.client("sts", config=_CONFIG).get_caller_identity()
+        settings = replace(settings, account=identity["Account"])
+    names = settings.names
+    s3 = boto3.client("s3", config=_CONFIG)
+    dynamodb = boto3.client("dynamodb", config=_CONFIG)
+    storage = S3Storage(s3, names.data_bucket, _object_store_options(settings))
+    # An append is counted as sent once only if the SDK does not repeat it by itself.
+    once = boto3.client("dynamodb", config=_CONFIG.merge(Config(retries={"total_max_attempts": 1})))
+    pages = DynamoPages(once, names.state_table)
+    services = Services(
+        tables=DynamoTables(dynamodb, names.tables_table),
+        tracker=DynamoTracker(dynamodb, names.jobs_table),
+        storage=storage,
+        sources=S3Sources(s3, names.ingest_bucket),
+        store=_store_factory(storage, pages),
+        clock=SystemClock(),
+        ids=TimeOrderedIds(),
+        scratch=settings.scratch,
+        memory_bytes=settings.memory_bytes,
+    )
+    return Wiring(settings, services, SqsOutbox(boto3.client("sqs", config=_CONFIG), names))
+
+
+def _store_factory(storage: S3Storage, pages: DynamoPages) -> Callable[[Table], StateStore]:
+    @lru_cache(STORES_KEPT)
+    def open_store(table_id: str) -> StateStore:
+        return S3StateStore(
+            table_id, storage, pages, SystemClock(), TimeOrderedIds(), patience=patience()
+        )
+
+    return lambda table: open_store(table.id)
+
+
+def _object_store_options(settings: Settings) -> dict[str, str]:
+    """Tell DataFusion what boto3 finds out by itself; credentials both take from the environment."""
+    options = {"region": boto3.session.Session().region_name or ""}
+    if settings.endpoint_url:
+        options["endpoint"] = settings.endpoint_url
+    return {name: value for name, value in options.items() if value}

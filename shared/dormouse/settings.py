@@ -1,0 +1,66 @@
+"""What a process is told from outside; the only place that reads the environment."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dormouse.errors import InvalidRequestError
+from dormouse.model.names import InstanceNames
+
+DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Which instance to work for, and what this machine gives to work with.
+
+    `account` is empty when it is to be asked of AWS; `endpoint_url` is set when AWS is not AWS.
+    """
+
+    instance: str
+    account: str
+    scratch: Path
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    endpoint_url: str | None = None
+
+    @property
+    def names(self) -> InstanceNames:
+        """The names of the instance's resources."""
+        return InstanceNames(self.instance, self.account)
+
+    @staticmethod
+    def from_environment(
+        environment: Mapping[str, str] | None = None, *, instance: str | None = None
+    ) -> Settings:
+        """Read the settings, `instance` from the argument if it is given.
+
+        Raises:
+            InvalidRequestError: a setting is missing or no good; the message says which.
+        """
+        given = os.environ if environment is None else environment
+        name = instance or given.get("DORMOUSE_INSTANCE", "")
+        if not name:
+            raise InvalidRequestError(
+                "which instance is meant is not said",
+                hint="set DORMOUSE_INSTANCE to the name the instance was deployed under",
+            )
+        return Settings(
+            instance=name,
+            account=given.get("DORMOUSE_ACCOUNT", ""),
+            scratch=Path(given.get("TMPDIR") or tempfile.gettempdir()),
+            memory_bytes=_positive(given, "DORMOUSE_MEMORY_BYTES", DEFAULT_MEMORY_BYTES),
+            endpoint_url=given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or None,
+        )
+
+
+def _positive(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name)
+    if text is None or text == "":
+        return default
+    if not text.isdecimal() or int(text) == 0:
+        raise InvalidRequestError(f"{name} must be a positive whole number, not {text!r}")
+    return int(text)

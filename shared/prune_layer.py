@@ -1,0 +1,68 @@
+"""Takes out of a layer what no function needs at run time, and refuses one that grew too big.
+
+Called by the Makefile beside it: ``prune_layer.py FOLDER ARCHITECTURE``. Lambda allows 262,144,000
+bytes for a function and all its layers, unzipped.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+LIMIT_BYTES = 262_144_000
+FOLDERS = ("tests", "test", "include", "src", "includes", "__pycache__", "bin")
+FILES = ("*.pyi", "*.pyx", "*.pxd", "*.pxi", "*.h", "*.a")
+PARTS_OF_PYARROW = (
+    "libarrow_flight*",
+    "libarrow_python_flight*",
+    "_flight*",
+    "flight*",
+    "_substrait*",
+    "substrait.py",
+    "_orc*",
+    "orc.py",
+    "_hdfs*",
+    "libparquet_encryption*",
+)
+"""What pyarrow runs without. libarrow_substrait must stay: every extension is linked with it."""
+
+
+def main(folder: Path, architecture: str) -> None:
+    """Prune `folder`, print its size, and fail if it is more than a function may carry."""
+    before = size_bytes(folder)
+    for name in FOLDERS:
+        for path in [*folder.rglob(name)]:
+            if path.is_dir():
+                shutil.rmtree(path)
+    for pattern in FILES:
+        for path in [*folder.rglob(pattern)]:
+            path.unlink()
+    pyarrow = folder / "pyarrow"
+    for pattern in PARTS_OF_PYARROW:
+        for path in [*pyarrow.glob(pattern)]:
+            path.unlink()
+    drop_copies_of_libraries(pyarrow)
+    if architecture == "x86_64" and shutil.which("strip"):
+        for path in folder.rglob("*.so*"):
+            subprocess.run(["strip", "--strip-unneeded", str(path)], check=True)
+    after = size_bytes(folder)
+    print(f"{folder}: {before / 1e6:.1f} MB, pruned to {after / 1e6:.1f} MB")
+    if after > LIMIT_BYTES:
+        sys.exit(f"the layer has {after:,} bytes; Lambda takes {LIMIT_BYTES:,}")
+
+
+def drop_copies_of_libraries(pyarrow: Path) -> None:
+    """Keep of libX.so, libX.so.2600 and libX.so.2600.1.0 only the second: the name that is linked."""
+    for path in [*pyarrow.glob("lib*.so*")]:
+        suffix = path.name.partition(".so")[2]
+        if suffix.count(".") != 1 and [*pyarrow.glob(path.name.partition(".so")[0] + ".so.*")]:
+            path.unlink()
+
+
+def size_bytes(folder: Path) -> int:
+    """Give the bytes of all files below `folder`."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
