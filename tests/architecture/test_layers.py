@@ -18,6 +18,7 @@ ALL_CODE = [
 
 LAYERS = [
     {"errors"},
+    {"aws.failures"},
     {"model"},
     {"statestore.protocol"},
     {"policy", "messages"},

@@ -6,19 +6,16 @@ Each method is one request whose condition decides it. Items, with hash key `t` 
 - page: ``<table>#0#<page // 64>``, page: ids, a list of at most 48 times 16 bytes. The zero is the
   log's epoch. 64 pages share a hash key, so that heat moves on as the log grows.
 
-What a failure means is decided here: a request that DynamoDB refused, and that was sent once, did
-nothing; after any other failure it may have landed.
+What a failed request means is decided in `aws.failures`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from dormouse.errors import OutcomeUnknownError, UnavailableError
+from dormouse.aws.failures import ConditionFailedError, reading, writing
+from dormouse.errors import OutcomeUnknownError
 from dormouse.statestore.pages import PAGE_CAPACITY, Head, Page, Root
 
 if TYPE_CHECKING:
@@ -58,7 +55,7 @@ class DynamoPages:
         """Append an id to a page with room that does not hold it; give the page as it then is."""
         new_id = bytes.fromhex(delta_id)
         try:
-            with _writing():
+            with writing("DynamoDB"):
                 answer = self._client.update_item(
                     TableName=self._table_name,
                     Key=_page_key(table_id, number),
@@ -74,7 +71,7 @@ class DynamoPages:
                     ReturnValues="ALL_NEW",
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
-        except _ConditionFailedError as failed:
+        except ConditionFailedError as failed:
             return _page(number, failed.item) if failed.item else None
         return _page(number, answer["Attributes"])
 
@@ -89,16 +86,16 @@ class DynamoPages:
         }
         items = [self._head_moved_to(table_id, number), page]
         try:
-            with _writing():
+            with writing("DynamoDB"):
                 self._client.transact_write_items(TransactItems=items)
-        except _ConditionFailedError:
+        except ConditionFailedError:
             return False
         return True
 
     def set_root(self, table_id: str, root: Root) -> bool:
         """Make `root` the newest snapshot; False, and nothing done, unless it is newer."""
         try:
-            with _writing():
+            with writing("DynamoDB"):
                 self._client.update_item(
                     TableName=self._table_name,
                     Key=_head_key(table_id),
@@ -115,13 +112,13 @@ class DynamoPages:
                         ":bytes": {"N": str(root.size_bytes)},
                     },
                 )
-        except _ConditionFailedError:
+        except ConditionFailedError:
             return False
         return True
 
     def close(self, table_id: str) -> Head:
         """Close the log for good, whether or not there was one; give its head."""
-        with _writing():
+        with writing("DynamoDB"):
             answer = self._client.update_item(
                 TableName=self._table_name,
                 Key=_head_key(table_id),
@@ -141,7 +138,7 @@ class DynamoPages:
             self._delete([{"DeleteRequest": {"Key": _page_key(table_id, n)}} for n in numbers])
 
     def _get(self, key: _Item) -> _Item:
-        with _reading():
+        with reading("DynamoDB"):
             answer = self._client.get_item(TableName=self._table_name, Key=key, ConsistentRead=True)
         return answer.get("Item", {})
 
@@ -171,52 +168,12 @@ class DynamoPages:
     def _delete(self, deletes: Sequence[WriteRequestTypeDef]) -> None:
         requests: Sequence[WriteRequestTypeDef | WriteRequestOutputTypeDef] = deletes
         for _ in range(_ROUNDS_OF_DELETES):
-            with _writing():
+            with writing("DynamoDB"):
                 answer = self._client.batch_write_item(RequestItems={self._table_name: requests})
             requests = answer["UnprocessedItems"].get(self._table_name, [])
             if not requests:
                 return
         raise OutcomeUnknownError(f"{len(requests)} pages of a destroyed log are not deleted yet")
-
-
-class _ConditionFailedError(Exception):
-    """A request did nothing, because its condition did not hold for `item` as it was."""
-
-    def __init__(self, item: _Item | None) -> None:
-        super().__init__("the condition did not hold")
-        self.item = item
-
-
-@contextmanager
-def _reading() -> Iterator[None]:
-    try:
-        yield
-    except (BotoCoreError, ClientError) as error:
-        raise UnavailableError(f"DynamoDB could not be read: {error}") from error
-
-
-@contextmanager
-def _writing() -> Iterator[None]:
-    try:
-        yield
-    except BotoCoreError as error:
-        raise OutcomeUnknownError(f"DynamoDB did not answer a write: {error}") from error
-    except ClientError as error:
-        if _is_failed_condition(error):
-            item = cast("_Item | None", error.response.get("Item"))  # as ALL_OLD asks for
-            raise _ConditionFailedError(item) from error
-        metadata = error.response["ResponseMetadata"]
-        # An answer to a repeat says nothing about the first request, which may have landed.
-        if metadata["HTTPStatusCode"] < 500 and not metadata.get("RetryAttempts"):
-            raise UnavailableError(f"DynamoDB refused a write: {error}") from error
-        raise OutcomeUnknownError(f"DynamoDB failed at a write: {error}") from error
-
-
-def _is_failed_condition(error: ClientError) -> bool:
-    reasons = error.response.get("CancellationReasons", [])
-    return error.response["Error"]["Code"] == "ConditionalCheckFailedException" or any(
-        reason.get("Code") == "ConditionalCheckFailed" for reason in reasons
-    )
 
 
 def _head_key(table_id: str) -> _Item:
