@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.intrinsics import References, Resolver
 from dormouse_cli.local.plan import Deployment
@@ -72,6 +73,19 @@ def test_a_condition_brings_its_resources_and_values() -> None:
     assert function is not None
     assert function.environment["SPARE"] == "spare"
     assert [bucket.name for bucket in deployment.buckets][-1] == "local-sparebucket"
+
+
+def test_the_projects_own_template_is_understood() -> None:
+    deployment = read(find_template(), LOCAL_PARAMETERS, ENDPOINT)
+    assert {source.function for source in deployment.event_sources} <= {
+        function.name for function in deployment.functions
+    }
+    assert all((function.code / "handler.py").is_file() for function in deployment.functions)
+
+
+def test_a_laptop_runs_no_more_at_once_than_it_can() -> None:
+    limits = [source.maximum_concurrency for source in plan().with_at_most(2).event_sources]
+    assert limits == [2, None]
 
 
 def test_a_schedule_of_a_function_is_read() -> None:

@@ -7,5 +7,6 @@
 
 What differs from AWS: queues are standard, not FIFO; nothing expires (TTL, lifecycle rules); memory
 sizes and IAM policies are not enforced; schedules are rates; rules on event patterns never fire;
-a sandbox may take a minute to initialise, where Lambda allows ten seconds.
+a sandbox may take a minute to initialise, where Lambda allows ten seconds; and no event source runs
+more batches at once than the machine has processors.
 """

@@ -4,7 +4,7 @@ Made by `template.read`. Names are those that the resources have on AWS.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -112,6 +112,16 @@ class Deployment:
     functions: tuple[Function, ...]
     event_sources: tuple[EventSource, ...]
     schedules: tuple[Schedule, ...]
+
+    def with_at_most(self, concurrency: int) -> "Deployment":
+        """The same deployment, whose event sources run no more batches at once than that."""
+        sources = tuple(
+            replace(source, maximum_concurrency=min(source.maximum_concurrency, concurrency))
+            if source.maximum_concurrency is not None
+            else source
+            for source in self.event_sources
+        )
+        return replace(self, event_sources=sources)
 
     def function(self, name: str) -> Function | None:
         """The function of that name or logical id."""

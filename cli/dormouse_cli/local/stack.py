@@ -24,7 +24,7 @@ from dormouse_cli.local import lifeline
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.errors import StartError
 from dormouse_cli.local.event_sources import EventSourcePoller
-from dormouse_cli.local.lambda_host import LambdaHost
+from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, LambdaHost
 from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.sandbox import Outcome
 from dormouse_cli.local.schedules import ScheduleTimer, scheduled_event
@@ -59,15 +59,21 @@ class LocalStack:
         state_dir: Path,
         *,
         port: int = 0,
+        concurrency: int | None = None,
         region: str = DEFAULT_REGION,
         now: Callable[[], float] = time.time,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
-        """`parameters` win over the template's defaults; port 0 takes a free one."""
+        """`parameters` win over the template's defaults; port 0 takes a free one.
+
+        No event source runs more batches at once than `concurrency`, whatever the template says;
+        by default as many as this machine has processors, and at least two.
+        """
         self._template = template
         self._parameters = parameters
         self._state_dir = state_dir.resolve()
         self._port = port
+        self._concurrency = concurrency or max(DEFAULT_SLOTS, os.cpu_count() or 0)
         self._region = region
         self._now = now
         self._new_id = new_id
@@ -119,7 +125,8 @@ class LocalStack:
         self._stopping.clear()
         moto, endpoint_url = self._start_moto()
         try:
-            deployment = read(self._template, self._parameters, endpoint_url, self._region)
+            asked = read(self._template, self._parameters, endpoint_url, self._region)
+            deployment = asked.with_at_most(self._concurrency)
             deploy(deployment, isolated_session(self._region), endpoint_url)
             host = LambdaHost(
                 deployment,
@@ -187,7 +194,9 @@ class LocalStack:
     def _workers(
         self, deployment: Deployment, host: LambdaHost, endpoint_url: str
     ) -> tuple[EventSourcePoller | ScheduleTimer, ...]:
-        calls = 1 + sum(source.maximum_concurrency or 2 for source in deployment.event_sources)
+        calls = 1 + sum(
+            source.maximum_concurrency or DEFAULT_SLOTS for source in deployment.event_sources
+        )
         config = Config(
             retries={"total_max_attempts": 1},
             max_pool_connections=calls + len(deployment.event_sources),

@@ -25,7 +25,7 @@ def function(resources: Resources, logical_id: str) -> Function:
         arn=resources.arn(logical_id),
         handler=cast(str, resources.get(logical_id, "Handler")),
         code=_folder(resources, logical_id, "Code"),
-        layers=tuple(_layers(resources, logical_id)),
+        layers=tuple(dict.fromkeys(_layers(resources, logical_id))),
         timeout_seconds=resources.number(logical_id, "Timeout", 3),
         memory_mb=resources.number(logical_id, "MemorySize", 128),
         environment={
