@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -21,6 +22,9 @@ _PRIMITIVES: dict[Primitive, pa.DataType] = {
     Primitive.TIMESTAMP: pa.timestamp("us", "UTC"),
     Primitive.DATE: pa.date32(),
 }
+Array: TypeAlias = "pa.Array[Any]"
+Scalar: TypeAlias = "pa.Scalar[Any]"
+
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
@@ -45,6 +49,12 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     )
 
 
+def nulls(rows: int, kind: FieldType) -> Array:
+    """Give a column of `rows` nulls."""
+    column: Array = pa.nulls(rows, arrow_type(kind))  # type: ignore[call-overload]  # any type will do
+    return column
+
+
 def key_part(value: object, kind: FieldType) -> KeyPart:
     """Give the key part of one cell, an Arrow scalar or what its ``as_py()`` gives.
 
@@ -52,7 +62,7 @@ def key_part(value: object, kind: FieldType) -> KeyPart:
     """
     if isinstance(value, pa.TimestampScalar | pa.Date32Scalar):
         # not as_py: Arrow's years go beyond those of Python's datetime
-        value = value.value
+        value = value.value  # type: ignore[union-attr]  # the stubs lack that of Date32Scalar
     elif isinstance(value, pa.Scalar):
         value = value.as_py()
     if isinstance(value, dt.datetime):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,9 +23,8 @@ from dormouse.model.schema import (
     Primitive,
     Schema,
 )
-from dormouse.shards.arrow import arrow_type
+from dormouse.shards.arrow import Array, arrow_type
 
-Array: TypeAlias = "pa.Array[Any]"
 Cells = TypeVar("Cells", bound="Sequence[object] | Array")
 
 _SHOWN_CHARACTERS = 80
@@ -96,14 +95,14 @@ def can_cast(source: pa.DataType, kind: FieldType) -> bool:
     """Tell whether values of an Arrow type can be values of `kind` without a change of meaning."""
     if types.is_null(source):
         return True
-    if types.is_dictionary(source):
+    if isinstance(source, pa.DictionaryType):
         return can_cast(source.value_type, kind)
     match kind:
         case ListType(element=element):
-            return _is_list(source) and can_cast(source.value_type, element)
+            return isinstance(source, _LISTS) and can_cast(source.value_type, element)
         case MapType(key=key, value=value):
             return (
-                types.is_map(source)
+                isinstance(source, pa.MapType)
                 and can_cast(source.key_type, key)
                 and can_cast(source.item_type, value)
             )
@@ -117,20 +116,17 @@ def cast(column: Array, kind: FieldType) -> Array:
     """Cast to the Arrow type of `kind`. Raises ArrowInvalid if a value would not survive."""
     wanted = arrow_type(kind)
     if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        column = column.dictionary_decode()  # type: ignore[attr-defined]  # told by its type
     result = column if column.type.equals(wanted) else column.cast(wanted)
     result.validate(full=True)  # text that is not UTF-8 comes in here and would break readers
     return result
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _is_narrow_float(kind: pa.DataType) -> bool:
     return bool(types.is_float16(kind) or types.is_float32(kind))
 
 
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _INTEGERS = (types.is_integer,)
 _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
     Primitive.INT: _INTEGERS,
@@ -162,8 +158,8 @@ def _quoted(names: Sequence[str]) -> str:
 def _shown(cell: object) -> str:
     try:
         text = repr(cell.as_py() if isinstance(cell, pa.Scalar) else cell)
-    except (ValueError, OverflowError):  # a time beyond the years Python knows
-        text = str(cell)
+    except (ValueError, OverflowError):  # broken text, or a time beyond the years Python knows
+        text = "the value"
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
 
 

@@ -18,8 +18,8 @@ from pyarrow import csv
 
 from dormouse.errors import RefusedSourceError
 from dormouse.model.schema import DecimalType, Field, FieldType, Primitive, Schema
-from dormouse.shards.arrow import arrow_schema, arrow_type
-from dormouse.shards.casting import Array, check_columns, check_nulls, convert
+from dormouse.shards.arrow import Array, arrow_schema, arrow_type, nulls
+from dormouse.shards.casting import check_columns, check_nulls, convert
 from dormouse.shards.json_cells import cell_decoder, column
 
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -62,7 +62,7 @@ def _converted(batch: pa.RecordBatch, schema: Schema, first_row: int) -> pa.Reco
 def _column(batch: pa.RecordBatch, field: Field, first_row: int) -> Array:
     at = batch.schema.get_field_index(field.name)
     if at < 0:
-        return pa.nulls(batch.num_rows, arrow_type(field.type))
+        return nulls(batch.num_rows, field.type)
     cells = batch.column(at)
     check_nulls(cells, field, first_row)
     return convert(cells, field, first_row, _parser(field.type))
@@ -112,4 +112,5 @@ def _times(cells: Array) -> Array:
     zoned = pc.match_substring_regex(cells, r"[T ].*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$")
     dated = pc.match_substring_regex(cells, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
     suffix = pc.if_else(zoned, "", pc.if_else(dated, "T00:00:00Z", "Z"))
-    return pc.binary_join_element_wise(cells, suffix, "").cast(kind)
+    times: Array = pc.binary_join_element_wise(cells, suffix, "").cast(kind)
+    return times

@@ -11,7 +11,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast as typed
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 
@@ -49,9 +49,8 @@ def read_source(local: Path, key: str, schema: Schema) -> Iterator[pa.RecordBatc
         if suffix == ".parquet":
             yield from _unzipped_parquet(local, schema) if zipped else read_parquet(local, schema)
             return
-        opened = gzip.open(local) if zipped else local.open("rb")
-        with opened as file:
-            yield from _TEXT_READERS[suffix](typed(BinaryIO, file), schema)
+        with gzip.open(local) if zipped else local.open("rb") as file:
+            yield from _TEXT_READERS[suffix](cast(BinaryIO, file), schema)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise RefusedSourceError(f"the gzipped file is damaged: {error}") from error
 

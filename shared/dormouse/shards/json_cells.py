@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from dormouse.model.schema import DecimalType, FieldType, ListType, Primitive
-from dormouse.shards.arrow import arrow_type
+from dormouse.shards.arrow import Array, arrow_type
 
 _MAX_FLOAT32 = 3.4028234663852886e38
 
@@ -44,8 +44,8 @@ def cell_decoder(kind: FieldType) -> msgspec.json.Decoder[object]:
     return msgspec.json.Decoder(_python_type(kind) | None)
 
 
-def column(values: Sequence[object], kind: FieldType) -> pa.Array[Any]:
-    """Give decoded values as a column. Raises ArrowInvalid if one does not fit, as a decimal can."""
+def column(values: Sequence[object], kind: FieldType) -> Array:
+    """Give decoded values as a column. Raises ArrowInvalid if one does not fit."""
     return pa.array(values, arrow_type(kind))
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from dormouse.errors import RefusedSourceError
 from dormouse.model.schema import Field, Schema
-from dormouse.shards.arrow import arrow_schema
-from dormouse.shards.casting import Array, check_columns, type_name
+from dormouse.shards.arrow import Array, arrow_schema
+from dormouse.shards.casting import check_columns, type_name
 from dormouse.shards.json_cells import cell_decoder, column
 
 BATCH_ROWS = 16 * 1024

@@ -48,7 +48,7 @@ class ParquetFile:
         while self._pending_rows >= self._group_rows():
             self._write_group(self._group_rows())
 
-    def close(self, metadata: dict[str, bytes]) -> None:
+    def close(self, metadata: dict[str, str]) -> None:
         """Write what is left and the Parquet footer, with these keys and values in it."""
         if self._pending_rows or self._writer is None:
             self._write_group(self._pending_rows)

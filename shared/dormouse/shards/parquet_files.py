@@ -10,9 +10,15 @@ import pyarrow.parquet as pq
 
 from dormouse.errors import RefusedSourceError
 from dormouse.model.schema import Field, Schema
-from dormouse.shards.arrow import arrow_schema, arrow_type
-from dormouse.shards.casting import Array, can_cast, cast, check_columns, check_nulls, convert
-from dormouse.shards.casting import type_name
+from dormouse.shards.arrow import Array, arrow_schema, nulls
+from dormouse.shards.casting import (
+    can_cast,
+    cast,
+    check_columns,
+    check_nulls,
+    convert,
+    type_name,
+)
 
 BATCH_ROWS = 64 * 1024
 
@@ -53,7 +59,7 @@ def _converted(batch: pa.RecordBatch, schema: Schema, first_row: int) -> pa.Reco
 def _column(batch: pa.RecordBatch, field: Field, first_row: int) -> Array:
     at = batch.schema.get_field_index(field.name)
     if at < 0:
-        return pa.nulls(batch.num_rows, arrow_type(field.type))
+        return nulls(batch.num_rows, field.type)
     column = batch.column(at)
     check_nulls(column, field, first_row)
     return convert(column, field, first_row, lambda cells: cast(cells, field.type))

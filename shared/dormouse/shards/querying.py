@@ -42,11 +42,12 @@ def query_rows(
     columns: Sequence[str] | None = None,
     limit: int | None = None,
     memory_bytes: int,
+    look_up_bytes: int = LOOK_UP_BYTES,
 ) -> QueryResult:
     """Give the rows of `table` in any of `ranges`, all rows if there are none; sorted by the keys.
 
     Partitions are read one after the other as the reader is read: with a `limit`, only as many as
-    it takes.
+    it takes. Up to `look_up_bytes` of rows are read at once rather than merged as a stream.
 
     Raises:
         InvalidRequestError: an unknown column, a negative limit, or a bound of the wrong type.
@@ -62,7 +63,7 @@ def query_rows(
         for span, references in state.partitions_to_read(item)
     ]
     leaves = {leaf.id for r in wanted for leaf in state.partitions.leaves_overlapping(r)}
-    query = _Query(storage, table.id, schema, names, memory_bytes)
+    query = _Query(storage, table.id, schema, names, memory_bytes, look_up_bytes)
     result_schema = pa.schema([arrow_schema(schema).field(name) for name in names])
     batches = (batch for part in parts for batch in query.rows(part))
     limited = batches if limit is None else _limited(batches, limit)
@@ -80,6 +81,7 @@ class _Query:
     schema: Schema
     columns: list[str]
     memory_bytes: int
+    look_up_bytes: int
 
     def rows(self, slices: list[Slice]) -> Iterator[pa.RecordBatch]:
         """Give the rows of slices that meet in one range, in order."""
@@ -97,11 +99,12 @@ class _Query:
 
     def _look_up(self, slices: list[Slice]) -> list[RowGroups] | None:
         """Give the row groups to read if they are few enough to be read at once."""
-        if sum(s.shard.size_bytes for s in slices if s.is_whole) > LOOK_UP_BYTES:
+        if sum(s.shard.size_bytes for s in slices if s.is_whole) > self.look_up_bytes:
             return None
         with ThreadPoolExecutor(LOOK_UP_THREADS) as threads:
             found = list(threads.map(self._find, slices))
-        return found if sum(groups.size_bytes for groups in found) <= LOOK_UP_BYTES else None
+        few = sum(groups.size_bytes for groups in found) <= self.look_up_bytes
+        return found if few else None
 
     def _find(self, part: Slice) -> RowGroups:
         return find_row_groups(self.storage, self.table_id, part, self.schema)

@@ -7,16 +7,17 @@ from which readers see which row groups and pages they can skip.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
 from dormouse.errors import InvalidRequestError
 from dormouse.model.keys import INT64_MAX, INT64_MIN, Key, KeyPart, KeyRange, after, show_key
-from dormouse.model.schema import Field, Primitive, Schema
-from dormouse.shards.arrow import arrow_type
+from dormouse.model.schema import Field, FieldType, Primitive, Schema
+from dormouse.shards.arrow import Scalar, arrow_type
 
 _INT32_TYPES = (Primitive.INT, Primitive.DATE)
+_PYTHON_TYPES: dict[FieldType, type[KeyPart]] = {Primitive.STRING: str, Primitive.BYTES: bytes}
 
 
 class Term(Protocol):
@@ -31,7 +32,6 @@ class Term(Protocol):
 
 
 _T = TypeVar("_T", bound=Term)
-Scalar: TypeAlias = "pa.Scalar[Any]"
 
 
 def fitted(wanted: KeyRange, schema: Schema) -> KeyRange:
@@ -50,7 +50,7 @@ def fitted(wanted: KeyRange, schema: Schema) -> KeyRange:
 
 
 def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:
-    """Give the point a bound stands for by parts that fit their columns; None if beyond all keys."""
+    """Give a bound at the same point whose parts fit their columns; None if beyond all keys."""
     for i, (part, field) in enumerate(zip(bound, fields, strict=False)):
         _check_type(part, field, bound)
         if isinstance(part, int):
@@ -72,7 +72,7 @@ def _limits(field: Field) -> tuple[int, int]:
 
 
 def _check_type(part: KeyPart, field: Field, bound: Key) -> None:
-    wanted = {Primitive.STRING: str, Primitive.BYTES: bytes}.get(field.type, int)  # type: ignore[call-overload]  # key types are primitive
+    wanted = _PYTHON_TYPES.get(field.type, int)
     if not isinstance(part, wanted) or isinstance(part, bool):
         raise InvalidRequestError(
             f"the key ({show_key(bound)}) does not fit column {field.name!r}: "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +20,7 @@ from dormouse.model.names import shard_path
 from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.model.shards import Shard
 from dormouse.ports import Storage
-from dormouse.shards.arrow import arrow_schema, conform
+from dormouse.shards.arrow import Scalar, arrow_schema, conform
 from dormouse.shards.footer import read_metadata
 from dormouse.shards.ranges import fitted, predicate
 
@@ -100,11 +101,13 @@ def read_row_groups(
     wanted = arrow_schema(schema)
     result_schema = pa.schema([wanted.field(name) for name in names])
     needed = dict.fromkeys([f.name for f in schema.row_keys] + names)
-    term = predicate(fitted(groups.slice.range, schema), schema, pc.field, pc.scalar)
+    term = predicate(fitted(groups.slice.range, schema), schema, pc.field, _literal)
     shard = groups.slice.shard
     with storage.open(shard_path(table_id, shard.id), shard.size_bytes) as file:
         source = pq.ParquetFile(
-            pa.PythonFile(file, mode="r"), metadata=groups.metadata, pre_buffer=True
+            pa.PythonFile(file, mode="r"),  # type: ignore[arg-type]  # any binary file will do
+            metadata=groups.metadata,
+            pre_buffer=True,
         )
         present = [name for name in needed if name in source.schema_arrow.names]
         for batch in source.iter_batches(
@@ -134,11 +137,15 @@ def _span(group: pq.RowGroupMetaData, schema: Schema) -> tuple[Key, Key | None]:
         statistics = group.column(i).statistics
         if statistics is None or not statistics.has_min_max:
             break
-        low.append(_part(statistics.min_raw, field))
-        high.append(_part(statistics.max_raw, field))
+        low.append(_part(cast(int | bytes, statistics.min_raw), field))
+        high.append(_part(cast(int | bytes, statistics.max_raw), field))
         if low[-1] != high[-1]:
             break
     return tuple(low), tuple(high) or None
+
+
+def _literal(value: Scalar) -> pc.Expression:
+    return pc.scalar(value)  # type: ignore[arg-type]  # takes scalars of all types
 
 
 def _part(raw: int | bytes, field: Field) -> KeyPart:

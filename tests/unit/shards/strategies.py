@@ -1,0 +1,133 @@
+"""Hypothesis strategies for schemas, rows and ranges that a shard can hold."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+from hypothesis import strategies as st
+
+from dormouse.model.keys import Key, KeyPart, KeyRange
+from dormouse.model.schema import (
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    MapType,
+    Primitive,
+    Schema,
+)
+
+Row = dict[str, object]
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_TIMES = (st.integers(-2, 2) | st.integers(-(10**15), 10**15)).map(lambda n: _EPOCH + n * _MICROSECOND)
+CELLS: dict[Primitive, st.SearchStrategy[object]] = {
+    Primitive.INT: st.sampled_from([-(2**31), -1, 0, 1, 2, 2**31 - 1]),
+    Primitive.LONG: st.sampled_from([-(2**63), -1, 0, 1, 2, 2**63 - 1]) | st.integers(-5, 5),
+    Primitive.FLOAT: st.floats(width=32, allow_nan=False),
+    Primitive.DOUBLE: st.floats(allow_nan=False),
+    Primitive.BOOLEAN: st.booleans(),
+    Primitive.STRING: st.sampled_from(["", "a", "a\0", "ab", "b", "é", "\U0001f42d"]) | _TEXT,
+    Primitive.BYTES: st.sampled_from([b"", b"\0", b"a", b"\xff", b"\xff\0"]),
+    Primitive.TIMESTAMP: _TIMES,
+    Primitive.DATE: st.dates(dt.date(1900, 1, 1), dt.date(2100, 1, 1)),
+}
+"""Few values for key types, so that keys often meet."""
+
+KEY_TYPES = st.sampled_from(
+    [
+        Primitive.INT,
+        Primitive.LONG,
+        Primitive.STRING,
+        Primitive.BYTES,
+        Primitive.TIMESTAMP,
+        Primitive.DATE,
+    ]
+)
+VALUE_TYPES: st.SearchStrategy[FieldType] = st.one_of(
+    st.sampled_from(list(Primitive)),
+    st.just(DecimalType(9, 2)),
+    st.sampled_from(list(Primitive)).map(ListType),
+    st.just(MapType(Primitive.STRING, ListType(Primitive.LONG))),
+)
+NAMES = ["k", "Key", "with space", 'quo"te', "dot.ted", "snow☃"]
+
+
+def cells(kind: FieldType) -> st.SearchStrategy[object]:
+    """Give values of a type as ``to_pylist`` gives them."""
+    match kind:
+        case Primitive():
+            return CELLS[kind]
+        case DecimalType(precision=precision, scale=scale):
+            most = 10**precision - 1
+            return st.integers(-most, most).map(lambda n: Decimal(n).scaleb(-scale))
+        case ListType(element=element):
+            return st.lists(st.none() | cells(element), max_size=2)
+        case _:
+            entry = st.tuples(cells(kind.key), st.none() | cells(kind.value))
+            return st.lists(entry, max_size=2, unique_by=lambda pair: pair[0])
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> Schema:
+    names = iter(draw(st.permutations(NAMES)))
+
+    def keys(least: int) -> tuple[Field, ...]:
+        kinds = draw(st.lists(KEY_TYPES, min_size=least, max_size=2))
+        return tuple(Field(next(names), kind) for kind in kinds)
+
+    row_keys, sort_keys = keys(1), keys(0)
+    kinds = draw(st.lists(VALUE_TYPES, max_size=2))
+    values = tuple(Field(next(names), kind, nullable=draw(st.booleans())) for kind in kinds)
+    return Schema(row_keys, sort_keys, values)
+
+
+def rows_of(schema: Schema, max_size: int = 40) -> st.SearchStrategy[list[Row]]:
+    """Give lists of rows of a schema."""
+    columns = {
+        f.name: (st.none() | cells(f.type)) if f.nullable else cells(f.type)
+        for f in schema.fields
+    }
+    return st.lists(st.fixed_dictionaries(columns), max_size=max_size)
+
+
+def part_of(cell: object) -> KeyPart:
+    """Give the key part of a cell, by the definition of keys."""
+    if isinstance(cell, dt.datetime):
+        return (cell - _EPOCH) // _MICROSECOND
+    if isinstance(cell, dt.date):
+        return (cell - _EPOCH.date()).days
+    assert isinstance(cell, int | str | bytes)
+    return cell
+
+
+def row_key_of(row: Row, schema: Schema) -> Key:
+    """Give the row key of a row."""
+    return tuple(part_of(row[f.name]) for f in schema.row_keys)
+
+
+def sort_key_of(row: Row, schema: Schema) -> Key:
+    """Give what rows are sorted by."""
+    return tuple(part_of(row[f.name]) for f in schema.keys)
+
+
+@st.composite
+def bounds(draw: st.DrawFn, schema: Schema) -> Key:
+    """Give keys, prefixes, and points that no column of the table could hold."""
+    parts: list[KeyPart] = []
+    for field in schema.row_keys:
+        assert isinstance(field.type, Primitive)
+        part = CELLS[field.type].map(part_of)
+        if field.type not in (Primitive.STRING, Primitive.BYTES):
+            part = part | st.sampled_from([-(2**31) - 1, 2**31, -(2**63), 2**63 - 1])
+        parts.append(draw(part))
+    return tuple(parts[: draw(st.integers(0, len(parts)))])
+
+
+@st.composite
+def ranges(draw: st.DrawFn, schema: Schema) -> KeyRange:
+    """Give ranges, empty ones too."""
+    return KeyRange(draw(bounds(schema)), draw(st.none() | bounds(schema)))

@@ -1,0 +1,100 @@
+"""A table in a folder, filled through the row engine alone; for tests of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+
+from dormouse.model.fold import apply
+from dormouse.model.keys import Key, KeyRange
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.schema import Schema
+from dormouse.model.shards import NewShard
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.model.transactions import AddShards, Entry
+from dormouse.ports import Storage
+from dormouse.shards.arrow import arrow_schema
+from dormouse.shards.querying import LOOK_UP_BYTES, QueryResult, query_rows
+from dormouse.shards.sorting import sort_rows
+from dormouse.shards.writing import ShardContext, write_shards
+
+MEMORY_BYTES = 64 * 1024 * 1024
+
+
+def batches_of(
+    rows: Sequence[dict[str, object]], schema: Schema, size: int = 7
+) -> Iterator[pa.RecordBatch]:
+    """Give rows as batches of `size` rows."""
+    for start in range(0, len(rows), size):
+        yield pa.RecordBatch.from_pylist(list(rows[start : start + size]), arrow_schema(schema))
+
+
+class ShardTable:
+    """A table without a state store: `add` is an ingest, `query` a query."""
+
+    def __init__(
+        self, storage: Storage, schema: Schema, folder: Path, splits: Sequence[Key] = ()
+    ) -> None:
+        self.storage = storage
+        self.schema = schema
+        self.folder = folder
+        self.state = TableState(partitions=PartitionTree.from_split_points(splits))
+        self._jobs = count()
+
+    def add(
+        self, rows: Sequence[dict[str, object]], *, memory_bytes: int = MEMORY_BYTES
+    ) -> list[NewShard]:
+        job = f"job{next(self._jobs)}"
+        ordered = sort_rows(
+            batches_of(rows, self.schema),
+            self.schema,
+            memory_bytes=memory_bytes,
+            scratch=self.folder,
+        )
+        return self.add_sorted(ordered, job)
+
+    def add_sorted(self, batches: Iterator[pa.RecordBatch], job: str) -> list[NewShard]:
+        shards = write_shards(
+            self.storage,
+            batches,
+            ShardContext("table", self.schema, job, sources=(f"source-{job}",)),
+            list(self.state.partitions.leaves()),
+            lambda n: f"{job}-{n}",
+            scratch=self.folder,
+        )
+        entry = Entry(AddShards(job, (f"source-{job}",), tuple(shards)), 1, 0)
+        self.state, verdict = apply(self.state, entry)
+        assert not verdict.violations, verdict.violations
+        return shards
+
+    def query(
+        self,
+        *ranges: KeyRange,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        look_up_bytes: int = LOOK_UP_BYTES,
+    ) -> QueryResult:
+        return query_rows(
+            self.storage,
+            Table("table", "table", self.schema),
+            self.state,
+            list(ranges),
+            columns=columns,
+            limit=limit,
+            memory_bytes=MEMORY_BYTES,
+            look_up_bytes=look_up_bytes,
+        )
+
+    def rows(
+        self,
+        *ranges: KeyRange,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        look_up_bytes: int = LOOK_UP_BYTES,
+    ) -> list[dict[str, object]]:
+        result = self.query(*ranges, columns=columns, limit=limit, look_up_bytes=look_up_bytes)
+        return result.reader.read_all().to_pylist()

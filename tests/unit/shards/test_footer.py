@@ -1,0 +1,117 @@
+"""Footers: samples at exact ranks, and damage that is noticed."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.model.keys import Key
+from dormouse.model.schema import Schema
+from dormouse.shards import samples
+from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer, read_footer
+from dormouse.shards.samples import MAX_SAMPLES, MAX_SAMPLES_BYTES, KeySampler
+from dormouse.storage import MemoryStorage
+from tests.unit.shards.tables import ShardTable, batches_of
+
+SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
+NAMES = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "StringType"}]})
+
+
+def sampled(keys: list[int], size: int) -> KeySampler:
+    sampler = KeySampler(SCHEMA)
+    for batch in batches_of([{"k": key} for key in sorted(keys)], SCHEMA, size):
+        sampler.see(batch)
+    return sampler
+
+
+def footer_of(sampler: KeySampler) -> ShardFooter:
+    return ShardFooter(
+        table_id="t",
+        shard_id="s",
+        schema=SCHEMA,
+        partition="root",
+        job="j",
+        sources=("one",),
+        inputs=(),
+        rows=sampler.rows,
+        min_key=sampler.min_key,
+        max_key=sampler.max_key,
+        samples=sampler.samples(),
+    )
+
+
+@given(
+    keys=st.lists(st.integers(0, 30), min_size=1, max_size=60),
+    size=st.integers(1, 20),
+    kept=st.integers(1, 8),
+)
+def test_ranks_are_exact_at_samples_and_between_their_neighbours_elsewhere(
+    keys: list[int], size: int, kept: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samples, "MAX_SAMPLES", kept)
+        footer = footer_of(sampled(keys, size))
+    assert len(footer.samples) <= kept
+    ordered = sorted((key,) for key in keys)
+    for key, rank in footer.samples:
+        assert rank == bisect_left(ordered, key)
+    points: list[Key] = [(), *((n,) for n in range(-1, 32))]
+    ranks = [footer.rows_below(point) for point in points]
+    assert ranks == sorted(ranks)
+    for point, rank in zip(points, ranks, strict=True):
+        exact = bisect_left(ordered, point)
+        assert (rank == 0) == (exact == 0)
+        assert rank == exact or point not in dict(footer.samples)
+        assert (rank == len(keys)) == (exact == len(keys))
+    assert decode_footer(encode_footer(footer), "path") == footer
+
+
+def test_samples_stay_few_and_even_however_many_rows_there_are() -> None:
+    sampler = sampled(list(range(100_000)), 8192)
+    ranks = [rank for _, rank in sampler.samples()]
+    assert MAX_SAMPLES // 2 <= len(ranks) <= MAX_SAMPLES
+    assert len({b - a for a, b in zip(ranks, ranks[1:], strict=False)}) == 1
+
+
+def test_long_keys_do_not_make_a_long_footer(tmp_path: Path) -> None:
+    table = ShardTable(MemoryStorage(), NAMES, tmp_path)
+    (new,) = table.add([{"k": f"{n:05}" + "x" * 3000} for n in range(100)])
+    footer = read_footer(table.storage, f"table/data/{new.shard.id}.parquet", new.shard.size_bytes)
+    assert 1 < sum(len(str(key)) for key, _ in footer.samples) <= MAX_SAMPLES_BYTES
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> bytes:
+    table = ShardTable(MemoryStorage(), SCHEMA, tmp_path)
+    (new,) = table.add([{"k": n} for n in range(100)])
+    return table.storage.get(f"table/data/{new.shard.id}.parquet")
+
+
+def test_damaged_footers_are_called_corrupt_never_misread(shard: bytes) -> None:
+    foreign = b"PAR1 but not Parquet" + shard[-8:-4] + b"PAR1"
+    unknown = shard.replace(b'{"v":1,', b'{"v":9,')
+    nonsense = shard.replace(b'"rows":100', b'"rows":101')
+    for body in (shard[:-1], shard[:-9], b"", b"PAR1", foreign, unknown, nonsense, b"x" * 500):
+        storage = MemoryStorage()
+        storage.put("p", body)
+        with pytest.raises(CorruptDataError):
+            read_footer(storage, "p", len(body))
+
+
+def test_a_footer_read_with_the_wrong_size_is_corrupt(shard: bytes) -> None:
+    storage = MemoryStorage()
+    storage.put("p", shard)
+    with pytest.raises(CorruptDataError):
+        read_footer(storage, "p", len(shard) - 1)
+    with pytest.raises(CorruptDataError):
+        read_footer(storage, "p", len(shard) + 1)
+
+
+def test_a_shard_that_is_gone_is_not_found() -> None:
+    with pytest.raises(NotFoundError):
+        read_footer(MemoryStorage(), "p", 100)

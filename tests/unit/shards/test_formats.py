@@ -1,0 +1,234 @@
+"""Ingested files: every format gives the same rows, and bad files are refused with a reason."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dormouse.errors import RefusedSourceError
+from dormouse.model.schema import Schema
+from dormouse.shards.arrow import arrow_schema
+from dormouse.shards.formats import read_source
+
+SCHEMA = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "id", "type": "IntType"}],
+        "sortKeyFields": [{"name": "at", "type": "TimestampType"}],
+        "valueFields": [
+            {"name": "name", "type": "StringType", "nullable": True},
+            {"name": "raw", "type": "ByteArrayType", "nullable": True},
+            {"name": "price", "type": {"DecimalType": {"precision": 6, "scale": 2}}, "nullable": True},
+            {"name": "day", "type": "DateType", "nullable": True},
+            {"name": "ratio", "type": "FloatType", "nullable": True},
+            {"name": "ok", "type": "BooleanType", "nullable": True},
+            {"name": "tags", "type": {"ListType": {"elementType": "LongType"}}, "nullable": True},
+            {
+                "name": "counts",
+                "type": {"MapType": {"keyType": "StringType", "valueType": "LongType"}},
+                "nullable": True,
+            },
+        ],
+    }
+)
+NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+ROWS: list[dict[str, object]] = [
+    {
+        "id": 1,
+        "at": NOON,
+        "name": "",
+        "raw": b"\xff\0",
+        "price": Decimal("1234.50"),
+        "day": dt.date(2024, 2, 29),
+        "ratio": 0.5,
+        "ok": True,
+        "tags": [1, None, 3],
+        "counts": [("a", 1), ("b", None)],
+    },
+    {"id": 2, "at": NOON, **dict.fromkeys(f.name for f in SCHEMA.values)},
+]
+CSV = """at,id,name,raw,price,day,ratio,ok,tags,counts
+2024-02-29T13:00:00+01:00,1,"",/wA=,1234.5,2024-02-29,0.5,true,"[1,null,3]","{""a"":1,""b"":null}"
+1709208000000000,2,,,,,,,,
+"""
+JSON = """{"id":1,"at":"2024-02-29T12:00:00","name":"","raw":"/wA=","price":1234.5,"day":"2024-02-29",\
+"ratio":0.5,"ok":true,"tags":[1,null,3],"counts":{"a":1,"b":null}}
+
+{"at":1709208000000000,"id":2,"name":null}
+"""
+KEY_ONLY = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "k", "type": "StringType"}],
+        "valueFields": [{"name": "v", "type": "LongType"}],
+    }
+)
+
+
+def parquet(rows: list[dict[str, object]], schema: pa.Schema | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema), sink)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[..., list[dict[str, object]]]:
+    def read_bytes(
+        body: bytes | str, key: str, schema: Schema = SCHEMA
+    ) -> list[dict[str, object]]:
+        local = tmp_path / "file"
+        local.write_bytes(body.encode() if isinstance(body, str) else body)
+        batches = list(read_source(local, key, schema))
+        assert all(batch.schema == arrow_schema(schema) for batch in batches)
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    return read_bytes
+
+
+Read = Callable[..., list[dict[str, object]]]
+
+
+@pytest.mark.parametrize(
+    ("key", "body"),
+    [
+        ("t/x.csv", CSV.encode()),
+        ("t/x.json", JSON.encode()),
+        ("t/x.ndjson", JSON.replace("\n", "\r\n").encode()),
+        ("t/x.JSONL", JSON.encode()),
+        ("t/x.parquet", parquet(ROWS, arrow_schema(SCHEMA))),
+    ],
+)
+def test_each_format_plain_or_gzipped_gives_the_same_rows(
+    read: Read, key: str, body: bytes
+) -> None:
+    assert read(body, key) == ROWS
+    assert read(gzip.compress(body), key + ".gz") == ROWS
+
+
+@pytest.mark.parametrize(
+    ("key", "body"),
+    [("x.csv", "k,v\n"), ("x.json", ""), ("x.parquet", parquet([], arrow_schema(KEY_ONLY)))],
+)
+def test_a_file_without_rows_is_good(read: Read, key: str, body: bytes) -> None:
+    assert read(body, key, KEY_ONLY) == []
+
+
+def test_parquet_of_narrower_or_wider_types_is_taken_when_exact(read: Read) -> None:
+    found = parquet(
+        [{"v": 1, "k": "a"}], pa.schema([("v", pa.uint64()), ("k", pa.large_string())])
+    )
+    assert read(found, "x.parquet", KEY_ONLY) == [{"k": "a", "v": 1}]
+    words = pa.table({"k": pa.array(["a"]).dictionary_encode(), "v": pa.array([1], pa.int8())})
+    sink = pa.BufferOutputStream()
+    pq.write_table(words, sink)
+    assert read(sink.getvalue().to_pybytes(), "x.parquet", KEY_ONLY) == [{"k": "a", "v": 1}]
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "reason"),
+    [
+        ("x.xml", b"<a/>", "no known format"),
+        ("x.csv", b"", "empty|cannot be read"),
+        ("x.csv", b"k,v\na,1\nb\n", "cannot be read"),
+        ("x.csv", b"k,v\na,1\n\xff,1\n", "cannot be read"),
+        ("x.csv", b"k,w\na,1\n", "no column 'w'"),
+        ("x.csv", b"k\na\n", "the file has no column 'v'"),
+        ("x.csv", b"k,v,v\na,1,1\n", "'v' more than once"),
+        ("x.csv", b"k,v\na,1\nb,x\n", "column 'v', row 2: 'x' is not a LongType"),
+        ("x.csv", b"k,v\na,1\nb,9223372036854775808\n", "row 2: '9223372036854775808' is not"),
+        ("x.csv", b"k,v\na,1\n,1\n", "column 'k', row 2: there is no value"),
+        ("x.json", b'{"k":"a","v":1}\n{"k":"b"}', "line 2, column 'v' .* no value"),
+        ("x.json", b'{"k":"a","v":1}\n{"k":"b","v":1.5}', "line 2, column 'v' .* got `float`"),
+        ("x.json", b'{"k":"a","v":1}\n{"k":"b","v":', "line 2 is not a JSON object"),
+        ("x.json", b'[{"k":"a","v":1}]', "line 1 is not a JSON object"),
+        ("x.json", b'{"k":"a","v":1,"w":1}', "line 1: the table has no column 'w'"),
+        ("x.json", b'{"k":"\xff","v":1}', "line 1"),
+        ("x.json", b'{"k":"\\ud800","v":1}', "line 1"),
+        ("x.json", b'{"k":"a","v":9223372036854775808}', "line 1, column 'v'"),
+        ("x.json", gzip.compress(b'{"k":"a","v":1}'), "gzipped but not named .gz"),
+        ("x.json.gz", b'{"k":"a","v":1}', "not gzipped"),
+        ("x.json.gz", gzip.compress(b'{"k":"a","v":1}' * 1000)[:-9], "damaged"),
+        ("x.csv.gz", gzip.compress(b"k,v\n" + b"a,1\n" * 1000)[:-9], "damaged"),
+        ("x.parquet", b"k,v\na,1\n", "named .parquet but is not Parquet"),
+        ("x.csv", parquet([{"k": "a", "v": 1}]), "named .csv but is Parquet"),
+        ("x.parquet", parquet([{"k": "a", "v": 1}])[:-5], "cannot be read"),
+        ("x.parquet", parquet([{"k": "a", "v": "1"}]), "column 'v' is string in the file"),
+        ("x.parquet", parquet([{"k": "a", "v": 1.5}]), "column 'v' is double in the file"),
+        ("x.parquet", parquet([{"k": None, "v": 1}]), "column 'k', row 1: there is no value"),
+        ("x.parquet", parquet([{"k": "a"}]), "the file has no column 'v'"),
+        (
+            "x.parquet",
+            parquet([{"k": "a", "v": 2**63}], pa.schema([("k", "string"), ("v", "uint64")])),
+            "row 1: 9223372036854775808 is not a LongType",
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_with_the_place_and_the_reason(
+    read: Read, key: str, body: bytes, reason: str
+) -> None:
+    with pytest.raises(RefusedSourceError, match=reason):
+        read(body, key, KEY_ONLY)
+
+
+def test_text_that_is_not_utf8_inside_parquet_is_refused_not_stored(read: Read) -> None:
+    bad = pa.Array.from_buffers(
+        pa.string(), 1, pa.array([b"\xff"]).buffers(), null_count=0
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"k": bad, "v": [1]}), sink)
+    with pytest.raises(RefusedSourceError, match="column 'k', row 1"):
+        read(sink.getvalue().to_pybytes(), "x.parquet", KEY_ONLY)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [
+        ("at", "yesterday"),
+        ("at", "2024-02-30T00:00:00Z"),
+        ("at", "2024-02-29T00:00:00.1234567Z"),
+        ("raw", "not base64!"),
+        ("price", "1.234"),
+        ("price", "99999.00"),
+        ("day", "2024-02-30"),
+        ("ratio", "1e300"),
+        ("ok", "perhaps"),
+        ("tags", "[1, 2"),
+        ("counts", '{"a":"b"}'),
+        ("id", "2147483648"),
+        ("id", "NaN"),
+    ],
+)
+def test_a_cell_that_is_no_value_of_its_type_is_refused_in_csv(
+    read: Read, column: str, cell: str
+) -> None:
+    good = {"id": "1", "at": "2024-02-29"} | {column: '"' + cell.replace('"', '""') + '"'}
+    filler = {"id": "1", "at": "2024-02-29T00:00Z"} | dict.fromkeys(good.keys() - {"id", "at"}, "")
+    lines = [good.keys(), *[[filler[name] for name in good]] * 3, good.values()]
+    with pytest.raises(RefusedSourceError, match=f"column '{column}', row 4"):
+        read("\n".join(",".join(line) for line in lines), "x.csv")
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("ratio", 1e300), ("price", "1.234"), ("price", 99999), ("raw", "!"), ("tags", [1.5])],
+)
+def test_a_json_value_that_does_not_fit_is_refused_not_bent(
+    read: Read, column: str, value: object
+) -> None:
+    good = {"id": 1, "at": 0}
+    lines = [json.dumps(good), json.dumps(good | {column: value})]
+    with pytest.raises(RefusedSourceError, match=f"line 2, column '{column}'"):
+        read("\n".join(lines), "x.json")
+
+
+def test_times_finer_than_microseconds_are_refused_not_rounded(read: Read) -> None:
+    fine = pa.schema([("id", pa.int32()), ("at", pa.timestamp("ns"))])
+    assert read(parquet([{"id": 1, "at": 1000}], fine), "x.parquet")
+    with pytest.raises(RefusedSourceError, match="column 'at', row 1"):
+        read(parquet([{"id": 1, "at": 1001}], fine), "x.parquet")
