@@ -1,9 +1,14 @@
-"""How often a write is tried, and how long the pauses between are; used by `log`."""
+"""How often a request is tried, and how long the pauses between are; used by `log` and `s3`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+from dormouse.errors import UnavailableError
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,19 @@ class Patience:
         """Pause after the first, second, ... failure in a row."""
         longest = min(self.longest_pause_seconds, self.first_pause_seconds * 2 ** (failures - 1))
         self.sleep(longest * self.random())
+
+    def insist(self, read: Callable[[], _Result]) -> _Result:
+        """Give what `read` gives, calling it again while it raises UnavailableError.
+
+        Raises:
+            UnavailableError: the last attempt failed as well.
+        """
+        for failures in range(1, self.attempts):
+            try:
+                return read()
+            except UnavailableError:
+                self.pause(failures)
+        return read()
 
 
 def _at_once(seconds: float) -> None:

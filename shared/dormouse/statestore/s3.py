@@ -52,13 +52,13 @@ class S3StateStore:
     ) -> None:
         """Use the state of `table_id`; nothing is read yet."""
         self._table_id, self._storage, self._pages = table_id, storage, pages
-        self._clock, self._ids = clock, ids
+        self._clock, self._ids, self._patience = clock, ids, patience
         self._log = Log(table_id, pages, patience)
         self._follower = Follower(self._log, storage)
 
     def current(self) -> TableState:
         """Give the newest version: at least every commit that ended before the call began."""
-        return self._follower.newest()
+        return self._patience.insist(self._follower.newest)
 
     def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
         """Commit transactions in one delta, each for itself, and give the outcome of each.
@@ -73,7 +73,7 @@ class S3StateStore:
         now_ms = self._clock.now_ms()
         entries = tuple(Entry(transaction, now_ms, generation) for transaction in transactions)
         # The fold begins before the delta, or it would never pass it and tell the verdict.
-        before = self._follower.last_seen()
+        before = self._patience.insist(self._follower.last_seen)
         delta_id = self._ids.new()
         # The name is new, so an object that is there already is this one, put by a repeated call.
         self._storage.put(delta_path(self._table_id, delta_id), encode_delta(entries))
@@ -90,7 +90,7 @@ class S3StateStore:
             InvariantError: the state contradicts itself; no snapshot was written.
         """
         head = self._log.head()
-        state = self._follower.newest()
+        state = self.current()
         if head is None or not snapshot_due(state.version, head.root):
             return
         if broken := broken_invariants(state):
@@ -118,7 +118,7 @@ class S3StateStore:
 
     def _verdicts(self, delta_id: str) -> tuple[Verdict, ...]:
         try:
-            return self._follower.verdicts(delta_id)
+            return self._patience.insist(lambda: self._follower.verdicts(delta_id))
         except (UnavailableError, CorruptDataError) as error:
             # The delta is in the log all the same, so to the caller this is no clean failure.
             raise OutcomeUnknownError(

@@ -145,22 +145,32 @@ def test_a_commit_that_landed_but_whose_verdict_is_unread_is_not_called_a_failur
 ) -> None:
     store = rig.store()
     store.current()
-    rig.on("before page", fail(BUSY))
+    rig.pages.before = lambda call: fail(BUSY)() if call == "page" else None
     with pytest.raises(OutcomeUnknownError, match="landed"):
         store.commit(addition(1), generation=0)
+    rig.pages.before = lambda call: None
     assert store.commit(addition(1), generation=0) == (AlreadyCommitted(),)
     assert store.current().reference_count == 2
 
 
-def test_a_failed_read_leaves_what_was_known_before(rig: Rig) -> None:
+def test_a_read_that_fails_is_tried_again_a_bounded_number_of_times(rig: Rig) -> None:
     store = rig.store()
     store.current()
     rig.store().commit(addition(1), generation=0)
-    for place in ("before page", "after get"):
-        rig.on(place, fail(BUSY))
-        with pytest.raises(UnavailableError):
-            store.current()
+    rig.on("before page", fail(BUSY))
+    assert store.current().version == 2
+    rig.store().commit(addition(2), generation=0)
+    rig.on("after get", fail(BUSY))
     assert store.current() == rig.replay()
+
+    def refuse(call: str) -> None:
+        rig.calls.append(call)
+        raise BUSY
+
+    rig.pages.before = refuse
+    with pytest.raises(UnavailableError):
+        store.current()
+    assert len(rig.calls) == rig.patience.attempts
 
 
 def test_a_delta_of_a_later_format_stops_readers_before_any_of_it(rig: Rig) -> None:
