@@ -6,9 +6,9 @@ write it may have landed. Used by everything that talks to AWS, the state store'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
 
     Item = Mapping[str, AttributeValueTypeDef]
+
+
+_Read = TypeVar("_Read")
+
+_READ_ATTEMPTS = 3
 
 
 class ConditionFailedError(Exception):
@@ -62,6 +67,19 @@ def writing(service: str) -> Iterator[None]:
         raise OutcomeUnknownError(f"{service} failed at a write: {error}") from error
 
 
+def read_whole(read: Callable[[], _Read]) -> _Read:
+    """Give what `read` gives, calling it again when the connection breaks off midway.
+
+    The SDK repeats requests, but not those whose answer had begun.
+    """
+    for _ in range(_READ_ATTEMPTS - 1):
+        try:
+            return read()
+        except BotoCoreError:
+            continue
+    return read()
+
+
 def code_of(error: ClientError) -> str:
     """Give the code by which a service names an error, as ``NoSuchKey``."""
     return error.response["Error"]["Code"]
@@ -69,6 +87,6 @@ def code_of(error: ClientError) -> str:
 
 def _is_failed_condition(error: ClientError) -> bool:
     reasons = error.response.get("CancellationReasons", [])
-    return code_of(error) in ("ConditionalCheckFailedException", "PreconditionFailed") or any(
+    return code_of(error) == "ConditionalCheckFailedException" or any(
         reason.get("Code") == "ConditionalCheckFailed" for reason in reasons
     )

@@ -1,0 +1,242 @@
+"""The two buckets of an instance: the data root as `ports.Storage`, and the ingest bucket."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
+
+from botocore.exceptions import ClientError
+
+from dormouse.aws.failures import code_of, read_whole, reading, writing
+from dormouse.aws.s3_ranges import RangedObject
+from dormouse.errors import (
+    ContendedError,
+    InvalidRequestError,
+    NotFoundError,
+    RefusedSourceError,
+    UnavailableError,
+)
+from dormouse.model.sources import Source
+from dormouse.ports import StoredObject
+from dormouse.storage import check_path, check_prefix
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import GetObjectRequestTypeDef, ObjectTypeDef
+
+MAX_PUT_BYTES = 5 * 1024**3
+"""What S3 takes in one request; an object put in parts could not be put only if absent."""
+_DELETES_PER_REQUEST = 1000
+_PUT_ATTEMPTS = 10
+_ASK_AGAIN = "ConditionalRequestConflict"
+"""How S3 says that another put of the same path was under way, and may yet fail."""
+_COPY_BYTES = 1024 * 1024
+_GONE = ("NoSuchKey", "NoSuchVersion", "MethodNotAllowed")
+"""How S3 says that a version is not there; the last is what reading a delete marker gives."""
+
+
+class S3Storage:
+    """A data root that is a bucket; safe for many threads, as the client is.
+
+    `put` and `upload` also say False if the SDK repeated a request of theirs that had landed: like
+    any False it means that the object is there, and that its content is for the caller to know.
+    """
+
+    def __init__(
+        self, client: S3Client, bucket: str, object_store_options: Mapping[str, str] | None = None
+    ) -> None:
+        """Use `bucket`; the options are for `shards.engine`, which reads the bucket by itself."""
+        self._client, self._bucket = client, bucket
+        self._object_store_options = dict(object_store_options or {})
+
+    @property
+    def uri(self) -> str:
+        """``s3://bucket``."""
+        return f"s3://{self._bucket}"
+
+    @property
+    def object_store_options(self) -> Mapping[str, str]:
+        """How an engine that reads by itself reaches the bucket."""
+        return self._object_store_options
+
+    def get(self, path: str) -> bytes:
+        """Give a whole object. Raises NotFoundError."""
+        check_path(path)
+        with reading("S3"):
+            try:
+                return read_whole(
+                    lambda: self._client.get_object(Bucket=self._bucket, Key=path)["Body"].read()
+                )
+            except self._client.exceptions.NoSuchKey as error:
+                raise NotFoundError(f"there is no object {self.uri}/{path}") from error
+
+    def put(self, path: str, body: bytes) -> bool:
+        """Store an object if there is none of that path; False, and nothing done, if there is."""
+        return self._put(path, lambda: body)
+
+    def upload(self, path: str, local: Path) -> bool:
+        """Store a local file's content as `put` does, without holding it in memory.
+
+        Raises:
+            InvalidRequestError: the file is larger than what S3 takes in one request.
+        """
+        _check_size(local)
+        with local.open("rb") as content:
+
+            def from_the_start() -> IO[bytes]:
+                content.seek(0)
+                return content
+
+            return self._put(path, from_the_start)
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        """Open an object of known size without asking for it; each read fetches just its range.
+
+        That there is none, or that its size is another, the first read tells: NotFoundError or
+        CorruptDataError.
+        """
+        opened = RangedObject(self._client, self._bucket, check_path(path), size_bytes)
+        return cast(BinaryIO, opened)
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Give the objects whose path begins with `prefix`, in path order."""
+        for item in _listed(self._client, self._bucket, check_prefix(prefix)):
+            yield StoredObject(item["Key"], item["Size"], _modified_ms(item))
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; one that is not there is no error.
+
+        Raises:
+            UnavailableError: some are not deleted; call again with the same paths.
+        """
+        keys = [check_path(path) for path in paths]
+        for start in range(0, len(keys), _DELETES_PER_REQUEST):
+            self._delete(keys[start : start + _DELETES_PER_REQUEST])
+
+    def _put(self, path: str, body: Callable[[], bytes | IO[bytes]]) -> bool:
+        check_path(path)
+        for _ in range(_PUT_ATTEMPTS):
+            with writing("S3"):
+                try:
+                    self._client.put_object(
+                        Bucket=self._bucket, Key=path, Body=body(), IfNoneMatch="*"
+                    )
+                    return True
+                except ClientError as error:
+                    if code_of(error) == "PreconditionFailed":
+                        return False
+                    if code_of(error) != _ASK_AGAIN:
+                        raise
+        raise ContendedError(f"{self.uri}/{path} is being put by others all the time")
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        with writing("S3"):
+            answer = self._client.delete_objects(
+                Bucket=self._bucket, Delete={"Objects": [{"Key": k} for k in keys], "Quiet": True}
+            )
+        if errors := answer.get("Errors"):
+            first = errors[0]
+            raise UnavailableError(
+                f"{len(errors)} of {len(keys)} objects in {self.uri} were not deleted; the first, "
+                f"{first.get('Key')!r}: {first.get('Code')} {first.get('Message')}"
+            )
+
+
+class S3Sources:
+    """The ingest bucket."""
+
+    def __init__(self, client: S3Client, bucket: str) -> None:
+        """Use `bucket`, versioned or not."""
+        self._client, self._bucket = client, bucket
+
+    def drop(self, key: str, local: Path) -> Source:
+        """Upload a local file, and give the source that its notification will name.
+
+        Raises:
+            InvalidRequestError: the file is larger than what S3 takes in one request.
+        """
+        size_bytes = _check_size(local)
+        with local.open("rb") as body, writing("S3"):
+            answer = self._client.put_object(Bucket=self._bucket, Key=key, Body=body)
+        etag, version = answer["ETag"].strip('"'), answer.get("VersionId", "")
+        return Source(self._bucket, key, etag, size_bytes, version)
+
+    def download(self, source: Source, local: Path) -> None:
+        """Copy just the content that `source` names into a local file.
+
+        A versioned bucket has it even if the key was overwritten or deleted since.
+
+        Raises:
+            RefusedSourceError: it is gone, or there is another content under its key.
+        """
+        with reading("S3"):
+            try:
+                read_whole(lambda: self._copy(source, local))
+            except ClientError as error:
+                if refusal := _refusal(source, code_of(error)):
+                    raise refusal from error
+                raise
+
+    def list(self, table_name: str, *, since_ms: int) -> Iterator[Source]:
+        """Give the objects in a table's folder that were dropped at `since_ms` or later.
+
+        S3 dates objects by the second, so some from just before may be among them. Versions are
+        left out: they are no part of what identifies a source. So are markers of empty folders.
+        """
+        since_second_ms = since_ms - since_ms % 1000
+        for item in _listed(self._client, self._bucket, f"{table_name}/"):
+            if _modified_ms(item) >= since_second_ms and not item["Key"].endswith("/"):
+                etag = item["ETag"].strip('"')
+                yield Source(self._bucket, item["Key"], etag, item["Size"])
+
+    def _copy(self, source: Source, local: Path) -> None:
+        request: GetObjectRequestTypeDef = {
+            "Bucket": source.bucket,
+            "Key": source.key,
+            "IfMatch": f'"{source.etag}"',
+        }
+        if source.version:
+            request["VersionId"] = source.version
+        body = self._client.get_object(**request)["Body"]
+        with local.open("wb") as file:
+            shutil.copyfileobj(body, file, _COPY_BYTES)
+
+
+def _listed(client: S3Client, bucket: str, prefix: str) -> Iterator[ObjectTypeDef]:
+    pages = iter(client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix))
+    while True:
+        with reading("S3"):
+            page = next(pages, None)
+        if page is None:
+            return
+        yield from page.get("Contents", [])
+
+
+def _modified_ms(item: ObjectTypeDef) -> int:
+    return int(item["LastModified"].timestamp() * 1000)
+
+
+def _check_size(local: Path) -> int:
+    size_bytes = local.stat().st_size
+    if size_bytes > MAX_PUT_BYTES:
+        raise InvalidRequestError(
+            f"{local} has {size_bytes} bytes, and S3 takes at most {MAX_PUT_BYTES} in one request",
+            hint="split it into smaller files",
+        )
+    return size_bytes
+
+
+def _refusal(source: Source, code: str) -> RefusedSourceError | None:
+    if code in _GONE:
+        return RefusedSourceError(
+            f"{source.key!r} was deleted before it was ingested", hint="drop the file again"
+        )
+    if code == "PreconditionFailed":
+        return RefusedSourceError(
+            f"{source.key!r} was overwritten before it was ingested",
+            hint="what is there now is ingested as a file of its own; to have the earlier content "
+            "too, drop it again under another name",
+        )
+    return None
