@@ -37,7 +37,10 @@ Outcome = Committed | AlreadyCommitted | Rejected
 
 
 class StateStore(Protocol):
-    """One table's state. Many processes may hold a store of one table at once."""
+    """One table's state. Many processes may hold a store of one table at once.
+
+    Once the state was destroyed, all but `destroy` raise NotFoundError.
+    """
 
     def current(self) -> TableState:
         """Give the newest version: at least every commit that ended before the call began."""

@@ -75,8 +75,7 @@ class S3StateStore:
         # The fold begins before the delta, or it would never pass it and tell the verdict.
         before = self._patience.insist(self._follower.last_seen)
         delta_id = self._ids.new()
-        # The name is new, so an object that is there already is this one, put by a repeated call.
-        self._storage.put(delta_path(self._table_id, delta_id), encode_delta(entries))
+        self._upload(delta_path(self._table_id, delta_id), encode_delta(entries))
         with self._follower.awaiting(delta_id, entries):
             page, _ = place_after(before.version)
             version = self._log.append(delta_id, page)
@@ -101,7 +100,7 @@ class S3StateStore:
         kept = without_forgotten(state)
         path = snapshot_path(self._table_id, kept.version, self._ids.new())
         body = encode_snapshot(self._table_id, kept)
-        self._storage.put(path, body)
+        self._upload(path, body)
         if not self._pages.set_root(self._table_id, Root(path, kept.version, len(body))):
             self._discard_unless_root(path, kept.version)
 
@@ -115,6 +114,20 @@ class S3StateStore:
         stored = self._storage.list(state_prefix(self._table_id))
         self._storage.delete([item.path for item in stored])
         self._pages.delete_pages(self._table_id, head.last_page)
+
+    def _upload(self, path: str, body: bytes) -> None:
+        """Put an object under a name made for it: one that is there is this one, put before.
+
+        Until the name is told, an object that may or may not be there is as good as none.
+        """
+
+        def put() -> None:
+            try:
+                self._storage.put(path, body)
+            except OutcomeUnknownError as error:
+                raise UnavailableError(f"{path} could not be stored: {error}") from error
+
+        self._patience.insist(put)
 
     def _verdicts(self, delta_id: str) -> tuple[Verdict, ...]:
         try:

@@ -130,12 +130,23 @@ def test_a_reader_sees_one_version_and_all_of_it_while_others_write(rig: Rig) ->
 # What it makes of faults
 
 
-def test_a_commit_whose_upload_fails_changed_nothing(rig: Rig) -> None:
+@pytest.mark.parametrize("place", ["before put", "after put"])
+@pytest.mark.parametrize("error", [BUSY, LOST])
+def test_an_upload_that_fails_is_tried_again_under_its_name(
+    rig: Rig, place: str, error: Exception
+) -> None:
     store = rig.store()
-    for place in ("before put", "after put"):
-        rig.on(place, fail(BUSY))
-        with pytest.raises(UnavailableError):
-            store.commit(addition(1), generation=0)
+    rig.on(place, fail(error))
+    assert store.commit(addition(1), generation=0) == (Committed(2),)
+    assert len(list(rig.storage.list("t/state/deltas/"))) == 2
+
+
+@pytest.mark.parametrize("error", [BUSY, LOST])
+def test_a_commit_whose_upload_keeps_failing_changed_nothing(rig: Rig, error: Exception) -> None:
+    store = rig.store()
+    store.current()
+    with patch.object(rig.storage, "put", side_effect=error), pytest.raises(UnavailableError):
+        store.commit(addition(1), generation=0)
     assert rig.replay().version == 1
     assert store.commit(addition(1), generation=0) == (Committed(2),)
 
