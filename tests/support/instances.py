@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dormouse.client import Instance
-from dormouse.client.waiting import Patience
+from dormouse.client.waiting import Polling
 from dormouse.messages import Outgoing
 from dormouse.model.sources import Source
 from tests.support.world import World
@@ -76,6 +76,6 @@ class InMemory:
     def over(world: World) -> InMemory:
         bucket = WorldBucket(world)
         sleeper = Sleeper(world, bucket)
-        patience = Patience(world.clock, sleeper.sleep)
-        instance = Instance(world.services, WorldQueues(world), bucket, patience)
+        polling = Polling(world.clock, sleeper.sleep)
+        instance = Instance(world.services, WorldQueues(world), bucket, polling)
         return InMemory(world, instance, bucket, sleeper)

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from dormouse.aws.failures import reading
+from dormouse.aws.ingest_bucket import S3IngestBucket
+from dormouse.aws.system import patience
+from dormouse.aws.wiring import wire
 from dormouse.client.keys import KeyLike, key_of, key_to_json
 from dormouse.client.ports import IngestBucket, Queues
 from dormouse.client.table import TableHandle
-from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Patience, Watch
+from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import NotFoundError
 from dormouse.messages import AdminRequest, CreateTable, DeleteTable, SetOnline
 from dormouse.model.schema import Schema
 from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE, JobRecord, Services
+from dormouse.settings import Settings
 from dormouse.stages.administer import administer
 
 
@@ -24,7 +29,25 @@ class Instance:
     services: Services
     queues: Queues
     bucket: IngestBucket
-    patience: Patience
+    polling: Polling
+
+    @staticmethod
+    def connect(name: str | None = None) -> Instance:
+        """Connect to the instance of this name, or of the name in ``DORMOUSE_INSTANCE``.
+
+        The account is ``DORMOUSE_ACCOUNT`` or that of the credentials, which, with the region, are
+        found as every AWS client does.
+
+        Raises:
+            InvalidRequestError: no name is given, or another setting is no good.
+            UnavailableError: there are no credentials, or AWS does not answer.
+        """
+        settings = Settings.from_environment(instance=name)
+        with reading("AWS"):
+            wiring = wire(settings)
+            bucket = S3IngestBucket.of(wiring.settings.names, wiring.services.ids)
+        polling = Polling(wiring.services.clock, patience().sleep)
+        return Instance(wiring.services, wiring.outbox, bucket, polling)
 
     def tables(self) -> list[TableHandle]:
         """Give all tables, by name."""
@@ -89,7 +112,7 @@ class Instance:
         Raises:
             TimedOutError: something still was after `timeout_seconds`.
         """
-        self.patience.until_nothing(
+        self.polling.until_nothing(
             self.pending, timeout_seconds=timeout_seconds, looks=2, watch=watch
         )
 
@@ -101,4 +124,4 @@ class Instance:
         self.queues.send(administer(self.services, request))
 
     def _handle(self, table: Table) -> TableHandle:
-        return TableHandle(table, self.services, self.queues, self.bucket, self.patience)
+        return TableHandle(table, self.services, self.queues, self.bucket, self.polling)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from dormouse.client.dropping import Ingestible, files_to_drop, ingest_key, write_rows
 from dormouse.client.keys import KeyLike, Ranges, ranges_of
 from dormouse.client.ports import IngestBucket, Queues
-from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Patience, Watch
+from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.model.schema import Schema
 from dormouse.model.sources import Source
@@ -52,7 +52,7 @@ class TableHandle:
     services: Services
     queues: Queues
     bucket: IngestBucket
-    patience: Patience
+    polling: Polling
 
     @property
     def name(self) -> str:
@@ -191,7 +191,7 @@ class TableHandle:
         Raises:
             TimedOutError: something still was after `timeout_seconds`.
         """
-        self.patience.until_nothing(
+        self.polling.until_nothing(
             lambda: self.status().pending, timeout_seconds=timeout_seconds, looks=2, watch=watch
         )
 
@@ -249,7 +249,7 @@ class Ingested:
             refused.update(found)
             return len(left)
 
-        self.handle.patience.until_nothing(
+        self.handle.polling.until_nothing(
             look, timeout_seconds=timeout_seconds, looks=1, watch=watch
         )
         if refused:

@@ -19,7 +19,7 @@ Watch = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Polling:
     """How to wait: by which clock, and how to let `look_every_seconds` pass between looks."""
 
     clock: Clock

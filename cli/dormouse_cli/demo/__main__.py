@@ -1,0 +1,66 @@
+"""Plays the demo against the instance that the environment names; exits 0 if all went well."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from dormouse.client import Instance
+from dormouse.errors import DormouseError
+from dormouse_cli.demo import acts, flights
+
+
+def play(stage: acts.Stage, folder: Path) -> None:
+    """Play all acts.
+
+    Raises:
+        DormouseError: something did not go as it must.
+    """
+    stage.title("336,776 flights that left New York City in 2013")
+    original = flights.load()
+    stored = flights.as_stored(original)
+    months = flights.write_months(original, folder)
+    broken = flights.write_broken(months[0])
+    stage.say("twelve monthly Parquet files, and one that ends in the middle")
+    handle = acts.open_table(stage)
+
+    stage.title("Dropped into the ingest bucket")
+    acts.drop_files(stage, handle, months, broken)
+    acts.show_refused(stage, handle, broken)
+
+    stage.title("Before: one partition, a shard for each quarter")
+    before = acts.show_table(stage, handle)
+
+    stage.title("Online: partitions are split, shards are compacted")
+    acts.let_it_work(stage, handle)
+    after = acts.show_table(stage, handle)
+    acts.compare(stage, before, after)
+
+    stage.title("Looked up")
+    acts.look_up(stage, handle, stored)
+
+    stage.title("Checked against the original")
+    acts.check(stage, handle, stored)
+
+
+def main() -> int:
+    """Give the exit code."""
+    console = Console(highlight=False)
+    began = time.perf_counter()
+    try:
+        instance = Instance.connect()
+        with tempfile.TemporaryDirectory(prefix="dormouse-demo-") as folder:
+            play(acts.Stage(console, instance, acts.files_queue()), Path(folder))
+    except DormouseError as error:
+        console.print(f"\nThe demo failed: {error.explanation}", style="bold red", markup=False)
+        return 1
+    console.print(f"\nDone in {time.perf_counter() - began:.0f} s.", style="bold")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

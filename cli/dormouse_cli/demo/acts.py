@@ -1,0 +1,226 @@
+"""What happens in the demo, act by act. Each prints what a person should see of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote_plus
+
+import boto3
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.spinner import Spinner
+from rich.text import Text
+
+from dormouse.client import Instance, Status, TableHandle
+from dormouse.errors import DormouseError, RefusedSourceError
+from dormouse.model.sources import Source
+from dormouse.settings import Settings
+from dormouse_cli.demo import flights as data
+from dormouse_cli.demo.pictures import partition_tree, shards_table, side_by_side
+from dormouse_cli.terminal import plain_table
+
+NAME = "flights"
+PROPERTIES: dict[str, object] = {
+    "split_threshold_rows": 60_000,
+    "compaction_strategy": "batch",
+    "compaction_files": 2,
+    "gc_delay_seconds": 3,
+}
+"""Small numbers, so that a small table has all that a large one has."""
+PATIENCE_SECONDS = 90
+PER_QUARTER = 3
+
+
+class DemoError(DormouseError):
+    """The demo did not end as it must."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where the demo plays."""
+
+    console: Console
+    instance: Instance
+    files_queue: str
+
+    def title(self, text: str) -> None:
+        """Announce an act."""
+        self.console.print()
+        self.console.print(Text(text, style="bold magenta"))
+
+    def say(self, text: str) -> None:
+        """Tell what happened."""
+        self.console.print(Text(f"  {text}"))
+
+
+def files_queue() -> str:
+    """Give the name of the queue that S3 notifies."""
+    return Settings.from_environment().names.queue("files")
+
+
+def open_table(stage: Stage) -> TableHandle:
+    """Create the table, and take it offline to keep its shards as they are dropped."""
+    handle = stage.instance.create_table(NAME, data.schema(), PROPERTIES)
+    stage.instance.set_online(NAME, False)
+    stage.say("table flights: row keys carrier, flight; sort key time_hour; 16 values")
+    stage.say("it is offline for now, so nothing is compacted or split yet")
+    return handle
+
+
+def drop_files(stage: Stage, handle: TableHandle, months: list[Path], broken: Path) -> list[Source]:
+    """Drop the months quarter by quarter, a broken file among them, and one notification twice."""
+    dropped: list[Source] = []
+    with Progress(
+        TextColumn("  {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("files"),
+        TimeElapsedColumn(),
+        console=stage.console,
+    ) as progress:
+        task = progress.add_task("ingesting", total=len(months) + 1)
+        for start in range(0, len(months), PER_QUARTER):
+            quarter = months[start : start + PER_QUARTER] + ([broken] if start == 0 else [])
+            dropped += _drop(stage, handle, quarter, progress, len(dropped))
+            progress.update(task, completed=len(dropped))
+    redeliver(stage, dropped[0])
+    handle.wait(PATIENCE_SECONDS)
+    stage.say(f"{dropped[0].key} was notified twice; the table has {handle.status().rows:,} rows")
+    return dropped
+
+
+def _drop(
+    stage: Stage, handle: TableHandle, files: list[Path], progress: Progress, before: int
+) -> Sequence[Source]:
+    (task,) = progress.task_ids
+    ingested = handle.ingest(files)
+    if before == PER_QUARTER + 1:
+        redeliver(stage, ingested.sources[0])
+    try:
+        ingested.wait(
+            PATIENCE_SECONDS,
+            watch=lambda left: progress.update(task, completed=before + len(files) - left),
+        )
+    except RefusedSourceError:
+        progress.console.print(Text("  one file was refused; the others of its batch are in"))
+    return ingested.sources
+
+
+def redeliver(stage: Stage, source: Source) -> None:
+    """Send the notification of a dropped file again, as S3 may."""
+    event = {
+        "Records": [
+            {
+                "eventVersion": "2.1",
+                "eventSource": "aws:s3",
+                "eventName": "ObjectCreated:Put",
+                "s3": {
+                    "bucket": {"name": source.bucket},
+                    "object": {
+                        "key": quote_plus(source.key, safe="/"),
+                        "size": source.size_bytes,
+                        "eTag": source.etag,
+                        **({"versionId": source.version} if source.version else {}),
+                    },
+                },
+            }
+        ]
+    }
+    sqs = boto3.client("sqs")
+    url = sqs.get_queue_url(QueueName=stage.files_queue)["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody=json.dumps(event))
+
+
+def show_table(stage: Stage, handle: TableHandle) -> Status:
+    """Draw the partitions and the shards, and give the numbers."""
+    state = handle.state()
+    stage.console.print(partition_tree(state))
+    stage.console.print(shards_table(state))
+    return handle.status()
+
+
+def let_it_work(stage: Stage, handle: TableHandle) -> None:
+    """Put the table online and watch its tree grow until nothing is left to do."""
+    stage.instance.set_online(NAME, True)
+    began = time.perf_counter()
+    with Live(console=stage.console, refresh_per_second=8, transient=True) as live:
+
+        def draw(pending: int) -> None:
+            seconds = time.perf_counter() - began
+            text = f"splitting and compacting: {pending} pending, {seconds:.0f} s"
+            tree = partition_tree(handle.state())
+            live.update(Group(Spinner("dots", Text(text, style="green")), tree))
+
+        handle.wait(PATIENCE_SECONDS, watch=draw)
+    stage.say(f"split and compacted in {time.perf_counter() - began:.1f} s")
+
+
+def compare(stage: Stage, before: Status, after: Status) -> None:
+    """Show the numbers before and after, which must show that the tree and the shards changed."""
+    stage.console.print(side_by_side(("before", "after"), (before, after)))
+    if after.leaf_partitions <= before.leaf_partitions:
+        raise DemoError("the partition tree did not grow")
+    if after.references >= before.references * after.leaf_partitions:
+        raise DemoError("nothing was compacted")
+
+
+def show_refused(stage: Stage, handle: TableHandle, broken: Path) -> None:
+    """Show which file was refused, and why; it must be the broken one alone."""
+    refused = [job for job in handle.jobs() if job.state == "refused"]
+    for job in refused:
+        stage.console.print(Text.assemble(("  ", ""), (job.subject, "bold red")))
+        stage.say(f"  {job.reason}")
+    if [job.subject for job in refused] != [f"{NAME}/{broken.name}"]:
+        raise DemoError("not just the broken file was refused")
+
+
+def look_up(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
+    """Look up three keys and a range; show the time and the shards each opened."""
+    shards = handle.status().shards
+    table = plain_table(["query", "rows", "shards opened", "time"], ["", 0, 0, 0.0])
+    low, high = ("DL", 1000), ("DL", 1500)
+    queries = [(f"carrier={c}, flight={f}", (c, f), (c, f + 1)) for c, f in _some_flights(stored)]
+    queries.append(("DL, 1000 up to DL, 1500", low, high))
+    for text, start, end in queries:
+        began = time.perf_counter()
+        found = handle.query_result([(start, end)])
+        rows = found.reader.read_all()
+        milliseconds = (time.perf_counter() - began) * 1000
+        table.add_row(
+            text,
+            f"{rows.num_rows:,}",
+            f"{found.shards_opened} of {shards}",
+            f"{milliseconds:.0f} ms",
+        )
+        if not rows.equals(_expected(stored, start, end)):
+            raise DemoError(f"the rows of {text} are not those that were dropped")
+    stage.console.print(table)
+
+
+def _some_flights(stored: pa.Table) -> list[tuple[str, int]]:
+    """Give three keys: one of a small carrier, two of large ones."""
+    rows = (0, stored.num_rows // 2, stored.num_rows - 1)
+    return [(stored["carrier"][row].as_py(), stored["flight"][row].as_py()) for row in rows]
+
+
+def _expected(stored: pa.Table, start: tuple[str, int], end: tuple[str, int]) -> pa.Table:
+    carrier, flight = pc.field("carrier"), pc.field("flight")
+    return stored.filter((carrier == start[0]) & (flight >= start[1]) & (flight < end[1]))
+
+
+def check(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
+    """Compare every row of the table with the original, which has no two rows of one key."""
+    began = time.perf_counter()
+    rows = handle.query().read_all()
+    seconds = time.perf_counter() - began
+    stage.say(f"{rows.num_rows:,} rows read back in {seconds:.1f} s, {stored.num_rows:,} expected")
+    if not rows.equals(stored):
+        raise DemoError("the table does not have the rows that were dropped")
+    stage.console.print(Text("  every row is there, exactly once, in order", style="bold green"))

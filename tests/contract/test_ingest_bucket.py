@@ -1,0 +1,143 @@
+"""Dropping files on S3: what a repeated, overtaken or interrupted upload leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ConnectionClosedError
+from moto import mock_aws
+
+from dormouse.aws import ingest_bucket
+from dormouse.aws.ingest_bucket import S3IngestBucket
+from dormouse.errors import ContendedError, DormouseError, OutcomeUnknownError
+from dormouse_cli.local import moto_s3
+from tests.support.adapters import CountingIds, FakeClock
+
+BUCKET = "ingest"
+
+
+class Interrupted:
+    """An S3 client whose requests can be intercepted by name."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.instead: dict[str, Callable[[Callable[[], Any]], Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        if name not in self.instead:
+            return method
+        return lambda **arguments: self.instead[name](lambda: method(**arguments))
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Interrupted]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    moto_s3.apply()
+    with mock_aws():
+        s3 = boto3.client("s3", region_name="us-east-1")
+        s3.create_bucket(Bucket=BUCKET)
+        s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+        yield Interrupted(s3)
+
+
+@pytest.fixture
+def bucket(client: Interrupted) -> S3IngestBucket:
+    return S3IngestBucket(client, BUCKET, CountingIds(FakeClock()))  # type: ignore[arg-type]  # wraps one
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"a,b\n1,2\n")
+    return path
+
+
+def versions(client: Interrupted) -> list[str]:
+    listed = client.list_object_versions(Bucket=BUCKET)
+    return [version["VersionId"] for version in listed.get("Versions", [])]
+
+
+def test_the_source_is_the_version_just_made(
+    client: Interrupted, bucket: S3IngestBucket, local: Path
+) -> None:
+    first = bucket.drop("t/rows.csv", local)
+    local.write_bytes(b"a,b\n3,4\n5,6\n")
+    second = bucket.drop("t/rows.csv", local)
+    assert set(versions(client)) == {first.version, second.version}
+    assert (first.size_bytes, second.size_bytes) == (8, 12)
+    assert '"' not in first.etag
+    assert first.id != second.id
+
+
+def test_an_upload_repeated_after_a_lost_answer_is_one_version(
+    client: Interrupted, bucket: S3IngestBucket, local: Path
+) -> None:
+    def land_twice(put: Callable[[], Any]) -> Any:
+        put()
+        return put()  # as the SDK does when the first answer was lost
+
+    bucket.drop("t/rows.csv", local)
+    local.write_bytes(b"a,b\n3,4\n")
+    client.instead["put_object"] = land_twice
+    source = bucket.drop("t/rows.csv", local)
+    assert len(versions(client)) == 2
+    assert source.version in versions(client)
+
+
+def test_an_upload_overtaken_by_another_is_told_so_and_changes_nothing(
+    client: Interrupted, bucket: S3IngestBucket, local: Path
+) -> None:
+    def overtaken(put: Callable[[], Any]) -> Any:
+        client.instead.clear()
+        client.put_object(Bucket=BUCKET, Key="t/rows.csv", Body=b"other")
+        return put()
+
+    client.instead["put_object"] = overtaken
+    with pytest.raises(ContendedError, match="somebody else dropped"):
+        bucket.drop("t/rows.csv", local)
+    assert len(versions(client)) == 1
+
+
+def test_an_upload_without_an_answer_is_not_called_a_failure(
+    client: Interrupted, bucket: S3IngestBucket, local: Path
+) -> None:
+    def lost(put: Callable[[], Any]) -> Any:
+        put()
+        raise ConnectionClosedError(endpoint_url="s3")
+
+    client.instead["put_object"] = lost
+    with pytest.raises(OutcomeUnknownError):
+        bucket.drop("t/rows.csv", local)
+
+
+def test_a_large_file_goes_up_in_parts(
+    client: Interrupted, local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = 5 * 1024 * 1024
+    monkeypatch.setattr(ingest_bucket, "PART_BYTES", part)
+    content = bytes(range(256)) * (part // 256) * 2 + b"end"
+    local.write_bytes(content)
+    bucket = S3IngestBucket(client, BUCKET, CountingIds(FakeClock()), single_bytes=part)  # type: ignore[arg-type]
+    source = bucket.drop("t/rows.csv", local)
+    found = client.get_object(Bucket=BUCKET, Key="t/rows.csv", VersionId=source.version)
+    assert found["Body"].read() == content
+    assert found["ETag"].strip('"') == source.etag
+
+
+def test_an_upload_in_parts_that_fails_leaves_no_parts(client: Interrupted, local: Path) -> None:
+    def fail(upload: Callable[[], Any]) -> Any:
+        raise ConnectionClosedError(endpoint_url="s3")
+
+    client.instead["upload_part"] = fail
+    bucket = S3IngestBucket(client, BUCKET, CountingIds(FakeClock()), single_bytes=0)  # type: ignore[arg-type]
+    with pytest.raises(DormouseError):
+        bucket.drop("t/rows.csv", local)
+    assert "Uploads" not in client.list_multipart_uploads(Bucket=BUCKET)
+    assert versions(client) == []
