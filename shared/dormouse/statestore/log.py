@@ -85,26 +85,31 @@ class Log:
         while True:
             number, position = place_after(version + len(ids))
             page = self.pages.page(self.table_id, number) or self._page_if_made(number)
-            if page is None and position == 0:
-                return ids
-            if page is None or len(page.ids) < position:
-                raise CorruptDataError(
-                    f"version {version} of table {self.table_id} lies past the end of its log",
-                    hint="the log was restored to an earlier time; restore the snapshots with it",
-                )
+            if len(page.ids) < position:
+                raise self._cut_short(number)
             ids += page.ids[position:]
             if not page.is_full:
                 return ids
 
-    def _page_if_made(self, number: int) -> Page | None:
+    def _page_if_made(self, number: int) -> Page:
+        """Give a page that was not there at the first look; an empty one if it is the next."""
         head = self.head()
-        if head is None or head.last_page < number:
-            return None
-        page = self.pages.page(self.table_id, number)  # it was made since the first look
+        last_page = head.last_page if head else -1
+        if last_page < number:
+            if last_page + 1 < number:
+                raise self._cut_short(number)
+            return Page(number)
+        page = self.pages.page(self.table_id, number)
         if page is None:
             self.head()  # raises if it is gone because the table is
             raise CorruptDataError(f"page {number} of the log of table {self.table_id} is missing")
         return page
+
+    def _cut_short(self, number: int) -> CorruptDataError:
+        return CorruptDataError(
+            f"the log of table {self.table_id} ends before a version of page {number} seen earlier",
+            hint="it was restored to an earlier time; restore the snapshots of that time with it",
+        )
 
     def _writable_page(self, number: int, found: Page | None) -> int:
         """Give the page to try after `number` was full, or not there; make it if it must be.

@@ -165,12 +165,12 @@ def test_reading_goes_on_over_many_pages(rig: Rig) -> None:
 
 def test_a_log_that_was_set_back_is_noticed_and_not_read_as_news(rig: Rig) -> None:
     fill(rig, 3)
-    for version in (4, PAGE_CAPACITY + 1, 3 * PAGE_CAPACITY + 2):
-        with pytest.raises(CorruptDataError, match=f"version {version} "):
+    for version in (4, PAGE_CAPACITY + 1, 2 * PAGE_CAPACITY, 3 * PAGE_CAPACITY + 2):
+        with pytest.raises(CorruptDataError, match="ends before"):
             rig.log().ids_after(version)
 
 
 def test_the_root_of_a_lost_log_is_not_taken_for_the_whole(rig: Rig) -> None:
     rig.pages.set_root("t", Root("x", 10, 1))
-    with pytest.raises(CorruptDataError, match="past the end"):
+    with pytest.raises(CorruptDataError, match="ends before"):
         rig.log().ids_after(10)
