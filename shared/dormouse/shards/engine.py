@@ -22,7 +22,7 @@ from datafusion import (
 from datafusion.expr import SortExpr
 from datafusion.object_store import AmazonS3
 
-from dormouse.errors import InvariantError
+from dormouse.errors import CorruptDataError, InvariantError, NotFoundError, UnavailableError
 from dormouse.model.schema import Schema
 from dormouse.ports import Storage
 
@@ -106,18 +106,51 @@ def key_order(schema: Schema) -> list[SortExpr]:
 
 
 def merge(frames: Sequence[DataFrame], schema: Schema) -> DataFrame:
-    """Merge frames, each sorted by the keys of `schema`, into one which is too."""
+    """Merge frames of one file each, sorted by the keys of `schema`, into one which is too.
+
+    Raises:
+        NotFoundError: a file is gone.
+    """
     union = frames[0]
     for frame in frames[1:]:
         union = union.union(frame)
     merged = union.sort(*key_order(schema))
     plan = merged.execution_plan().display_indent()
-    if any(line.lstrip().startswith("SortExec") for line in plan.splitlines()):
+    steps = [line.strip().partition(":")[0] for line in plan.splitlines()]
+    if steps.count("DataSourceExec") != len(frames):  # DataFusion takes an absent file for no rows
+        raise NotFoundError("a shard was deleted just when it was to be read")
+    if "SortExec" in steps:
         raise InvariantError(f"the merge would sort what is sorted already:\n{plan}")
     return merged
 
 
 def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Run a frame's plan and give its batches as they come."""
-    for batch in frame.execute_stream():
+    """Run a frame's plan and give its batches as they come.
+
+    Raises:
+        NotFoundError: a file is gone.
+        CorruptDataError: a file is damaged.
+        UnavailableError: the object store did not answer.
+    """
+    batches = iter(frame.execute_stream())
+    while True:
+        try:
+            batch = next(batches, None)
+        except Exception as error:  # the engine has no errors of its own: it raises just this type
+            raise _translated(error) from error
+        if batch is None:
+            return
         yield batch.to_pyarrow()
+
+
+def _translated(error: Exception) -> Exception:
+    text = str(error)
+    if type(error) is not Exception:
+        return error
+    if "NotFound" in text or "not found" in text:
+        return NotFoundError(f"a shard is gone: {text}")
+    if "Parquet error" in text or "Arrow error" in text:
+        return CorruptDataError(f"a shard is damaged: {text}")
+    if "Object Store error" in text or "ObjectStore" in text:
+        return UnavailableError(f"a shard cannot be read for now: {text}")
+    return error

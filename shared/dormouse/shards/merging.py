@@ -13,10 +13,7 @@ from dormouse.ports import Storage
 from dormouse.shards import engine
 from dormouse.shards.arrow import arrow_schema, conform
 from dormouse.shards.ranges import fitted, predicate
-from dormouse.shards.reading import Slice, read_range
-
-UNPACKED = 4
-"""How many bytes of memory a byte of a shard is taken to stand for."""
+from dormouse.shards.reading import Slice, find_all, read_row_groups
 
 __all__ = ["Slice", "merge_rows", "sort_in_memory"]
 
@@ -32,7 +29,8 @@ def merge_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Give the rows of all slices in key order, streamed; all columns, or those named.
 
-    Rows of equal keys come in no particular order.
+    Every footer is read first, for what is missing must not be taken for empty. Rows of equal keys
+    come in no particular order.
 
     Raises:
         NotFoundError: a shard is gone.
@@ -41,20 +39,19 @@ def merge_rows(
     wanted = arrow_schema(schema)
     if columns is not None:
         wanted = pa.schema([wanted.field(name) for name in columns])
-    parts = [s for s in slices if not fitted(s.range, schema).is_empty()]
-    if not parts:
+    found = [g for g in find_all(storage, table_id, slices, schema) if g.numbers]
+    if not found:
         return
-    widest = max(part.shard.size_bytes / part.shard.rows for part in parts)
-    rows = engine.batch_rows(memory_bytes, len(parts), widest * UNPACKED)
-    context = engine.session(rows)
+    widest = max(groups.row_bytes for groups in found)
+    context = engine.session(engine.batch_rows(memory_bytes, len(found), widest))
     if engine.connect(context, storage):
-        frames = [_frame(context, storage, table_id, part, schema) for part in parts]
+        frames = [_frame(context, storage, table_id, groups.slice, schema) for groups in found]
         merged = engine.merge(frames, schema)
         batches = engine.stream(merged.select(*(engine.column(name) for name in wanted.names)))
     else:
         names = [f.name for f in schema.keys] + wanted.names
         batches = sort_in_memory(
-            (b for part in parts for b in read_range(storage, table_id, part, schema, names)),
+            (b for g in found for b in read_row_groups(storage, table_id, g, schema, names)),
             schema,
         )
     for batch in batches:

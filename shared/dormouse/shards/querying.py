@@ -17,11 +17,10 @@ from dormouse.ports import Storage
 from dormouse.shards.arrow import arrow_schema, conform
 from dormouse.shards.merging import merge_rows, sort_in_memory
 from dormouse.shards.ranges import fitted
-from dormouse.shards.reading import RowGroups, Slice, find_row_groups, read_row_groups
+from dormouse.shards.reading import READ_THREADS, RowGroups, Slice, find_all, read_row_groups
 
 LOOK_UP_BYTES = 16 * 1024 * 1024
 """Up to what size in memory the row groups of a range are read at once instead of streamed."""
-LOOK_UP_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +100,9 @@ class _Query:
         """Give the row groups to read if they are few enough to be read at once."""
         if sum(s.shard.size_bytes for s in slices if s.is_whole) > self.look_up_bytes:
             return None
-        with ThreadPoolExecutor(LOOK_UP_THREADS) as threads:
-            found = list(threads.map(self._find, slices))
+        found = find_all(self.storage, self.table_id, slices, self.schema)
         few = sum(groups.size_bytes for groups in found) <= self.look_up_bytes
         return found if few else None
-
-    def _find(self, part: Slice) -> RowGroups:
-        return find_row_groups(self.storage, self.table_id, part, self.schema)
 
     def _read(self, found: list[RowGroups]) -> Iterator[pa.RecordBatch]:
         names = list(dict.fromkeys([f.name for f in self.schema.keys] + self.columns))
@@ -116,7 +111,7 @@ class _Query:
             rows = read_row_groups(self.storage, self.table_id, groups, self.schema, names)
             return list(rows)
 
-        with ThreadPoolExecutor(LOOK_UP_THREADS) as threads:
+        with ThreadPoolExecutor(READ_THREADS) as threads:
             held = [batch for batches in threads.map(read, found) for batch in batches]
         wanted = arrow_schema(self.schema)
         result_schema = pa.schema([wanted.field(name) for name in self.columns])

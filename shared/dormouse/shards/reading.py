@@ -7,6 +7,7 @@ range; the size of a shard is known from the state, so nothing has to be asked b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import cast
 
@@ -23,6 +24,9 @@ from dormouse.ports import Storage
 from dormouse.shards.arrow import Scalar, arrow_schema, conform
 from dormouse.shards.footer import read_metadata
 from dormouse.shards.ranges import fitted, predicate
+
+READ_THREADS = 8
+"""How many footers, or slices of a look-up, are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,13 @@ class RowGroups:
     metadata: pq.FileMetaData
     numbers: tuple[int, ...]
     size_bytes: int
+
+    @property
+    def row_bytes(self) -> float:
+        """Give what a row of the shard takes in memory, on average."""
+        groups = range(self.metadata.num_row_groups)
+        total = sum(self.metadata.row_group(i).total_byte_size for i in groups)
+        return total / max(1, self.metadata.num_rows)
 
 
 def read_range(
@@ -87,6 +98,18 @@ def find_row_groups(storage: Storage, table_id: str, slice: Slice, schema: Schem
     return RowGroups(slice, metadata, tuple(numbers), size_bytes)
 
 
+def find_all(
+    storage: Storage, table_id: str, slices: Sequence[Slice], schema: Schema
+) -> list[RowGroups]:
+    """Find the row groups of many slices at once, as `find_row_groups` does for one."""
+
+    def find(slice: Slice) -> RowGroups:
+        return find_row_groups(storage, table_id, slice, schema)
+
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        return list(threads.map(find, slices))
+
+
 def read_row_groups(
     storage: Storage,
     table_id: str,
@@ -94,7 +117,12 @@ def read_row_groups(
     schema: Schema,
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a slice from the row groups found for it."""
+    """Give the rows of a slice from the row groups found for it.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        CorruptDataError: it is damaged.
+    """
     if not groups.numbers:
         return
     names = [f.name for f in schema.fields] if columns is None else list(dict.fromkeys(columns))
@@ -103,19 +131,28 @@ def read_row_groups(
     needed = dict.fromkeys([f.name for f in schema.row_keys] + names)
     term = predicate(fitted(groups.slice.range, schema), schema, pc.field, _literal)
     shard = groups.slice.shard
-    with storage.open(shard_path(table_id, shard.id), shard.size_bytes) as file:
+    path = shard_path(table_id, shard.id)
+    with storage.open(path, shard.size_bytes) as file:
         source = pq.ParquetFile(
             pa.PythonFile(file, mode="r"),  # type: ignore[arg-type]  # any binary file will do
             metadata=groups.metadata,
             pre_buffer=True,
         )
         present = [name for name in needed if name in source.schema_arrow.names]
-        for batch in source.iter_batches(
+        batches = source.iter_batches(
             row_groups=list(groups.numbers), columns=present, use_threads=False
-        ):
+        )
+        for batch in _undamaged(batches, path):
             rows = batch if term is None else batch.filter(term)
             if rows.num_rows:
                 yield conform(rows, result_schema)
+
+
+def _undamaged(batches: Iterator[pa.RecordBatch], path: str) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptDataError(f"{path} is damaged: {error}") from error
 
 
 def _may_hold(group: pq.RowGroupMetaData, wanted: KeyRange, schema: Schema) -> bool:

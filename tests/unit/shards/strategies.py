@@ -23,7 +23,9 @@ Row = dict[str, object]
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
-_TIMES = (st.integers(-2, 2) | st.integers(-(10**15), 10**15)).map(lambda n: _EPOCH + n * _MICROSECOND)
+_TIMES = (st.integers(-2, 2) | st.integers(-(10**15), 10**15)).map(
+    lambda n: _EPOCH + n * _MICROSECOND
+)
 CELLS: dict[Primitive, st.SearchStrategy[object]] = {
     Primitive.INT: st.sampled_from([-(2**31), -1, 0, 1, 2, 2**31 - 1]),
     Primitive.LONG: st.sampled_from([-(2**63), -1, 0, 1, 2, 2**63 - 1]) | st.integers(-5, 5),
@@ -88,8 +90,7 @@ def schemas(draw: st.DrawFn) -> Schema:
 def rows_of(schema: Schema, max_size: int = 40) -> st.SearchStrategy[list[Row]]:
     """Give lists of rows of a schema."""
     columns = {
-        f.name: (st.none() | cells(f.type)) if f.nullable else cells(f.type)
-        for f in schema.fields
+        f.name: (st.none() | cells(f.type)) if f.nullable else cells(f.type) for f in schema.fields
     }
     return st.lists(st.fixed_dictionaries(columns), max_size=max_size)
 

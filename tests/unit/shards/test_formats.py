@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +26,11 @@ SCHEMA = Schema.from_json(
         "valueFields": [
             {"name": "name", "type": "StringType", "nullable": True},
             {"name": "raw", "type": "ByteArrayType", "nullable": True},
-            {"name": "price", "type": {"DecimalType": {"precision": 6, "scale": 2}}, "nullable": True},
+            {
+                "name": "price",
+                "type": {"DecimalType": {"precision": 6, "scale": 2}},
+                "nullable": True,
+            },
             {"name": "day", "type": "DateType", "nullable": True},
             {"name": "ratio", "type": "FloatType", "nullable": True},
             {"name": "ok", "type": "BooleanType", "nullable": True},
@@ -58,8 +63,8 @@ CSV = """at,id,name,raw,price,day,ratio,ok,tags,counts
 2024-02-29T13:00:00+01:00,1,"",/wA=,1234.5,2024-02-29,0.5,true,"[1,null,3]","{""a"":1,""b"":null}"
 1709208000000000,2,,,,,,,,
 """
-JSON = """{"id":1,"at":"2024-02-29T12:00:00","name":"","raw":"/wA=","price":1234.5,"day":"2024-02-29",\
-"ratio":0.5,"ok":true,"tags":[1,null,3],"counts":{"a":1,"b":null}}
+JSON = """{"id":1,"at":"2024-02-29T12:00:00","name":"","raw":"/wA=","price":1234.5,\
+"day":"2024-02-29","ratio":0.5,"ok":true,"tags":[1,null,3],"counts":{"a":1,"b":null}}
 
 {"at":1709208000000000,"id":2,"name":null}
 """
@@ -79,9 +84,7 @@ def parquet(rows: list[dict[str, object]], schema: pa.Schema | None = None) -> b
 
 @pytest.fixture
 def read(tmp_path: Path) -> Callable[..., list[dict[str, object]]]:
-    def read_bytes(
-        body: bytes | str, key: str, schema: Schema = SCHEMA
-    ) -> list[dict[str, object]]:
+    def read_bytes(body: bytes | str, key: str, schema: Schema = SCHEMA) -> list[dict[str, object]]:
         local = tmp_path / "file"
         local.write_bytes(body.encode() if isinstance(body, str) else body)
         batches = list(read_source(local, key, schema))
@@ -91,6 +94,7 @@ def read(tmp_path: Path) -> Callable[..., list[dict[str, object]]]:
     return read_bytes
 
 
+UNSIGNED: list[pa.Field[Any]] = [pa.field("k", pa.string()), pa.field("v", pa.uint64())]
 Read = Callable[..., list[dict[str, object]]]
 
 
@@ -120,9 +124,7 @@ def test_a_file_without_rows_is_good(read: Read, key: str, body: bytes) -> None:
 
 
 def test_parquet_of_narrower_or_wider_types_is_taken_when_exact(read: Read) -> None:
-    found = parquet(
-        [{"v": 1, "k": "a"}], pa.schema([("v", pa.uint64()), ("k", pa.large_string())])
-    )
+    found = parquet([{"v": 1, "k": "a"}], pa.schema(UNSIGNED))
     assert read(found, "x.parquet", KEY_ONLY) == [{"k": "a", "v": 1}]
     words = pa.table({"k": pa.array(["a"]).dictionary_encode(), "v": pa.array([1], pa.int8())})
     sink = pa.BufferOutputStream()
@@ -164,7 +166,7 @@ def test_parquet_of_narrower_or_wider_types_is_taken_when_exact(read: Read) -> N
         ("x.parquet", parquet([{"k": "a"}]), "the file has no column 'v'"),
         (
             "x.parquet",
-            parquet([{"k": "a", "v": 2**63}], pa.schema([("k", "string"), ("v", "uint64")])),
+            parquet([{"k": "a", "v": 2**63}], pa.schema(UNSIGNED)),
             "row 1: 9223372036854775808 is not a LongType",
         ),
     ],
@@ -177,9 +179,7 @@ def test_a_bad_file_is_refused_with_the_place_and_the_reason(
 
 
 def test_text_that_is_not_utf8_inside_parquet_is_refused_not_stored(read: Read) -> None:
-    bad = pa.Array.from_buffers(
-        pa.string(), 1, pa.array([b"\xff"]).buffers(), null_count=0
-    )
+    bad = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers(), null_count=0)
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"k": bad, "v": [1]}), sink)
     with pytest.raises(RefusedSourceError, match="column 'k', row 1"):
@@ -228,7 +228,7 @@ def test_a_json_value_that_does_not_fit_is_refused_not_bent(
 
 
 def test_times_finer_than_microseconds_are_refused_not_rounded(read: Read) -> None:
-    fine = pa.schema([("id", pa.int32()), ("at", pa.timestamp("ns"))])
+    fine = pa.schema([pa.field("id", pa.int32()), pa.field("at", pa.timestamp("ns"))])
     assert read(parquet([{"id": 1, "at": 1000}], fine), "x.parquet")
     with pytest.raises(RefusedSourceError, match="column 'at', row 1"):
         read(parquet([{"id": 1, "at": 1001}], fine), "x.parquet")

@@ -102,15 +102,17 @@ def reads_of(table: ShardTable, call: Callable[[], object]) -> list[int]:
     return list(storage.reads)
 
 
-def test_a_key_of_a_large_shard_is_found_by_two_reads_of_a_small_part(large: ShardTable) -> None:
+@pytest.mark.parametrize("n", [0, 1234, 2999])
+def test_a_key_of_a_large_shard_is_found_by_two_reads_of_a_small_part(
+    large: ShardTable, n: int
+) -> None:
     (shard,) = large.state.shards.values()
-    for n in (0, 1234, 2999):
-        key = KeyRange.exactly(("057", n))
-        found: list[dict[str, object]] = []
-        reads = reads_of(large, lambda key=key: found.extend(large.rows(key)))  # type: ignore[misc]
-        assert [row["v"] for row in found] == [(57 * 3000 + n) * 0x9E3779B97F4A7C15 % 2**63]
-        assert len(reads) <= 3
-        assert sum(reads) < shard.size_bytes / 10
+    key = KeyRange.exactly(("057", n))
+    found: list[dict[str, object]] = []
+    reads = reads_of(large, lambda: found.extend(large.rows(key)))
+    assert [row["v"] for row in found] == [(57 * 3000 + n) * 0x9E3779B97F4A7C15 % 2**63]
+    assert len(reads) == 2
+    assert sum(reads) < shard.size_bytes / 10
 
 
 def test_a_key_that_is_not_there_costs_no_more_than_the_footer(large: ShardTable) -> None:
@@ -189,6 +191,17 @@ def test_a_damaged_shard_is_told_as_corrupt(
     small.storage.delete([path])
     small.storage.put(path, damage(body))
     with pytest.raises(CorruptDataError, match=new.shard.id):
+        small.rows(look_up_bytes=look_up_bytes)
+
+
+@pytest.mark.parametrize("look_up_bytes", [0, 10**9])
+def test_damage_among_the_rows_is_told_as_corrupt(small: ShardTable, look_up_bytes: int) -> None:
+    (new,) = small.add(rows(*"abcdefghijkl"))
+    path = shard_path("table", new.shard.id)
+    body = small.storage.get(path)
+    small.storage.delete([path])
+    small.storage.put(path, body[:4] + b"\xff" * 100 + body[104:])
+    with pytest.raises(CorruptDataError):
         small.rows(look_up_bytes=look_up_bytes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,9 +32,7 @@ def test_rows_come_sorted_whether_or_not_they_fit_the_memory(
 ) -> None:
     schema = data.draw(schemas())
     rows = data.draw(rows_of(schema))
-    found = sort_rows(
-        batches_of(rows, schema), schema, memory_bytes=memory_bytes, scratch=tmp_path
-    )
+    found = sort_rows(batches_of(rows, schema), schema, memory_bytes=memory_bytes, scratch=tmp_path)
     batches = list(found)
     assert all(batch.schema == arrow_schema(schema) for batch in batches)
     assert_same_rows([row for b in batches for row in b.to_pylist()], rows, schema)
@@ -69,6 +67,7 @@ def test_a_failing_source_or_a_reader_that_stops_leaves_scratch_clean(tmp_path: 
         list(sort_rows(failing(), SCHEMA, memory_bytes=1 << 18, scratch=tmp_path))
     stopped = sort_rows(scrambled(2**12, 100), SCHEMA, memory_bytes=1 << 18, scratch=tmp_path)
     next(stopped)
+    assert isinstance(stopped, Generator)
     stopped.close()
     assert not list(tmp_path.iterdir())
 
