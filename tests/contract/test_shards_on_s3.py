@@ -1,0 +1,116 @@
+"""The row engine against a bucket: it finds its way there, and asks no more than it must."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from dormouse.aws.s3 import S3Storage
+from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.model.keys import KeyRange
+from dormouse.model.names import shard_path
+from dormouse.model.schema import Schema
+from tests.unit.shards.tables import ShardTable
+
+SCHEMA = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "k", "type": "LongType"}],
+        "valueFields": [{"name": "v", "type": "StringType"}],
+    }
+)
+CREDENTIALS = {
+    "region": "eu-west-2",
+    "access_key_id": "nobody",
+    "secret_access_key": "secret",
+    "session_token": "token",
+}
+
+
+class Bucket(S3Storage):
+    """A bucket of a local S3 whose requests from this process are kept in `requests`."""
+
+    def __init__(self, endpoint: str) -> None:
+        client = boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            region_name="eu-west-2",
+            aws_access_key_id="nobody",
+            aws_secret_access_key="secret",
+        )
+        super().__init__(client, "data", CREDENTIALS | {"endpoint": endpoint})
+        self.requests: list[str] = []
+        client.meta.events.register("before-call.s3", self._seen)
+        client.create_bucket(
+            Bucket="data", CreateBucketConfiguration={"LocationConstraint": "eu-west-2"}
+        )
+
+    def _seen(self, model: Any, **_: object) -> None:
+        self.requests.append(model.name)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def one_bucket(endpoint: str) -> Bucket:
+    return Bucket(endpoint)
+
+
+@pytest.fixture
+def bucket(one_bucket: Bucket) -> Iterator[Bucket]:
+    yield one_bucket
+    one_bucket.delete([stored.path for stored in one_bucket.list("")])
+
+
+@pytest.fixture
+def table(bucket: Bucket, tmp_path: Path) -> ShardTable:
+    table = ShardTable(bucket, SCHEMA, tmp_path)
+    for start in range(3):
+        table.add([{"k": k, "v": f"v{k}"} for k in range(start, 3000, 3)])
+    return table
+
+
+@pytest.mark.parametrize("look_up_bytes", [0, 10**9])
+def test_shards_in_a_bucket_are_merged_and_looked_up(table: ShardTable, look_up_bytes: int) -> None:
+    assert [row["k"] for row in table.rows(look_up_bytes=look_up_bytes)] == list(range(3000))
+    some = table.rows(KeyRange((5,), (9,)), look_up_bytes=look_up_bytes)
+    assert [row["v"] for row in some] == ["v5", "v6", "v7", "v8"]
+
+
+def test_a_look_up_asks_twice_a_shard_and_never_for_its_size(
+    table: ShardTable, bucket: Bucket
+) -> None:
+    bucket.requests.clear()
+    assert table.rows(KeyRange.exactly((1500,)))
+    assert bucket.requests == ["GetObject"] * len(bucket.requests)
+    assert len(bucket.requests) <= 2 * 3
+
+
+@pytest.mark.parametrize("look_up_bytes", [0, 10**9])
+def test_a_shard_missing_from_the_bucket_is_not_found(
+    table: ShardTable, bucket: Bucket, look_up_bytes: int
+) -> None:
+    shard = min(table.state.shards)
+    bucket.delete([shard_path("table", shard)])
+    with pytest.raises(NotFoundError, match=shard):
+        table.rows(look_up_bytes=look_up_bytes)
+
+
+def test_an_object_of_another_size_is_corrupt(table: ShardTable, bucket: Bucket) -> None:
+    path = shard_path("table", min(table.state.shards))
+    body = bucket.get(path)
+    bucket.delete([path])
+    bucket.put(path, body + body)
+    with pytest.raises(CorruptDataError):
+        table.rows()
