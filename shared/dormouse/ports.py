@@ -56,7 +56,10 @@ class Storage(Protocol):
         """Store a local file's content as `put` does, without holding it in memory."""
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
-        """Open an object of known size to seek and read; each read fetches just its range."""
+        """Open an object of known size to seek and read; each read fetches just its range.
+
+        Raises NotFoundError, at the latest when it is read.
+        """
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Give the objects whose path begins with `prefix`, in path order."""

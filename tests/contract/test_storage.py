@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dormouse.aws.s3 import S3Storage
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.ports import Storage
 from dormouse.storage import FolderStorage, MemoryStorage
-
-ROOTS: dict[str, Callable[[Path], Storage]] = {
-    "folder": lambda folder: FolderStorage(folder / "root"),
-    "memory": lambda _: MemoryStorage(),
-}
+from tests.contract.mocked_aws import mocked_aws, s3_bucket
 
 
-@pytest.fixture(params=sorted(ROOTS))
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    return ROOTS[request.param](tmp_path)
+@pytest.fixture(params=["folder", "memory", "s3"])
+def storage(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Storage]:
+    match request.param:
+        case "folder":
+            yield FolderStorage(tmp_path / "root")
+        case "memory":
+            yield MemoryStorage()
+        case _:
+            with mocked_aws(monkeypatch):
+                yield S3Storage(s3_bucket("data"), "data")
 
 
 def test_an_object_is_read_as_it_was_put(storage: Storage) -> None:

@@ -59,13 +59,13 @@ class MemoryTables:
 
     def create(self, table: Table) -> None:
         taken = self.named(table.name)
-        if taken is not None and taken.id != table.id:
+        if taken != self.get(table.id):
             raise AlreadyExistsError(f"there is a table {table.name!r} already")
         self.by_id.setdefault(table.id, table)
 
     def update(self, table: Table) -> None:
         kept = self.by_id.get(table.id)
-        if kept is None:
+        if kept is None or (kept.deleting and not table.deleting):
             raise NotFoundError(f"there is no table {table.id!r}")
         self.by_id[table.id] = replace(table, name=kept.name)
 
@@ -80,7 +80,9 @@ class MemoryTracker:
     kept: dict[tuple[str, str], JobRecord] = field(default_factory=dict)
 
     def record(self, record: JobRecord) -> None:
-        self.kept[record.table_id, record.job_id] = record
+        kept = self.get(record.table_id, record.job_id)
+        if kept is None or kept.updated_ms <= record.updated_ms:
+            self.kept[record.table_id, record.job_id] = record
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:
         return self.kept.get((table_id, job_id))

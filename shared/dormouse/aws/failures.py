@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _Read = TypeVar("_Read")
 
 _READ_ATTEMPTS = 3
+PRECONDITION_FAILED = "PreconditionFailed"
+"""How S3 says that If-Match or If-None-Match did not hold."""
 
 
 class ConditionFailedError(Exception):
@@ -87,6 +89,6 @@ def code_of(error: ClientError) -> str:
 
 def _is_failed_condition(error: ClientError) -> bool:
     reasons = error.response.get("CancellationReasons", [])
-    return code_of(error) == "ConditionalCheckFailedException" or any(
+    return code_of(error) in ("ConditionalCheckFailedException", PRECONDITION_FAILED) or any(
         reason.get("Code") == "ConditionalCheckFailed" for reason in reasons
     )

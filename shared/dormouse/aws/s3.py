@@ -1,4 +1,4 @@
-"""The two buckets of an instance: the data root as `ports.Storage`, and the ingest bucket."""
+"""The two buckets of an instance: the data root, and what the stages see of the ingest bucket."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from botocore.exceptions import ClientError
 
-from dormouse.aws.failures import code_of, read_whole, reading, writing
+from dormouse.aws.failures import PRECONDITION_FAILED, code_of, read_whole, reading, writing
 from dormouse.aws.s3_ranges import RangedObject
 from dormouse.errors import (
     ContendedError,
@@ -125,7 +125,7 @@ class S3Storage:
                     )
                     return True
                 except ClientError as error:
-                    if code_of(error) == "PreconditionFailed":
+                    if code_of(error) == PRECONDITION_FAILED:
                         return False
                     if code_of(error) != _ASK_AGAIN:
                         raise
@@ -145,23 +145,11 @@ class S3Storage:
 
 
 class S3Sources:
-    """The ingest bucket."""
+    """The ingest bucket, as `ports.Sources`; `ingest_bucket` is the end where files go in."""
 
     def __init__(self, client: S3Client, bucket: str) -> None:
         """Use `bucket`, versioned or not."""
         self._client, self._bucket = client, bucket
-
-    def drop(self, key: str, local: Path) -> Source:
-        """Upload a local file, and give the source that its notification will name.
-
-        Raises:
-            InvalidRequestError: the file is larger than what S3 takes in one request.
-        """
-        size_bytes = _check_size(local)
-        with local.open("rb") as body, writing("S3"):
-            answer = self._client.put_object(Bucket=self._bucket, Key=key, Body=body)
-        etag, version = answer["ETag"].strip('"'), answer.get("VersionId", "")
-        return Source(self._bucket, key, etag, size_bytes, version)
 
     def download(self, source: Source, local: Path) -> None:
         """Copy just the content that `source` names into a local file.
@@ -218,14 +206,13 @@ def _modified_ms(item: ObjectTypeDef) -> int:
     return int(item["LastModified"].timestamp() * 1000)
 
 
-def _check_size(local: Path) -> int:
+def _check_size(local: Path) -> None:
     size_bytes = local.stat().st_size
     if size_bytes > MAX_PUT_BYTES:
         raise InvalidRequestError(
             f"{local} has {size_bytes} bytes, and S3 takes at most {MAX_PUT_BYTES} in one request",
             hint="split it into smaller files",
         )
-    return size_bytes
 
 
 def _refusal(source: Source, code: str) -> RefusedSourceError | None:
@@ -233,7 +220,7 @@ def _refusal(source: Source, code: str) -> RefusedSourceError | None:
         return RefusedSourceError(
             f"{source.key!r} was deleted before it was ingested", hint="drop the file again"
         )
-    if code == "PreconditionFailed":
+    if code == PRECONDITION_FAILED:
         return RefusedSourceError(
             f"{source.key!r} was overwritten before it was ingested",
             hint="what is there now is ingested as a file of its own; to have the earlier content "

@@ -12,9 +12,10 @@ from dormouse.errors import RefusedSourceError
 class Source:
     """One object dropped into the ingest bucket, in one version of its content.
 
-    `version` is the object's version id where the bucket keeps versions, else empty; then the ETag
-    alone tells contents apart. The same content dropped again under the same key is the same
-    source, and is ingested once.
+    Bucket, key and ETag identify it: the same content dropped again under the same key is the same
+    source, and is ingested once. `version` is its version id where that is known, else empty. It
+    helps to download the object and is no part of its identity, since a notification of a versioned
+    bucket names it and a listing does not: both must mean the same source.
     """
 
     bucket: str
@@ -26,7 +27,7 @@ class Source:
     @property
     def id(self) -> str:
         """The 32 hex digits under which the table remembers having ingested it."""
-        parts = "\0".join((self.bucket, self.key, self.version or self.etag))
+        parts = "\0".join((self.bucket, self.key, self.etag))
         return blake2b(parts.encode(), digest_size=16).hexdigest()
 
 

@@ -19,11 +19,14 @@ def test_the_same_content_under_the_same_key_is_one_source_whatever_its_size_say
         Source("other", "flights/a.parquet", "etag", 10),
         Source("bucket", "flights/b.parquet", "etag", 10),
         Source("bucket", "flights/a.parquet", "etag2", 10),
-        Source("bucket", "flights/a.parquet", "etag", 10, version="v2"),
     ],
 )
-def test_another_bucket_key_content_or_version_is_another_source(other: Source) -> None:
+def test_another_bucket_key_or_content_is_another_source(other: Source) -> None:
     assert A.id != other.id
+
+
+def test_a_notification_with_and_a_listing_without_a_version_mean_one_source() -> None:
+    assert A.id == Source("bucket", "flights/a.parquet", "etag", 10, version="v2").id
 
 
 def test_a_job_has_one_id_whatever_the_order_of_its_sources() -> None:

@@ -1,0 +1,189 @@
+"""A data root on S3: what only a bucket can do wrong, and how many requests it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.compat import HTTPHeaders
+from mypy_boto3_s3 import S3Client
+
+from dormouse.aws import s3
+from dormouse.aws.s3 import S3Storage
+from dormouse.errors import (
+    ContendedError,
+    CorruptDataError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from tests.contract.mocked_aws import mocked_aws, s3_bucket
+from tests.support.world import letters, letters_file
+
+
+@dataclass
+class Wire:
+    """The requests that went out, and answers to give to the next instead of those of S3."""
+
+    sent: list[tuple[str, str]] = field(default_factory=list)
+    answers: list[tuple[int, str]] = field(default_factory=list)
+
+    def before_send(self, request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
+        asked = request.headers.get("Range", b"")
+        assert isinstance(asked, bytes)
+        self.sent.append((str(request.method), asked.decode()))
+        if not self.answers:
+            return None
+        status, code = self.answers.pop(0)
+        body = f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
+        url, request.url = request.url, "http://nowhere"  # moto is asked as well: not its business
+        return AWSResponse(url, status, HTTPHeaders(), _Raw(body))
+
+
+class _Raw:
+    """The body of an answer, as urllib3 gives it."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def stream(self, *_: object, **__: object) -> Iterator[bytes]:
+        yield self._body
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
+    with mocked_aws(monkeypatch):
+        yield s3_bucket("data")
+
+
+@pytest.fixture
+def storage(client: S3Client) -> S3Storage:
+    return S3Storage(client, "data", {"region": "us-east-1"})
+
+
+@pytest.fixture
+def wire(client: S3Client) -> Wire:
+    wire = Wire()
+    events: Any = client.meta.events  # the stubs know of no handler that answers
+    events.register_first("before-send.s3", wire.before_send)
+    return wire
+
+
+def test_an_engine_is_told_where_the_bucket_is(storage: S3Storage) -> None:
+    assert storage.uri == "s3://data"
+    assert storage.object_store_options == {"region": "us-east-1"}
+
+
+def test_opening_and_seeking_ask_nothing_and_each_read_asks_for_its_range_alone(
+    storage: S3Storage, wire: Wire
+) -> None:
+    storage.put("t/a", b"0123456789")
+    wire.sent.clear()
+    with storage.open("t/a", 10) as opened:
+        opened.seek(-4, 2)
+        assert opened.read(3) == b"678"
+        assert opened.tell() == 9
+        assert opened.read() == b"9"
+        assert opened.read() == opened.read(5) == b""
+    assert wire.sent == [("GET", "bytes=6-8"), ("GET", "bytes=9-9")]
+
+
+def test_a_footer_is_read_in_one_request(storage: S3Storage, wire: Wire) -> None:
+    body = letters_file(letters("abc" * 10))
+    storage.put("t/a.parquet", body)
+    wire.sent.clear()
+    with storage.open("t/a.parquet", len(body)) as opened:
+        assert pq.read_metadata(opened).num_rows == 30
+    assert len(wire.sent) == 1
+
+
+@pytest.mark.parametrize("size_bytes", [3, 20])
+def test_an_object_of_another_size_than_the_state_says_is_no_data(
+    storage: S3Storage, size_bytes: int
+) -> None:
+    storage.put("t/a", b"0123456789")
+    opened = storage.open("t/a", size_bytes)
+    opened.seek(-1, 2)
+    with pytest.raises(CorruptDataError, match=f"should have {size_bytes} bytes"):
+        opened.read()
+
+
+def test_a_put_that_crosses_another_is_repeated_until_one_has_won(
+    storage: S3Storage, wire: Wire
+) -> None:
+    wire.answers = [(409, "ConditionalRequestConflict")] * 2
+    assert storage.put("t/a", b"mine")
+    assert storage.get("t/a") == b"mine"
+
+
+def test_a_put_that_always_crosses_others_gives_up(storage: S3Storage, wire: Wire) -> None:
+    wire.answers = [(409, "ConditionalRequestConflict")] * 100
+    with pytest.raises(ContendedError):
+        storage.put("t/a", b"mine")
+
+
+def test_a_repeated_upload_begins_at_the_start_of_the_file(
+    storage: S3Storage, wire: Wire, tmp_path: Path
+) -> None:
+    local = tmp_path / "local"
+    local.write_bytes(b"all of it")
+    wire.answers = [(409, "ConditionalRequestConflict")]
+    assert storage.upload("t/a", local)
+    assert storage.get("t/a") == b"all of it"
+
+
+def test_a_put_that_was_refused_is_told_from_one_that_may_have_landed(
+    storage: S3Storage, wire: Wire
+) -> None:
+    wire.answers = [(403, "AccessDenied")]
+    with pytest.raises(UnavailableError, match="AccessDenied"):
+        storage.put("t/a", b"")
+    wire.answers = [(500, "InternalError"), (403, "AccessDenied")]
+    with pytest.raises(OutcomeUnknownError, match="AccessDenied"):
+        storage.put("t/a", b"")
+
+
+def test_a_file_too_large_for_one_request_is_refused_before_it_is_sent(
+    storage: S3Storage, wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "MAX_PUT_BYTES", 3)
+    local = tmp_path / "local"
+    local.write_bytes(b"four")
+    with pytest.raises(InvalidRequestError, match="4 bytes"):
+        storage.upload("t/a", local)
+    assert wire.sent == []
+
+
+def test_a_bucket_that_is_not_there_is_no_missing_object(client: S3Client) -> None:
+    storage = S3Storage(client, "elsewhere")
+    with pytest.raises(UnavailableError, match="NoSuchBucket"):
+        storage.get("t/a")
+    with pytest.raises(UnavailableError, match="NoSuchBucket"):
+        storage.open("t/a", 1).read()
+    with pytest.raises(UnavailableError, match="NoSuchBucket"):
+        list(storage.list(""))
+
+
+def test_more_objects_than_a_request_takes_are_listed_and_deleted(storage: S3Storage) -> None:
+    paths = [f"t/{number:04}" for number in range(1001)]
+    for path in paths:
+        storage.put(path, b"")
+    assert [item.path for item in storage.list("t/")] == paths
+    storage.delete(paths)
+    assert list(storage.list("t/")) == []
+
+
+def test_an_object_that_was_not_deleted_is_told(
+    storage: S3Storage, client: S3Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: Any) -> dict[str, object]:
+        return {"Errors": [{"Key": "t/a", "Code": "AccessDenied", "Message": "no"}]}
+
+    monkeypatch.setattr(client, "delete_objects", refuse)
+    with pytest.raises(UnavailableError, match="1 of 2 objects .* 't/a': AccessDenied no"):
+        storage.delete(["t/a", "t/b"])

@@ -1,0 +1,151 @@
+"""What the registry of tables promises, in memory and in DynamoDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from dormouse.aws.tables import DynamoTables
+from dormouse.errors import AlreadyExistsError, CorruptDataError, NotFoundError, UnavailableError
+from dormouse.model.schema import Field, Primitive
+from dormouse.model.tables import Properties, Table
+from dormouse.ports import Tables
+from tests.contract.mocked_aws import dynamodb_table, mocked_aws
+from tests.support.adapters import MemoryTables
+from tests.support.world import LETTERS
+
+A = Table("a1", "letters", LETTERS, Properties(compaction_files=3), created_ms=7)
+
+
+@pytest.fixture(params=["memory", "dynamodb"])
+def tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tables]:
+    if request.param == "memory":
+        yield MemoryTables()
+        return
+    with mocked_aws(monkeypatch):
+        yield DynamoTables(dynamodb_table("tables", "pk"), "tables")
+
+
+def test_a_table_is_found_by_name_and_by_id_just_as_it_was_made(tables: Tables) -> None:
+    tables.create(A)
+    assert tables.named("letters") == tables.get("a1") == A
+
+
+def test_what_was_never_made_is_not_there(tables: Tables) -> None:
+    tables.create(A)
+    assert tables.named("a1") is None
+    assert tables.get("letters") is None
+    assert tables.get("name#letters") is None
+
+
+def test_making_a_table_again_changes_nothing(tables: Tables) -> None:
+    tables.create(A)
+    tables.update(replace(A, online=False))
+    tables.create(A)
+    assert tables.get("a1") == replace(A, online=False)
+
+
+def test_a_name_belongs_to_one_table(tables: Tables) -> None:
+    tables.create(A)
+    with pytest.raises(AlreadyExistsError, match="letters"):
+        tables.create(replace(A, id="b2"))
+    assert tables.get("b2") is None
+    assert tables.named("letters") == A
+
+
+def test_an_id_keeps_its_first_name(tables: Tables) -> None:
+    tables.create(A)
+    with pytest.raises(AlreadyExistsError, match="others"):
+        tables.create(replace(A, name="others"))
+    assert tables.named("others") is None
+
+
+def test_tables_are_listed_by_name(tables: Tables) -> None:
+    for table_id, name in (("1", "c"), ("2", "a"), ("3", "b")):
+        tables.create(replace(A, id=table_id, name=name))
+    assert [table.name for table in tables.all()] == ["a", "b", "c"]
+
+
+def test_a_change_keeps_all_but_the_name(tables: Tables) -> None:
+    tables.create(A)
+    wider = replace(LETTERS, values=(*LETTERS.values, Field("more", Primitive.LONG)))
+    changed = replace(
+        A, schema=wider, properties=Properties(gc_delay_seconds=1), online=False, created_ms=8
+    )
+    tables.update(replace(changed, name="another"))
+    assert tables.get("a1") == changed
+    assert tables.named("another") is None
+
+
+def test_a_change_of_a_table_that_is_gone_does_not_bring_it_back(tables: Tables) -> None:
+    with pytest.raises(NotFoundError):
+        tables.update(A)
+    assert tables.all() == []
+
+
+def test_a_deletion_that_has_begun_is_not_undone_by_a_change_that_did_not_see_it(
+    tables: Tables,
+) -> None:
+    tables.create(A)
+    tables.update(replace(A, deleting=True))
+    with pytest.raises(NotFoundError):
+        tables.update(replace(A, online=False))
+    tables.update(replace(A, deleting=True, online=False))
+    assert tables.get("a1") == replace(A, deleting=True, online=False)
+
+
+def test_a_deleted_name_is_free_and_a_late_repeat_of_the_deletion_leaves_the_next_table(
+    tables: Tables,
+) -> None:
+    tables.create(A)
+    tables.delete(A)
+    assert tables.all() == []
+    assert tables.named("letters") is None
+    successor = replace(A, id="b2")
+    tables.create(successor)
+    tables.delete(A)
+    assert tables.named("letters") == successor
+
+
+def test_deleting_what_is_not_there_is_no_error(tables: Tables) -> None:
+    tables.delete(A)
+    assert tables.all() == []
+
+
+def test_a_list_longer_than_a_page_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mocked_aws(monkeypatch):
+        tables = DynamoTables(dynamodb_table("tables", "pk"), "tables")
+        values = tuple(Field(f"{n:0250d}", Primitive.STRING) for n in range(990))
+        wide = replace(LETTERS, values=values)
+        for number in range(4):  # of 290 KB each; a page ends at 1 MB
+            tables.create(replace(A, id=str(number), name=str(number), schema=wide))
+        assert [table.name for table in tables.all()] == ["0", "1", "2", "3"]
+
+
+def test_an_item_damaged_by_hand_is_told_from_a_missing_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with mocked_aws(monkeypatch):
+        client = dynamodb_table("tables", "pk")
+        tables = DynamoTables(client, "tables")
+        tables.create(A)
+        client.update_item(
+            TableName="tables",
+            Key={"pk": {"S": "id#a1"}},
+            UpdateExpression="REMOVE #p",
+            ExpressionAttributeNames={"#p": "properties"},
+        )
+        with pytest.raises(CorruptDataError, match="id#a1"):
+            tables.get("a1")
+
+
+def test_a_registry_that_cannot_be_read_is_not_an_empty_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with mocked_aws(monkeypatch):
+        tables = DynamoTables(dynamodb_table("tables", "pk"), "not-deployed")
+        for look in (tables.all, lambda: tables.get("a1"), lambda: tables.named("letters")):
+            with pytest.raises(UnavailableError, match="DynamoDB"):
+                look()
