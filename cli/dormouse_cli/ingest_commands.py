@@ -26,7 +26,7 @@ def ingest(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help="Parquet, CSV or JSON lines, plain or gzip, told by the name's ending.",
         ),
     ],

@@ -18,6 +18,7 @@ from dormouse_cli.session import Session
 app = typer.Typer(
     cls=Commands,
     epilog=EXIT_CODES,
+    rich_markup_mode="markdown",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,

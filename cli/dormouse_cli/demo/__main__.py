@@ -32,7 +32,7 @@ def play(stage: acts.Stage, folder: Path) -> None:
     acts.drop_files(stage, handle, months, broken)
     acts.show_refused(stage, handle, broken)
 
-    stage.title("Before: one partition, a shard for each quarter")
+    stage.title("Before: one partition, its shards as they came")
     before = acts.show_table(stage, handle)
 
     stage.title("Online: partitions are split, shards are compacted")
@@ -45,6 +45,7 @@ def play(stage: acts.Stage, folder: Path) -> None:
 
     stage.title("Checked against the original")
     acts.check(stage, handle, stored)
+    acts.show_garbage(stage, handle)
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from dormouse.client import Instance, Status, TableHandle
 from dormouse.errors import DormouseError, RefusedSourceError
+from dormouse.model.names import data_prefix
 from dormouse.model.sources import Source
 from dormouse.settings import Settings
 from dormouse_cli.demo import flights as data
@@ -224,3 +225,13 @@ def check(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
     if not rows.equals(stored):
         raise DemoError("the table does not have the rows that were dropped")
     stage.console.print(Text("  every row is there, exactly once, in order", style="bold green"))
+
+
+def show_garbage(stage: Stage, handle: TableHandle) -> None:
+    """Tell how many files lie in the data bucket for how many shards that count."""
+    shards = handle.status().shards
+    objects = sum(1 for _ in handle.services.storage.list(data_prefix(handle.table.id)))
+    if objects == shards:
+        stage.say(f"what was replaced is deleted: {objects} data files for {shards} shards")
+    else:
+        stage.say(f"{objects} data files for {shards} shards: what was replaced waits for deletion")

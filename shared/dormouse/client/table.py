@@ -249,9 +249,7 @@ class Ingested:
             refused.update(found)
             return len(left)
 
-        self.handle.polling.until_nothing(
-            look, timeout_seconds=timeout_seconds, looks=1, watch=watch
-        )
+        self.handle.polling.until_nothing(look, timeout_seconds=timeout_seconds, watch=watch)
         if refused:
             raise RefusedSourceError(
                 "; ".join(f"{r.subject} was refused: {r.reason}" for r in refused.values())

@@ -31,7 +31,7 @@ class Polling:
         left: Callable[[], int],
         *,
         timeout_seconds: float,
-        looks: int,
+        looks: int = 1,
         watch: Watch | None = None,
     ) -> None:
         """Wait until `left` gave zero `looks` times in a row.
