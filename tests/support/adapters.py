@@ -113,7 +113,8 @@ class MemorySources:
 
     def list(self, table_name: str, *, since_ms: int) -> Iterator[Source]:
         for key, (_, dropped_ms) in sorted(self.objects.items()):
-            if key.startswith(f"{table_name}/") and dropped_ms >= since_ms:
+            in_folder = key.startswith(f"{table_name}/") and not key.endswith("/")
+            if in_folder and dropped_ms >= since_ms:
                 yield self._source(key)
 
     def _source(self, key: str) -> Source:

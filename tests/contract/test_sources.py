@@ -1,0 +1,183 @@
+"""What the ingest bucket promises the stages, in memory and on S3, with versions and without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from botocore.exceptions import ReadTimeoutError
+from mypy_boto3_s3 import S3Client
+
+from dormouse.aws.s3 import S3Sources
+from dormouse.errors import RefusedSourceError, UnavailableError
+from dormouse.model.sources import Source
+from dormouse.ports import Sources
+from tests.contract.mocked_aws import mocked_aws, s3_bucket
+from tests.support.adapters import FakeClock, MemorySources
+
+
+class Bucket(Protocol):
+    """An ingest bucket that can be changed from outside."""
+
+    @property
+    def sources(self) -> Sources:
+        """What the stages see of it."""
+
+    def drop(self, key: str, body: bytes) -> Source:
+        """Put an object; give the source its notification names."""
+
+    def remove(self, key: str) -> None:
+        """Delete an object."""
+
+
+@dataclass
+class InMemory:
+    sources: MemorySources
+
+    def drop(self, key: str, body: bytes) -> Source:
+        return self.sources.drop(key, body)
+
+    def remove(self, key: str) -> None:
+        del self.sources.objects[key]
+
+
+@dataclass
+class OnS3:
+    client: S3Client
+    sources: S3Sources
+
+    def drop(self, key: str, body: bytes) -> Source:
+        answer = self.client.put_object(Bucket="ingest", Key=key, Body=body)
+        etag, version = answer["ETag"].strip('"'), answer.get("VersionId", "")
+        return Source("ingest", key, etag, len(body), version)
+
+    def remove(self, key: str) -> None:
+        self.client.delete_object(Bucket="ingest", Key=key)
+
+
+@pytest.fixture
+def on_s3(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[OnS3]:
+    with mocked_aws(monkeypatch):
+        client = s3_bucket("ingest", versioned=getattr(request, "param", False))
+        yield OnS3(client, S3Sources(client, "ingest"))
+
+
+@pytest.fixture(params=["memory", "s3", "versioned s3"])
+def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    if request.param == "memory":
+        yield InMemory(MemorySources(FakeClock()))
+        return
+    with mocked_aws(monkeypatch):
+        client = s3_bucket("ingest", versioned=request.param == "versioned s3")
+        yield OnS3(client, S3Sources(client, "ingest"))
+
+
+def listed(bucket: Bucket, table_name: str = "t") -> list[Source]:
+    return list(bucket.sources.list(table_name, since_ms=0))
+
+
+def test_a_source_is_downloaded_as_it_was_dropped(bucket: Bucket, tmp_path: Path) -> None:
+    source = bucket.drop("t/ü b+c.csv", b"\x00rows\xff")
+    bucket.sources.download(source, tmp_path / "local")
+    assert (tmp_path / "local").read_bytes() == b"\x00rows\xff"
+
+
+def test_a_listing_and_a_notification_mean_the_same_source(bucket: Bucket, tmp_path: Path) -> None:
+    notified = bucket.drop("t/a.csv", b"rows")
+    (found,) = listed(bucket)
+    assert found.id == notified.id
+    assert (found.key, found.size_bytes) == ("t/a.csv", 4)
+    bucket.sources.download(found, tmp_path / "local")
+    assert (tmp_path / "local").read_bytes() == b"rows"
+
+
+def test_the_same_content_dropped_again_is_the_same_source(bucket: Bucket) -> None:
+    assert bucket.drop("t/a.csv", b"rows").id == bucket.drop("t/a.csv", b"rows").id
+    assert bucket.drop("t/a.csv", b"rows").id != bucket.drop("t/a.csv", b"more").id
+
+
+def test_a_listing_holds_the_newest_of_each_key_of_just_one_table(bucket: Bucket) -> None:
+    for key in ("t/b.csv", "t/a/a.csv", "tt/a.csv", "t.csv", "t/folder/", "t/gone.csv"):
+        bucket.drop(key, b"rows")
+    bucket.drop("t/b.csv", b"newer rows")
+    bucket.remove("t/gone.csv")
+    assert [(s.key, s.size_bytes) for s in listed(bucket)] == [("t/a/a.csv", 4), ("t/b.csv", 10)]
+    assert listed(bucket, "none") == []
+
+
+def test_what_was_dropped_before_the_time_asked_for_is_left_out(bucket: Bucket) -> None:
+    bucket.drop("t/a.csv", b"rows")
+    year_3000_ms = 32_503_680_000_000
+    assert list(bucket.sources.list("t", since_ms=year_3000_ms)) == []
+
+
+def test_a_listing_found_content_overwritten_since_is_refused(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    bucket.drop("t/a.csv", b"rows")
+    (found,) = listed(bucket)
+    bucket.drop("t/a.csv", b"other rows")
+    with pytest.raises(RefusedSourceError, match="'t/a.csv' was overwritten"):
+        bucket.sources.download(found, tmp_path / "local")
+
+
+def test_a_source_deleted_since_it_was_listed_is_refused(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.drop("t/a.csv", b"rows")
+    (found,) = listed(bucket)
+    bucket.remove("t/a.csv")
+    with pytest.raises(RefusedSourceError, match="'t/a.csv'"):
+        bucket.sources.download(found, tmp_path / "local")
+
+
+@pytest.mark.parametrize("on_s3", [True], indirect=True)
+def test_a_notified_version_outlives_being_overwritten_and_deleted(
+    on_s3: OnS3, tmp_path: Path
+) -> None:
+    source = on_s3.drop("t/a.csv", b"rows")
+    on_s3.drop("t/a.csv", b"other rows")
+    on_s3.remove("t/a.csv")
+    on_s3.sources.download(source, tmp_path / "local")
+    assert (tmp_path / "local").read_bytes() == b"rows"
+
+
+@pytest.mark.parametrize("on_s3", [True], indirect=True)
+def test_a_version_deleted_for_good_is_refused(on_s3: OnS3, tmp_path: Path) -> None:
+    source = on_s3.drop("t/a.csv", b"rows")
+    on_s3.drop("t/a.csv", b"other rows")
+    on_s3.client.delete_object(Bucket="ingest", Key="t/a.csv", VersionId=source.version)
+    with pytest.raises(RefusedSourceError, match="'t/a.csv' was deleted"):
+        on_s3.sources.download(source, tmp_path / "local")
+
+
+def test_a_listing_longer_than_a_page_is_whole(on_s3: OnS3) -> None:
+    for number in range(1001):
+        on_s3.drop(f"t/{number:04}", b"")
+    assert len(listed(on_s3)) == 1001
+
+
+def test_a_download_that_breaks_off_is_begun_again_and_not_for_ever(
+    on_s3: OnS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = on_s3.drop("t/a.csv", b"rows")
+    breaks = [True, True, False]
+
+    class Body:
+        def read(self, _: int) -> bytes:
+            if breaks and breaks.pop(0):
+                raise ReadTimeoutError(endpoint_url="s3")
+            return b""
+
+    monkeypatch.setattr(on_s3.client, "get_object", lambda **_: {"Body": Body()})
+    on_s3.sources.download(source, tmp_path / "local")
+    breaks += [True] * 3
+    with pytest.raises(UnavailableError):
+        on_s3.sources.download(source, tmp_path / "local")
+
+
+def test_a_bucket_that_cannot_be_read_refuses_no_source(on_s3: OnS3, tmp_path: Path) -> None:
+    source = replace(on_s3.drop("t/a.csv", b"rows"), bucket="elsewhere")
+    with pytest.raises(UnavailableError, match="NoSuchBucket"):
+        on_s3.sources.download(source, tmp_path / "local")
