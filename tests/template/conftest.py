@@ -1,0 +1,109 @@
+"""The template as AWS sees it: translated, with its values resolved for one account."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dormouse.model.names import InstanceNames
+from dormouse_cli.local.intrinsics import References, Resolver
+from dormouse_cli.local.resource_names import ResourceNames
+from dormouse_cli.local.translation import Translated, translate
+
+ROOT = Path(__file__).parents[2]
+TEMPLATE = ROOT / "template.yaml"
+REGION = "eu-west-2"
+NAMES = InstanceNames("test", "123456789012")
+LONGEST_WINDOW_SECONDS = 300
+STAGES = sorted(path.parent.name for path in (ROOT / "functions").glob("*/handler.py"))
+QUEUE_OF = {
+    "batch_files": "files",
+    "ingest": "ingest-jobs",
+    "plan_table": "table-changes",
+    "compact": "compaction-jobs",
+    "split_partition": "partition-splits",
+    "collect_garbage": "gc-candidates",
+    "administer": "admin",
+}
+"""Which queue feeds which function; `sweep` has a schedule instead."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """The resources of the translated template, with plain values."""
+
+    translated: Translated
+    resolver: Resolver
+
+    @staticmethod
+    def read() -> Template:
+        given = {
+            "Instance": NAMES.instance,
+            "AlarmEmail": "someone@example.com",
+            "BatchWindowSeconds": str(LONGEST_WINDOW_SECONDS),
+        }
+        translated = translate(TEMPLATE, given, REGION)
+        pseudo = {
+            "AWS::AccountId": NAMES.account,
+            "AWS::Partition": "aws",
+            "AWS::Region": REGION,
+            "AWS::StackName": "test",
+        }
+        resolver: Resolver
+        names = ResourceNames(
+            translated.resources, pseudo, "", lambda value, at: resolver.text(value, at)
+        )
+        resolver = Resolver(
+            {**translated.parameters, **pseudo},
+            translated.conditions,
+            References(names.ref, names.attribute),
+        )
+        return Template(translated, resolver)
+
+    def properties(self, logical_id: str) -> dict[str, Any]:
+        raw = self.translated.resources[logical_id].get("Properties", {})
+        resolved = self.resolver.resolve(raw, logical_id)
+        assert isinstance(resolved, dict)
+        return resolved
+
+    def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
+        return {
+            logical_id: self.properties(logical_id)
+            for logical_id, resource in self.translated.resources.items()
+            if resource["Type"] == kind
+        }
+
+    def function(self, stage: str) -> dict[str, Any]:
+        return self.properties(logical_id_of(stage))
+
+    def queue(self, queue: str) -> dict[str, Any]:
+        named = {q["QueueName"]: q for q in self.of_type("AWS::SQS::Queue").values()}
+        return named[NAMES.queue(queue)]
+
+    def grants(self, stage: str) -> Iterator[tuple[str, str]]:
+        """Give the pairs of action and resource that a function's role allows."""
+        role: Mapping[str, Any] = self.translated.resources[logical_id_of(stage)]
+        role_id = role["Properties"]["Role"]["Fn::GetAtt"][0]
+        for policy in self.properties(role_id)["Policies"]:
+            for statement in policy["PolicyDocument"]["Statement"]:
+                assert statement["Effect"] == "Allow"
+                for action in many(statement["Action"]):
+                    for resource in many(statement["Resource"]):
+                        yield action, resource
+
+
+def logical_id_of(stage: str) -> str:
+    return "".join(word.title() for word in stage.split("_")) + "Function"
+
+
+def many(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+@pytest.fixture(scope="session")
+def template() -> Template:
+    return Template.read()

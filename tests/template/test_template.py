@@ -1,0 +1,180 @@
+"""What must be true of the deployment, whatever else changes in the template."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dormouse.model.names import QUEUES, dead_letters
+from tests.template.conftest import (
+    LONGEST_WINDOW_SECONDS,
+    NAMES,
+    QUEUE_OF,
+    ROOT,
+    STAGES,
+    Template,
+    logical_id_of,
+)
+
+FOURTEEN_DAYS = 14 * 24 * 60 * 60
+KEPT = ("AWS::S3::Bucket", "AWS::DynamoDB::Table")
+
+
+def arn_of(queue: str) -> str:
+    return f"arn:aws:sqs:eu-west-2:{NAMES.account}:{NAMES.queue(queue)}"
+
+
+def test_the_template_and_the_code_agree_on_every_name(template: Template) -> None:
+    def named(kind: str, key: str) -> set[str]:
+        return {properties[key] for properties in template.of_type(kind).values()}
+
+    assert named("AWS::S3::Bucket", "BucketName") == {NAMES.ingest_bucket, NAMES.data_bucket}
+    assert named("AWS::DynamoDB::Table", "TableName") == {
+        NAMES.tables_table,
+        NAMES.state_table,
+        NAMES.jobs_table,
+    }
+    queues = {*QUEUES, *map(dead_letters, QUEUES)}
+    assert named("AWS::SQS::Queue", "QueueName") == {NAMES.queue(queue) for queue in queues}
+
+
+def test_every_stage_has_a_function_and_sample_events_and_nothing_else_has(
+    template: Template,
+) -> None:
+    assert set(template.of_type("AWS::Lambda::Function")) == set(map(logical_id_of, STAGES))
+    assert sorted(path.name for path in (ROOT / "events").iterdir()) == STAGES
+    assert sorted([*QUEUE_OF, "sweep"]) == STAGES
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_function_is_told_its_instance_and_keeps_its_log_for_a_while(
+    template: Template, stage: str
+) -> None:
+    function = template.function(stage)
+    assert function["Handler"] == "handler.handle"
+    assert template.translated.code[logical_id_of(stage)] == ROOT / "functions" / stage
+    variables = function["Environment"]["Variables"]
+    assert variables["DORMOUSE_INSTANCE"] == NAMES.instance
+    assert variables["DORMOUSE_ACCOUNT"] == NAMES.account
+    logs = {g["LogGroupName"]: g for g in template.of_type("AWS::Logs::LogGroup").values()}
+    assert logs[f"/aws/lambda/{function['FunctionName']}"]["RetentionInDays"] <= 90
+
+
+@pytest.mark.parametrize("stage", QUEUE_OF)
+def test_a_queue_feeds_its_function_and_only_failed_messages_come_again(
+    template: Template, stage: str
+) -> None:
+    mappings = template.of_type("AWS::Lambda::EventSourceMapping").values()
+    (mapping,) = (m for m in mappings if m["EventSourceArn"] == arn_of(QUEUE_OF[stage]))
+    assert mapping["FunctionName"] == template.function(stage)["FunctionName"]
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert mapping["ScalingConfig"]["MaximumConcurrency"] >= 2
+
+
+@pytest.mark.parametrize("stage", QUEUE_OF)
+def test_a_message_stays_invisible_while_its_function_is_retried(
+    template: Template, stage: str
+) -> None:
+    window = LONGEST_WINDOW_SECONDS if stage == "batch_files" else 0
+    least = 6 * template.function(stage)["Timeout"] + window
+    assert template.queue(QUEUE_OF[stage])["VisibilityTimeout"] >= least
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_a_message_that_keeps_failing_is_kept_and_somebody_is_told(
+    template: Template, queue: str
+) -> None:
+    dead = template.queue(dead_letters(queue))
+    assert dead["MessageRetentionPeriod"] == FOURTEEN_DAYS
+    assert template.queue(queue)["RedrivePolicy"] == {
+        "deadLetterTargetArn": arn_of(dead_letters(queue)),
+        "maxReceiveCount": 3,
+    }
+    (topic_arn,) = {s["TopicArn"] for s in template.of_type("AWS::SNS::Subscription").values()}
+    (alarm,) = (
+        alarm
+        for alarm in template.of_type("AWS::CloudWatch::Alarm").values()
+        if alarm["Dimensions"] == [{"Name": "QueueName", "Value": dead["QueueName"]}]
+    )
+    assert alarm["AlarmActions"] == [topic_arn]
+    assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (0, "GreaterThanThreshold")
+
+
+def test_alarms_can_reach_their_topic(template: Template) -> None:
+    (topic,) = template.of_type("AWS::SNS::Topic").values()
+    assert "KmsMasterKeyId" not in topic, "CloudWatch may not use the key that AWS manages"
+
+
+def test_buckets_are_private_encrypted_and_reached_by_tls_only(template: Template) -> None:
+    denied = {
+        policy["Bucket"]
+        for policy in template.of_type("AWS::S3::BucketPolicy").values()
+        for statement in policy["PolicyDocument"]["Statement"]
+        if statement["Effect"] == "Deny"
+        and statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    }
+    for bucket in template.of_type("AWS::S3::Bucket").values():
+        assert all(bucket["PublicAccessBlockConfiguration"].values())
+        assert len(bucket["PublicAccessBlockConfiguration"]) == 4
+        assert bucket["BucketEncryption"]
+        assert bucket["BucketName"] in denied
+
+
+def test_an_overwritten_file_can_still_be_ingested(template: Template) -> None:
+    assert template.properties("IngestBucket")["VersioningConfiguration"]["Status"] == "Enabled"
+
+
+def test_queues_are_encrypted_and_files_takes_from_the_ingest_bucket_alone(
+    template: Template,
+) -> None:
+    assert all(q["SqsManagedSseEnabled"] for q in template.of_type("AWS::SQS::Queue").values())
+    (policy,) = template.of_type("AWS::SQS::QueuePolicy").values()
+    (statement,) = policy["PolicyDocument"]["Statement"]
+    assert statement["Condition"] == {
+        "ArnEquals": {"aws:SourceArn": f"arn:aws:s3:::{NAMES.ingest_bucket}"},
+        "StringEquals": {"aws:SourceAccount": NAMES.account},
+    }
+    (notification,) = template.properties("IngestBucket")["NotificationConfiguration"][
+        "QueueConfigurations"
+    ]
+    assert notification["Queue"] == arn_of("files") == statement["Resource"]
+
+
+def test_data_outlives_the_stack_and_can_be_restored(template: Template) -> None:
+    for resource in template.translated.resources.values():
+        if resource["Type"] in KEPT:
+            assert (resource["DeletionPolicy"], resource["UpdateReplacePolicy"]) == ("Retain",) * 2
+    for table in template.of_type("AWS::DynamoDB::Table").values():
+        assert table["BillingMode"] == "PAY_PER_REQUEST"
+        assert table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
+    expiry = template.properties("JobsTable")["TimeToLiveSpecification"]
+    assert expiry == {"AttributeName": "expires", "Enabled": True}
+
+
+def test_the_sweep_runs_often_and_audits_daily(template: Template) -> None:
+    rules = template.of_type("AWS::Events::Rule").values()
+    inputs = {rule["ScheduleExpression"]: rule["Targets"][0].get("Input") for rule in rules}
+    assert inputs["rate(5 minutes)"] is None
+    assert json.loads(inputs["rate(1 day)"]) == {"audit": True}
+
+
+def test_layers_hold_the_versions_that_the_tests_run_with() -> None:
+    pinned = set((ROOT / "requirements.txt").read_text().splitlines())
+    for layer in ("core", "engine"):
+        lines = (ROOT / "shared" / f"layer-{layer}.txt").read_text().splitlines()
+        assert {line for line in lines if not line.startswith("#")} <= pinned
+
+
+def test_functions_without_the_engine_layer_never_import_the_engine(template: Template) -> None:
+    def has_engine(stage: str) -> bool:
+        return any("-engine:" in arn for arn in template.function(stage)["Layers"])
+
+    light = [stage for stage in STAGES if not has_engine(stage)]
+    assert sorted({*STAGES} - {*light}) == ["compact", "ingest"]
+    imports = "".join(f"import functions.{stage}.handler\n" for stage in light)
+    code = f"import sys\n{imports}assert 'datafusion' not in sys.modules"
+    path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'shared'}"}
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=path)
