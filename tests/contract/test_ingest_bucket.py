@@ -1,4 +1,4 @@
-"""Dropping files on S3: what a repeated, overtaken or interrupted upload leaves."""
+"""Dropping files on S3: what a repeated or interrupted upload leaves."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from moto import mock_aws
 
 from dormouse.aws import ingest_bucket
 from dormouse.aws.ingest_bucket import S3IngestBucket
-from dormouse.errors import ContendedError, DormouseError, OutcomeUnknownError
-from dormouse_cli.local import moto_s3
-from tests.support.adapters import CountingIds, FakeClock
+from dormouse.errors import DormouseError, OutcomeUnknownError
 
 BUCKET = "ingest"
 
@@ -39,7 +37,6 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Interrupted]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    moto_s3.apply()
     with mock_aws():
         s3 = boto3.client("s3", region_name="us-east-1")
         s3.create_bucket(Bucket=BUCKET)
@@ -49,7 +46,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Interrupted]:
 
 @pytest.fixture
 def bucket(client: Interrupted) -> S3IngestBucket:
-    return S3IngestBucket(client, BUCKET, CountingIds(FakeClock()))  # type: ignore[arg-type]  # wraps one
+    return S3IngestBucket(client, BUCKET)  # type: ignore[arg-type]  # wraps one
 
 
 @pytest.fixture
@@ -76,33 +73,13 @@ def test_the_source_is_the_version_just_made(
     assert first.id != second.id
 
 
-def test_an_upload_repeated_after_a_lost_answer_is_one_version(
+def test_the_same_file_dropped_again_is_the_same_source(
     client: Interrupted, bucket: S3IngestBucket, local: Path
 ) -> None:
-    def land_twice(put: Callable[[], Any]) -> Any:
-        put()
-        return put()  # as the SDK does when the first answer was lost
-
-    bucket.drop("t/rows.csv", local)
-    local.write_bytes(b"a,b\n3,4\n")
-    client.instead["put_object"] = land_twice
-    source = bucket.drop("t/rows.csv", local)
+    first = bucket.drop("t/rows.csv", local)
+    again = bucket.drop("t/rows.csv", local)
     assert len(versions(client)) == 2
-    assert source.version in versions(client)
-
-
-def test_an_upload_overtaken_by_another_is_told_so_and_changes_nothing(
-    client: Interrupted, bucket: S3IngestBucket, local: Path
-) -> None:
-    def overtaken(put: Callable[[], Any]) -> Any:
-        client.instead.clear()
-        client.put_object(Bucket=BUCKET, Key="t/rows.csv", Body=b"other")
-        return put()
-
-    client.instead["put_object"] = overtaken
-    with pytest.raises(ContendedError, match="somebody else dropped"):
-        bucket.drop("t/rows.csv", local)
-    assert len(versions(client)) == 1
+    assert first.id == again.id
 
 
 def test_an_upload_without_an_answer_is_not_called_a_failure(
@@ -124,7 +101,7 @@ def test_a_large_file_goes_up_in_parts(
     monkeypatch.setattr(ingest_bucket, "PART_BYTES", part)
     content = bytes(range(256)) * (part // 256) * 2 + b"end"
     local.write_bytes(content)
-    bucket = S3IngestBucket(client, BUCKET, CountingIds(FakeClock()), single_bytes=part)  # type: ignore[arg-type]
+    bucket = S3IngestBucket(client, BUCKET, single_bytes=part)  # type: ignore[arg-type]
     source = bucket.drop("t/rows.csv", local)
     found = client.get_object(Bucket=BUCKET, Key="t/rows.csv", VersionId=source.version)
     assert found["Body"].read() == content
@@ -136,7 +113,7 @@ def test_an_upload_in_parts_that_fails_leaves_no_parts(client: Interrupted, loca
         raise ConnectionClosedError(endpoint_url="s3")
 
     client.instead["upload_part"] = fail
-    bucket = S3IngestBucket(client, BUCKET, CountingIds(FakeClock()), single_bytes=0)  # type: ignore[arg-type]
+    bucket = S3IngestBucket(client, BUCKET, single_bytes=0)  # type: ignore[arg-type]
     with pytest.raises(DormouseError):
         bucket.drop("t/rows.csv", local)
     assert "Uploads" not in client.list_multipart_uploads(Bucket=BUCKET)

@@ -45,7 +45,7 @@ class Instance:
         settings = Settings.from_environment(instance=name)
         with reading("AWS"):
             wiring = wire(settings)
-            bucket = S3IngestBucket.of(wiring.settings.names, wiring.services.ids)
+            bucket = S3IngestBucket.of(wiring.settings.names)
         polling = Polling(wiring.services.clock, patience().sleep)
         return Instance(wiring.services, wiring.outbox, bucket, polling)
 

@@ -201,7 +201,9 @@ class TableHandle:
         dropped = list(self.services.sources.list(self.name, since_ms=now_ms - PENDING_FILES_MS))
         state = self.state()  # read after the listing, so that no file seems to be nowhere
         waiting = [s for s in dropped if not state.has_ingested(s.id, now_ms)]
-        return len(state.jobs) + sum(self.refusal(source) is None for source in waiting)
+        # What was dropped before the table was made is recorded under no table.
+        refused = [s for s in waiting if self.refusal(s, self.table.id, NO_TABLE)]
+        return len(state.jobs) + len(waiting) - len(refused)
 
     def jobs(self) -> list[JobRecord]:
         """Give what the tracker has of the table, and of files dropped before the table was there.
@@ -215,9 +217,9 @@ class TableHandle:
             *(r for r in strays if r.kind == "ingest" and r.subject.startswith(folder)),
         ]
 
-    def refusal(self, source: Source) -> JobRecord | None:
-        """Give the record of a source's refusal; None if it was not refused."""
-        for table_id in (self.table.id, NO_TABLE):  # the latter if the table was made afterwards
+    def refusal(self, source: Source, *table_ids: str) -> JobRecord | None:
+        """Give the record of a source's refusal for one of these tables; None if there is none."""
+        for table_id in table_ids:
             record = self.services.tracker.get(table_id, source.id)
             if record is not None and record.kind == "ingest" and record.state == "refused":
                 return record
@@ -240,11 +242,12 @@ class Ingested:
         """
         refused: dict[str, JobRecord] = {}
         left = list(self.sources)
+        table_id = self.handle.table.id
 
         def look() -> int:
             state, now_ms = self.handle.state(), self.handle.services.clock.now_ms()
             left[:] = [s for s in left if not state.has_ingested(s.id, now_ms)]
-            found = {s.id: record for s in left if (record := self.handle.refusal(s))}
+            found = {s.id: record for s in left if (record := self.handle.refusal(s, table_id))}
             left[:] = [s for s in left if s.id not in found]
             refused.update(found)
             return len(left)

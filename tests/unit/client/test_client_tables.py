@@ -128,6 +128,16 @@ def test_a_file_refused_for_want_of_its_table_is_not_waited_for(memory: InMemory
     assert "there is no table" in table.jobs()[0].reason
 
 
+def test_a_file_refused_for_want_of_its_table_is_ingested_when_dropped_again(
+    memory: InMemory, tmp_path: Path
+) -> None:
+    path = write_letters(tmp_path / "early.parquet", "abc")
+    memory.world.notify(memory.world.sources.drop("letters/early.parquet", path.read_bytes()))
+    table = memory.instance.create_table("letters", LETTERS)
+    table.ingest(path).wait()
+    assert table.count() == 3
+
+
 def test_tables_are_created_once_listed_and_deleted(memory: InMemory) -> None:
     memory.instance.create_table("letters", LETTERS, {"compaction_files": 5})
     with pytest.raises(AlreadyExistsError):
