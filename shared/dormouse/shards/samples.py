@@ -38,6 +38,7 @@ class KeySampler:
         """Sample the row keys of `schema`, which are the first columns of the batches."""
         self._schema = schema
         self._samples: list[_Sample] = []
+        self._samples_bytes = 0
         self._step = 1
         self.rows = 0
         self._last: Key | None = None
@@ -50,14 +51,13 @@ class KeySampler:
         end = self.rows + batch.num_rows
         row = self._next(self.rows)
         while row < end:
-            key = row_key(batch, row - self.rows, self._schema)
-            size_bytes = len(encode_key(key))
-            self._samples.append(_Sample(row, key, self._rank(batch, key), size_bytes))
+            key, rank = self._ranked(batch, row - self.rows)
+            sample = _Sample(row, key, rank, len(encode_key(key)))
+            self._samples.append(sample)
+            self._samples_bytes += sample.size_bytes
             self._thin()
             row = self._next(row + 1)
-        last = row_key(batch, batch.num_rows - 1, self._schema)
-        self._last_rank = self._rank(batch, last)
-        self._last = last
+        self._last, self._last_rank = self._ranked(batch, batch.num_rows - 1)
         self.rows = end
 
     @property
@@ -79,14 +79,19 @@ class KeySampler:
     def _next(self, row: int) -> int:
         return row + -row % self._step
 
-    def _rank(self, batch: pa.RecordBatch, key: Key) -> int:
+    def _ranked(self, batch: pa.RecordBatch, row: int) -> tuple[Key, int]:
+        """Give the key of a row of `batch`, and its rank in the stream."""
+        key = row_key(batch, row, self._schema)
+        if row and row_key(batch, row - 1, self._schema) != key:
+            return key, self.rows + row  # most keys are alone, and need no search
         below = rows_below(batch, key, self._schema)
-        return self._last_rank if below == 0 and key == self._last else self.rows + below
+        begun_before = below == 0 and key == self._last
+        return key, self._last_rank if begun_before else self.rows + below
 
     def _thin(self) -> None:
         while len(self._samples) > 1 and (
-            len(self._samples) > MAX_SAMPLES
-            or sum(s.size_bytes for s in self._samples) > MAX_SAMPLES_BYTES
+            len(self._samples) > MAX_SAMPLES or self._samples_bytes > MAX_SAMPLES_BYTES
         ):
             self._step *= 2
             self._samples = [s for s in self._samples if s.row % self._step == 0]
+            self._samples_bytes = sum(s.size_bytes for s in self._samples)

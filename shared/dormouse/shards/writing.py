@@ -7,6 +7,7 @@ row is compared with the one before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +21,7 @@ from dormouse.model.partitions import Partition
 from dormouse.model.schema import Schema
 from dormouse.model.shards import NewShard, Shard
 from dormouse.ports import Storage
+from dormouse.shards.ahead import ahead
 from dormouse.shards.arrow import row_key
 from dormouse.shards.footer import METADATA_KEY, ShardFooter, encode_footer, read_footer
 from dormouse.shards.order import OrderCheck, rows_below
@@ -59,11 +61,11 @@ def write_shards(
         UnsortedRowsError: the rows are not sorted.
         CorruptDataError: a shard of the same name exists and holds something else.
     """
-    pieces = _cut(sorted_batches, context, leaves)
-    return [
-        _write_shard(storage, context, leaf, (batch for _, batch in run), shard_id(number), scratch)
-        for number, (leaf, run) in enumerate(groupby(pieces, key=lambda piece: piece[0]))
-    ]
+    with closing(ahead(_cut(sorted_batches, context, leaves))) as pieces:
+        return [
+            _write_shard(storage, context, leaf, (b for _, b in run), shard_id(number), scratch)
+            for number, (leaf, run) in enumerate(groupby(pieces, key=lambda piece: piece[0]))
+        ]
 
 
 def _cut(

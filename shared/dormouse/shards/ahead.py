@@ -1,0 +1,49 @@
+"""Make the items of a stream on another thread, a few ahead of who takes them.
+
+Merging and writing both run outside the interpreter's lock, so two cores share a compaction.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+
+DEPTH = 4
+"""How many items are made before one is taken; items of a batch each are small."""
+
+
+def ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
+    """Give `items` in their order. An error in making one is raised when its turn comes.
+
+    Closed early, it ends the making of items too: a generator among them is closed.
+    """
+    source = iter(items)
+    with ThreadPoolExecutor(1) as thread:
+        pending: deque[Future[list[_Item]]] = deque()
+        try:
+            for _ in range(DEPTH):
+                pending.append(thread.submit(_next, source))
+            while made := pending.popleft().result():
+                pending.append(thread.submit(_next, source))
+                yield from made
+        finally:
+            for future in pending:
+                future.cancel()
+            thread.submit(_close, source).result()
+
+
+def _next(source: Iterator[_Item]) -> list[_Item]:
+    """Give the next item in a list; an empty one at the end."""
+    for item in source:
+        return [item]
+    return []
+
+
+def _close(source: Iterator[_Item]) -> None:
+    close = getattr(source, "close", None)
+    if close is not None:
+        close()
