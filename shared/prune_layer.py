@@ -52,7 +52,7 @@ def main(folder: Path, architecture: str) -> None:
 
 
 def drop_copies_of_libraries(pyarrow: Path) -> None:
-    """Keep of libX.so, libX.so.2600 and libX.so.2600.1.0 only the second: the name that is linked."""
+    """Keep only the second of libX.so, libX.so.2600 and libX.so.2600.1.0: the name linked."""
     for path in [*pyarrow.glob("lib*.so*")]:
         suffix = path.name.partition(".so")[2]
         if suffix.count(".") != 1 and [*pyarrow.glob(path.name.partition(".so")[0] + ".so.*")]:

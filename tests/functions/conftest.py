@@ -1,0 +1,75 @@
+"""Real handlers over a world in memory; events are the files that people invoke functions with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from dormouse.aws import handling
+from dormouse.aws.wiring import Wiring
+from dormouse.messages import Outgoing
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.tables import Table
+from dormouse.model.transactions import InitialisePartitions
+from dormouse.settings import Settings
+from tests.support.adapters import MemoryOutbox
+from tests.support.world import LETTERS, World
+
+EVENTS = Path(__file__).parents[2] / "events"
+TABLE_ID = "0123456789abcdef"
+"""The table that the sample events are about."""
+
+
+@dataclass
+class Outbox(MemoryOutbox):
+    """Also keeps dead letters, as queue, body and reason."""
+
+    dead: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def send_to_dead_letters(self, queue: str, body: str, reason: str) -> None:
+        self.dead.append((queue, body, reason))
+
+
+@dataclass
+class Functions:
+    """The functions of an instance whose world can be looked at."""
+
+    world: World
+    outbox: Outbox
+    table: Table
+
+    def invoke(self, stage: str, event: str, **replaced: str) -> list[str]:
+        """Run a function on one of its sample events; give the ids of failed messages."""
+        text = (EVENTS / stage / f"{event}.json").read_text()
+        for old, new in replaced.items():
+            text = text.replace(old.replace("_", "-"), new)
+        handler = import_module(f"functions.{stage}.handler")
+        response = handler.handle(json.loads(text), LambdaContext())
+        return [item["itemIdentifier"] for item in response.get("batchItemFailures", [])]
+
+    def sent(self) -> list[Outgoing]:
+        """Give what was sent since the last look."""
+        sent, self.outbox.sent = self.outbox.sent, []
+        return sent
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Functions:
+    """An instance called dev with an empty table of letters."""
+    world, outbox = World(tmp_path), Outbox()
+    world.sources.bucket = "dormouse-dev-ingest-123456789012"
+    settings = Settings("dev", "123456789012", tmp_path)
+    wired = Wiring(settings, world.services, outbox)  # type: ignore[arg-type]  # a fake outbox
+    give: Callable[[], Wiring] = lambda: wired  # noqa: E731
+    monkeypatch.setattr(handling, "wiring", give)
+    table = Table(TABLE_ID, "letters", LETTERS)
+    root = PartitionTree.from_split_points([]).by_id.values()
+    world.services.store(table).commit(InitialisePartitions(tuple(root)), generation=0)
+    world.tables.create(table)
+    return Functions(world, outbox, table)

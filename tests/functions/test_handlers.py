@@ -1,0 +1,209 @@
+"""Every function on its sample events: good, repeated, malformed, and all of it in one batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from dormouse.errors import UnavailableError
+from dormouse.messages import (
+    CompactionJob,
+    GarbageCandidates,
+    IngestJob,
+    Outgoing,
+    TableChanged,
+)
+from dormouse.model.sources import Source
+from dormouse.model.transactions import AssignJob
+from dormouse.ports import NO_TABLE
+from tests.functions.conftest import TABLE_ID, Functions
+from tests.support.world import letters, letters_file
+
+CHANGED = Outgoing("table-changes", TableChanged(TABLE_ID))
+JOB = "018f3a5e7c2d4b6f8a9b0c1d2e3f4051"
+
+
+@pytest.mark.parametrize(
+    ("stage", "queue", "bad"),
+    [
+        ("batch_files", "files", 3),
+        ("ingest", "ingest-jobs", 3),
+        ("plan_table", "table-changes", 2),
+        ("split_partition", "partition-splits", 2),
+        ("compact", "compaction-jobs", 2),
+        ("collect_garbage", "gc-candidates", 2),
+        ("administer", "admin", 3),
+    ],
+)
+def test_a_malformed_message_is_a_dead_letter_with_its_reason_and_does_not_come_again(
+    functions: Functions, stage: str, queue: str, bad: int
+) -> None:
+    assert functions.invoke(stage, "malformed") == []
+    assert [letter[0] for letter in functions.outbox.dead] == [queue] * bad
+    assert all(reason for _, _, reason in functions.outbox.dead)
+    assert functions.sent() == []
+
+
+def sources_of(outgoing: Outgoing) -> list[str]:
+    assert isinstance(outgoing.message, IngestJob)
+    return [source.key for source in outgoing.message.sources]
+
+
+def test_notified_files_become_one_job_with_their_keys_decoded(functions: Functions) -> None:
+    assert functions.invoke("batch_files", "good") == []
+    (job,) = functions.sent()
+    assert sources_of(job) == ["letters/2026/01.parquet", "letters/a file, with spaces.csv"]
+
+
+def test_a_file_notified_twice_in_a_batch_is_in_the_job_once(functions: Functions) -> None:
+    functions.invoke("batch_files", "duplicate")
+    (job,) = functions.sent()
+    assert sources_of(job) == ["letters/2026/01.parquet", "letters/a file, with spaces.csv"]
+
+
+def test_test_events_removals_and_strays_harm_no_neighbour(functions: Functions) -> None:
+    assert functions.invoke("batch_files", "mixed") == []
+    (job,) = functions.sent()
+    assert sources_of(job) == ["letters/2026/01.parquet", "letters/a file, with spaces.csv"]
+    assert len(functions.outbox.dead) == 1
+    (refused,) = functions.world.tracker.records(NO_TABLE)
+    assert (refused.subject, refused.state) == ("nobody/1.parquet", "refused")
+
+
+def dropped(functions: Functions, key: str, body: bytes) -> Source:
+    return functions.world.sources.drop(key, body)
+
+
+@pytest.mark.parametrize("event", ["good", "duplicate"])
+def test_an_ingest_job_adds_its_rows_once(functions: Functions, event: str) -> None:
+    source = dropped(functions, "letters/1.csv", b"letter,at,note\na,1,x\nb,2,\n")
+    assert functions.invoke("ingest", event, ETAG_1=source.etag) == []
+    assert [r["letter"] for r in functions.world.rows(functions.table)] == ["a", "b"]
+    assert all(outgoing == CHANGED for outgoing in functions.sent())
+
+
+def test_bad_messages_and_bad_files_do_not_keep_good_files_out(functions: Functions) -> None:
+    one = dropped(functions, "letters/1.csv", b"letter,at,note\na,1,x\n")
+    two = dropped(functions, "letters/2.csv", b"letter,at,note\nb,2,y\n")
+    bad = dropped(functions, "letters/bad.csv", b"letter,at,note\nc,soon,z\n")
+    failed = functions.invoke(
+        "ingest", "mixed", ETAG_1=one.etag, ETAG_2=two.etag, ETAG_BAD=bad.etag
+    )
+    assert failed == []
+    assert [r["letter"] for r in functions.world.rows(functions.table)] == ["a", "b"]
+    assert len(functions.outbox.dead) == 1
+    refused = functions.world.tracker.get(TABLE_ID, bad.id)
+    assert refused is not None
+    assert "at" in refused.reason
+
+
+def compactable(functions: Functions) -> None:
+    for i in range(4):
+        functions.world.drop(f"letters/{i}.parquet", letters("abc", at=10 * i))
+        functions.world.deliver(functions.world.queue.popleft())
+
+
+@pytest.mark.parametrize("event", ["good", "duplicate"])
+def test_a_changed_table_is_planned_once_a_batch(functions: Functions, event: str) -> None:
+    compactable(functions)
+    assert functions.invoke("plan_table", event) == []
+    (job,) = functions.sent()
+    assert isinstance(job.message, CompactionJob)
+
+
+def test_a_table_that_cannot_be_planned_makes_only_its_own_messages_come_again(
+    functions: Functions,
+) -> None:
+    compactable(functions)
+    functions.world.before_next_commit(unavailable)
+    assert len(functions.invoke("plan_table", "mixed")) == 1
+    assert len(functions.outbox.dead) == 1
+    assert functions.invoke("plan_table", "mixed") == []
+    assert len(functions.sent()) == 1
+
+
+def unavailable() -> None:
+    raise UnavailableError("throttled")
+
+
+@pytest.mark.parametrize("event", ["good", "duplicate", "mixed"])
+def test_an_assigned_job_is_compacted_once(functions: Functions, event: str) -> None:
+    compactable(functions)
+    store = functions.world.services.store(functions.table)
+    inputs = tuple(sorted(store.current().shards))
+    store.commit(AssignJob(JOB, "root", inputs), generation=0)
+    assert functions.invoke("compact", event) == []
+    assert len(functions.world.rows(functions.table)) == 12
+    garbage = GarbageCandidates(TABLE_ID, 0, inputs)
+    announced = [o for o in functions.sent() if o.queue == "gc-candidates"]
+    assert announced == [Outgoing("gc-candidates", garbage, delay_seconds=900)]
+
+
+def test_a_crash_before_the_commit_makes_the_message_come_again(functions: Functions) -> None:
+    compactable(functions)
+    store = functions.world.services.store(functions.table)
+    store.commit(AssignJob(JOB, "root", tuple(sorted(store.current().shards))), generation=0)
+    functions.world.before_next_commit(functions.world.crash)
+    assert len(functions.invoke("compact", "good")) == 1
+    assert functions.sent() == []
+    assert functions.invoke("compact", "good") == []
+    assert len(functions.world.rows(functions.table)) == 12
+
+
+@pytest.mark.parametrize("event", ["good", "duplicate", "mixed"])
+def test_a_leaf_with_too_many_rows_is_split_once(functions: Functions, event: str) -> None:
+    small = functions.world.create("small", split_threshold_rows=4)
+    functions.world.tables.by_id[TABLE_ID] = type(small)(
+        TABLE_ID, "letters", small.schema, small.properties
+    )
+    functions.world.drop("letters/1.parquet", letters("abcdef"))
+    functions.world.deliver(functions.world.queue.popleft())
+    assert functions.invoke("split_partition", event) == []
+    assert len(functions.world.state(functions.table).partitions) == 3
+    assert functions.sent() == [CHANGED]
+
+
+@pytest.mark.parametrize("event", ["good", "duplicate", "mixed"])
+def test_candidates_that_are_still_needed_or_unknown_are_left_alone(
+    functions: Functions, event: str
+) -> None:
+    functions.world.drop("letters/1.parquet", letters("abc"))
+    functions.world.deliver(functions.world.queue.popleft())
+    before = functions.world.shard_objects(functions.table)
+    assert functions.invoke("collect_garbage", event) == []
+    assert functions.world.shard_objects(functions.table) == before
+
+
+def test_a_table_is_created_once_however_often_it_is_asked_for(functions: Functions) -> None:
+    functions.world.tables.by_id.clear()
+    assert functions.invoke("administer", "duplicate") == []
+    (table,) = functions.world.tables.all()
+    assert len(list(functions.world.state(table).partitions.leaves())) == 2
+
+
+def test_requests_are_done_in_turn_and_refused_ones_recorded(functions: Functions) -> None:
+    functions.world.tables.by_id.clear()
+    assert functions.invoke("administer", "mixed") == []
+    assert functions.world.tables.all() == []
+    outcomes = {r.job_id: r.state for r in functions.world.tracker.records(NO_TABLE)}
+    assert outcomes == {
+        "create-letters-1": "finished",
+        "no-such": "refused",
+        "offline-1": "finished",
+        "delete-1": "finished",
+    }
+    assert len(functions.outbox.dead) == 1
+
+
+@pytest.mark.parametrize("event", ["good", "audit"])
+def test_the_sweep_has_every_table_planned(functions: Functions, event: str) -> None:
+    functions.world.sources.drop("letters/1.parquet", letters_file(letters("a")))
+    functions.invoke("sweep", event)
+    queues = [outgoing.queue for outgoing in functions.sent()]
+    assert queues == ["table-changes", "ingest-jobs"] if event == "audit" else ["table-changes"]
+
+
+def test_an_unforeseen_failure_is_no_dead_letter(functions: Functions) -> None:
+    functions.world.before_next_commit(functions.world.crash)
+    source = dropped(functions, "letters/1.csv", b"letter,at,note\na,1,x\n")
+    assert len(functions.invoke("ingest", "good", ETAG_1=source.etag)) == 1
+    assert functions.outbox.dead == []
