@@ -34,14 +34,11 @@ def main(folder: Path, architecture: str) -> None:
         for path in [*folder.rglob(name)]:
             if path.is_dir():
                 shutil.rmtree(path)
-    for pattern in FILES:
-        for path in [*folder.rglob(pattern)]:
-            path.unlink()
-    pyarrow = folder / "pyarrow"
-    for pattern in PARTS_OF_PYARROW:
-        for path in [*pyarrow.glob(pattern)]:
-            path.unlink()
-    drop_copies_of_libraries(pyarrow)
+    unneeded = [path for pattern in FILES for path in folder.rglob(pattern)]
+    unneeded += [path for part in PARTS_OF_PYARROW for path in folder.glob(f"pyarrow/{part}")]
+    for path in unneeded:
+        path.unlink()
+    drop_copies_of_libraries(folder / "pyarrow")
     if architecture == "x86_64" and shutil.which("strip"):
         for path in folder.rglob("*.so*"):
             subprocess.run(["strip", "--strip-unneeded", str(path)], check=True)

@@ -32,7 +32,7 @@ class OutcomeUnknownError(DormouseError):
 
 
 class TimedOutError(DormouseError):
-    """What was waited for did not happen in time. It still may: nothing was given up but waiting."""
+    """What was waited for did not happen in time. It still may: only the waiting was given up."""
 
 
 class NotFoundError(DormouseError):

@@ -87,7 +87,7 @@ def _store_factory(storage: S3Storage, pages: DynamoPages) -> Callable[[Table], 
 
 
 def _object_store_options(settings: Settings) -> dict[str, str]:
-    """Tell DataFusion what boto3 finds out by itself; credentials both take from the environment."""
+    """Tell DataFusion what boto3 knows by itself; credentials both take from the environment."""
     options = {"region": boto3.session.Session().region_name or ""}
     if settings.endpoint_url:
         options["endpoint"] = settings.endpoint_url
