@@ -34,8 +34,8 @@ def main(folder: Path, architecture: str) -> None:
         for path in [*folder.rglob(name)]:
             if path.is_dir():
                 shutil.rmtree(path)
-    unneeded = [path for pattern in FILES for path in folder.rglob(pattern)]
-    unneeded += [path for part in PARTS_OF_PYARROW for path in folder.glob(f"pyarrow/{part}")]
+    unneeded = {path for pattern in FILES for path in folder.rglob(pattern)}
+    unneeded |= {path for part in PARTS_OF_PYARROW for path in folder.glob(f"pyarrow/{part}")}
     for path in unneeded:
         path.unlink()
     drop_copies_of_libraries(folder / "pyarrow")
