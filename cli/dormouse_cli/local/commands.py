@@ -76,7 +76,7 @@ def run(
     """Run a command against a fresh stack, stop the stack, and pass on the exit code."""
     folder = state or _new_state_folder()
     with _stack(template, parameter, folder, port=0) as stack:
-        code = run_command(command, {**_without_aws(os.environ), **stack.environment})
+        code = run_command(command, {**_inherited(os.environ), **stack.environment})
     if state is None and code == 0:
         shutil.rmtree(folder)  # no one will ask for the logs
     raise typer.Exit(code)
@@ -118,9 +118,14 @@ def find_template() -> Path:
     )
 
 
-def _without_aws(environment: Mapping[str, str]) -> dict[str, str]:
-    """No profile, token or endpoint of the caller's may lead a command to a real account."""
-    return {name: value for name, value in environment.items() if not name.startswith("AWS_")}
+def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """The caller's environment for a command, with this very `dormouse` first on its path.
+
+    No profile, token or endpoint of the caller's may lead the command to a real account.
+    """
+    kept = {name: value for name, value in environment.items() if not name.startswith("AWS_")}
+    own = str(Path(sys.executable).parent)
+    return {**kept, "PATH": os.pathsep.join(filter(None, (own, kept.get("PATH"))))}
 
 
 @contextmanager
