@@ -1,0 +1,286 @@
+"""Each function may do what it does, and nothing else.
+
+The flow runs through the real handlers against an embedded AWS, which forbids nothing; every
+request is held against the role that the template gives the function.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from importlib import import_module
+from typing import Any
+
+import boto3
+import msgspec
+import pytest
+from aws_lambda_powertools.utilities.typing import LambdaContext
+from moto.server import ThreadedMotoServer
+from werkzeug.serving import WSGIRequestHandler
+
+from dormouse.aws import handling
+from dormouse.aws.wiring import Wiring, wire
+from dormouse.messages import CreateTable, DeleteTable, GarbageCandidates, SetOnline, encode
+from dormouse.model.names import QUEUES, shard_path
+from dormouse.model.partitions import ROOT, Partition
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    InitialisePartitions,
+    ReleaseJob,
+    ReplaceShards,
+)
+from dormouse.settings import Settings
+from dormouse.statestore.pages import PAGE_CAPACITY
+from dormouse_cli.local import moto_server
+from dormouse_cli.local.deploy import deploy
+from dormouse_cli.local.template import read
+from tests.support.world import LETTERS, letters, letters_file
+from tests.template.conftest import NAMES, QUEUE_OF, REGION, STAGES, TEMPLATE, Template
+from tests.template.iam import needs
+
+STAGE_OF = {queue: stage for stage, queue in QUEUE_OF.items()}
+NO_REQUEST_SHOWS = {
+    "logs:CreateLogStream",
+    "logs:PutLogEvents",
+    "sqs:ReceiveMessage",
+    "sqs:DeleteMessage",
+    "sqs:GetQueueAttributes",
+    "sqs:ChangeMessageVisibility",
+    "s3:ListBucket",
+}
+"""What Lambda does in a function's name; and without ListBucket, S3 calls a missing object a
+forbidden one."""
+COMMITS = ("ingest", "plan_table", "split_partition", "compact", "collect_garbage", "administer")
+RARE = {
+    **{(s, "dynamodb:PutItem", "-state"): "the next page, if the log's is full" for s in COMMITS},
+    ("ingest", "s3:DeleteObject", "/data/"): "its own shards, after a rejected commit",
+    ("ingest", "s3:GetObject", "/data/"): "its own shard, if an upload was not answered",
+    ("plan_table", "s3:DeleteObject", "/state/"): "its own snapshot, if another was faster",
+    ("administer", "s3:GetObject", "/state/"): "a table half made by a run that died",
+    ("sweep", "dynamodb:PutItem", "-jobs"): "a file refused that nobody was told of",
+}
+"""What only a race or a loss makes a function do: stage, action, and a part of the resource."""
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_nothing_is_granted_for_all_resources_or_all_actions(
+    template: Template, stage: str
+) -> None:
+    for action, resource in template.grants(stage):
+        service, _, operation = action.partition(":")
+        assert "*" not in action and operation, action
+        assert resource.startswith(f"arn:aws:{service}:"), f"{action} on {resource}"
+        if service in ("dynamodb", "sqs"):
+            assert "*" not in resource, f"{action} on {resource}"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_function_may_do_all_it_does(
+    requests: Mapping[str, set[tuple[str, str]]], template: Template, stage: str
+) -> None:
+    grants = list(template.grants(stage))
+    assert requests[stage], "the flow never ran it"
+    for action, resource in sorted(requests[stage]):
+        assert any(action == a and fnmatchcase(resource, r) for a, r in grants), (
+            f"{stage} is not allowed {action} on {resource}"
+        )
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_function_may_do_nothing_it_never_does(
+    requests: Mapping[str, set[tuple[str, str]]], template: Template, stage: str
+) -> None:
+    never = {
+        f"{action} on {resource}"
+        for action, resource in template.grants(stage)
+        if action not in NO_REQUEST_SHOWS
+        and not any(action == a and fnmatchcase(r, resource) for a, r in requests[stage])
+        and not any((stage, action) == rare[:2] and rare[2] in resource for rare in RARE)
+    }
+    assert never == set()
+
+
+@dataclass
+class Flow:
+    """The real functions of one instance, run in turn; `requests` tells what each asked of AWS.
+
+    Each function has services of its own, as it has a process of its own.
+    """
+
+    sqs: Any
+    s3: Any
+    wirings: dict[str, Wiring] = field(default_factory=dict)
+    requests: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    stage: str | None = None
+
+    def see(self, params: Mapping[str, Any], model: Any, **_: object) -> None:
+        """Note a request; boto3 calls this before each."""
+        if self.stage is not None:
+            wanted = needs(model.service_model.service_name, model.name, params)
+            self.requests.setdefault(self.stage, set()).update(wanted)
+
+    def wiring(self) -> Wiring:
+        """Give the services of the function that runs, or those of the test itself."""
+        name = self.stage or ""
+        if name not in self.wirings:
+            self.wirings[name] = wire(Settings.from_environment())
+        return self.wirings[name]
+
+    def invoke(self, stage: str, event: dict[str, Any]) -> None:
+        handler = import_module(f"functions.{stage}.handler")
+        self.stage = stage
+        try:
+            response = handler.handle(event, LambdaContext())
+        finally:
+            self.stage = None
+        assert not response.get("batchItemFailures"), f"{stage} failed"
+
+    def settle(self) -> None:
+        """Deliver messages until there are none."""
+        while sum(self._deliver(queue) for queue in QUEUES):
+            pass
+
+    def send(self, queue: str, body: str) -> None:
+        """Send a message, and do all that follows from it."""
+        self.sqs.send_message(QueueUrl=self._url(queue), MessageBody=body)
+        self.settle()
+
+    def drop(self, key: str, text: str) -> None:
+        """Drop a file of letters; its notification waits."""
+        body = letters_file(letters(text))
+        self.s3.put_object(Bucket=NAMES.ingest_bucket, Key=key, Body=body)
+
+    def lose(self, queue: str) -> None:
+        """Lose the messages of a queue."""
+        self.sqs.purge_queue(QueueUrl=self._url(queue))
+
+    def _deliver(self, queue: str) -> bool:
+        found = self.sqs.receive_message(QueueUrl=self._url(queue), MaxNumberOfMessages=10)
+        messages = found.get("Messages", [])
+        if messages:
+            records = [
+                {"messageId": m["MessageId"], "body": m["Body"], "attributes": {}} for m in messages
+            ]
+            self.invoke(STAGE_OF[queue], {"Records": records})
+        for message in messages:
+            self.sqs.delete_message(
+                QueueUrl=self._url(queue), ReceiptHandle=message["ReceiptHandle"]
+            )
+        return bool(messages)
+
+    def _url(self, queue: str) -> str:
+        url: str = self.sqs.get_queue_url(QueueName=NAMES.queue(queue))["QueueUrl"]
+        return url
+
+
+@pytest.fixture(scope="module")
+def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[tuple[str, str]]]]:
+    """Run a table's whole life; give what each function asked of AWS."""
+    moto_server.make_atomic()
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WSGIRequestHandler, "disable_nagle_algorithm", True)  # it delays answers
+        for name, value in {
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": REGION,
+            "DORMOUSE_INSTANCE": NAMES.instance,
+            "DORMOUSE_ACCOUNT": NAMES.account,
+            "TMPDIR": str(tmp_path_factory.mktemp("scratch")),
+        }.items():
+            patch.setenv(name, value)
+        session = boto3.Session()
+        patch.setattr(boto3, "DEFAULT_SESSION", session)
+        deployment = read(TEMPLATE, {"Instance": NAMES.instance}, endpoint, REGION)
+        deploy(deployment, boto3.Session(), endpoint)
+        flow = Flow(boto3.Session().client("sqs"), boto3.Session().client("s3"))
+        session.events.register("before-parameter-build", flow.see)
+        patch.setattr(handling, "wiring", flow.wiring)
+        try:
+            live(flow)
+        finally:
+            server.stop()
+    yield flow.requests
+
+
+def live(flow: Flow) -> None:
+    """Let a table be made, filled, split, compacted, repaired and deleted."""
+    services = flow.wiring().services
+    flow.send("admin", encode(CreateTable("1", "letters", LETTERS.to_json(), PROPERTIES)))
+    for number, text in enumerate(("abc", "xyz", "dmn")):
+        flow.drop(f"letters/{number}.parquet", text)
+        flow.drop(f"nobody/{number}.parquet", text)
+        flow.settle()
+    table = services.tables.named("letters")
+    assert table is not None
+    assert len(services.store(table).current().partitions) == 3
+    fill_a_page(flow, table)
+    flow.send("admin", encode(SetOnline("2", "letters", True)))  # the planner writes a snapshot
+    flow.send("admin", encode(SetOnline("3", "letters", False)))
+    leave_undone(flow, table)
+    for event in ("good", "audit"):
+        path = TEMPLATE.parent / "events" / "sweep" / f"{event}.json"
+        flow.invoke("sweep", json.loads(path.read_text()))
+    flow.settle()
+    for queue in QUEUES:
+        flow.send(queue, "not a message")
+    flow.send("admin", encode(DeleteTable("4", "letters")))
+    assert not services.tables.all()
+
+
+PROPERTIES: dict[str, object] = {
+    "compaction_strategy": "batch",
+    "compaction_files": 2,
+    "split_threshold_rows": 8,
+    "gc_delay_seconds": 0,
+    "orphan_age_seconds": 0,
+    "job_patience_seconds": 0,
+}
+"""Everything is due at once, and after few rows."""
+
+
+def fill_a_page(flow: Flow, table: Table) -> None:
+    """Make the log long enough for a snapshot."""
+    store = flow.wiring().services.store(table)
+    for number in range(PAGE_CAPACITY):
+        store.commit(ReleaseJob(f"none-{number}"), generation=0)
+
+
+def leave_undone(flow: Flow, table: Table) -> None:
+    """Leave behind what lost messages and dead functions do, and a half deleted table."""
+    services = flow.wiring().services
+    store = services.store(table)
+    flow.drop("letters/late.parquet", "q")
+    flow.lose("files")
+    services.storage.put(shard_path(table.id, "orphan-0"), b"of a run that died")
+    left, right = store.current().partitions.leaves()
+    held = shard_in(left.id)
+    gone = AssignJob("gone", left.id, (held.shard.id,))
+    stuck = AssignJob("stuck", right.id, references(store.current(), right.id))
+    store.commit(AddShards("held", (), (held,)), gone, stuck, generation=0)
+    store.commit(ReplaceShards("gone", left.id, gone.inputs, ()), generation=0)
+    patient = msgspec.structs.replace(table.properties, gc_delay_seconds=900)
+    services.tables.update(replace(table, properties=patient))
+    flow.send("gc-candidates", encode(GarbageCandidates(table.id, 0, gone.inputs)))
+    services.tables.update(table)
+    half = replace(table, id="half", name="half", deleting=True)
+    services.store(half).commit(InitialisePartitions((Partition(ROOT),)), generation=0)
+    services.tables.create(half)
+
+
+def shard_in(partition: str) -> NewShard:
+    return NewShard(Shard("held-0", 1, 1, ("a",), ("a",), "held"), ((partition, 1),))
+
+
+def references(state: TableState, partition: str) -> tuple[str, ...]:
+    return tuple(reference.shard for reference in state.references_in(partition))
