@@ -47,7 +47,10 @@ def ingest(services: Services, job: IngestJob) -> list[Outgoing]:
             fresh = [s for s in job.sources if not state.has_ingested(s.id, now_ms)]
             rows = _attempt(services, table, state, fresh) if fresh else 0
             if rows is not None:
-                record(services, table.id, job.job_id, "ingest", "finished", rows=rows)
+                what = job.sources[0].key if len(job.sources) == 1 else f"{len(job.sources)} files"
+                record(
+                    services, table.id, job.job_id, "ingest", "finished", subject=what, rows=rows
+                )
                 return changed
         raise ContendedError(f"ingest job {job.job_id} lost {ATTEMPTS} times to other jobs")
 
