@@ -87,11 +87,16 @@ def state_prefix(table_id: str) -> str:
     return f"{table_id}/state/"
 
 
-def delta_path(table_id: str, delta_id: str) -> str:
-    """Give the path of a state delta."""
-    return f"{state_prefix(table_id)}deltas/{delta_id}.parquet"
+def delta_prefix(table_id: str) -> str:
+    """Give the prefix of a table's state deltas."""
+    return f"{state_prefix(table_id)}deltas/"
 
 
-def snapshot_path(table_id: str, version: int, unique: str) -> str:
-    """Give the path of a state snapshot; `unique` keeps two writers at one version apart."""
-    return f"{state_prefix(table_id)}snapshots/{version:012d}-{unique}.parquet"
+def segment_prefix(table_id: str) -> str:
+    """Give the prefix of the segments in which many of a table's deltas are kept together."""
+    return f"{state_prefix(table_id)}segments/"
+
+
+def snapshot_prefix(table_id: str) -> str:
+    """Give the prefix of a table's state snapshots."""
+    return f"{state_prefix(table_id)}snapshots/"

@@ -2,7 +2,7 @@
 
 Each method is one request whose condition decides it. Items, with hash key `t` and range key `g`:
 
-- head: ``<table>#H``, -1: last_page, root_path, root_version, root_bytes, closed;
+- head: ``<table>#H``, -1: last_page, root_id, root_version, root_bytes, closed;
 - page: ``<table>#0#<page // 64>``, page: ids, a list of at most 48 times 16 bytes. The zero is the
   log's epoch. 64 pages share a hash key, so that heat moves on as the log grows.
 
@@ -100,14 +100,14 @@ class DynamoPages:
                     TableName=self._table_name,
                     Key=_head_key(table_id),
                     UpdateExpression=(
-                        "SET root_path = :path, root_version = :version, root_bytes = :bytes"
+                        "SET root_id = :id, root_version = :version, root_bytes = :bytes"
                     ),
                     ConditionExpression=(
                         "attribute_exists(t) AND attribute_not_exists(closed)"
                         " AND (attribute_not_exists(root_version) OR root_version < :version)"
                     ),
                     ExpressionAttributeValues={
-                        ":path": {"S": root.path},
+                        ":id": {"S": root.id},
                         ":version": {"N": str(root.version)},
                         ":bytes": {"N": str(root.size_bytes)},
                     },
@@ -124,7 +124,7 @@ class DynamoPages:
                 Key=_head_key(table_id),
                 UpdateExpression=(
                     "SET closed = :yes, last_page = if_not_exists(last_page, :none)"
-                    " REMOVE root_path, root_version, root_bytes"
+                    " REMOVE root_id, root_version, root_bytes"
                 ),
                 ExpressionAttributeValues={":yes": {"BOOL": True}, ":none": {"N": "-1"}},
                 ReturnValues="ALL_NEW",
@@ -186,9 +186,9 @@ def _page_key(table_id: str, number: int) -> _Item:
 
 def _head(item: _Item) -> Head:
     root = None
-    if "root_path" in item:
+    if "root_id" in item:
         version, size_bytes = int(item["root_version"]["N"]), int(item["root_bytes"]["N"])
-        root = Root(item["root_path"]["S"], version, size_bytes)
+        root = Root(item["root_id"]["S"], version, size_bytes)
     return Head(int(item["last_page"]["N"]), root, closed="closed" in item)
 
 

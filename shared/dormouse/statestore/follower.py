@@ -1,6 +1,6 @@
 """Follows the log of one table: keeps the newest state it has seen, and folds what is new into it.
 
-Used by `s3`, which also learns from it what became of its own transactions.
+Used by `engine`, which also learns from it what became of its own transactions.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.fold import Verdict, apply
-from dormouse.model.names import delta_path
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
-from dormouse.ports import Storage
+from dormouse.statestore.bodies import Bodies, Snapshots
 from dormouse.statestore.codec import decode_delta
-from dormouse.statestore.codec_snapshot import decode_snapshot
 from dormouse.statestore.log import Log
 from dormouse.statestore.pages import Root
 
@@ -53,9 +51,9 @@ class Follower:
     One thread reads at a time; it folds for those that wait what they wait for.
     """
 
-    def __init__(self, log: Log, storage: Storage) -> None:
+    def __init__(self, log: Log, deltas: Bodies, snapshots: Snapshots) -> None:
         """Begin cold; nothing is read yet."""
-        self._log, self._storage = log, storage
+        self._log, self._deltas, self._snapshots = log, deltas, snapshots
         self._state: TableState | None = None
         self._awaited: dict[str, Awaited] = {}
         self._lock = threading.Lock()
@@ -106,16 +104,15 @@ class Follower:
         root, missed = self._root(), None
         while root is not None and root != missed:
             try:
-                body = self._storage.get(root.path)
+                state = self._snapshots.load(root)
             except NotFoundError:  # a newer snapshot may have taken its place since
                 root, missed = self._root(), root
                 continue
-            state = decode_snapshot(self._log.table_id, body, root.path)
             if state.version != root.version:
-                raise CorruptDataError(f"{root.path} is not of version {root.version}")
+                raise CorruptDataError(f"snapshot {root.id} is not of version {root.version}")
             return state
         if missed is not None:
-            raise self._lost(missed.path)
+            raise self._lost(f"snapshot {missed.id}")
         return TableState()
 
     def _root(self) -> Root | None:
@@ -131,13 +128,12 @@ class Follower:
     def _delta(self, delta_id: str) -> tuple[Entry, ...]:
         if mine := self._awaited.get(delta_id):
             return mine.entries
-        path = delta_path(self._log.table_id, delta_id)
         try:
-            body = self._storage.get(path)
+            body = self._deltas.get(delta_id)
         except NotFoundError as error:
             self._log.head()  # raises if it is gone because the table is
-            raise self._lost(path) from error
-        return decode_delta(body, path)
+            raise self._lost(f"delta {delta_id}") from error
+        return decode_delta(body, f"delta {delta_id}")
 
     def _lost(self, path: str) -> CorruptDataError:
         return CorruptDataError(

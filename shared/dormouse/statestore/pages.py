@@ -45,9 +45,9 @@ def place_after(version: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The newest snapshot: where it lies, what version it holds, how big it is."""
+    """The newest snapshot: its id, what version it holds, how big it is."""
 
-    path: str
+    id: str
     version: int
     size_bytes: int
 

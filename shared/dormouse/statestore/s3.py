@@ -1,44 +1,84 @@
-"""The state of a table as Parquet in the data bucket, ordered by small conditional updates.
-
-A commit uploads its transactions as one delta under a new name, and then appends the delta's id to
-the log (`log`, `pages`): that one update decides the order. Whether a transaction holds is decided
-when the delta is folded, in that order, by the same rules for everyone (`follower`); its writer
-reads the verdict. So no commit conflicts with another, and a retry rewrites nothing.
-
-What a crash leaves: after the upload, an object nobody names; after the append, a commit whose
-author was not told, and who learns of it by committing the same again.
-"""
+"""The state store that keeps deltas and snapshots as Parquet objects of the data bucket."""
 
 from __future__ import annotations
 
-from dormouse.errors import (
-    CorruptDataError,
-    InvariantError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
-from dormouse.model.fold import Verdict
-from dormouse.model.invariants import broken_invariants
-from dormouse.model.names import delta_path, snapshot_path, state_prefix
+from collections.abc import Iterator, Sequence
+
+from dormouse.errors import OutcomeUnknownError, UnavailableError
+from dormouse.model.names import delta_prefix, snapshot_prefix
 from dormouse.model.state import TableState
-from dormouse.model.transactions import Entry, Transaction
 from dormouse.ports import Clock, Ids, Storage
-from dormouse.statestore.codec import encode_delta
-from dormouse.statestore.codec_snapshot import encode_snapshot
-from dormouse.statestore.follower import Follower
-from dormouse.statestore.log import Log
-from dormouse.statestore.pages import Pages, Root, place_after
+from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
+from dormouse.statestore.engine import LogStateStore
+from dormouse.statestore.pages import Pages, Root
 from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
-from dormouse.statestore.protocol import AlreadyCommitted, Committed, Outcome, Rejected
-from dormouse.statestore.snapshots import snapshot_due, without_forgotten
+
+_SUFFIX = ".parquet"
 
 
-class S3StateStore:
-    """One table's state; a `protocol.StateStore`, safe for many threads.
+class StoredBodies:
+    """`bodies.Bodies` as objects below a prefix."""
 
-    A store that lives long keeps the state in memory: then `current` costs one read of a page when
-    nothing is new. Every call raises NotFoundError once the table's state was destroyed.
-    """
+    def __init__(self, storage: Storage, prefix: str) -> None:
+        """Keep bodies under ``<prefix><id>.parquet``."""
+        self._storage, self._prefix = storage, prefix
+
+    def path(self, body_id: str) -> str:
+        """Give the path of a body."""
+        return f"{self._prefix}{body_id}{_SUFFIX}"
+
+    def put(self, body_id: str, body: bytes) -> None:
+        """Keep a body; one that is there under this id is this one, put before."""
+        path = self.path(body_id)
+        try:
+            self._storage.put(path, body)
+        except OutcomeUnknownError as error:
+            raise UnavailableError(f"{path} could not be stored: {error}") from error
+
+    def get(self, body_id: str) -> bytes:
+        """Give a body. Raises NotFoundError."""
+        return self._storage.get(self.path(body_id))
+
+    def ids(self) -> Iterator[str]:
+        """Give the ids of all bodies there are."""
+        for stored in self._storage.list(self._prefix):
+            yield stored.path.removeprefix(self._prefix).removesuffix(_SUFFIX)
+
+    def delete(self, body_ids: Sequence[str]) -> None:
+        """Delete bodies; one that is not there is no error."""
+        self._storage.delete([self.path(body_id) for body_id in body_ids])
+
+
+class StoredSnapshots:
+    """`bodies.Snapshots` as one object each."""
+
+    def __init__(self, table_id: str, storage: Storage) -> None:
+        """Keep the snapshots of `table_id`."""
+        self._table_id = table_id
+        self._bodies = StoredBodies(storage, snapshot_prefix(table_id))
+
+    def save(self, snapshot_id: str, state: TableState, previous: Root | None) -> Root:
+        """Keep a state, all of it: nothing is taken over from `previous`."""
+        body = encode_snapshot(self._table_id, state)
+        self._bodies.put(snapshot_id, body)
+        return Root(snapshot_id, state.version, len(body))
+
+    def load(self, root: Root) -> TableState:
+        """Give the state that was saved. Raises NotFoundError."""
+        path = self._bodies.path(root.id)
+        return decode_snapshot(self._table_id, self._bodies.get(root.id), path)
+
+    def ids(self) -> Iterator[str]:
+        """Give the ids of all snapshots there are."""
+        return self._bodies.ids()
+
+    def delete(self, snapshot_ids: Sequence[str]) -> None:
+        """Delete snapshots; one that is not there is no error."""
+        self._bodies.delete(snapshot_ids)
+
+
+class S3StateStore(LogStateStore):
+    """The engine over objects of the data bucket."""
 
     def __init__(
         self,
@@ -51,106 +91,6 @@ class S3StateStore:
         patience: Patience = WITHOUT_PAUSES,
     ) -> None:
         """Use the state of `table_id`; nothing is read yet."""
-        self._table_id, self._storage, self._pages = table_id, storage, pages
-        self._clock, self._ids, self._patience = clock, ids, patience
-        self._log = Log(table_id, pages, patience)
-        self._follower = Follower(self._log, storage)
-
-    def current(self) -> TableState:
-        """Give the newest version: at least every commit that ended before the call began."""
-        return self._patience.insist(self._follower.newest)
-
-    def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
-        """Commit transactions in one delta, each for itself, and give the outcome of each.
-
-        Raises:
-            ContendedError: all attempts lost; nothing was committed.
-            UnavailableError: nothing was committed.
-            OutcomeUnknownError: they may have been committed. Commit the same again to find out.
-        """
-        if not transactions:
-            return ()
-        now_ms = self._clock.now_ms()
-        entries = tuple(Entry(transaction, now_ms, generation) for transaction in transactions)
-        # The fold begins before the delta, or it would never pass it and tell the verdict.
-        before = self._patience.insist(self._follower.last_seen)
-        delta_id = self._ids.new()
-        self._upload(delta_path(self._table_id, delta_id), encode_delta(entries))
-        with self._follower.awaiting(delta_id, entries):
-            page, _ = place_after(before.version)
-            version = self._log.append(delta_id, page)
-            verdicts = self._verdicts(delta_id)
-        return tuple(_outcome(verdict, version) for verdict in verdicts)
-
-    def maintain(self) -> None:
-        """Write a snapshot if it is due. Any number may at once: the newest becomes the root.
-
-        Raises:
-            InvariantError: the state contradicts itself; no snapshot was written.
-        """
-        head = self._log.head()
-        state = self.current()
-        if head is None or not snapshot_due(state.version, head.root):
-            return
-        if broken := broken_invariants(state):
-            raise InvariantError(
-                f"table {self._table_id} at version {state.version}: {'; '.join(broken[:5])}",
-                hint="no snapshot was written, so that the log still shows how it came to this",
-            )
-        kept = without_forgotten(state)
-        path = snapshot_path(self._table_id, kept.version, self._ids.new())
-        body = encode_snapshot(self._table_id, kept)
-        self._upload(path, body)
-        if not self._pages.set_root(self._table_id, Root(path, kept.version, len(body))):
-            self._discard_unless_root(path, kept.version)
-
-    def destroy(self) -> None:
-        """Delete the state of the table. Repeatable; used only when the table itself is deleted.
-
-        The log is closed first: from then on nobody can commit or read. Its head stays, a hundred
-        bytes, so that a writer that slept cannot begin the log anew.
-        """
-        head = self._pages.close(self._table_id)
-        stored = self._storage.list(state_prefix(self._table_id))
-        self._storage.delete([item.path for item in stored])
-        self._pages.delete_pages(self._table_id, head.last_page)
-
-    def _upload(self, path: str, body: bytes) -> None:
-        """Put an object under a name made for it: one that is there is this one, put before.
-
-        Until the name is told, an object that may or may not be there is as good as none.
-        """
-
-        def put() -> None:
-            try:
-                self._storage.put(path, body)
-            except OutcomeUnknownError as error:
-                raise UnavailableError(f"{path} could not be stored: {error}") from error
-
-        self._patience.insist(put)
-
-    def _verdicts(self, delta_id: str) -> tuple[Verdict, ...]:
-        try:
-            return self._patience.insist(lambda: self._follower.verdicts(delta_id))
-        except (UnavailableError, CorruptDataError) as error:
-            # The delta is in the log all the same, so to the caller this is no clean failure.
-            raise OutcomeUnknownError(
-                f"a commit to table {self._table_id} landed, but its verdict is unread: {error}",
-                hint="commit the same again to find out; delete nothing it may need",
-            ) from error
-
-    def _discard_unless_root(self, path: str, version: int) -> None:
-        """Delete a snapshot that lost to one as new: it can never become the root any more.
-
-        That it is not the root must be seen: the update may have landed, and its
-        repeat been refused.
-        """
-        head = self._log.head()
-        if head and head.root and head.root.path != path and head.root.version >= version:
-            self._storage.delete([path])
-
-
-def _outcome(verdict: Verdict, version: int) -> Outcome:
-    if verdict.repeated:
-        return AlreadyCommitted()
-    return Rejected(verdict.violations) if verdict.violations else Committed(version)
+        deltas = StoredBodies(storage, delta_prefix(table_id))
+        snapshots = StoredSnapshots(table_id, storage)
+        super().__init__(table_id, pages, deltas, snapshots, clock, ids, patience=patience)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dormouse.model.names import delta_path
+from dormouse.model.names import delta_prefix
 from dormouse.model.state import TableState
 from dormouse.statestore.codec import decode_delta
 from dormouse.statestore.follower import fold_delta
@@ -105,7 +105,7 @@ class Rig:
         self.quiet()
         state = TableState()
         for delta_id in self.log().ids_after(0):
-            path = delta_path("t", delta_id)
+            path = f"{delta_prefix('t')}{delta_id}.parquet"
             state, _ = fold_delta(state, decode_delta(self.storage.get(path), path))
         self.calls.clear()
         return state
