@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +13,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws import handling
 from dormouse.aws.wiring import Wiring
+from dormouse.errors import UnavailableError
 from dormouse.messages import Outgoing
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.tables import Table
@@ -28,9 +29,26 @@ TABLE_ID = "0123456789abcdef"
 
 @dataclass
 class Outbox(MemoryOutbox):
-    """Also keeps dead letters, as queue, body and reason."""
+    """Also keeps dead letters (queue, body, reason) and what comes again soon (queue, seconds).
+
+    While `down`, it takes nothing.
+    """
 
     dead: list[tuple[str, str, str]] = field(default_factory=list)
+    soon: list[tuple[str, int]] = field(default_factory=list)
+    down: bool = False
+
+    def send(self, messages: Iterable[Outgoing]) -> None:
+        self._check()
+        super().send(messages)
+
+    def return_in(self, queue: str, receipt_handle: str, seconds: int) -> None:
+        self._check()
+        self.soon.append((queue, seconds))
+
+    def _check(self) -> None:
+        if self.down:
+            raise UnavailableError("the queues do not answer")
 
     def send_to_dead_letters(self, queue: str, body: str, reason: str) -> None:
         self.dead.append((queue, body, reason))

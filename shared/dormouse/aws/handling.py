@@ -2,6 +2,9 @@
 
 A message that can never succeed goes to its dead-letter queue with the reason, at once. Whatever
 else goes wrong with a message makes it come again; its neighbours in the batch are not harmed.
+
+What fails once mostly lost a race or was throttled, so it comes again soon. What fails twice waits
+for its visibility timeout: a service that is down gets the time to come back.
 """
 
 from __future__ import annotations
@@ -15,19 +18,29 @@ from aws_lambda_powertools.utilities.batch import (
     EventType,
     process_partial_response,
 )
-from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+from aws_lambda_powertools.utilities.batch.types import (
+    PartialItemFailureResponse,
+    PartialItemFailures,
+)
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws.s3_events import created_objects
 from dormouse.aws.wiring import wiring
-from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
+from dormouse.errors import (
+    AlreadyExistsError,
+    DormouseError,
+    InvalidRequestError,
+    NotFoundError,
+)
 from dormouse.messages import AdminRequest, Message, Outgoing, TableChanged, decode, decode_admin
 from dormouse.model.sources import Source
 from dormouse.ports import Services
 
 Event = dict[str, object]
 _Kind = TypeVar("_Kind", bound=Message)
+
+SECONDS_AFTER_FIRST_FAILURE = 30
 
 logger = Logger()
 
@@ -46,7 +59,7 @@ def handle_messages(
         if message is not None:
             _run(message, lambda: stage(wiring().services, message))
 
-    return _each(event, context, one)
+    return _each(event, context, queue, one)
 
 
 def handle_requests(
@@ -66,7 +79,7 @@ def handle_requests(
         except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
             logger.warning("refused", request_id=request.request_id, reason=error.explanation)
 
-    return _each(event, context, one)
+    return _each(event, context, queue, one)
 
 
 def handle_changes(
@@ -91,7 +104,7 @@ def handle_changes(
         if failure := outcomes[message.table_id]:
             raise failure
 
-    return _each(event, context, one)
+    return _each(event, context, queue, one)
 
 
 def handle_notifications(
@@ -100,17 +113,28 @@ def handle_notifications(
     queue: str,
     stage: Callable[[Services, list[Source]], list[Outgoing]],
 ) -> PartialItemFailureResponse:
-    """Run `stage` once with the objects that all notifications of a batch tell of."""
+    """Run `stage` once with the objects that all notifications of a batch tell of.
+
+    If it fails they all come again, save those that told of nothing or are dead letters.
+    """
     bucket = wiring().settings.names.ingest_bucket
     sources: list[Source] = []
+    telling: list[str] = []
 
     def one(record: SQSRecord) -> None:
         found = _decoded(record, queue, lambda body: created_objects(body, bucket))
-        sources.extend(found or [])
+        if found:
+            sources.extend(found)
+            telling.append(record.message_id)
 
-    response = _each(event, context, one)
-    messages = stage(wiring().services, sources)
-    wiring().outbox.send(messages)
+    response = _each(event, context, queue, one)
+    try:
+        messages = stage(wiring().services, sources)
+        wiring().outbox.send(messages)
+    except Exception:  # whatever it was: the answer says which messages must come again
+        logger.exception("failed", files=len(sources))
+        again: list[PartialItemFailures] = [{"itemIdentifier": told} for told in telling]
+        return {"batchItemFailures": [*response["batchItemFailures"], *again]}
     logger.info("batched", files=len(sources), jobs=len(messages))
     return response
 
@@ -151,16 +175,26 @@ def _ids(message: Message) -> dict[str, str]:
 
 
 def _each(
-    event: Event, context: LambdaContext, one: Callable[[SQSRecord], None]
+    event: Event, context: LambdaContext, queue: str, one: Callable[[SQSRecord], None]
 ) -> PartialItemFailureResponse:
     def handler(record: SQSRecord) -> None:  # Powertools looks for this parameter by its name
         try:
             one(record)
         except Exception:
             logger.exception("failed", message_id=record.message_id)
+            if record.attributes.approximate_receive_count == "1":
+                _hurry(queue, record)
             raise
 
     processor = BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False)
     return process_partial_response(
         event=event, record_handler=handler, processor=processor, context=context
     )
+
+
+def _hurry(queue: str, record: SQSRecord) -> None:
+    """Let a failed message come again soon; where that fails too, it comes again late."""
+    try:
+        wiring().outbox.return_in(queue, record.receipt_handle, SECONDS_AFTER_FIRST_FAILURE)
+    except DormouseError as error:
+        logger.warning("comes late", message_id=record.message_id, reason=error.explanation)

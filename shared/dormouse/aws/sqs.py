@@ -73,6 +73,20 @@ class SqsOutbox:
         except (BotoCoreError, ClientError) as error:
             raise _unavailable(dead_letters(queue), error) from error
 
+    def return_in(self, queue: str, receipt_handle: str, seconds: int) -> None:
+        """Let a message that is being worked on come again in `seconds`.
+
+        Raises:
+            UnavailableError: it comes again when its visibility timeout is over.
+        """
+        url = self._url(queue)
+        try:
+            self._client.change_message_visibility(
+                QueueUrl=url, ReceiptHandle=receipt_handle, VisibilityTimeout=seconds
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise _unavailable(queue, error) from error
+
     def _send_batch(self, queue: str, batch: list[SendMessageBatchRequestEntryTypeDef]) -> None:
         left, refusals = batch, ""
         for failures in range(1, self._patience.attempts + 1):

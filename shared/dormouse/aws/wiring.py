@@ -5,6 +5,7 @@ Nothing is made at import; a process makes its services once, when it first need
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -23,6 +24,9 @@ from dormouse.settings import Settings
 from dormouse.statestore.dynamodb_pages import DynamoPages
 from dormouse.statestore.protocol import StateStore
 from dormouse.statestore.s3 import S3StateStore
+
+SCRATCH = "dormouse"
+"""The folder for a function's own files, in the folder for such of all."""
 
 STORES_KEPT = 32
 """How many tables' states a process keeps in memory, so that a look at them costs one read."""
@@ -46,8 +50,17 @@ class Wiring:
 
 @cache
 def wiring() -> Wiring:
-    """Give the wiring of this process, from the environment."""
-    return wire(Settings.from_environment())
+    """Give the wiring of this function's process, from the environment.
+
+    Its scratch folder is emptied first: a run that was cut off left its files behind, and Lambda
+    gives them to the process that follows.
+    """
+    settings = Settings.from_environment()
+    scratch = settings.scratch / SCRATCH
+    if scratch.exists():
+        shutil.rmtree(scratch)
+    scratch.mkdir(parents=True)
+    return wire(replace(settings, scratch=scratch))
 
 
 def wire(settings: Settings) -> Wiring:

@@ -1,0 +1,35 @@
+"""What a process is told from outside, and how it says that it was told wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dormouse.errors import InvalidRequestError
+from dormouse.settings import DEFAULT_MEMORY_BYTES, Settings
+
+GIVEN = {"DORMOUSE_INSTANCE": "prod", "DORMOUSE_ACCOUNT": "123456789012", "TMPDIR": "/scratch"}
+
+
+def test_what_is_not_said_has_a_default() -> None:
+    settings = Settings.from_environment(GIVEN)
+    assert settings == Settings("prod", "123456789012", Path("/scratch"), DEFAULT_MEMORY_BYTES)
+
+
+def test_a_caller_can_name_another_instance_than_the_environment() -> None:
+    assert Settings.from_environment(GIVEN, instance="test").names.queue("files") == (
+        "dormouse-test-files"
+    )
+
+
+def test_a_missing_instance_is_said_with_what_to_do() -> None:
+    with pytest.raises(InvalidRequestError) as told:
+        Settings.from_environment({})
+    assert "DORMOUSE_INSTANCE" in told.value.hint
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "2 GB", "1e9"])
+def test_a_senseless_memory_size_is_refused_by_its_name(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="DORMOUSE_MEMORY_BYTES"):
+        Settings.from_environment({**GIVEN, "DORMOUSE_MEMORY_BYTES": text})
