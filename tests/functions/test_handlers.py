@@ -173,9 +173,12 @@ def test_candidates_that_are_still_needed_or_unknown_are_left_alone(
     assert functions.world.shard_objects(functions.table) == before
 
 
-def test_a_table_is_created_once_however_often_it_is_asked_for(functions: Functions) -> None:
+@pytest.mark.parametrize("event", ["good", "duplicate"])
+def test_a_table_is_created_once_however_often_it_is_asked_for(
+    functions: Functions, event: str
+) -> None:
     functions.world.tables.by_id.clear()
-    assert functions.invoke("administer", "duplicate") == []
+    assert functions.invoke("administer", event) == []
     (table,) = functions.world.tables.all()
     assert len(list(functions.world.state(table).partitions.leaves())) == 2
 
