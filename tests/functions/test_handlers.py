@@ -210,3 +210,13 @@ def test_an_unforeseen_failure_is_no_dead_letter(functions: Functions) -> None:
     source = dropped(functions, "letters/1.csv", b"letter,at,note\na,1,x\n")
     assert len(functions.invoke("ingest", "good", ETAG_1=source.etag)) == 1
     assert functions.outbox.dead == []
+
+
+def test_a_table_that_cannot_be_swept_does_not_keep_the_others_from_it(
+    functions: Functions,
+) -> None:
+    broken = functions.world.create("broken")
+    functions.world.services.store(broken).destroy()
+    with pytest.raises(ExceptionGroup, match="some tables"):
+        functions.invoke("sweep", "good")
+    assert functions.sent() == [CHANGED]

@@ -177,7 +177,8 @@ class World:
         self.queue += administer(self.services, DeleteTable(self.ids.new(), table.name))
 
     def sweep(self, *, audit: bool = False) -> None:
-        self.queue += sweep(self.services, audit=audit)
+        for table in self.tables.all():
+            self.queue += sweep(self.services, table, audit=audit)
 
     def state(self, table: Table) -> TableState:
         state = self.new_store(table).current()

@@ -142,11 +142,24 @@ def handle_notifications(
 def handle_schedule(
     event: Mapping[str, object], stage: Callable[..., list[Outgoing]]
 ) -> dict[str, int]:
-    """Run `stage` because its time has come; the schedule's input says if it is an audit."""
-    messages = stage(wiring().services, audit=event.get("audit") is True)
-    wiring().outbox.send(messages)
-    logger.info("swept", sent=len(messages))
-    return {"sent": len(messages)}
+    """Run `stage` for each table because its time has come; the input says if it is an audit.
+
+    Raises:
+        ExceptionGroup: it failed for some tables; it was run for all others.
+    """
+    audit, sent, failures = event.get("audit") is True, 0, []
+    for table in wiring().services.tables.all():
+        try:
+            messages = stage(wiring().services, table, audit=audit)
+            wiring().outbox.send(messages)
+            sent += len(messages)
+        except Exception as error:  # one table must not keep the others from being swept
+            logger.exception("failed", table_id=table.id)
+            failures.append(error)
+    logger.info("swept", sent=sent)
+    if failures:
+        raise ExceptionGroup("some tables could not be swept", failures)
+    return {"sent": sent}
 
 
 _Decoded = TypeVar("_Decoded")

@@ -20,24 +20,22 @@ CANDIDATES_PER_MESSAGE = 1000
 DELETE_BATCH = 1000
 
 
-def sweep(services: Services, *, audit: bool = False) -> list[Outgoing]:
-    """Give the messages that should have been sent; `audit` also looks at what lies in the buckets.
+def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outgoing]:
+    """Give the messages a table should have had; `audit` also looks at what lies in the buckets.
 
     An audit sends files again that were never ingested, and deletes shards which no commit ever
     referenced. It lists buckets, so it runs more rarely.
     """
-    messages: list[Outgoing] = []
-    for table in services.tables.all():
-        if table.deleting:
-            delete_all_of(services, table)
-            continue
-        state = services.store(table).current()
-        messages.append(Outgoing("table-changes", TableChanged(table.id)))
-        messages += _stale_jobs(services, table, state)
-        messages += _overdue_garbage(services, table, state)
-        if audit:
-            messages += _missed_files(services, table, state)
-            _delete_orphans(services, table, state)
+    if table.deleting:
+        delete_all_of(services, table)
+        return []
+    state = services.store(table).current()
+    messages = [Outgoing("table-changes", TableChanged(table.id))]
+    messages += _stale_jobs(services, table, state)
+    messages += _overdue_garbage(services, table, state)
+    if audit:
+        messages += _missed_files(services, table, state)
+        _delete_orphans(services, table, state)
     return messages
 
 
