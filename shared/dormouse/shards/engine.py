@@ -23,15 +23,17 @@ from datafusion.expr import SortExpr
 from datafusion.object_store import AmazonS3
 
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError, UnavailableError
+from dormouse.model.keys import KeyRange
 from dormouse.model.schema import Schema
 from dormouse.ports import Storage
+from dormouse.shards.arrow import arrow_schema
+from dormouse.shards.ranges import fitted, predicate
 
 _OPTIONS = {
     # view types would show in the batches and, through them, in what is written
     "datafusion.execution.parquet.schema_force_view_types": "false",
     # statistics of whole files serve no plan here, and cost a read of each footer beforehand
     "datafusion.execution.collect_statistics": "false",
-    "datafusion.execution.parquet.pushdown_filters": "true",
     "datafusion.execution.parquet.metadata_size_hint": str(64 * 1024),
 }
 _S3 = "s3://"
@@ -103,6 +105,20 @@ def literal(value: pa.Scalar[Any]) -> Expr:
 def key_order(schema: Schema) -> list[SortExpr]:
     """Give the order of rows: by the keys, ascending."""
     return [column(f.name).sort(ascending=True, nulls_first=True) for f in schema.keys]
+
+
+def sorted_file(
+    context: SessionContext, location: str, schema: Schema, wanted: KeyRange
+) -> DataFrame:
+    """Give the rows in `wanted` of a Parquet file sorted by the keys, as columns of `schema`.
+
+    What an older file lacks of the columns is null.
+    """
+    frame = context.read_parquet(
+        location, schema=arrow_schema(schema), file_sort_order=[key_order(schema)]
+    )
+    term = predicate(fitted(wanted, schema), schema, column, literal)
+    return frame if term is None else frame.filter(term)
 
 
 def merge(frames: Sequence[DataFrame], schema: Schema) -> DataFrame:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
-from datafusion import DataFrame, SessionContext
 
+from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_path
 from dormouse.model.schema import Schema
 from dormouse.ports import Storage
 from dormouse.shards import engine
 from dormouse.shards.arrow import arrow_schema, conform
-from dormouse.shards.ranges import fitted, predicate
-from dormouse.shards.reading import Slice, find_all, read_row_groups
+from dormouse.shards.reading import RowGroups, Slice, find_all, narrowed, read_row_groups
+from dormouse.shards.statistics import row_bytes
+from dormouse.shards.steps import steps
 
 __all__ = ["Slice", "merge_rows", "sort_in_memory"]
 
@@ -42,20 +43,40 @@ def merge_rows(
     found = [g for g in find_all(storage, table_id, slices, schema) if g.numbers]
     if not found:
         return
-    widest = max(groups.row_bytes for groups in found)
-    context = engine.session(engine.batch_rows(memory_bytes, len(found), widest))
+    widest = max(row_bytes(groups.metadata) for groups in found)
+    batch_rows = engine.batch_rows(memory_bytes, len(found), widest)
+    for step in steps([groups.metadata for groups in found], schema, memory_bytes):
+        parts = [g for g in (narrowed(groups, step, schema) for groups in found) if g.numbers]
+        if parts:
+            for batch in _merged(storage, table_id, parts, schema, wanted.names, batch_rows):
+                yield conform(batch, wanted)
+
+
+def _merged(
+    storage: Storage,
+    table_id: str,
+    parts: Sequence[RowGroups],
+    schema: Schema,
+    columns: Sequence[str],
+    batch_rows: int,
+) -> Iterator[pa.RecordBatch]:
+    """Merge in one session, which keeps all it has read until it ends."""
+    context = engine.session(batch_rows)
     if engine.connect(context, storage):
-        frames = [_frame(context, storage, table_id, groups.slice, schema) for groups in found]
+        frames = [
+            engine.sorted_file(
+                context,
+                engine.url(storage, shard_path(table_id, part.slice.shard.id)),
+                schema,
+                KeyRange() if part.slice.is_whole else part.slice.range,
+            )
+            for part in parts
+        ]
         merged = engine.merge(frames, schema)
-        batches = engine.stream(merged.select(*(engine.column(name) for name in wanted.names)))
-    else:
-        names = [f.name for f in schema.keys] + wanted.names
-        batches = sort_in_memory(
-            (b for g in found for b in read_row_groups(storage, table_id, g, schema, names)),
-            schema,
-        )
-    for batch in batches:
-        yield conform(batch, wanted)
+        return engine.stream(merged.select(*(engine.column(name) for name in columns)))
+    names = [f.name for f in schema.keys] + list(columns)
+    held = (b for part in parts for b in read_row_groups(storage, table_id, part, schema, names))
+    return sort_in_memory(held, schema)
 
 
 def sort_in_memory(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -64,18 +85,3 @@ def sort_in_memory(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterato
     if held:
         rows = pa.Table.from_batches(held)
         yield from rows.sort_by([(f.name, "ascending") for f in schema.keys]).to_batches()
-
-
-def _frame(
-    context: SessionContext, storage: Storage, table_id: str, part: Slice, schema: Schema
-) -> DataFrame:
-    """Give a slice as a sorted frame of the table's columns: what an older shard lacks is null."""
-    frame = context.read_parquet(
-        engine.url(storage, shard_path(table_id, part.shard.id)),
-        schema=arrow_schema(schema),
-        file_sort_order=[engine.key_order(schema)],
-    )
-    if part.is_whole:
-        return frame
-    term = predicate(fitted(part.range, schema), schema, engine.column, engine.literal)
-    return frame if term is None else frame.filter(term)

@@ -20,7 +20,7 @@ from dormouse.shards.arrow import arrow_schema
 
 FIRST_ROW_GROUP_ROWS = 8192
 ROW_GROUPS_BEFORE_DOUBLING = 256
-MAX_ROW_GROUP_BYTES = 16 * 1024 * 1024
+MAX_ROW_GROUP_BYTES = 4 * 1024 * 1024
 """What a row group may take in memory, uncompressed: wide rows make shorter row groups."""
 PAGE_ROWS = 8192
 REPETITION = 4

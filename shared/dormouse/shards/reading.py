@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.keys import Key, KeyPart, KeyRange
+from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_path
-from dormouse.model.schema import Field, Primitive, Schema
+from dormouse.model.schema import Schema
 from dormouse.model.shards import Shard
 from dormouse.ports import Storage
 from dormouse.shards.arrow import Scalar, arrow_schema, conform
 from dormouse.shards.footer import read_metadata
 from dormouse.shards.ranges import fitted, predicate
+from dormouse.shards.statistics import may_hold
 
 READ_THREADS = 8
 """How many footers, or slices of a look-up, are read at once."""
@@ -50,13 +50,6 @@ class RowGroups:
     metadata: pq.FileMetaData
     numbers: tuple[int, ...]
     size_bytes: int
-
-    @property
-    def row_bytes(self) -> float:
-        """Give what a row of the shard takes in memory, on average."""
-        groups = range(self.metadata.num_row_groups)
-        total = sum(self.metadata.row_group(i).total_byte_size for i in groups)
-        return total / max(1, self.metadata.num_rows)
 
 
 def read_range(
@@ -88,11 +81,21 @@ def find_row_groups(storage: Storage, table_id: str, slice: Slice, schema: Schem
     metadata = read_metadata(storage, path, shard.size_bytes)
     if metadata.num_rows != shard.rows:
         raise CorruptDataError(f"{path} holds {metadata.num_rows} rows, not {shard.rows}")
+    return _row_groups(slice, metadata, schema)
+
+
+def narrowed(groups: RowGroups, step: KeyRange, schema: Schema) -> RowGroups:
+    """Give what of a slice lies in `step` too, without reading anything."""
+    part = replace(groups.slice, range=groups.slice.range.intersection(step))
+    return _row_groups(part, groups.metadata, schema)
+
+
+def _row_groups(slice: Slice, metadata: pq.FileMetaData, schema: Schema) -> RowGroups:
     wanted = fitted(slice.range, schema)
     numbers = [
         i
         for i in range(metadata.num_row_groups)
-        if not wanted.is_empty() and _may_hold(metadata.row_group(i), wanted, schema)
+        if not wanted.is_empty() and may_hold(metadata.row_group(i), wanted, schema)
     ]
     size_bytes = sum(metadata.row_group(i).total_byte_size for i in numbers)
     return RowGroups(slice, metadata, tuple(numbers), size_bytes)
@@ -155,37 +158,5 @@ def _undamaged(batches: Iterator[pa.RecordBatch], path: str) -> Iterator[pa.Reco
         raise CorruptDataError(f"{path} is damaged: {error}") from error
 
 
-def _may_hold(group: pq.RowGroupMetaData, wanted: KeyRange, schema: Schema) -> bool:
-    """Tell whether the statistics of a row group leave room for a key in `wanted`."""
-    low, high = _span(group, schema)
-    if wanted.max is not None and not low < wanted.max:
-        return False
-    return high is None or wanted.min[: len(high)] <= high
-
-
-def _span(group: pq.RowGroupMetaData, schema: Schema) -> tuple[Key, Key | None]:
-    """Give prefixes of a row group's least and greatest key; ``()`` and None if nothing is known.
-
-    The keys of a column are in order only where all columns before it are constant.
-    """
-    low: list[KeyPart] = []
-    high: list[KeyPart] = []
-    for i, field in enumerate(schema.row_keys):
-        statistics = group.column(i).statistics
-        if statistics is None or not statistics.has_min_max:
-            break
-        low.append(_part(cast(int | bytes, statistics.min_raw), field))
-        high.append(_part(cast(int | bytes, statistics.max_raw), field))
-        if low[-1] != high[-1]:
-            break
-    return tuple(low), tuple(high) or None
-
-
 def _literal(value: Scalar) -> pc.Expression:
     return pc.scalar(value)  # type: ignore[arg-type]  # takes scalars of all types
-
-
-def _part(raw: int | bytes, field: Field) -> KeyPart:
-    if field.type is Primitive.STRING and isinstance(raw, bytes):
-        return raw.decode()
-    return raw

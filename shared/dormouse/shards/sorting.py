@@ -12,14 +12,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dormouse.model.keys import KeyRange
 from dormouse.model.schema import Schema
 from dormouse.shards import engine
 from dormouse.shards.arrow import arrow_schema, conform
+from dormouse.shards.steps import steps
 
 SORT_COPIES = 4
 """How often rows are in memory at once while they are sorted: read, keyed, ordered, given on."""
 PIECE_ROWS = 256 * 1024
-RUN_ROW_GROUP_BYTES = 4 * 1024 * 1024
+RUN_ROW_GROUP_BYTES = 1024 * 1024
 
 
 def sort_rows(
@@ -44,8 +46,9 @@ def sort_rows(
             return
         runs.append(_write_run(held, schema, Path(folder) / f"run-{len(runs)}.parquet"))
         held = []
-        rows = engine.batch_rows(memory_bytes, len(runs), widest)
-        yield from _merged(runs, schema, rows)
+        batch_rows = engine.batch_rows(memory_bytes, len(runs), widest)
+        for step in steps([pq.read_metadata(run) for run in runs], schema, memory_bytes):
+            yield from _merged(runs, schema, step, batch_rows)
 
 
 def _chunks(batches: Iterable[pa.RecordBatch], size_bytes: int) -> Iterator[list[pa.RecordBatch]]:
@@ -90,12 +93,10 @@ def _write_run(chunk: list[pa.RecordBatch], schema: Schema, local: Path) -> Path
     return local
 
 
-def _merged(runs: list[Path], schema: Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
+def _merged(
+    runs: list[Path], schema: Schema, step: KeyRange, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
     context = engine.session(batch_rows)
-    order = [engine.key_order(schema)]
-    frames = [
-        context.read_parquet(run.as_uri(), schema=arrow_schema(schema), file_sort_order=order)
-        for run in runs
-    ]
+    frames = [engine.sorted_file(context, run.as_uri(), schema, step) for run in runs]
     for batch in engine.stream(engine.merge(frames, schema)):
         yield conform(batch, arrow_schema(schema))

@@ -120,7 +120,7 @@ def _write_shard(
             size_bytes = _adopt(storage, path, footer)
     finally:
         local.unlink(missing_ok=True)
-    shard = Shard(shard_id, footer.rows, size_bytes, footer.min_key, footer.max_key, context.job)
+    shard = Shard(shard_id, footer.rows, size_bytes, footer.min_key, footer.max_key)
     return NewShard(shard, ((leaf.id, footer.rows),))
 
 

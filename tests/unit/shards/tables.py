@@ -77,6 +77,7 @@ class ShardTable:
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         look_up_bytes: int = LOOK_UP_BYTES,
+        memory_bytes: int = MEMORY_BYTES,
     ) -> QueryResult:
         return query_rows(
             self.storage,
@@ -85,7 +86,7 @@ class ShardTable:
             list(ranges),
             columns=columns,
             limit=limit,
-            memory_bytes=MEMORY_BYTES,
+            memory_bytes=memory_bytes,
             look_up_bytes=look_up_bytes,
         )
 
@@ -95,6 +96,13 @@ class ShardTable:
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         look_up_bytes: int = LOOK_UP_BYTES,
+        memory_bytes: int = MEMORY_BYTES,
     ) -> list[dict[str, object]]:
-        result = self.query(*ranges, columns=columns, limit=limit, look_up_bytes=look_up_bytes)
+        result = self.query(
+            *ranges,
+            columns=columns,
+            limit=limit,
+            look_up_bytes=look_up_bytes,
+            memory_bytes=memory_bytes,
+        )
         return result.reader.read_all().to_pylist()

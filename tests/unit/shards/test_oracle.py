@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dormouse.model.keys import KeyRange
 from dormouse.model.schema import Schema
+from dormouse.shards import parquet, steps
 from dormouse.shards.querying import LOOK_UP_BYTES
 from dormouse.storage import FolderStorage, MemoryStorage
 from tests.unit.shards.strategies import (
@@ -24,10 +25,10 @@ from tests.unit.shards.strategies import (
     schemas,
     sort_key_of,
 )
-from tests.unit.shards.tables import ShardTable
+from tests.unit.shards.tables import MEMORY_BYTES, ShardTable
 
 
-@pytest.mark.parametrize("way", ["look up", "merge", "memory"])
+@pytest.mark.parametrize("way", ["look up", "merge", "steps", "memory"])
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_query_gives_just_the_rows_in_its_ranges_in_key_order(
@@ -37,13 +38,17 @@ def test_a_query_gives_just_the_rows_in_its_ranges_in_key_order(
     files = data.draw(st.lists(rows_of(schema), max_size=3))
     splits = sorted(data.draw(st.sets(bounds(schema), max_size=3)) - {()})
     wanted = data.draw(st.lists(ranges(schema), max_size=2))
+    memory_bytes = 1 if way == "steps" else MEMORY_BYTES
     look_up_bytes = LOOK_UP_BYTES if way == "look up" else 0
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        if way == "steps":
+            patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 2)
+            patch.setattr(steps, "GROUPS_PER_STEP", 1)
         storage = MemoryStorage() if way == "memory" else FolderStorage(Path(folder) / "data")
         table = ShardTable(storage, schema, Path(folder), splits)
         for rows in files:
             table.add(rows)
-        found = table.rows(*wanted, look_up_bytes=look_up_bytes)
+        found = table.rows(*wanted, look_up_bytes=look_up_bytes, memory_bytes=memory_bytes)
     everything = [row for rows in files for row in rows]
     assert_same_rows(found, _within(everything, schema, wanted), schema)
 

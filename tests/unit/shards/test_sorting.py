@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.model.schema import Schema
+from dormouse.shards import sorting, steps
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.sorting import sort_rows
 from tests.unit.shards.strategies import rows_of, schemas, sort_key_of
@@ -51,6 +52,17 @@ def test_more_rows_than_memory_spill_and_are_given_as_a_stream(tmp_path: Path) -
     rows = sort_rows(scrambled(2**16), SCHEMA, memory_bytes=1 << 20, scratch=tmp_path)
     keys = [key for batch in rows for key in batch.column("k").to_pylist()]
     assert keys == list(range(2**16))
+
+
+def test_a_merge_of_many_runs_goes_step_by_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "GROUPS_PER_STEP", 0)
+    monkeypatch.setattr(sorting, "RUN_ROW_GROUP_BYTES", 1 << 14)
+    monkeypatch.setattr(sorting, "PIECE_ROWS", 1 << 12)
+    rows = sort_rows(scrambled(2**14, 10), SCHEMA, memory_bytes=1 << 18, scratch=tmp_path)
+    keys = [key for batch in rows for key in batch.column("k").to_pylist()]
+    assert keys == list(range(2**14))
 
 
 def test_batches_of_wide_rows_shrink_with_the_memory(tmp_path: Path) -> None:

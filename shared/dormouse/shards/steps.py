@@ -1,0 +1,44 @@
+"""Cut a merge into steps by key, so that what it holds at once is bounded however much it reads.
+
+DataFusion 55 keeps all it has read of a Parquet file until the file is read to its end (see
+https://github.com/apache/arrow-rs/issues/9695). A step is a merge of its own over a range of keys:
+when it ends, that memory is free. The row groups at its border are read twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow.parquet as pq
+
+from dormouse.model.keys import Key, KeyRange
+from dormouse.model.schema import Schema
+from dormouse.shards.statistics import key_span, stored_bytes
+
+SHARE_OF_MEMORY = 4
+"""A step reads up to this part of the memory there is."""
+GROUPS_PER_STEP = 4
+"""A step reads at least so many row groups of each file, or borders would be read too often."""
+
+
+def steps(files: Sequence[pq.FileMetaData], schema: Schema, memory_bytes: int) -> list[KeyRange]:
+    """Give ranges in key order that hold all keys, each with a bounded share of the files' bytes.
+
+    Only where a row group begins can be cut, so rows of one key are never parted.
+    """
+    groups = [
+        (key_span(file.row_group(i), schema)[0], stored_bytes(file.row_group(i)))
+        for file in files
+        for i in range(file.num_row_groups)
+    ]
+    largest = max((size_bytes for _, size_bytes in groups), default=0)
+    budget_bytes = max(memory_bytes // SHARE_OF_MEMORY, GROUPS_PER_STEP * len(files) * largest)
+    cuts: list[Key] = []
+    taken_bytes = 0
+    for low, size_bytes in sorted(groups):
+        if taken_bytes + size_bytes > budget_bytes and low > (cuts[-1] if cuts else ()):
+            cuts.append(low)
+            taken_bytes = 0
+        taken_bytes += size_bytes
+    ends = [*cuts, None]
+    return [KeyRange(low, high) for low, high in zip([(), *cuts], ends, strict=True)]
