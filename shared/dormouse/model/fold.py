@@ -6,14 +6,12 @@ changes nothing but the version, and says why; an entry that was applied before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-
-from rpds import HashTrieMap
 
 from dormouse.model.partitions import PartitionTree, child_ids
 from dormouse.model.rules import Violation, violations
-from dormouse.model.shards import Job, NewShard, Reference
+from dormouse.model.shards import Holding, Job, NewShard, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
     AddShards,
@@ -55,7 +53,7 @@ def _changed(state: TableState, entry: Entry) -> TableState:
         case InitialisePartitions(partitions=partitions):
             return replace(state, partitions=PartitionTree.of(partitions))
         case AddShards(shards=shards, sources=sources):
-            known = state.sources.update(HashTrieMap(dict.fromkeys(sources, state.time_ms)))
+            known = state.sources.update(dict.fromkeys(sources, state.time_ms))
             return replace(_add(state, shards), sources=known)
         case AssignJob(job=job, partition=partition, inputs=inputs):
             assigned = Job(job, partition, inputs, state.time_ms)
@@ -94,8 +92,9 @@ def _add(state: TableState, shards: Iterable[NewShard]) -> TableState:
             unreferenced=state.unreferenced.insert(shard.id, state.time_ms),
         )
         for partition, rows in new.rows_by_partition:
-            state = _put(state, Reference(partition, shard.id, rows))
-            state = _push_down(state, partition, {})
+            placed = Reference(partition, shard.id, rows)
+            for reference in _on_leaves(state.partitions, placed, shard, {}):
+                state = _put(state, reference)
     return state
 
 
@@ -113,67 +112,79 @@ def _forget(state: TableState, shards: Iterable[str]) -> TableState:
 def _mark(state: TableState, job: Job, mark: str | None) -> TableState:
     held = state.references[job.partition]
     for shard in job.inputs:
-        held = held.insert(shard, replace(held[shard], job=mark))
-    return replace(state, references=state.references.insert(job.partition, held))
+        held = held.insert(replace(held.by_shard[shard], job=mark))
+    return _hold(state, job.partition, held)
 
 
 def _put(state: TableState, reference: Reference) -> TableState:
-    held = state.references.get(reference.partition) or HashTrieMap()
-    held = held.insert(reference.shard, reference)
+    held = state.references.get(reference.partition, Holding())
     count = state.reference_counts.get(reference.shard, 0) + 1
     return replace(
-        state,
-        references=state.references.insert(reference.partition, held),
+        _hold(state, reference.partition, held.insert(reference)),
         reference_counts=state.reference_counts.insert(reference.shard, count),
         unreferenced=state.unreferenced.discard(reference.shard),
     )
 
 
 def _drop(state: TableState, partition: str, shard: str) -> TableState:
-    held = state.references[partition].remove(shard)
+    held = state.references[partition].discard(shard)
     count = state.reference_counts[shard] - 1
     unreferenced = state.unreferenced
     return replace(
-        state,
-        references=state.references.insert(partition, held)
-        if len(held)
-        else state.references.remove(partition),
+        _hold(state, partition, held),
         reference_counts=state.reference_counts.insert(shard, count),
         unreferenced=unreferenced if count else unreferenced.insert(shard, state.time_ms),
     )
 
 
-def _push_down(state: TableState, partition: str, rows_left: dict[str, int]) -> TableState:
-    """Move the free references of a split partition to its children, and on to the leaves.
+def _hold(state: TableState, partition: str, held: Holding) -> TableState:
+    """Give `partition` other references, and the table other totals."""
+    before = state.references.get(partition, Holding())
+    references = state.references
+    return replace(
+        state,
+        references=references.insert(partition, held) if held else references.discard(partition),
+        rows=state.rows + held.rows - before.rows,
+        reference_count=state.reference_count + len(held) - len(before),
+    )
 
-    The shard's own least and greatest key decide which children hold its rows; where both do, the
-    rows are shared by `rows_left` if the splitter knew them, else by halves.
-    """
-    children = state.partitions.get(partition).children
-    if children is None:
+
+def _push_down(state: TableState, partition: str, rows_left: Mapping[str, int]) -> TableState:
+    """Move the free references of a partition to the leaves below it, if it is split."""
+    if state.partitions.get(partition).is_leaf:
         return state
-    left, right = (state.partitions.get(child) for child in children)
     for reference in state.references_in(partition):
-        if reference.job is not None:
-            continue
-        shard = state.shards[reference.shard]
-        in_left = left.range.overlaps_span(shard.min_key, shard.max_key)
-        in_right = right.range.overlaps_span(shard.min_key, shard.max_key)
-        state = _drop_for_move(state, partition, shard.id)
-        if in_left and in_right:
-            share = min(max(rows_left.get(shard.id, reference.rows // 2), 0), reference.rows)
-            halves = ((left.id, share), (right.id, reference.rows - share))
-            for child, rows in halves:
-                state = _put(state, replace(reference, partition=child, rows=rows, exact=False))
-        else:
-            child = left.id if in_left else right.id
-            state = _put(state, replace(reference, partition=child))
-    for child in children:
-        state = _push_down(state, child, {})
+        if reference.job is None:
+            shard = state.shards[reference.shard]
+            dropped = _drop(state, partition, shard.id)
+            # Its rows stay in the table: the shard is not garbage in between.
+            state = replace(dropped, unreferenced=state.unreferenced)
+            for moved in _on_leaves(state.partitions, reference, shard, rows_left):
+                state = _put(state, moved)
     return state
 
 
-def _drop_for_move(state: TableState, partition: str, shard: str) -> TableState:
-    """Drop a reference whose rows stay in the table: the shard is not garbage in between."""
-    moved = _drop(state, partition, shard)
-    return replace(moved, unreferenced=state.unreferenced)
+def _on_leaves(
+    tree: PartitionTree, reference: Reference, shard: Shard, rows_left: Mapping[str, int]
+) -> Iterator[Reference]:
+    """Give the references on leaves which stand for one on a partition that may be split.
+
+    The shard's own least and greatest key decide which children hold its rows; where both do, the
+    rows are shared by `rows_left`, which the splitter of `reference.partition` may have counted,
+    else by halves.
+    """
+    children = tree.get(reference.partition).children
+    if children is None:
+        yield reference
+        return
+    left, right = (tree.get(child) for child in children)
+    in_left = left.range.overlaps_span(shard.min_key, shard.max_key)
+    in_right = right.range.overlaps_span(shard.min_key, shard.max_key)
+    if in_left and in_right:
+        share = min(max(rows_left.get(shard.id, reference.rows // 2), 0), reference.rows)
+        halves = ((left.id, share), (right.id, reference.rows - share))
+        below = [replace(reference, partition=p, rows=n, exact=False) for p, n in halves]
+    else:
+        below = [replace(reference, partition=left.id if in_left else right.id)]
+    for child in below:
+        yield from _on_leaves(tree, child, shard, {})

@@ -1,106 +1,174 @@
-"""What is true of every state a table can be in, as plain predicates that say what is broken."""
+"""What is true of every state a table can be in, as plain predicates that say what is broken.
+
+A state lies over a base that was sound when it was stored, so it is enough to look at what changed
+since, and at what that touches; the cost is that of the changes, however large the table. A whole
+check takes all of the state for changed.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dormouse.model.keys import KeyRange
-from dormouse.model.partitions import ROOT, PartitionTree
+from dormouse.model.layered import K, LayeredMap, V
+from dormouse.model.partitions import ROOT, Partition, PartitionTree
+from dormouse.model.shards import Holding, Reference
 from dormouse.model.state import TableState
 
 
-def broken_invariants(state: TableState) -> list[str]:
-    """Give a sentence for each invariant that `state` breaks; none for a sound one."""
+def broken_invariants(state: TableState, *, whole: bool = False) -> list[str]:
+    """Give a sentence for each invariant that `state` breaks; none for a sound one.
+
+    Looks at what changed since the base of the state, or at the `whole` of it.
+    """
     if not len(state.partitions):
         return ["rows without partitions"] if len(state.shards) or len(state.jobs) else []
     return [
-        *broken_tree(state.partitions),
-        *_broken_references(state),
-        *_broken_jobs(state),
-        *_broken_counts(state),
+        *broken_tree(state.partitions, whole=whole),
+        *_broken_references(state, whole),
+        *_broken_jobs(state, whole),
+        *_broken_counts(state, whole),
+        *(_broken_totals(state) if whole else ()),
     ]
 
 
-def broken_tree(tree: PartitionTree) -> list[str]:
-    """Give a sentence for each way in which the partitions fail to tile the key space."""
+def broken_tree(tree: PartitionTree, *, whole: bool = False) -> list[str]:
+    """Give a sentence for each way in which the partitions fail to tile the key space.
+
+    If every partition fits its parent and its children, and only the root has no parent, then they
+    form a tree: ranges grow towards the root, so that they cannot form a loop.
+    """
     if ROOT not in tree:
         return ["there is no root partition"]
-    root = tree.get(ROOT)
     broken = []
-    if root.range != KeyRange() or root.parent is not None:
+    if tree.get(ROOT).range != KeyRange():
         broken.append("the root does not span the key space")
-    reached, pending = 0, [root]
-    while pending:
-        partition = pending.pop()
-        reached += 1
-        if partition.children is None:
-            continue
-        if any(child not in tree for child in partition.children):
-            broken.append(f"partition {partition.id} lacks a child")
-            continue
-        left, right = (tree.get(child) for child in partition.children)
-        middle = left.range.max
-        if (
-            middle is None
-            or (left.range.min, right.range.max) != (partition.range.min, partition.range.max)
-            or right.range.min != middle
-            or left.range.is_empty()
-            or right.range.is_empty()
-        ):
-            broken.append(f"the children of partition {partition.id} do not tile it")
-        if (left.parent, right.parent) != (partition.id, partition.id):
-            broken.append(f"a child of partition {partition.id} does not know its parent")
-        pending += [left, right]
-        if reached > len(tree):
-            return [*broken, "the partitions form a loop"]
-    if reached != len(tree):
-        broken.append(f"{len(tree) - reached} partitions cannot be reached from the root")
+    for partition_id in _changed(tree.by_id, whole):
+        partition = tree.by_id.get(partition_id)
+        if partition is None:
+            broken.append(f"partition {partition_id} is gone")
+        else:
+            broken += [*_broken_parent(tree, partition), *_broken_children(tree, partition)]
     return broken
 
 
-def _broken_references(state: TableState) -> Iterator[str]:
-    partitions_of: dict[str, list[str]] = {}
-    for reference in state.all_references():
-        name = f"the reference of shard {reference.shard} in partition {reference.partition}"
-        shard = state.shards.get(reference.shard)
-        if shard is None:
-            yield f"{name} has no shard"
-            continue
-        if reference.partition not in state.partitions:
-            yield f"{name} has no partition"
-            continue
-        partition = state.partitions.get(reference.partition)
-        if not partition.range.overlaps_span(shard.min_key, shard.max_key):
-            yield f"{name} lies outside the shard's keys"
-        if not partition.is_leaf and reference.job is None:
-            yield f"{name} waits on a split partition"
-        partitions_of.setdefault(reference.shard, []).append(reference.partition)
-    for shard_id, partitions in partitions_of.items():
-        above = {a for p in partitions for a in state.partitions.ancestors(p)}
-        if above.intersection(partitions):
-            yield f"rows of shard {shard_id} are referenced twice"
+def _broken_parent(tree: PartitionTree, partition: Partition) -> Iterator[str]:
+    if partition.parent is None:
+        if partition.id != ROOT:
+            yield f"partition {partition.id} cannot be reached from the root"
+        return
+    parent = tree.by_id.get(partition.parent)
+    if partition.id == ROOT:
+        yield "the root has a parent"
+    elif parent is None or partition.id not in (parent.children or ()):
+        yield f"partition {partition.id} cannot be reached from the root"
 
 
-def _broken_jobs(state: TableState) -> Iterator[str]:
-    for reference in state.all_references():
-        if reference.job is not None and reference.job not in state.jobs:
-            yield f"shard {reference.shard} is assigned to job {reference.job}, which is unknown"
+def _broken_children(tree: PartitionTree, partition: Partition) -> Iterator[str]:
+    if partition.children is None:
+        return
+    left, right = (tree.by_id.get(child) for child in partition.children)
+    if left is None or right is None:
+        yield f"partition {partition.id} lacks a child"
+        return
+    middle = left.range.max
+    if (
+        middle is None
+        or (left.range.min, right.range.max) != (partition.range.min, partition.range.max)
+        or right.range.min != middle
+        or left.range.is_empty()
+        or right.range.is_empty()
+    ):
+        yield f"the children of partition {partition.id} do not tile it"
+    if (left.parent, right.parent) != (partition.id, partition.id):
+        yield f"a child of partition {partition.id} does not know its parent"
+
+
+def _broken_references(state: TableState, whole: bool) -> Iterator[str]:
+    for partition_id in _changed(state.references, whole):
+        held = state.references.get(partition_id, Holding())
+        if partition_id not in state.partitions:
+            if held:
+                yield f"there are references in partition {partition_id}, which is unknown"
+            continue
+        above = [state.references.get(a) for a in state.partitions.ancestors(partition_id)]
+        holding_above = [h for h in above if h]
+        partition = state.partitions.get(partition_id)
+        for reference in held:
+            yield from _broken_reference(state, partition, reference)
+            if any(reference.shard in h.by_shard for h in holding_above):
+                yield f"rows of shard {reference.shard} are referenced twice"
+        rows = sum(reference.rows for reference in held)
+        free = sum(reference.job is None for reference in held)
+        if (rows, free) != (held.rows, held.free):
+            yield f"the references in partition {partition_id} are miscounted"
+
+
+def _broken_reference(
+    state: TableState, partition: Partition, reference: Reference
+) -> Iterator[str]:
+    name = f"the reference of shard {reference.shard} in partition {reference.partition}"
+    shard = state.shards.get(reference.shard)
+    if reference.partition != partition.id:
+        yield f"{name} is kept in partition {partition.id}"
+    if shard is None:
+        yield f"{name} has no shard"
+    elif not partition.range.overlaps_span(shard.min_key, shard.max_key):
+        yield f"{name} lies outside the shard's keys"
+    if not partition.is_leaf and reference.job is None:
+        yield f"{name} waits on a split partition"
+    if reference.job is not None and reference.job not in state.jobs:
+        yield f"shard {reference.shard} is assigned to job {reference.job}, which is unknown"
+
+
+def _broken_jobs(state: TableState, whole: bool) -> Iterator[str]:
+    """A job that lost an input did so by a change in its partition."""
     for job in state.jobs.values():
-        for shard in job.inputs:
-            held = state.reference(job.partition, shard)
-            if held is None or held.job != job.id:
-                yield f"job {job.id} has lost its input {shard}"
+        if whole or job.partition in state.references.changes:
+            for shard in job.inputs:
+                held = state.reference(job.partition, shard)
+                if held is None or held.job != job.id:
+                    yield f"job {job.id} has lost its input {shard}"
 
 
-def _broken_counts(state: TableState) -> Iterator[str]:
-    counted = Counter(reference.shard for reference in state.all_references())
-    for shard in state.shards:
+def _broken_counts(state: TableState, whole: bool) -> Iterator[str]:
+    """What the references of a shard became more or fewer by, its count did too."""
+    grown: Counter[str] = Counter()
+    for partition_id in _changed(state.references, whole):
+        grown.update(state.references.get(partition_id, Holding()).by_shard)
+        grown.subtract(_before(state.references, partition_id, whole, Holding()).by_shard)
+    touched = set(grown)
+    touched.update(_changed(state.shards, whole), _changed(state.unreferenced, whole))
+    touched.update(_changed(state.reference_counts, whole))
+    for shard in touched:
         kept = state.reference_counts.get(shard, 0)
-        if counted[shard] != kept:
-            yield f"shard {shard} has {counted[shard]} references but {kept} are counted"
-        if (kept == 0) != (shard in state.unreferenced):
-            yield f"shard {shard} has {kept} references and is wrongly listed for collection"
-    for shard in state.unreferenced:
+        found = _before(state.reference_counts, shard, whole, 0) + grown[shard]
+        if found != kept:
+            yield f"shard {shard} has {found} references but {kept} are counted"
         if shard not in state.shards:
-            yield f"shard {shard} is listed for collection but unknown"
+            if kept or shard in state.unreferenced:
+                yield f"shard {shard} is counted or listed for collection but unknown"
+        elif (kept == 0) != (shard in state.unreferenced):
+            yield f"shard {shard} has {kept} references and is wrongly listed for collection"
+
+
+def _broken_totals(state: TableState) -> Iterator[str]:
+    held = [(len(held), held.rows) for held in state.references.values()]
+    references, rows = sum(count for count, _ in held), sum(rows for _, rows in held)
+    if (references, rows) != (state.reference_count, state.rows):
+        yield (
+            f"the table has {references} references and {rows} rows but "
+            f"{state.reference_count} and {state.rows} are counted"
+        )
+
+
+def _changed(entries: LayeredMap[K, V], whole: bool) -> Iterable[K]:
+    """Give the keys whose entries are to be checked; some may be gone."""
+    return entries if whole else entries.changes
+
+
+def _before(entries: LayeredMap[K, V], key: K, whole: bool, default: V) -> V:
+    """Give what the base holds, which a whole check starts without."""
+    value = None if whole else entries.base.get(key)
+    return default if value is None else value

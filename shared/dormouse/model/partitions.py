@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-
-from rpds import HashTrieMap
+from dataclasses import dataclass, field, replace
 
 from dormouse.errors import InvalidRequestError, InvariantError, NotFoundError
 from dormouse.model.keys import Key, KeyRange, show_key
+from dormouse.model.layered import LayeredMap
 
 ROOT = "root"
 
@@ -32,7 +31,7 @@ class Partition:
 class PartitionTree:
     """All partitions of a table by id; immutable, a change gives a new tree sharing the rest."""
 
-    by_id: HashTrieMap[str, Partition] = HashTrieMap()
+    by_id: LayeredMap[str, Partition] = field(default_factory=LayeredMap)
 
     def __len__(self) -> int:
         """Count all partitions, split ones included."""
@@ -109,7 +108,7 @@ class PartitionTree:
     @staticmethod
     def of(partitions: Iterable[Partition]) -> PartitionTree:
         """Build a tree from its partitions, unchecked (see `model.invariants`)."""
-        return PartitionTree(HashTrieMap({p.id: p for p in partitions}))
+        return PartitionTree(LayeredMap.of({p.id: p for p in partitions}))
 
     @staticmethod
     def from_split_points(points: Sequence[Key]) -> PartitionTree:

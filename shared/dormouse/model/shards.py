@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from dormouse.model.keys import Key
+from dormouse.model.layered import LayeredMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,6 @@ class Shard:
     size_bytes: int
     min_key: Key
     max_key: Key
-    job: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,44 @@ class Reference:
     rows: int
     exact: bool = True
     job: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The references in one partition by shard, with what planning asks of each partition.
+
+    `rows` is the sum of theirs, `free` counts those that are no input of a job.
+    """
+
+    by_shard: LayeredMap[str, Reference] = field(default_factory=LayeredMap)
+    rows: int = 0
+    free: int = 0
+
+    def __len__(self) -> int:
+        """Count the references."""
+        return len(self.by_shard)
+
+    def __iter__(self) -> Iterator[Reference]:
+        """Give the references, in no order of their own."""
+        return self.by_shard.values()
+
+    def insert(self, reference: Reference) -> Holding:
+        """Give the holding with `reference`, in place of one to the same shard."""
+        rest = self.discard(reference.shard)
+        return Holding(
+            self.by_shard.insert(reference.shard, reference),
+            rest.rows + reference.rows,
+            rest.free + (reference.job is None),
+        )
+
+    def discard(self, shard: str) -> Holding:
+        """Give the holding without the reference to `shard`, if it has one."""
+        held = self.by_shard.get(shard)
+        if held is None:
+            return self
+        return Holding(
+            self.by_shard.remove(shard), self.rows - held.rows, self.free - (held.job is None)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,21 @@
 """What a table is at one version: partitions, shards, references, jobs and remembered sources.
 
-A `TableState` is frozen; the fold makes the next one, sharing all that did not change. Iteration
-over its maps has no order of its own: sort where order shows.
+A `TableState` is frozen; the fold makes the next one, sharing all that did not change. Its maps
+lie over what a snapshot held, in columns; so what is looked up becomes an object, and the rest does
+not. Iteration over them has no order of its own: sort where order shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rpds import HashTrieMap
 
 from dormouse.model.keys import KeyRange
+from dormouse.model.layered import LayeredMap
 from dormouse.model.partitions import PartitionTree
-from dormouse.model.shards import Job, Reference, Shard
+from dormouse.model.shards import Holding, Job, Reference, Shard
 
 DAY_MS = 24 * 60 * 60 * 1000
 SOURCES_REMEMBERED_MS = 15 * DAY_MS
@@ -28,50 +30,42 @@ refused by the rules all the same: what it needs is gone."""
 class TableState:
     """A table at `version`: everything is at that version at once, or it is not this value.
 
-    `sources` and `transactions` map what was ingested and committed to when; `unreferenced` maps
-    the shards without references to when they lost the last one.
+    `references` maps each partition that has some to its references; `rows` and `reference_count`
+    are their totals. `sources` and `transactions` map what was ingested and committed to when;
+    `unreferenced` maps the shards without references to when they lost the last one.
     """
 
     version: int = 0
     time_ms: int = 0
     generation: int = 0
     partitions: PartitionTree = PartitionTree()
-    shards: HashTrieMap[str, Shard] = HashTrieMap()
-    references: HashTrieMap[str, HashTrieMap[str, Reference]] = HashTrieMap()
-    reference_counts: HashTrieMap[str, int] = HashTrieMap()
-    unreferenced: HashTrieMap[str, int] = HashTrieMap()
+    shards: LayeredMap[str, Shard] = field(default_factory=LayeredMap)
+    references: LayeredMap[str, Holding] = field(default_factory=LayeredMap)
+    rows: int = 0
+    reference_count: int = 0
+    reference_counts: LayeredMap[str, int] = field(default_factory=LayeredMap)
+    unreferenced: LayeredMap[str, int] = field(default_factory=LayeredMap)
     jobs: HashTrieMap[str, Job] = HashTrieMap()
-    sources: HashTrieMap[str, int] = HashTrieMap()
-    transactions: HashTrieMap[str, int] = HashTrieMap()
+    sources: LayeredMap[str, int] = field(default_factory=LayeredMap)
+    transactions: LayeredMap[str, int] = field(default_factory=LayeredMap)
 
     def references_in(self, partition: str) -> list[Reference]:
         """Give the references in one partition, by shard id."""
-        held = self.references.get(partition)
-        return [] if held is None else sorted(held.values(), key=lambda r: r.shard)
+        return sorted(self.references.get(partition, Holding()), key=lambda r: r.shard)
 
     def reference(self, partition: str, shard: str) -> Reference | None:
         """Give the reference of a shard in a partition, if there is one."""
         held = self.references.get(partition)
-        return None if held is None else held.get(shard)
+        return None if held is None else held.by_shard.get(shard)
 
     def all_references(self) -> Iterator[Reference]:
         """Give every reference, in no particular order."""
         for held in self.references.values():
-            yield from held.values()
+            yield from held
 
     def rows_in(self, partition: str) -> int:
         """Give the rows of one partition by its references; an estimate where those are."""
-        return sum(r.rows for r in self.references_in(partition))
-
-    @property
-    def rows(self) -> int:
-        """Give the rows of the table by its references."""
-        return sum(r.rows for r in self.all_references())
-
-    @property
-    def reference_count(self) -> int:
-        """Count the references of the table."""
-        return sum(len(held) for held in self.references.values())
+        return self.references.get(partition, Holding()).rows
 
     def partitions_to_read(self, wanted: KeyRange) -> list[tuple[KeyRange, list[Reference]]]:
         """Give, in key order, the disjoint ranges that make up `wanted` and the references in each.

@@ -25,12 +25,16 @@ class CompactionPlan:
 def plan_compactions(state: TableState, properties: Properties) -> list[CompactionPlan]:
     """Propose every compaction that is due, partition by partition, in partition id order."""
     running = Counter(job.partition for job in state.jobs.values())
+    batched = properties.compaction_strategy == "batch"
+    fewest = properties.compaction_files if batched else 2
+    # Most partitions of a large table have too little to merge: they are passed over unopened.
+    candidates = sorted(p for p, held in state.references.items() if held.free >= fewest)
     plans = []
-    for partition in sorted(state.references):
+    for partition in candidates:
         if not state.partitions.get(partition).is_leaf:
             continue
         free = [r for r in state.references_in(partition) if r.job is None]
-        if properties.compaction_strategy == "batch":
+        if batched:
             groups = list(_batches(free, properties.compaction_files))
         else:
             groups = list(

@@ -47,9 +47,9 @@ def splits_due(state: TableState, threshold_rows: int) -> list[str]:
     """
     return sorted(
         partition
-        for partition in state.references
-        if state.partitions.get(partition).is_leaf
-        and state.rows_in(partition) >= threshold_rows
+        for partition, held in state.references.items()
+        if held.rows >= threshold_rows
+        and state.partitions.get(partition).is_leaf
         and not _has_one_key(state, partition)
     )
 

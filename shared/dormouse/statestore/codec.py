@@ -41,7 +41,6 @@ _SHARD = pa.struct(
         ("size_bytes", pa.int64()),
         ("min_key", pa.binary()),
         ("max_key", pa.binary()),
-        ("job", pa.string()),
         ("placed", pa.list_(_PLACED)),
     ]
 )
@@ -87,7 +86,6 @@ class _Shard(msgspec.Struct):
     size_bytes: int
     min_key: bytes
     max_key: bytes
-    job: str
     placed: tuple[_Placed, ...]
 
 
@@ -238,7 +236,6 @@ def _stored_shards(shards: tuple[NewShard, ...]) -> tuple[_Shard, ...]:
             size_bytes=new.shard.size_bytes,
             min_key=encode_key(new.shard.min_key),
             max_key=encode_key(new.shard.max_key),
-            job=new.shard.job,
             placed=tuple(_Placed(*item) for item in new.rows_by_partition),
         )
         for new in shards
@@ -254,7 +251,6 @@ def _shards(stored: tuple[_Shard, ...]) -> tuple[NewShard, ...]:
                 size_bytes=item.size_bytes,
                 min_key=decode_key(item.min_key),
                 max_key=decode_key(item.max_key),
-                job=item.job,
             ),
             tuple((placed.partition, placed.rows) for placed in item.placed),
         )

@@ -7,7 +7,7 @@ later version of Dormouse, is refused before any of it is believed.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,22 +18,57 @@ _KIND, _FORMAT = "dormouse.kind", "dormouse.format"
 
 
 def write_file(
-    tables: Iterable[pa.Table], schema: pa.Schema, kind: str, version: int, facts: Mapping[str, str]
+    tables: Iterable[pa.Table],
+    schema: pa.Schema,
+    kind: str,
+    version: int,
+    facts: Mapping[str, str],
+    *,
+    repeating: Sequence[str] = (),
 ) -> bytes:
-    """Give a file with a row group for each of `tables`, and `facts` in its footer."""
+    """Give a file with a row group for each of `tables`, and `facts` in its footer.
+
+    The `repeating` columns have few values, each kept once.
+    """
     sink = io.BytesIO()
     with pq.ParquetWriter(
         sink,
         schema,
         compression="zstd",
-        use_dictionary=False,  # ids hardly repeat: dictionaries make the files larger
+        # Ids hardly repeat: dictionaries make the files larger.
+        use_dictionary=list(repeating),  # type: ignore[arg-type]  # the stubs know no names
         write_statistics=False,
         store_schema=False,
     ) as writer:
         for table in tables:
-            writer.write_table(table)
+            writer.write_table(table, row_group_size=max(1, table.num_rows))
         writer.add_key_value_metadata({_KIND: kind, _FORMAT: str(version), **facts})
     return sink.getvalue()
+
+
+def open_file(
+    body: bytes, kind: str, version: int, where: str
+) -> tuple[pq.ParquetFile, dict[str, str]]:
+    """Give a file, of which no row is read yet, and the facts in its footer.
+
+    Raises:
+        CorruptDataError: it is damaged, not of this kind, or of a later format than `version`.
+    """
+    try:
+        file = pq.ParquetFile(pa.BufferReader(body))
+        stored = file.metadata.metadata or {}
+        facts = {key.decode(): value.decode() for key, value in stored.items()}
+        if facts.get(_KIND) != kind:
+            raise CorruptDataError(f"{where} is not a Dormouse {kind}")
+        found = int(facts.get(_FORMAT, ""))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptDataError(f"{where} is not a readable {kind}: {error}") from error
+    if found > version:
+        raise CorruptDataError(
+            f"{where} is a {kind} of format {found}; the last one known here is {version}",
+            hint="it was written by a later version: upgrade this one",
+        )
+    return file, facts
 
 
 def read_file(body: bytes, kind: str, version: int, where: str) -> tuple[pa.Table, dict[str, str]]:
@@ -42,18 +77,9 @@ def read_file(body: bytes, kind: str, version: int, where: str) -> tuple[pa.Tabl
     Raises:
         CorruptDataError: it is damaged, not of this kind, or of a later format than `version`.
     """
+    file, facts = open_file(body, kind, version, where)
     try:
-        file = pq.ParquetFile(io.BytesIO(body))
-        stored = file.metadata.metadata or {}
-        facts = {key.decode(): value.decode() for key, value in stored.items()}
-        if facts.get(_KIND) != kind:
-            raise CorruptDataError(f"{where} is not a Dormouse {kind}")
-        found = int(facts.get(_FORMAT, ""))
-        if found > version:
-            raise CorruptDataError(
-                f"{where} is a {kind} of format {found}; the last one known here is {version}",
-                hint="it was written by a later version: upgrade this one",
-            )
-        return file.read(), facts
+        # A thread of Arrow that still holds the body when Python ends would abort the process.
+        return file.read(use_threads=False), facts
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptDataError(f"{where} is not a readable {kind}: {error}") from error

@@ -1,33 +1,53 @@
 """The stored form of a whole state: one Parquet file, a row group for each sort of thing in it.
 
-Every row says in `item` what it is; the version is in the footer. Counts that follow from the rest
-are not stored. Used by `follower` and `s3`.
+Every row says in `item` what it is; the version is in the footer, and the order of the row groups.
+Each is sorted, so that what is read serves as the base of a state as it is (`snapshot_columns`),
+and what did not change since is written again without a look at it. Totals and counts that follow
+from the rest are not stored. Used by `engine` and `follower`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from operator import attrgetter
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from rpds import HashTrieMap
 
-from dormouse.errors import CorruptDataError
-from dormouse.model.keys import KeyRange, decode_key, encode_key
+from dormouse.errors import CorruptDataError, InvariantError
+from dormouse.model.keys import encode_key
+from dormouse.model.layered import GONE, LayeredMap
 from dormouse.model.partitions import Partition, PartitionTree
-from dormouse.model.shards import Job, Reference, Shard
+from dormouse.model.shards import Holding, Job, Shard
 from dormouse.model.state import TableState
-from dormouse.statestore.codec_file import read_file, write_file
+from dormouse.statestore.codec_file import open_file, write_file
+from dormouse.statestore.snapshot_columns import (
+    Column,
+    ReferenceMap,
+    StoredIds,
+    StoredMap,
+    column,
+    number_columns,
+    partition_columns,
+    piece,
+    shard_columns,
+    time_columns,
+)
+from dormouse.statestore.snapshot_digests import packed, unpacked
+
+V = TypeVar("V")
 
 KIND, FORMAT = "snapshot", 1
 
 _COLUMNS: dict[str, pa.DataType] = {
     "item": pa.string(),
     "id": pa.string(),
+    "digest": pa.binary(16),
     "partition": pa.string(),
+    "partition_row": pa.int32(),
+    "shard_row": pa.int32(),
     "rows": pa.int64(),
     "exact": pa.bool_(),
     "size_bytes": pa.int64(),
@@ -41,41 +61,51 @@ _COLUMNS: dict[str, pa.DataType] = {
 }
 _SCHEMA = pa.schema(list(_COLUMNS.items()))
 
-# The columns of each item. A shard's time is when it lost its last reference, a job's when it was
-# assigned, a source's or transaction's when it was committed.
+# The columns of each item. References name partition and shard by their rows in those row groups.
+# A job's time is when it was assigned, of the others when they were committed or, for the shards
+# without references, lost the last. What was remembered has a digest instead of an id where all
+# ids are 32 hex digits.
 _PARTITION = ("id", "min_key", "max_key", "parent", "children")
-_SHARD = ("id", "rows", "size_bytes", "min_key", "max_key", "job", "time_ms")
-_REFERENCE = ("partition", "id", "rows", "exact", "job")
+_SHARD = ("id", "rows", "size_bytes", "min_key", "max_key")
+_REFERENCE = ("partition_row", "shard_row", "rows", "exact", "job")
 _JOB = ("id", "partition", "inputs", "time_ms")
 _REMEMBERED = ("id", "time_ms")
+_ITEMS = {
+    "partition": _PARTITION,
+    "shard": _SHARD,
+    "reference": _REFERENCE,
+    "job": _JOB,
+    "unreferenced": (*_REMEMBERED, "digest"),
+    "source": (*_REMEMBERED, "digest"),
+    "transaction": (*_REMEMBERED, "digest"),
+}
 
 
 def encode_snapshot(table_id: str, state: TableState) -> bytes:
     """Give the stored form of `state`, the same bytes for equal states."""
-    by_id = attrgetter("id")
-    partitions = sorted(state.partitions.by_id.values(), key=by_id)
-    shards = sorted(state.shards.values(), key=by_id)
-    references = sorted(state.all_references(), key=attrgetter("partition", "shard"))
-    jobs = sorted(state.jobs.values(), key=by_id)
-    tables = (
-        _table("partition", _PARTITION, [_partition_row(p) for p in partitions]),
-        _table("shard", _SHARD, [_shard_row(s, state.unreferenced.get(s.id)) for s in shards]),
-        _table(
-            "reference",
-            _REFERENCE,
-            [(r.partition, r.shard, r.rows, r.exact, r.job) for r in references],
-        ),
-        _table("job", _JOB, [(j.id, j.partition, j.inputs, j.assigned_ms) for j in jobs]),
-        _table("source", _REMEMBERED, sorted(state.sources.items())),
-        _table("transaction", _REMEMBERED, sorted(state.transactions.items())),
-    )
     facts = {
         "dormouse.table": table_id,
         "dormouse.version": str(state.version),
         "dormouse.generation": str(state.generation),
         "dormouse.time_ms": str(state.time_ms),
+        "dormouse.items": " ".join(_ITEMS),
     }
-    return write_file(tables, _SCHEMA, KIND, FORMAT, facts)
+    groups = (_row_group(item, rows) for item, rows in _items(state))
+    return write_file(groups, _SCHEMA, KIND, FORMAT, facts, repeating=["item"])
+
+
+def _items(state: TableState) -> Iterator[tuple[str, pa.Table]]:
+    """Give the rows of each item when they are asked for, so that not all take memory at once."""
+    partitions = _merged(state.partitions.by_id, _PARTITION, _partition_row)
+    yield "partition", partitions
+    shards = _merged(state.shards, _SHARD, _shard_row)
+    yield "shard", shards
+    yield "reference", _references(state.references, partitions, shards)
+    jobs = [(j.id, j.partition, j.inputs, j.assigned_ms) for j in state.jobs.values()]
+    yield "job", _sorted(_table(_JOB, jobs), "id")
+    yield "unreferenced", _remembered(state.unreferenced)
+    yield "source", _remembered(state.sources)
+    yield "transaction", _remembered(state.transactions)
 
 
 def decode_snapshot(table_id: str, body: bytes, where: str) -> TableState:
@@ -84,77 +114,176 @@ def decode_snapshot(table_id: str, body: bytes, where: str) -> TableState:
     Raises:
         CorruptDataError: it is damaged, another table's, or from a later version of Dormouse.
     """
-    table, facts = read_file(body, KIND, FORMAT, where)
+    file, facts = open_file(body, KIND, FORMAT, where)
     if facts.get("dormouse.table") != table_id:
         raise CorruptDataError(f"{where} is not a snapshot of table {table_id}")
     try:
-        return _state(table, facts)
-    except (KeyError, TypeError, ValueError) as error:
+        return _state(file, facts)
+    except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
         raise CorruptDataError(f"{where} does not hold a whole state: {error!r}") from error
 
 
-def _state(table: pa.Table, facts: dict[str, str]) -> TableState:
-    references: dict[str, dict[str, Reference]] = {}
-    counts: Counter[str] = Counter()
-    for partition, shard, rows, exact, job in _rows(table, "reference", _REFERENCE):
-        references.setdefault(partition, {})[shard] = Reference(partition, shard, rows, exact, job)
-        counts[shard] += 1
-    shards: dict[str, Shard] = {}
-    unreferenced: dict[str, int] = {}
-    for shard_id, rows, size_bytes, low, high, job, time_ms in _rows(table, "shard", _SHARD):
-        span = decode_key(low), decode_key(high)
-        shards[shard_id] = Shard(shard_id, rows, size_bytes, *span, job)
-        if time_ms is not None:
-            unreferenced[shard_id] = time_ms
-    jobs = {
-        job_id: Job(job_id, partition, tuple(inputs), time_ms)
-        for job_id, partition, inputs, time_ms in _rows(table, "job", _JOB)
-    }
+def _state(file: pq.ParquetFile, facts: dict[str, str]) -> TableState:
+    groups = facts["dormouse.items"].split()
+
+    def rows_of(item: str) -> pa.Table:
+        columns = list(_ITEMS[item])
+        # A thread of Arrow that still holds the body when Python ends would abort the process.
+        found = file.read_row_group(groups.index(item), columns, use_threads=False)
+        return found.select(_ITEMS[item]).combine_chunks()
+
+    partitions, shards, references = rows_of("partition"), rows_of("shard"), rows_of("reference")
+    partition_ids, shard_ids = StoredIds(column(partitions, "id")), StoredIds(column(shards, "id"))
+    counts = number_columns(_counted(references, len(shards)), shard_ids)
+    job_rows = zip(*(rows_of("job")[name].to_pylist() for name in _JOB), strict=True)
+    jobs = {job: Job(job, where, tuple(shards), at) for job, where, shards, at in job_rows}
     return TableState(
         version=int(facts["dormouse.version"]),
         time_ms=int(facts["dormouse.time_ms"]),
         generation=int(facts["dormouse.generation"]),
-        partitions=PartitionTree.of(_partitions(table)),
-        shards=HashTrieMap(shards),
-        references=HashTrieMap({p: HashTrieMap(held) for p, held in references.items()}),
-        reference_counts=HashTrieMap({shard: counts[shard] for shard in shards}),
-        unreferenced=HashTrieMap(unreferenced),
+        partitions=PartitionTree(LayeredMap(partition_columns(partitions, partition_ids))),
+        shards=LayeredMap(shard_columns(shards, shard_ids)),
+        references=LayeredMap(ReferenceMap(references, partition_ids, shard_ids)),
+        rows=pc.sum(references["rows"]).as_py() or 0,
+        reference_count=len(references),
+        reference_counts=LayeredMap(counts),
+        unreferenced=_times(rows_of("unreferenced")),
         jobs=HashTrieMap(jobs),
-        sources=HashTrieMap(dict(_rows(table, "source", _REMEMBERED))),
-        transactions=HashTrieMap(dict(_rows(table, "transaction", _REMEMBERED))),
+        sources=_times(rows_of("source")),
+        transactions=_times(rows_of("transaction")),
     )
 
 
-def _partition_row(partition: Partition) -> tuple[object, ...]:
+def _counted(references: pa.Table, shards: int) -> Column:
+    """Count the references of each shard, in the order of the shards.
+
+    Raises:
+        ValueError: a reference is to a shard there is not.
+    """
+    every = pa.array(range(shards), pa.int32())  # each is counted once too often, so none is missed
+    named = pa.concat_arrays([every, column(references, "shard_row")])
+    counted = _sorted(pa.Table.from_struct_array(pc.value_counts(named)), "values")
+    if len(counted) != shards:
+        raise ValueError("there are references to shards which are not there")
+    return pc.subtract(column(counted, "counts"), 1)
+
+
+def _times(rows: pa.Table) -> LayeredMap[str, int]:
+    name = "id" if rows["digest"].null_count else "digest"
+    kept = rows.select([name, "time_ms"])
+    ids = StoredIds(column(kept, name))
+    return LayeredMap(time_columns(kept, ids))
+
+
+def _remembered(times: LayeredMap[str, int]) -> pa.Table:
+    rows = _merged(times, _REMEMBERED, lambda name, at: (name, at))
+    digests = packed(column(rows, "id"))
+    if digests is None:
+        return rows
+    return pa.table({"digest": digests, "time_ms": rows["time_ms"]})
+
+
+def _merged(
+    entries: LayeredMap[str, V],
+    columns: Sequence[str],
+    row: Callable[[str, V], tuple[object, ...]],
+) -> pa.Table:
+    """Give all entries as rows sorted by id, taking those of the base as they are stored."""
+    base = entries.base
+    if not isinstance(base, StoredMap):
+        return _sorted(_table(columns, [row(*entry) for entry in entries.items()]), "id")
+    stored = base.rows
+    if "digest" in stored.column_names:
+        ids = unpacked(column(stored, "digest"))
+        stored = pa.table({"id": ids, "time_ms": stored["time_ms"]})
+    if not entries.changes:
+        return stored
+    changed = pa.array(list(entries.changes), pa.string())
+    kept = stored.filter(pc.invert(pc.is_in(stored["id"], changed)))
+    fresh = [row(name, value) for name, value in entries.changes.items() if value is not GONE]
+    return _sorted(pa.concat_tables([kept, _table(columns, fresh)]), "id")
+
+
+def _references(
+    references: LayeredMap[str, Holding], partitions: pa.Table, shards: pa.Table
+) -> pa.Table:
+    """Give all references as rows, which name their partition and shard by row in those tables."""
+    base, changes = references.base, references.changes
+    if isinstance(base, ReferenceMap):
+        held = [held for held in changes.values() if held is not GONE]
+        kept = _moved(base, changes, partitions, shards)
+    else:
+        held, kept = list(references.values()), _table(_REFERENCE, [])
+    fresh = [reference for holding in held for reference in holding]
+    added = {
+        "partition_row": _rows_of([r.partition for r in fresh], partitions),
+        "shard_row": _rows_of([r.shard for r in fresh], shards),
+        **_columns(_REFERENCE[2:], [(r.rows, r.exact, r.job) for r in fresh]),
+    }
+    return _sorted(pa.concat_tables([kept, pa.table(added)]), "partition_row", "shard_row")
+
+
+def _moved(
+    base: ReferenceMap, changed: Iterable[str], partitions: pa.Table, shards: pa.Table
+) -> pa.Table:
+    """Give the stored references of unchanged partitions, by rows in tables which have changed."""
+    names = pa.array(list(changed), pa.string())
+    places = pc.index_in(names, base.partitions.column).drop_null()
+    kept = base.rows.filter(pc.invert(pc.is_in(base.rows["partition_row"], places)))
+    to_partition = pc.index_in(base.partitions.column, column(partitions, "id"))
+    to_shard = pc.index_in(base.shards.column, column(shards, "id"))
+    moved = {
+        "partition_row": _known(to_partition.take(column(kept, "partition_row"))),
+        "shard_row": _known(to_shard.take(column(kept, "shard_row"))),
+        **{name: piece(kept, name) for name in _REFERENCE[2:]},
+    }
+    return pa.table(moved)
+
+
+def _rows_of(names: Sequence[str], rows: pa.Table) -> Column:
+    return _known(pc.index_in(pa.array(names, pa.string()), column(rows, "id")))
+
+
+def _known(rows: Column) -> Column:
+    if rows.null_count:
+        raise InvariantError("there are references to shards or partitions which are not there")
+    return rows
+
+
+def _partition_row(partition_id: str, partition: Partition) -> tuple[object, ...]:
     low, high = partition.range.min, partition.range.max
     end = None if high is None else encode_key(high)
-    return partition.id, encode_key(low), end, partition.parent, partition.children
+    return partition_id, encode_key(low), end, partition.parent, partition.children
 
 
-def _partitions(table: pa.Table) -> Iterator[Partition]:
-    for partition_id, low, high, parent, children in _rows(table, "partition", _PARTITION):
-        span = KeyRange(decode_key(low), None if high is None else decode_key(high))
-        halves = None
-        if children is not None:
-            left, right = children
-            halves = (left, right)
-        yield Partition(partition_id, span, parent, halves)
-
-
-def _shard_row(shard: Shard, unreferenced_ms: int | None) -> tuple[object, ...]:
+def _shard_row(shard_id: str, shard: Shard) -> tuple[object, ...]:
     span = encode_key(shard.min_key), encode_key(shard.max_key)
-    return shard.id, shard.rows, shard.size_bytes, *span, shard.job, unreferenced_ms
+    return shard_id, shard.rows, shard.size_bytes, *span
 
 
-def _table(item: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    values = dict(zip(columns, zip(*rows, strict=True), strict=True)) if rows else {}
-    values["item"] = (item,) * len(rows)
-    absent = (None,) * len(rows)
-    arrays = [pa.array(values.get(name, absent), kind) for name, kind in _COLUMNS.items()]
-    return pa.Table.from_arrays(arrays, schema=_SCHEMA)
+def _table(columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    return pa.table(_columns(columns, rows))
 
 
-def _rows(table: pa.Table, item: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Give the rows of one item; their types are the schema's, which `Any` stands for."""
-    chosen = table.filter(pc.equal(table["item"], pa.scalar(item)))
-    yield from zip(*(chosen[name].to_pylist() for name in columns), strict=True)
+def _columns(names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> dict[str, Column]:
+    values = zip(*rows, strict=True) if rows else [()] * len(names)
+    return {
+        name: pa.array(cells, _COLUMNS[name]) for name, cells in zip(names, values, strict=True)
+    }
+
+
+def _sorted(rows: pa.Table, *names: str) -> pa.Table:
+    """Give rows in order and in one piece."""
+    order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in names])
+    return rows.take(order).combine_chunks()
+
+
+def _row_group(item: str, rows: pa.Table) -> pa.Table:
+    size = len(rows)
+    given = {"item": pa.repeat(pa.scalar(item), size)} | {n: rows[n] for n in rows.column_names}
+    absent: dict[str, Column] = {
+        name: pa.nulls(size, kind)  # type: ignore[call-overload]  # any type will do
+        for name, kind in _COLUMNS.items()
+        if name not in given
+    }
+    return pa.table({name: (given | absent)[name] for name in _COLUMNS}, schema=_SCHEMA)

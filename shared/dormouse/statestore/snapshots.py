@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rpds import HashTrieMap
-
-from dormouse.model.state import TableState
+from dormouse.model.state import (
+    SOURCES_REMEMBERED_MS,
+    TRANSACTIONS_REMEMBERED_MS,
+    TableState,
+)
 from dormouse.statestore.pages import PAGE_CAPACITY, Root
 
 BYTES_PER_COMMIT = 16 * 1024
@@ -30,7 +32,10 @@ def without_forgotten(state: TableState) -> TableState:
 
     The fold would not heed them any more at this time or later, so nothing else changes.
     """
-    now_ms = state.time_ms
-    sources = {s: at for s, at in state.sources.items() if state.has_ingested(s, now_ms)}
-    recent = {t: at for t, at in state.transactions.items() if state.has_committed(t, now_ms)}
-    return replace(state, sources=HashTrieMap(sources), transactions=HashTrieMap(recent))
+    since_ms = state.time_ms - SOURCES_REMEMBERED_MS
+    recent_ms = state.time_ms - TRANSACTIONS_REMEMBERED_MS
+    return replace(
+        state,
+        sources=state.sources.retain(lambda at: at > since_ms),
+        transactions=state.transactions.retain(lambda at: at > recent_ms),
+    )

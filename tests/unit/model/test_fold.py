@@ -34,7 +34,7 @@ from tests.support.strategies import short_keys
 def shard_of(name: str, keys: list[Key], *placed: tuple[str, int]) -> NewShard:
     """A shard whose rows have just these keys, placed in the root unless told otherwise."""
     ordered = sorted(keys)
-    shard = Shard(name, len(keys), 100 * len(keys), ordered[0], ordered[-1], "job")
+    shard = Shard(name, len(keys), 100 * len(keys), ordered[0], ordered[-1])
     return NewShard(shard, placed or ((ROOT, len(keys)),))
 
 

@@ -18,8 +18,7 @@ from dormouse.policy.compaction import plan_compactions
 def table_with(*rows: int) -> TableState:
     """A table of one leaf with shards s00, s01, … of these row counts."""
     shards = [
-        NewShard(Shard(f"s{i:02d}", n, n, ("a",), ("z",), "job"), ((ROOT, n),))
-        for i, n in enumerate(rows)
+        NewShard(Shard(f"s{i:02d}", n, n, ("a",), ("z",)), ((ROOT, n),)) for i, n in enumerate(rows)
     ]
     root = tuple(PartitionTree.from_split_points([]).by_id.values())
     state, _ = apply(TableState(), Entry(InitialisePartitions(root), 0, 0))

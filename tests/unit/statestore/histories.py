@@ -42,7 +42,7 @@ class Delta:
 
 
 def shard_of(name: str, low: Key, high: Key, partition: str = ROOT) -> NewShard:
-    shard = Shard(name, 10, 1000, min(low, high), max(low, high), f"job of {name}")
+    shard = Shard(name, 10, 1000, min(low, high), max(low, high))
     return NewShard(shard, ((partition, 10),))
 
 

@@ -36,8 +36,8 @@ _TREE = (
     Partition("0", KeyRange((), ("m", 7, b"\x00\xff")), ROOT),
     Partition("1", KeyRange(("m", 7, b"\x00\xff"), None), ROOT),
 )
-_SHARD = Shard("s1", 12, 3456, ("a", -1, b""), ("\U0001f42d", 2**63 - 1, b"\xff"), "job1")
-_OUTPUT = Shard("s2", 5, 789, ("a", -1, b""), ("b", 0, b""), "job2")
+_SHARD = Shard("s1", 12, 3456, ("a", -1, b""), ("\U0001f42d", 2**63 - 1, b"\xff"))
+_OUTPUT = Shard("s2", 5, 789, ("a", -1, b""), ("b", 0, b""))
 
 ENTRIES = {
     "initialise_partitions": Entry(InitialisePartitions(_TREE), 1_000, 0),

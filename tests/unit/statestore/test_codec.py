@@ -34,7 +34,7 @@ from tests.unit.statestore.samples import ENTRIES, GOLDEN, golden_files, sample_
 
 keys = keys_of_one_table(1).map(lambda drawn: drawn[0])
 names = st.lists(text, max_size=4).map(tuple)
-shards = st.builds(Shard, text, int64, int64, keys, keys, text)
+shards = st.builds(Shard, text, int64, int64, keys, keys)
 counts = st.lists(st.tuples(text, int64), max_size=3).map(tuple)
 new_shards = st.lists(st.builds(NewShard, shards, counts), max_size=3).map(tuple)
 ranges = st.builds(KeyRange, keys, st.none() | keys)

@@ -1,0 +1,272 @@
+"""Measure a table state of many references: memory, cold load, commits and look-ups.
+
+Called by ``make bench-state``; prints a JSON line for each figure. Each size is measured in a
+process of its own, beside a load of the same snapshot into one Python object for each thing.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.model.fold import Verdict, apply
+from dormouse.model.invariants import broken_invariants
+from dormouse.model.keys import KeyRange, decode_key
+from dormouse.model.layered import LayeredMap
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.shards import Holding, NewShard, Reference, Shard
+from dormouse.model.state import TableState
+from dormouse.model.tables import Properties
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    Entry,
+    ReleaseJob,
+    ReplaceShards,
+    Transaction,
+)
+from dormouse.policy.compaction import plan_compactions
+from dormouse.policy.splitting import splits_due
+from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
+
+T = TypeVar("T")
+TABLE = "bench"
+PER_PARTITION = 10
+KEYS = 10**9
+ROUNDS = 100
+
+
+def digest(name: str) -> str:
+    """Give 32 hex digits that stand for a name, as ids are."""
+    return blake2b(name.encode(), digest_size=16).hexdigest()
+
+
+def key(number: int) -> tuple[str]:
+    """Give a row key as people have them."""
+    return (f"customer-{number:09d}",)
+
+
+def built(references: int) -> TableState:
+    """Give a state of so many references, a tenth as many leaves, and as many sources."""
+    leaves = max(1, references // PER_PARTITION)
+    tree = PartitionTree.from_split_points([key(i * KEYS // leaves) for i in range(1, leaves)])
+    shards: dict[str, Shard] = {}
+    held: dict[str, Holding] = {}
+    for n, leaf in enumerate(tree.leaves()):
+        low, high = n * KEYS // leaves, (n + 1) * KEYS // leaves - 1
+        here: dict[str, Reference] = {}
+        for i in range(PER_PARTITION):
+            name = f"{digest(f'{n}/{i}')}-0"
+            shards[name] = Shard(name, 1000, 64_000, key(low + i), key(high - i))
+            here[name] = Reference(leaf.id, name, 1000)
+        held[leaf.id] = Holding(LayeredMap.of(here), 1000 * len(here), len(here))
+    return TableState(
+        version=1,
+        time_ms=references,
+        partitions=tree,
+        shards=LayeredMap.of(shards),
+        references=LayeredMap.of(held),
+        rows=1000 * len(shards),
+        reference_count=len(shards),
+        reference_counts=LayeredMap.of(dict.fromkeys(shards, 1)),
+        sources=LayeredMap.of({digest(f"source {i}"): i for i in range(references)}),
+    )
+
+
+def as_objects(body: bytes) -> list[object]:
+    """Load a snapshot the plain way, an object for each thing: what columns are compared with."""
+    file = pq.ParquetFile(io.BytesIO(body))
+
+    def columns(group: int, *names: str) -> list[list[Any]]:
+        rows = file.read_row_group(group, columns=list(names), use_threads=False)
+        return [rows[name].to_pylist() for name in names]
+
+    items = (file.metadata.metadata or {})[b"dormouse.items"].decode().split()
+    at = {item: place for place, item in enumerate(items)}
+    partitions = {
+        row[0]: (row[0], KeyRange(decode_key(row[1]), row[2] and decode_key(row[2])), row[3])
+        for row in zip(*columns(at["partition"], "id", "min_key", "max_key", "parent"), strict=True)
+    }
+    shards = {
+        row[0]: Shard(row[0], row[1], row[2], decode_key(row[3]), decode_key(row[4]))
+        for row in zip(
+            *columns(at["shard"], "id", "rows", "size_bytes", "min_key", "max_key"), strict=True
+        )
+    }
+    names, ids = list(partitions), list(shards)
+    held: dict[str, dict[str, Reference]] = {}
+    counts = dict.fromkeys(ids, 0)
+    parts = columns(at["reference"], "partition_row", "shard_row", "rows", "exact", "job")
+    for partition, shard, rows, exact, job in zip(*parts, strict=True):
+        reference = Reference(names[partition], ids[shard], rows, exact, job)
+        held.setdefault(reference.partition, {})[reference.shard] = reference
+        counts[reference.shard] += 1
+    digests, times = columns(at["source"], "digest", "time_ms")
+    sources = {stored.hex(): at_ms for stored, at_ms in zip(digests, times, strict=True)}
+    return [partitions, shards, held, counts, sources]
+
+
+def resident_bytes() -> int:
+    """Give the memory of this process that is in use and resident."""
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_bytes() -> int:
+    """Give the most memory this process had resident at any time."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+
+def cpu_seconds(do: Callable[[], T]) -> tuple[T, float]:
+    """Give what `do` gives, and the CPU seconds of all threads it took."""
+    gc.collect()
+    before = time.process_time()
+    result = do()
+    return result, time.process_time() - before
+
+
+def show(references: int, figure: str, value: float) -> None:
+    """Print one figure."""
+    line = {"references": references, "figure": figure, "value": float(f"{value:.4g}")}
+    print(json.dumps(line), flush=True)
+
+
+def measure_load(references: int, path: Path, *, columns: bool) -> None:
+    """Print the CPU and the memory of loading a snapshot."""
+    kind = "columns" if columns else "objects"
+    decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily
+    empty = resident_bytes()
+    body: bytes | None = path.read_bytes()
+    before = len(gc.get_objects())
+
+    def load() -> object:
+        assert body is not None
+        return decode_snapshot(TABLE, body, str(path)) if columns else as_objects(body)
+
+    loaded, seconds = cpu_seconds(load)
+    show(references, f"load_{kind}_cpu_seconds", seconds)
+    show(references, f"load_{kind}_peak_rss_bytes", peak_bytes())
+    show(references, f"load_{kind}_new_container_objects", len(gc.get_objects()) - before)
+    body = None
+    show(references, f"state_{kind}_rss_bytes", resident_bytes() - empty)
+    show(references, f"process_{kind}_rss_bytes", resident_bytes())
+    if isinstance(loaded, TableState):
+        measure_use(references, loaded)
+
+
+def measure_use(references: int, state: TableState) -> None:
+    """Print what commits, look-ups, plans and the next snapshot take."""
+    chosen = random.Random(1)  # noqa: S311  # the same partitions in every run
+    leaves = [leaf.id for leaf in state.partitions.leaves()]
+    asked = [chosen.choice(leaves) for _ in range(ROUNDS)]
+    points = [key(chosen.randrange(KEYS)) for _ in range(ROUNDS)]
+    ranges = [KeyRange.exactly(point) for point in points]
+
+    def each(figure: str, do: Callable[[int], object]) -> None:
+        _, seconds = cpu_seconds(lambda: [do(i) for i in range(ROUNDS)])
+        show(references, f"{figure}_cpu_microseconds", seconds / ROUNDS * 1e6)
+
+    each("references_of_a_partition", lambda i: state.references_in(asked[i]))
+    each("plan_of_a_point_query", lambda i: state.partitions_to_read(ranges[i]))
+    each("source_look_up", lambda i: state.has_ingested(digest(f"source {i}"), references))
+    after, seconds = cpu_seconds(lambda: committed(state, sorted(set(asked))))
+    show(references, "ingest_assign_and_compact_cpu_microseconds", seconds / len(set(asked)) * 1e6)
+    each("ingest_on_the_root", lambda i: apply(state, Entry(on_the_root(i), 0, 0)))
+
+    due, seconds = cpu_seconds(lambda: plan_compactions(after, Properties()))
+    show(references, "plan_compactions_cpu_seconds", seconds)
+    show(references, "compactions_due", len(due))
+    show(references, "splits_due_cpu_seconds", cpu_seconds(lambda: splits_due(after, 10**6))[1])
+    broken, seconds = cpu_seconds(lambda: broken_invariants(after))
+    assert not broken, broken[:3]
+    show(references, "invariants_of_changes_cpu_seconds", seconds)
+    body, seconds = cpu_seconds(lambda: encode_snapshot(TABLE, after))
+    show(references, "encode_after_commits_cpu_seconds", seconds)
+    show(references, "peak_rss_bytes_with_encode", peak_bytes())
+    again = decode_snapshot(TABLE, body, "bench")
+    assert (again.rows, again.reference_count) == (after.rows, after.reference_count)
+
+
+def committed(state: TableState, partitions: list[str]) -> TableState:
+    """Give the state after an ingest and a compaction of all references in each partition."""
+    for partition in partitions:
+        span = [state.shards[r.shard] for r in state.references_in(partition)]
+        new = replace(span[0], id=f"new-{partition}")
+        placed = NewShard(new, ((partition, new.rows),))
+        inputs = (*(shard.id for shard in span), new.id)
+        merged = replace(new, id=f"merged-{partition}")
+        done = (NewShard(merged, ((partition, merged.rows),)),)
+        for transaction in (
+            AddShards(f"add-{partition}", (f"file-{partition}",), (placed,)),
+            AssignJob(f"given-back-{partition}", partition, inputs),
+            ReleaseJob(f"given-back-{partition}"),
+            AssignJob(f"job-{partition}", partition, inputs),
+            ReplaceShards(f"job-{partition}", partition, inputs, done),
+        ):
+            state, verdict = apply(state, Entry(transaction, state.time_ms, 0))
+            assert verdict == Verdict(), verdict
+    return state
+
+
+def on_the_root(number: int) -> Transaction:
+    """Give an ingest of a shard placed on the root, to be pushed down to its one leaf."""
+    at = key(number * (KEYS // ROUNDS))
+    shard = NewShard(Shard(f"root-{number}", 1, 64, at, at), (("root", 1),))
+    return AddShards(f"root-{number}", (f"root-file-{number}",), (shard,))
+
+
+def measure(references: int) -> None:
+    """Print all figures of a size, and how those of columns compare with those of objects."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "snapshot"
+        body, seconds = cpu_seconds(lambda: encode_snapshot(TABLE, built(references)))
+        show(references, "build_and_encode_from_objects_cpu_seconds", seconds)
+        show(references, "snapshot_bytes", len(body))
+        path.write_bytes(body)
+        figures: dict[str, float] = {}
+        for kind in ("objects", "columns"):
+            command = [sys.executable, __file__, kind, str(references), str(path)]
+            lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            print(lines, end="", flush=True)
+            rows = [json.loads(line) for line in lines.splitlines()]
+            figures |= {row["figure"]: row["value"] for row in rows}
+        for name in ("load_{}_cpu_seconds", "state_{}_rss_bytes"):
+            ratio = figures[name.format("columns")] / figures[name.format("objects")]
+            show(references, f"columns_to_objects_{name.format('')}".replace("__", "_"), ratio)
+        show(
+            references,
+            "commit_cpu_microseconds",
+            figures["ingest_assign_and_compact_cpu_microseconds"],
+        )
+
+
+def main() -> None:
+    """Measure the sizes given as arguments, or 10^3 to 10^6 references."""
+    match sys.argv[1:]:
+        case ["objects" | "columns" as kind, references, path]:
+            measure_load(int(references), Path(path), columns=kind == "columns")
+        case sizes:
+            for size in [int(float(s)) for s in sizes] or [10**3, 10**4, 10**5, 10**6]:
+                measure(size)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""An immutable map in two layers: a base, and over it the changes made since.
+
+The base may be anything that looks entries up, such as columns which make a Python object only for
+what is asked (`statestore.columns`). The changes are exactly what a store must write to bring the
+base up to date. The maps of `state.TableState` are of this kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Final, Generic, Literal, Protocol, TypeVar, cast, overload
+
+from rpds import HashTrieMap
+
+K = TypeVar("K")
+V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+W = TypeVar("W")
+
+
+class Gone(Enum):
+    """What a change says of a key that the base has and the map has not any more."""
+
+    GONE = "gone"
+
+
+GONE: Final = Gone.GONE
+
+
+class Base(Protocol[K, V_co]):
+    """What lies under the changes: it never changes itself, and no value in it is None."""
+
+    def __len__(self) -> int:
+        """Count the entries."""
+
+    def __contains__(self, key: object) -> bool:
+        """Tell whether there is an entry of that key."""
+
+    def __iter__(self) -> Iterator[K]:
+        """Give the keys, each once."""
+
+    def get(self, key: K, /) -> V_co | None:
+        """Give the value of a key; None if there is none."""
+
+    def items(self) -> Iterable[tuple[K, V_co]]:
+        """Give keys and values, each key once."""
+
+
+class LayeredMap(Generic[K, V]):
+    """A map whose changes give new maps that share the base and all other changes.
+
+    A change costs as much as the look-up of its key in the base. Two maps are equal if they hold
+    the same entries, whatever their layers.
+    """
+
+    __slots__ = ("_size", "base", "changes")
+    __hash__ = None  # type: ignore[assignment]  # how `object` is told that equal maps may differ
+
+    base: Base[K, V]
+    changes: HashTrieMap[K, V | Literal[Gone.GONE]]
+
+    def __init__(
+        self,
+        base: Base[K, V] | None = None,
+        changes: HashTrieMap[K, V | Literal[Gone.GONE]] | None = None,
+        size: int | None = None,
+    ) -> None:
+        """Lay `changes` over `base`; `size` is the count of entries, needed if there are changes.
+
+        A key is GONE in the changes only if the base has it.
+        """
+        self.base = HashTrieMap() if base is None else base
+        self.changes = HashTrieMap() if changes is None else changes
+        self._size = len(self.base) if size is None else size
+
+    @staticmethod
+    def of(entries: Mapping[K, V]) -> LayeredMap[K, V]:
+        """Give a map without a base: all of it is change."""
+        return LayeredMap(None, HashTrieMap(entries), len(entries))
+
+    def __len__(self) -> int:
+        """Count the entries."""
+        return self._size
+
+    def __contains__(self, key: object) -> bool:
+        """Tell whether there is an entry of that key."""
+        if key in self.changes:
+            return self.changes[cast(K, key)] is not GONE
+        return key in self.base
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+    @overload
+    def get(self, key: K, default: W, /) -> V | W: ...
+    def get(self, key: K, default: W | None = None, /) -> V | W | None:
+        """Give the value of a key, or `default` if there is none."""
+        value = self.changes.get(key)
+        if value is None:
+            value = self.base.get(key)
+        return default if value is None or value is GONE else value
+
+    def __getitem__(self, key: K) -> V:
+        """Give the value of a key.
+
+        Raises:
+            KeyError: there is none.
+        """
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def insert(self, key: K, value: V) -> LayeredMap[K, V]:
+        """Give the map in which `key` has `value`, whether it had one or not."""
+        size = self._size + (key not in self)
+        return LayeredMap(self.base, self.changes.insert(key, value), size)
+
+    def discard(self, key: K) -> LayeredMap[K, V]:
+        """Give the map without `key`: this one, if it has none."""
+        if key not in self:
+            return self
+        below = key in self.base
+        changes = self.changes.insert(key, GONE) if below else self.changes.remove(key)
+        return LayeredMap(self.base, changes, self._size - 1)
+
+    def remove(self, key: K) -> LayeredMap[K, V]:
+        """Give the map without `key`.
+
+        Raises:
+            KeyError: there is none.
+        """
+        smaller = self.discard(key)
+        if smaller is self:
+            raise KeyError(key)
+        return smaller
+
+    def update(self, entries: Mapping[K, V]) -> LayeredMap[K, V]:
+        """Give the map with these entries too; they win over its own."""
+        result = self
+        for key, value in entries.items():
+            result = result.insert(key, value)
+        return result
+
+    def retain(self, keep: Callable[[V], bool]) -> LayeredMap[K, V]:
+        """Give the map of the entries whose value `keep` accepts."""
+        result = self
+        for key, value in self.items():
+            if not keep(value):
+                result = result.discard(key)
+        return result
+
+    def __iter__(self) -> Iterator[K]:
+        """Give the keys, in no order of their own."""
+        for key in self.base:
+            if key not in self.changes:
+                yield key
+        for key, change in self.changes.items():
+            if change is not GONE:
+                yield key
+
+    def keys(self) -> Iterator[K]:
+        """Give the keys, in no order of their own."""
+        return iter(self)
+
+    def values(self) -> Iterator[V]:
+        """Give the values, in no order of their own."""
+        return (value for _, value in self.items())
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        """Give keys and values, in no order of their own."""
+        for key, value in self.base.items():
+            if key not in self.changes:
+                yield key, value
+        for key, change in self.changes.items():
+            if change is not GONE:
+                yield key, change
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether both hold the same entries."""
+        if not isinstance(other, LayeredMap):
+            return NotImplemented
+        return len(self) == len(other) and all(other.get(k) == v for k, v in self.items())
+
+    def __repr__(self) -> str:
+        """Show the entries."""
+        return f"LayeredMap({dict(self.items())!r})"
