@@ -17,6 +17,7 @@ from dormouse.model.schema import Schema
 from dormouse.model.shards import NewShard
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.merging import Slice, merge_rows
+from dormouse.shards.reading import read_range
 from dormouse.storage import FolderStorage
 from tests.unit.shards.tables import MEMORY_BYTES, ShardTable
 
@@ -119,6 +120,19 @@ def test_a_key_that_is_not_there_costs_no_more_than_the_footer(large: ShardTable
     reads = reads_of(large, lambda: large.rows(KeyRange.exactly(("0570",))))
     assert len(reads) <= 2
     assert large.query(KeyRange.exactly(("zzz",))).shards_opened == 0
+
+
+def test_a_range_of_one_shard_is_read_in_order_and_by_its_row_groups(large: ShardTable) -> None:
+    (shard,) = large.state.shards.values()
+    part = Slice(shard, KeyRange(("010", 2990), ("011", 10)))
+    found: list[object] = []
+
+    def read() -> None:
+        for batch in read_range(large.storage, "table", part, SCHEMA, ["n"]):
+            found.extend(batch.column("n").to_pylist())
+
+    assert sum(reads_of(large, read)) < shard.size_bytes / 10
+    assert found == [*range(2990, 3000), *range(10)]
 
 
 def test_only_the_columns_asked_for_are_read(large: ShardTable) -> None:
