@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from dormouse.client import Ingested, TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse_cli.session import instance_of, table_of
-from dormouse_cli.terminal import note, notes
+from dormouse_cli.terminal import note, notes, progress_bars
 
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait at most.")
@@ -37,7 +35,7 @@ def ingest(
 ) -> None:
     """Drop files into the ingest bucket. They become rows of the table shortly after."""
     handle = table_of(ctx, name)
-    with _progress() as progress:
+    with progress_bars() as progress:
         dropped = _drop(progress, handle, files)
         if wait:
             _watch(progress, dropped, timeout)
@@ -68,18 +66,3 @@ def _watch(progress: Progress, dropped: Ingested, timeout_seconds: float) -> Non
     total = len(dropped.sources)
     task = progress.add_task("ingested", total=total)
     dropped.wait(timeout_seconds, watch=lambda left: progress.update(task, completed=total - left))
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """Show bars where a person looks, nothing elsewhere."""
-    console = notes()
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    ) as progress:
-        yield progress

@@ -8,6 +8,7 @@ import typer
 
 from dormouse import __version__
 from dormouse_cli import table_commands
+from dormouse_cli.check_command import check
 from dormouse_cli.errors import EXIT_CODES, Commands
 from dormouse_cli.ingest_commands import ingest, wait_until_done
 from dormouse_cli.local import commands as local_commands
@@ -29,6 +30,7 @@ app.command("wait")(wait_until_done)
 app.command()(query)
 app.command()(status)
 app.command()(jobs)
+app.command()(check)
 app.add_typer(local_commands.app, name="local")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -11,6 +12,7 @@ import msgspec
 import typer
 from rich import box
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -33,6 +35,21 @@ def results() -> Console:
 def notes() -> Console:
     """Give the console for notes and progress, on standard error."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Progress]:
+    """Show bars where a person looks, nothing elsewhere."""
+    console = notes()
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as progress:
+        yield progress
 
 
 def note(text: str) -> None:

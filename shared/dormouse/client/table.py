@@ -20,6 +20,7 @@ from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.shards.querying import QueryResult, query_rows
+from dormouse.stages.check import CheckReport, Progress, check
 
 PENDING_FILES_MS = 7 * DAY_MS
 """How long a dropped file counts as pending: as long as the tracker remembers a refusal."""
@@ -204,6 +205,18 @@ class TableHandle:
         # What was dropped before the table was made is recorded under no table.
         refused = [s for s in waiting if self.refusal(s, self.table.id, NO_TABLE)]
         return len(state.jobs) + len(waiting) - len(refused)
+
+    def check(self, watch: Progress | None = None) -> CheckReport:
+        """Verify the table's state in itself and against its shards; nothing is changed.
+
+        `watch` is told how many shards were looked at, of how many.
+
+        Raises:
+            NotFoundError: the table was deleted.
+        """
+        if self.services.table(self.table.id) is None:
+            raise NotFoundError(f"table {self.name!r} was deleted")
+        return check(self.services, self.table, watch)
 
     def jobs(self) -> list[JobRecord]:
         """Give what the tracker has of the table, and of files dropped before the table was there.

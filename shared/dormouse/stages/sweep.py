@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dormouse.errors import CorruptDataError
 from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
 from dormouse.model.names import data_prefix, shard_id_of
 from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
@@ -25,11 +26,19 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outg
 
     An audit sends files again that were never ingested, and deletes shards which no commit ever
     referenced. It lists buckets, so it runs more rarely.
+
+    Raises:
+        CorruptDataError: the state is lost; nothing was sent or deleted.
     """
     if table.deleting:
         delete_all_of(services, table)
         return []
     state = services.store(table).current()
+    if not len(state.partitions):  # to an audit every shard would seem to be an orphan
+        raise CorruptDataError(
+            f"table {table.name!r} has lost its state; its shards were left alone",
+            hint="dormouse rebuild makes the state anew from them",
+        )
     messages = [Outgoing("table-changes", TableChanged(table.id))]
     messages += _stale_jobs(services, table, state)
     messages += _overdue_garbage(services, table, state)

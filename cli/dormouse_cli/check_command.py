@@ -1,0 +1,61 @@
+"""`dormouse check`: whether a table's state and its shards agree, and what to do if not."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dormouse.policy.checking import Finding
+from dormouse.stages.check import CheckReport
+from dormouse_cli.session import table_of
+from dormouse_cli.terminal import Format, note, print_json, print_listing, progress_bars
+
+_COLUMNS = ("damage", "subject", "detail", "remedy")
+
+
+def check(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
+    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+) -> None:
+    """Verify a table: its state in itself, and against the footer of every shard.
+
+    Prints what is wrong and what to do about it; the exit code is 0 if nothing is, else 1. It can
+    run while the table is in use, and changes nothing.
+    """
+    handle = table_of(ctx, name)
+    with progress_bars() as progress:
+        task = progress.add_task("shards checked", total=None)
+        report = handle.check(lambda done, of: progress.update(task, completed=done, total=of))
+    _show(name, report, form)
+    if report.findings:
+        raise typer.Exit(1)
+
+
+def _show(name: str, report: CheckReport, form: Format) -> None:
+    rows = [_row(finding) for finding in report.findings]
+    if form is Format.json:
+        print_json(
+            {
+                "version": report.version,
+                "shards": report.shards,
+                "rows": report.rows,
+                "findings": rows,
+            }
+        )
+    elif rows:
+        print_listing(_COLUMNS, rows, form)
+    shards = f"{report.shards:,} shard{'s'[: report.shards != 1]}"
+    looked = f"{shards} with {report.rows:,} rows at version {report.version}"
+    verdict = f"{len(rows):,} finding{'s'[: len(rows) != 1]}" if rows else "nothing is wrong"
+    note(f"{name}: {looked}: {verdict}")
+
+
+def _row(finding: Finding) -> dict[str, object]:
+    return {
+        "damage": finding.damage.name.lower(),
+        "subject": finding.subject,
+        "detail": finding.detail,
+        "remedy": finding.damage.value,
+    }

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import json
+
+from dormouse.model.names import shard_path
+from tests.cli.conftest import Dormouse
+from tests.support.instances import InMemory
+
+
+def test_a_sound_table_is_called_so_with_exit_code_0(flights: Dormouse) -> None:
+    result = flights("check", "flights")
+    assert result.exit_code == 0
+    assert "1 shard with 5 rows" in result.stderr
+    assert "nothing is wrong" in result.stderr
+    report = json.loads(flights("check", "flights", "--format", "json").stdout)
+    assert (report["shards"], report["rows"], report["findings"]) == (1, 5, [])
+
+
+def test_what_is_wrong_is_listed_with_what_to_do_and_exit_code_1(
+    flights: Dormouse, memory: InMemory
+) -> None:
+    handle = memory.instance.table("flights")
+    (shard,) = handle.state().shards
+    memory.world.storage.delete([shard_path(handle.table.id, shard)])
+    result = flights("check", "flights")
+    assert result.exit_code == 1
+    for text in ("shard_missing", shard, "with it 5 rows", "bring the object back"):
+        assert text in result.stdout
+    report = flights("check", "flights", "--format", "json")
+    assert report.exit_code == 1
+    (finding,) = json.loads(report.stdout)["findings"]
+    assert (finding["damage"], finding["subject"]) == ("shard_missing", shard)
+
+
+def test_checking_an_unknown_table_is_no_finding(dormouse: Dormouse) -> None:
+    assert dormouse("check", "nothing").exit_code == 3
