@@ -44,12 +44,18 @@ def broken_tree(tree: PartitionTree, *, whole: bool = False) -> list[str]:
     broken = []
     if tree.get(ROOT).range != KeyRange():
         broken.append("the root does not span the key space")
-    for partition_id in _changed(tree.by_id, whole):
+    parents: set[str] = set()
+    changed = set(_changed(tree.by_id, whole))
+    for partition_id in changed:
         partition = tree.by_id.get(partition_id)
         if partition is None:
             broken.append(f"partition {partition_id} is gone")
         else:
             broken += [*_broken_parent(tree, partition), *_broken_children(tree, partition)]
+            parents.add(partition.parent or ROOT)
+    for parent_id in parents - changed:
+        parent = tree.by_id.get(parent_id)
+        broken += [] if parent is None else _broken_children(tree, parent)
     return broken
 
 

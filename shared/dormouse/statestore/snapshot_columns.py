@@ -52,7 +52,12 @@ class StoredIds(SortedIds):
     __slots__ = ("_data", "_fence", "_offsets", "_size", "column")
 
     def __init__(self, column: Column) -> None:
-        """Hold a column of strings or of 16 bytes each."""
+        """Hold a column of strings or of 16 bytes each.
+
+        Raises:
+            ValueError: the ids are not in order, so that some would not be found.
+        """
+        _check_order(column)
         self.column, self._size = column, len(column)
         self._offsets: memoryview | None = None
         if pa.types.is_string(column.type):
@@ -162,10 +167,18 @@ class ReferenceMap(StoredMap[Holding]):
     __slots__ = ("partitions", "shards")
 
     def __init__(self, rows: pa.Table, partitions: StoredIds, shards: StoredIds) -> None:
-        """Hold references sorted by partition and shard."""
+        """Hold references sorted by partition and shard.
+
+        Raises:
+            ValueError: they are not, or name a partition which is not there.
+        """
         self.partitions, self.shards = partitions, shards
+        high = pc.shift_left(column(rows, "partition_row").cast(pa.int64()), 32)
+        _check_order(pc.add(high, column(rows, "shard_row").cast(pa.int64())))
         runs = pc.call_function("run_end_encode", [column(rows, "partition_row")])
         holders, ends = integers(runs.values), integers(runs.run_ends)
+        if len(holders) and not 0 <= holders[0] <= holders[-1] < len(partitions):
+            raise ValueError("there are references to partitions which are not there")
         held_shards, counts = integers(column(rows, "shard_row")), integers(column(rows, "rows"))
         exact, job = column(rows, "exact"), piece(rows, "job")
         rows_to = _sums_to(column(rows, "rows"), runs.run_ends)
@@ -245,6 +258,11 @@ def piece(rows: pa.Table, name: str) -> Column:
     """Give a column in one piece, as it is if it is one already."""
     pieces = rows[name].chunks
     return pieces[0] if len(pieces) == 1 else rows[name].combine_chunks()
+
+
+def _check_order(ids: Column) -> None:
+    if not pc.all(pc.less(ids[:-1], ids[1:]), min_count=0).as_py():
+        raise ValueError("rows are not in order")
 
 
 def _sums_to(numbers: Column, ends: Column) -> memoryview:

@@ -1,0 +1,181 @@
+"""A state in columns is the state it was made of, through whatever comes after."""
+
+from __future__ import annotations
+
+import io
+from hashlib import blake2b
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from dormouse.errors import CorruptDataError
+from dormouse.model.fold import Verdict, apply
+from dormouse.model.invariants import broken_invariants
+from dormouse.model.layered import LayeredMap
+from dormouse.model.shards import Holding, Reference, Shard
+from dormouse.model.state import TableState
+from dormouse.model.transactions import Entry, InitialisePartitions, Transaction
+from dormouse.statestore.codec_file import open_file, write_file
+from dormouse.statestore.codec_snapshot import FORMAT, KIND, decode_snapshot, encode_snapshot
+from dormouse.statestore.snapshot_columns import StoredIds
+from dormouse.statestore.snapshot_digests import packed, unpacked
+from tests.support.strategies import text
+from tests.unit.model.test_fold import SPLIT_AT_M, TableMachine
+from tests.unit.statestore.histories import fold_all, histories
+from tests.unit.statestore.samples import sample_state
+
+
+class ColumnMachine(TableMachine):
+    """The fold's own machine, whose state comes back from a snapshot every now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain = TableState()
+
+    def go(self, transaction: Transaction) -> Verdict:
+        entry = Entry(transaction, self.count, self.state.generation)
+        verdict = super().go(transaction)
+        self.plain, expected = apply(self.plain, entry)
+        assert verdict == expected
+        assert self.state == self.plain
+        return verdict
+
+    @rule()
+    def come_back_from_a_snapshot(self) -> None:
+        body = encode_snapshot("t", self.state)
+        assert body == encode_snapshot("t", self.plain), "the same state, the same bytes"
+        self.state = decode_snapshot("t", body, "x")
+        assert self.state == self.plain
+        assert not broken_invariants(self.state, whole=True)
+
+
+TestAnyHistoryInColumns = ColumnMachine.TestCase
+TestAnyHistoryInColumns.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+
+
+@given(st.lists(text, unique=True).map(sorted), text)
+def test_an_id_is_found_where_it_is_and_nowhere_else(ids: list[str], other: str) -> None:
+    stored = StoredIds(pa.array(ids, pa.string()))
+    assert list(stored) == ids
+    for wanted in (*ids, other):
+        assert stored.find(wanted) == (ids.index(wanted) if wanted in ids else None)
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 257, 1000])
+def test_ids_are_found_on_both_sides_of_where_a_search_begins(count: int) -> None:
+    ids = sorted(blake2b(str(n).encode(), digest_size=16).hexdigest() for n in range(count))
+    for column in (pa.array(ids), packed(pa.array(ids))):
+        assert column is not None
+        stored = StoredIds(column)
+        assert [stored.find(wanted) for wanted in ids] == list(range(count))
+        for absent in ("", "0", "f" * 32, "g", ids[0].upper(), ids[-1][:-1]):
+            assert stored.find(absent) is None
+
+
+@given(st.lists(st.binary(min_size=16, max_size=16)), st.integers(0, 3))
+def test_hex_ids_become_bytes_and_are_the_same_again(digests: list[bytes], start: int) -> None:
+    ids = pa.array([digest.hex() for digest in digests], pa.string())[start:]
+    column = packed(ids)
+    assert column is None if not len(ids) else column is not None
+    if column is not None:
+        assert column.to_pylist() == digests[start:]
+        assert unpacked(column).equals(ids)
+        assert unpacked(column[1:]).equals(ids[1:])
+
+
+@pytest.mark.parametrize("odd", ["A" * 32, "0" * 31, "0" * 31 + "g", "0" * 31 + "\n", "é" * 16])
+def test_an_id_that_bytes_would_not_give_back_keeps_all_as_text(odd: str) -> None:
+    assert packed(pa.array(["0" * 32, odd])) is None
+
+
+@given(histories())
+def test_nothing_changed_since_it_was_read(history: list) -> None:  # type: ignore[type-arg]
+    state = decode_snapshot("t", encode_snapshot("t", fold_all(history)), "x")
+    maps: list[LayeredMap] = [  # type: ignore[type-arg]
+        state.shards,
+        state.references,
+        state.reference_counts,
+        state.unreferenced,
+        state.sources,
+        state.transactions,
+        state.partitions.by_id,
+    ]
+    assert not any(layered.changes for layered in maps)
+
+
+def test_a_source_that_is_no_digest_joins_those_that_are() -> None:
+    digests = {blake2b(str(n).encode(), digest_size=16).hexdigest(): n for n in range(3)}
+    body = encode_snapshot("t", TableState(sources=LayeredMap.of(digests)))
+    state = decode_snapshot("t", body, "x")
+    odd = TableState(sources=state.sources.insert("by hand", 9))
+    again = decode_snapshot("t", encode_snapshot("t", odd), "x")
+    assert dict(again.sources.items()) == digests | {"by hand": 9}
+
+
+def test_many_references_in_many_partitions_are_each_found() -> None:
+    held = {
+        f"{p:03d}": Holding(
+            LayeredMap.of(
+                {
+                    f"s{s}": Reference(f"{p:03d}", f"s{s}", s, job="j" if s % 2 else None)
+                    for s in have
+                }
+            ),
+            sum(have),
+            sum(1 for s in have if not s % 2),
+        )
+        for p, have in ((p, range(p % 7, 9)) for p in range(600))
+    }
+    before, _ = apply(TableState(), Entry(InitialisePartitions(SPLIT_AT_M), 0, 0))
+    root = before.partitions.get("root")
+    tree = before.partitions.by_id.update(dict.fromkeys(held, root))
+    state = TableState(
+        partitions=type(before.partitions)(tree),
+        shards=LayeredMap.of({f"s{s}": Shard(f"s{s}", s, s, ("a",), ("b",)) for s in range(9)}),
+        references=LayeredMap.of(held),
+    )
+    again = decode_snapshot("t", encode_snapshot("t", state), "x")
+    assert again.references == state.references
+    assert again.reference("007", "s3") == Reference("007", "s3", 3, job="j")
+    assert again.reference("006", "s3") is None
+    assert again.reference("9", "s3") is None
+
+
+@pytest.mark.parametrize(
+    ("group", "column", "values"),
+    [
+        (1, "id", ["s2", "s1"]),
+        (1, "id", [None, "s1"]),
+        (1, "rows", [None, 1]),
+        (2, "shard_row", [0, 7]),
+        (2, "shard_row", [-1, 1]),
+        (2, "partition_row", [0, 99]),
+        (2, "partition_row", [1, 0]),
+    ],
+)
+def test_columns_in_which_something_would_not_be_found_are_refused(
+    group: int, column: str, values: list[object]
+) -> None:
+    file, facts = open_file(encode_snapshot("t", sample_state()), KIND, FORMAT, "x")
+    groups = [file.read_row_group(n, use_threads=False) for n in range(file.num_row_groups)]
+    rows = groups[group]
+    kept = len(rows) - len(values)
+    assert kept >= 0
+    damaged = pa.concat_arrays(
+        [pa.array(values, rows.schema.field(column).type), rows[column].combine_chunks()[:kept]]
+    )
+    groups[group] = rows.set_column(rows.schema.get_field_index(column), column, damaged)
+    kept_facts = {k: v for k, v in facts.items() if k not in ("dormouse.kind", "dormouse.format")}
+    body = write_file(groups, rows.schema, KIND, FORMAT, kept_facts)
+    with pytest.raises(CorruptDataError, match="does not hold a whole state"):
+        decode_snapshot("t", body, "x")
+
+
+def test_any_parquet_reader_can_tell_what_a_row_is() -> None:
+    body = encode_snapshot("t", sample_state())
+    items = pq.read_table(io.BytesIO(body), columns=["item"], use_threads=False)["item"].to_pylist()
+    assert {"partition", "shard", "reference", "source", "transaction"} <= set(items)
