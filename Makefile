@@ -23,6 +23,9 @@ demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacte
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/python -m pytest $(ARGS)
 
+bench-state: $(INSTALLED) ## Measure tables of up to a million references: memory, loads, commits, look-ups
+	@$(BIN)/python bench/state_memory.py $(ARGS)
+
 lint: $(INSTALLED) ## Check format, style, types, layers and the template
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -47,4 +50,4 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo test lint format lock clean
+.PHONY: help setup demo test bench-state lint format lock clean
