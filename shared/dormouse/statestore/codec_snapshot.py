@@ -96,11 +96,14 @@ def encode_snapshot(table_id: str, state: TableState) -> bytes:
 
 def _items(state: TableState) -> Iterator[tuple[str, pa.Table]]:
     """Give the rows of each item when they are asked for, so that not all take memory at once."""
-    partitions = _merged(state.partitions.by_id, _PARTITION, _partition_row)
-    yield "partition", partitions
-    shards = _merged(state.shards, _SHARD, _shard_row)
-    yield "shard", shards
-    yield "reference", _references(state.references, partitions, shards)
+    rows = _merged(state.partitions.by_id, _PARTITION, _partition_row)
+    yield "partition", rows
+    partition_ids = column(rows, "id")
+    rows = _merged(state.shards, _SHARD, _shard_row)
+    yield "shard", rows
+    shard_ids = column(rows, "id")
+    del rows
+    yield "reference", _references(state.references, partition_ids, shard_ids)
     jobs = [(j.id, j.partition, j.inputs, j.assigned_ms) for j in state.jobs.values()]
     yield "job", _sorted(_table(_JOB, jobs), "id")
     yield "unreferenced", _remembered(state.unreferenced)
@@ -205,9 +208,9 @@ def _merged(
 
 
 def _references(
-    references: LayeredMap[str, Holding], partitions: pa.Table, shards: pa.Table
+    references: LayeredMap[str, Holding], partitions: Column, shards: Column
 ) -> pa.Table:
-    """Give all references as rows, which name their partition and shard by row in those tables."""
+    """Give all references as rows, which name partition and shard by their places in those ids."""
     base, changes = references.base, references.changes
     if isinstance(base, ReferenceMap):
         held = [held for held in changes.values() if held is not GONE]
@@ -224,14 +227,14 @@ def _references(
 
 
 def _moved(
-    base: ReferenceMap, changed: Iterable[str], partitions: pa.Table, shards: pa.Table
+    base: ReferenceMap, changed: Iterable[str], partitions: Column, shards: Column
 ) -> pa.Table:
-    """Give the stored references of unchanged partitions, by rows in tables which have changed."""
+    """Give the stored references of unchanged partitions, by their places in the present ids."""
     names = pa.array(list(changed), pa.string())
     places = pc.index_in(names, base.partitions.column).drop_null()
     kept = base.rows.filter(pc.invert(pc.is_in(base.rows["partition_row"], places)))
-    to_partition = pc.index_in(base.partitions.column, column(partitions, "id"))
-    to_shard = pc.index_in(base.shards.column, column(shards, "id"))
+    to_partition = pc.index_in(base.partitions.column, partitions)
+    to_shard = pc.index_in(base.shards.column, shards)
     moved = {
         "partition_row": _known(to_partition.take(column(kept, "partition_row"))),
         "shard_row": _known(to_shard.take(column(kept, "shard_row"))),
@@ -240,8 +243,8 @@ def _moved(
     return pa.table(moved)
 
 
-def _rows_of(names: Sequence[str], rows: pa.Table) -> Column:
-    return _known(pc.index_in(pa.array(names, pa.string()), column(rows, "id")))
+def _rows_of(names: Sequence[str], ids: Column) -> Column:
+    return _known(pc.index_in(pa.array(names, pa.string()), ids))
 
 
 def _known(rows: Column) -> Column:
