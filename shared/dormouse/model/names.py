@@ -82,6 +82,17 @@ def shard_id_of(path: str) -> str | None:
     return name.removesuffix(".parquet") if name.endswith(".parquet") else None
 
 
+def shard_id_in(run: str, number: int) -> str:
+    """Give the id of the shard which a run of a job writes as its `number`-th, from 0."""
+    return f"{run}-{number}"
+
+
+def run_of(shard_id: str) -> tuple[str, int]:
+    """Give the run that wrote a shard, and the shard's number in it; -1 if the id tells none."""
+    run, dash, number = shard_id.rpartition("-")
+    return (run, int(number)) if dash and number.isdecimal() else (shard_id, -1)
+
+
 def state_prefix(table_id: str) -> str:
     """Give the prefix of a table's state: its deltas and snapshots."""
     return f"{table_id}/state/"

@@ -90,6 +90,14 @@ class PartitionTree:
         """Count the partitions above a partition; the root's is 0."""
         return sum(1 for _ in self.ancestors(partition_id))
 
+    def split_keys_above(self, partition_id: str) -> tuple[Key, ...]:
+        """Give the keys at which the ancestors of a partition are split, the root's first."""
+        keys = []
+        for ancestor in self.ancestors(partition_id):
+            _, right = self.get(ancestor).children or ("", "")
+            keys.append(self.get(right).range.min)
+        return tuple(reversed(keys))
+
     def split(self, partition_id: str, at: Key, left: str, right: str) -> PartitionTree:
         """Give the tree in which a leaf has become the parent of ``[min, at)`` and ``[at, max)``.
 

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from dormouse.model.invariants import broken_invariants
 from dormouse.model.keys import Key, show_key
-from dormouse.model.names import shard_id_of
+from dormouse.model.names import run_of, shard_id_of
+from dormouse.model.origins import Origin
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.tables import Properties
@@ -54,8 +55,8 @@ class ShardFacts(Protocol):
         """Its own id."""
 
     @property
-    def partition(self) -> str:
-        """The partition it was written for, which holds all its rows."""
+    def origin(self) -> Origin:
+        """The partition it was written for, which holds all its rows, and more."""
 
     @property
     def rows(self) -> int:
@@ -106,11 +107,20 @@ def footer_findings(
     if found != known:
         detail = f"the object has keys from {_span(found)}, not from {_span(known)}"
         yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
-    partition = state.partitions.by_id.get(footer.partition)
+    yield from _partition_findings(state, shard, footer)
+
+
+def _partition_findings(state: TableState, shard: Shard, footer: ShardFacts) -> Iterator[Finding]:
+    written_for = footer.origin.partition
+    partition = state.partitions.by_id.get(written_for)
     if partition is None:
-        detail = f"the object was written for partition {footer.partition}, which is unknown"
+        detail = f"the object was written for partition {written_for}, which is unknown"
         yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
-    elif not partition.range.contains_span(*found):
+        return
+    if state.partitions.split_keys_above(written_for) != footer.origin.splits:
+        detail = f"the object was written for another partition {written_for} than there is"
+        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+    elif not partition.range.contains_span(footer.min_key, footer.max_key):
         detail = f"the object has keys outside partition {partition.id}, for which it was written"
         yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
 
@@ -165,9 +175,7 @@ def strays(state: TableState, paths: Iterable[str]) -> Iterator[str]:
     """Give the paths that belong to no shard of the state and to no output of an assigned job."""
     for path in paths:
         shard = shard_id_of(path)
-        known = shard is not None and (
-            shard in state.shards or shard.rpartition("-")[0] in state.jobs
-        )
+        known = shard is not None and (shard in state.shards or run_of(shard)[0] in state.jobs)
         if not known:
             yield path
 

@@ -5,8 +5,9 @@ The delay must exceed the longest query, since a query reads at the version it b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from dormouse.model.names import run_of
 from dormouse.model.state import TableState
 
 
@@ -30,3 +31,28 @@ def collectable(
             ready = waiting_seconds(state, shard, now_ms, delay_seconds) == 0
             (due if ready else waiting).append(shard)
     return due, waiting
+
+
+def orphans(
+    state: TableState, modified_ms: Mapping[str, int], oldest_ms: int
+) -> tuple[list[str], list[str]]:
+    """Give the shards, of those put at these times, which no commit, past or to come, can need.
+
+    They go run by run, once the youngest of a run was put at `oldest_ms` or before, and in two
+    parts: the last of each run must be gone before the others are deleted, for of a run that is
+    whole but for some others it is known that it was committed. The output of a job still assigned
+    can be adopted by its next run, however old it is.
+    """
+    runs: dict[str, list[tuple[int, str]]] = {}
+    for shard in modified_ms:
+        run, number = run_of(shard)
+        if shard not in state.shards and run not in state.jobs:
+            runs.setdefault(run, []).append((number, shard))
+    lasts: list[str] = []
+    others: list[str] = []
+    for found in runs.values():
+        if max(modified_ms[shard] for _, shard in found) <= oldest_ms:
+            *before, (_, last) = sorted(found)
+            lasts.append(last)
+            others += [shard for _, shard in before]
+    return lasts, others

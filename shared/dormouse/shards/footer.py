@@ -1,13 +1,16 @@
 """The footer of a shard: what Dormouse says about it beside the rows.
 
-Written by `writing`; read to split partitions, to adopt a shard another run wrote, and to rebuild
-a state. Its form is described in docs/shard-format.md.
+Written by `writing`; read to split partitions, to adopt a shard another run wrote, to say in an
+output where its inputs came from, and to check or rebuild a state. Its form is described in
+docs/shard-format.md.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, BinaryIO
 
@@ -17,12 +20,16 @@ import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.model.keys import Key, decode_key, encode_key
+from dormouse.model.names import shard_path
+from dormouse.model.origins import Lineage, Origin
 from dormouse.model.schema import Schema
+from dormouse.model.shards import Shard
 from dormouse.ports import Storage
 
 METADATA_KEY = "dormouse"
 VERSION = 1
 MAGIC = b"PAR1"
+FOOTERS_AT_ONCE = 8
 _ENDING_BYTES = 8  # the length of the footer in four bytes, and the magic
 
 
@@ -31,16 +38,13 @@ class ShardFooter:
     """What a shard says about itself.
 
     `samples` are row keys in strictly ascending order, each with the number of rows whose key is
-    less. `sources` and `inputs` are what the job made the shard from: ingested sources, or shards.
+    less.
     """
 
     table_id: str
     shard_id: str
     schema: Schema
-    partition: str
-    job: str
-    sources: tuple[str, ...]
-    inputs: tuple[str, ...]
+    origin: Origin
     rows: int
     min_key: Key
     max_key: Key
@@ -68,9 +72,15 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shard_id: str
     schema: dict[str, object]
     partition: str
+    splits: tuple[str, ...]
     job: str
+    written_ms: int
+    number: Annotated[int, msgspec.Meta(ge=0)]
+    last: bool
     sources: tuple[str, ...]
     inputs: tuple[str, ...]
+    superseded: tuple[str, ...]
+    completed: tuple[str, ...]
     rows: Annotated[int, msgspec.Meta(ge=1)]
     min_key: str
     max_key: str
@@ -79,20 +89,27 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def encode_footer(footer: ShardFooter) -> bytes:
     """Give the value of the Parquet metadata key ``dormouse``."""
+    origin = footer.origin
     return msgspec.json.encode(
         _Stored(
             v=VERSION,
             table_id=footer.table_id,
             shard_id=footer.shard_id,
             schema=footer.schema.to_json(),
-            partition=footer.partition,
-            job=footer.job,
-            sources=footer.sources,
-            inputs=footer.inputs,
+            partition=origin.partition,
+            splits=tuple(_stored_key(key) for key in origin.splits),
+            job=origin.job,
+            written_ms=origin.written_ms,
+            number=origin.number,
+            last=origin.last,
+            sources=origin.lineage.sources,
+            inputs=origin.lineage.inputs,
+            superseded=origin.lineage.superseded,
+            completed=origin.lineage.completed,
             rows=footer.rows,
-            min_key=encode_key(footer.min_key).hex(),
-            max_key=encode_key(footer.max_key).hex(),
-            samples=tuple((encode_key(key).hex(), rank) for key, rank in footer.samples),
+            min_key=_stored_key(footer.min_key),
+            max_key=_stored_key(footer.max_key),
+            samples=tuple((_stored_key(key), rank) for key, rank in footer.samples),
         )
     )
 
@@ -111,17 +128,52 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
             table_id=body.table_id,
             shard_id=body.shard_id,
             schema=Schema.from_json(body.schema),
-            partition=body.partition,
-            job=body.job,
-            sources=body.sources,
-            inputs=body.inputs,
+            origin=_origin(body),
             rows=body.rows,
-            min_key=decode_key(bytes.fromhex(body.min_key)),
-            max_key=decode_key(bytes.fromhex(body.max_key)),
-            samples=tuple((decode_key(bytes.fromhex(key)), rank) for key, rank in body.samples),
+            min_key=_key(body.min_key),
+            max_key=_key(body.max_key),
+            samples=tuple((_key(key), rank) for key, rank in body.samples),
         )
     except (msgspec.DecodeError, InvalidRequestError, ValueError) as error:
         raise CorruptDataError(f"the footer of shard {path} is damaged: {error}") from error
+
+
+def _origin(body: _Stored) -> Origin:
+    return Origin(
+        partition=body.partition,
+        splits=tuple(_key(key) for key in body.splits),
+        job=body.job,
+        written_ms=body.written_ms,
+        number=body.number,
+        last=body.last,
+        lineage=Lineage(body.sources, body.inputs, body.superseded, body.completed),
+    )
+
+
+def _stored_key(key: Key) -> str:
+    return encode_key(key).hex()
+
+
+def _key(stored: str) -> Key:
+    return decode_key(bytes.fromhex(stored))
+
+
+def read_footers(
+    storage: Storage, table_id: str, shards: Iterable[Shard]
+) -> Iterator[tuple[Shard, ShardFooter]]:
+    """Read the footers of many shards, several at once, and give them in order.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        CorruptDataError: one is truncated, or no shard of ours.
+    """
+
+    def read(shard: Shard) -> tuple[Shard, ShardFooter]:
+        path = shard_path(table_id, shard.id)
+        return shard, read_footer(storage, path, shard.size_bytes)
+
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as threads:
+        yield from threads.map(read, shards)
 
 
 def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:

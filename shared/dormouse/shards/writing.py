@@ -17,7 +17,8 @@ import pyarrow as pa
 from dormouse.errors import CorruptDataError, InvariantError
 from dormouse.model.keys import Key, show_key
 from dormouse.model.names import shard_path
-from dormouse.model.partitions import Partition
+from dormouse.model.origins import Lineage, Origin
+from dormouse.model.partitions import ROOT, Partition, PartitionTree
 from dormouse.model.schema import Schema
 from dormouse.model.shards import NewShard, Shard
 from dormouse.ports import Storage
@@ -28,19 +29,34 @@ from dormouse.shards.order import OrderCheck, rows_below
 from dormouse.shards.parquet import ParquetFile
 from dormouse.shards.samples import KeySampler
 
+UNSPLIT = PartitionTree.of([Partition(ROOT)])
+
 
 @dataclass(frozen=True, slots=True)
 class ShardContext:
     """What the footers of a job's shards say beside their rows.
 
-    `sources` are the ids of the sources of an ingest job, `inputs` the shards of a compaction.
+    `tree` has the leaves the shards are written for, `written_ms` is when the run began.
     """
 
     table_id: str
     schema: Schema
     job: str
-    sources: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
+    tree: PartitionTree = UNSPLIT
+    written_ms: int = 0
+    lineage: Lineage = Lineage()
+
+
+class _Pieces:
+    """Rows leaf by leaf, and whether that was all of them."""
+
+    def __init__(self, pieces: Iterable[tuple[Partition, pa.RecordBatch]]) -> None:
+        self._pieces = pieces
+        self.ended = False
+
+    def __iter__(self) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+        yield from self._pieces
+        self.ended = True
 
 
 def write_shards(
@@ -61,11 +77,17 @@ def write_shards(
         UnsortedRowsError: the rows are not sorted.
         CorruptDataError: a shard of the same name exists and holds something else.
     """
-    with closing(ahead(_cut(sorted_batches, context, leaves))) as pieces:
-        return [
-            _write_shard(storage, context, leaf, (b for _, b in run), shard_id(number), scratch)
-            for number, (leaf, run) in enumerate(groupby(pieces, key=lambda piece: piece[0]))
-        ]
+    shards = []
+    with closing(ahead(_cut(sorted_batches, context, leaves))) as cut:
+        pieces = _Pieces(cut)
+        for number, (leaf, run) in enumerate(groupby(pieces, key=lambda piece: piece[0])):
+            splits = context.tree.split_keys_above(leaf.id)
+            origin = Origin(
+                leaf.id, splits, context.job, context.written_ms, number, False, context.lineage
+            )
+            draft = _Draft(context, shard_id(number), origin)
+            shards.append(_write_shard(storage, draft, (b for _, b in run), pieces, scratch))
+    return shards
 
 
 def _cut(
@@ -102,48 +124,51 @@ def _end_of_leaf(batch: pa.RecordBatch, leaf: Partition, schema: Schema) -> int:
     return rows_below(batch, end, schema)
 
 
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A shard about to be written; whether it is the last of its run is not known yet."""
+
+    context: ShardContext
+    shard_id: str
+    origin: Origin
+
+
 def _write_shard(
     storage: Storage,
-    context: ShardContext,
-    leaf: Partition,
+    draft: _Draft,
     batches: Iterable[pa.RecordBatch],
-    shard_id: str,
+    pieces: _Pieces,
     scratch: Path,
 ) -> NewShard:
-    local = scratch / f"{shard_id}.parquet"
+    local = scratch / f"{draft.shard_id}.parquet"
     try:
-        footer = _write_local(local, context, leaf, batches, shard_id)
-        path = shard_path(context.table_id, shard_id)
+        footer = _write_local(local, draft, batches, pieces)
+        path = shard_path(footer.table_id, footer.shard_id)
         if storage.upload(path, local):
             size_bytes = local.stat().st_size
         else:
             size_bytes = _adopt(storage, path, footer)
     finally:
         local.unlink(missing_ok=True)
-    shard = Shard(shard_id, footer.rows, size_bytes, footer.min_key, footer.max_key)
-    return NewShard(shard, ((leaf.id, footer.rows),))
+    shard = Shard(draft.shard_id, footer.rows, size_bytes, footer.min_key, footer.max_key)
+    return NewShard(shard, ((footer.origin.partition, footer.rows),))
 
 
 def _write_local(
-    local: Path,
-    context: ShardContext,
-    leaf: Partition,
-    batches: Iterable[pa.RecordBatch],
-    shard_id: str,
+    local: Path, draft: _Draft, batches: Iterable[pa.RecordBatch], pieces: _Pieces
 ) -> ShardFooter:
-    sampler = KeySampler(context.schema)
-    with ParquetFile(local, context.schema) as file:
+    schema = draft.context.schema
+    sampler = KeySampler(schema)
+    with ParquetFile(local, schema) as file:
         for batch in batches:
             sampler.see(batch)
             file.write(batch)
+        # After the last row of a leaf, the first one of the next was asked for.
         footer = ShardFooter(
-            table_id=context.table_id,
-            shard_id=shard_id,
-            schema=context.schema,
-            partition=leaf.id,
-            job=context.job,
-            sources=context.sources,
-            inputs=context.inputs,
+            table_id=draft.context.table_id,
+            shard_id=draft.shard_id,
+            schema=schema,
+            origin=replace(draft.origin, last=pieces.ended),
             rows=sampler.rows,
             min_key=sampler.min_key,
             max_key=sampler.max_key,
@@ -157,12 +182,23 @@ def _adopt(storage: Storage, path: str, expected: ShardFooter) -> int:
     """Check that the shard at `path` is what was just written once more; give its size in bytes."""
     (stored,) = [found for found in storage.list(path) if found.path == path]
     found = read_footer(storage, path, stored.size_bytes)
-    # not compared: the samples, nor the schema, which may have gained columns between two runs
-    same = replace(expected, samples=found.samples, schema=found.schema)
+    # Not compared is what may differ between two runs: the samples, the schema, which may have
+    # gained columns, the time, and what was still there of the shards before the inputs.
+    inputs = expected.origin.lineage.inputs
+    same = replace(
+        expected,
+        samples=found.samples,
+        schema=found.schema,
+        origin=replace(
+            expected.origin,
+            written_ms=found.origin.written_ms,
+            lineage=replace(found.origin.lineage, inputs=inputs),
+        ),
+    )
     if found != same:
         raise CorruptDataError(
-            f"{path} exists and does not hold what job {expected.job} made of the same inputs: "
-            f"{found.rows} rows from ({show_key(found.min_key)}) to ({show_key(found.max_key)}), "
+            f"{path} exists and does not hold what job {expected.origin.job} made of the same "
+            f"inputs: {found.rows} rows from ({show_key(found.min_key)}) to ({show_key(found.max_key)}), "
             f"not {expected.rows} from ({show_key(expected.min_key)}) "
             f"to ({show_key(expected.max_key)})"
         )

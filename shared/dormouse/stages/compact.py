@@ -11,11 +11,14 @@ from pathlib import Path
 
 from dormouse.errors import InvariantError
 from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
+from dormouse.model.names import shard_id_in
+from dormouse.model.origins import lineage_of
 from dormouse.model.shards import Job, NewShard
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import ReplaceShards
 from dormouse.ports import Services
+from dormouse.shards.footer import read_footers
 from dormouse.shards.merging import Slice, merge_rows
 from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.stages.collect_garbage import MAX_DELAY_SECONDS
@@ -48,12 +51,21 @@ def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
 
 def _merge(services: Services, table: Table, state: TableState, job: Job) -> list[NewShard]:
     partition = state.partitions.get(job.partition)
-    context = ShardContext(table.id, table.schema, job.id, inputs=job.inputs)
+    inputs = [state.shards[shard] for shard in job.inputs]
+    footers = read_footers(services.storage, table.id, inputs)
+    context = ShardContext(
+        table_id=table.id,
+        schema=table.schema,
+        job=job.id,
+        tree=state.partitions,
+        written_ms=services.clock.now_ms(),
+        lineage=lineage_of({shard.id: footer.origin for shard, footer in footers}, state),
+    )
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
         rows = merge_rows(
             services.storage,
             table.id,
-            [Slice(state.shards[shard], partition.range) for shard in job.inputs],
+            [Slice(shard, partition.range) for shard in inputs],
             table.schema,
             memory_bytes=services.memory_bytes,
         )
@@ -62,7 +74,7 @@ def _merge(services: Services, table: Table, state: TableState, job: Job) -> lis
             rows,
             context,
             [partition],
-            lambda n: f"{job.id}-{n}",
+            lambda n: shard_id_in(job.id, n),
             scratch=Path(folder),
         )
     _check_rows(state, job, outputs)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from dormouse.errors import ContendedError, RefusedSourceError
 from dormouse.messages import IngestJob, Outgoing, TableChanged
-from dormouse.model.names import shard_path
+from dormouse.model.names import shard_id_in, shard_path
+from dormouse.model.origins import Lineage
 from dormouse.model.rules import Rule
 from dormouse.model.shards import NewShard
 from dormouse.model.sources import Source, job_id_of
@@ -70,7 +71,10 @@ def _attempt(
     if not isinstance(outcome, Rejected):
         return intake.rows
     # Known not to have landed, and its names are this attempt's own: nobody can need the shards.
-    services.storage.delete([shard_path(table.id, new.shard.id) for new in shards])
+    # The last goes first: a run without it is never taken for one that was committed.
+    paths = [shard_path(table.id, new.shard.id) for new in shards]
+    services.storage.delete(paths[-1:])
+    services.storage.delete(paths[:-1])
     broken = {violation.rule for violation in outcome.violations}
     if broken <= {Rule.SOURCE_INGESTED, Rule.STALE_GENERATION, Rule.PARTITION_MISSING}:
         return None
@@ -112,13 +116,15 @@ def _write(
         table_id=table.id,
         schema=table.schema,
         job=job_id_of(tuple(sources)),
-        sources=tuple(s.id for s in sources),
+        tree=state.partitions,
+        written_ms=services.clock.now_ms(),
+        lineage=Lineage(sources=tuple(s.id for s in sources)),
     )
     return write_shards(
         services.storage,
         intake.sorted_rows(),
         context,
         list(state.partitions.leaves()),
-        lambda n: f"{attempt}-{n}",
+        lambda n: shard_id_in(attempt, n),
         scratch=folder,
     )

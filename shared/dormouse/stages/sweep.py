@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from dormouse.errors import CorruptDataError
 from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
-from dormouse.model.names import data_prefix, shard_id_of
+from dormouse.model.names import data_prefix, shard_id_of, shard_path
 from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
 from dormouse.model.tables import Table
-from dormouse.policy.garbage import collectable
+from dormouse.policy.garbage import collectable, orphans
 from dormouse.ports import Services
 from dormouse.stages.administer import delete_all_of
 from dormouse.stages.batch_files import batch_files
@@ -82,20 +82,11 @@ def _missed_files(services: Services, table: Table, state: TableState) -> list[O
 
 def _delete_orphans(services: Services, table: Table, state: TableState) -> None:
     """Delete shards that are not in the state and too old to be in a commit yet to come."""
+    listed = services.storage.list(data_prefix(table.id))
+    modified_ms = {shard: o.modified_ms for o in listed if (shard := shard_id_of(o.path))}
     oldest_ms = services.clock.now_ms() - table.properties.orphan_age_seconds * 1000
-    orphans = []
-    for stored in services.storage.list(data_prefix(table.id)):
-        if stored.modified_ms <= oldest_ms and _is_orphan(state, shard_id_of(stored.path)):
-            orphans.append(stored.path)
-    for start in range(0, len(orphans), DELETE_BATCH):
-        services.storage.delete(orphans[start : start + DELETE_BATCH])
-
-
-def _is_orphan(state: TableState, shard: str | None) -> bool:
-    """Tell whether no commit, past or to come, can reference a shard that is old enough.
-
-    The output of a job still assigned can be adopted by its next run, however old it is.
-    """
-    if shard is None or shard in state.shards:
-        return False
-    return shard.rpartition("-")[0] not in state.jobs
+    lasts, others = orphans(state, modified_ms, oldest_ms)
+    for shards in (lasts, others):
+        paths = [shard_path(table.id, shard) for shard in shards]
+        for start in range(0, len(paths), DELETE_BATCH):
+            services.storage.delete(paths[start : start + DELETE_BATCH])

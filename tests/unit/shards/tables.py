@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from dormouse.model.fold import apply
 from dormouse.model.keys import Key, KeyRange
+from dormouse.model.origins import Lineage
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.schema import Schema
 from dormouse.model.shards import NewShard
@@ -61,7 +62,13 @@ class ShardTable:
         shards = write_shards(
             self.storage,
             batches,
-            ShardContext("table", self.schema, job, sources=(f"source-{job}",)),
+            ShardContext(
+                "table",
+                self.schema,
+                job,
+                self.state.partitions,
+                lineage=Lineage(sources=(f"source-{job}",)),
+            ),
             list(self.state.partitions.leaves()),
             lambda n: f"{job}-{n}",
             scratch=self.folder,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.keys import Key
+from dormouse.model.origins import Lineage, Origin
 from dormouse.model.schema import Schema
 from dormouse.shards import samples
 from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer, read_footer
@@ -34,10 +35,15 @@ def footer_of(sampler: KeySampler) -> ShardFooter:
         table_id="t",
         shard_id="s",
         schema=SCHEMA,
-        partition="root",
-        job="j",
-        sources=("one",),
-        inputs=(),
+        origin=Origin(
+            "01",
+            ((), (7,)),
+            "j",
+            written_ms=5,
+            number=3,
+            last=False,
+            lineage=Lineage(("one",), ("a-0",), ("b-0", "b-1"), ("c-4",)),
+        ),
         rows=sampler.rows,
         min_key=sampler.min_key,
         max_key=sampler.max_key,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError, InvariantError, UnsortedRowsError
 from dormouse.model.keys import KeyRange
+from dormouse.model.origins import Lineage, Origin
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.schema import Schema
 from dormouse.model.shards import NewShard
@@ -19,7 +20,7 @@ from dormouse.ports import Storage
 from dormouse.shards import parquet
 from dormouse.shards.footer import read_footer
 from dormouse.shards.order import OrderCheck
-from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.shards.writing import UNSPLIT, ShardContext, write_shards
 from dormouse.storage import MemoryStorage
 from tests.unit.shards.strategies import Row
 from tests.unit.shards.tables import batches_of
@@ -32,6 +33,7 @@ SCHEMA = Schema.from_json(
     }
 )
 WHOLE = [Partition("root")]
+SPLIT = PartitionTree.from_split_points([("b",), ("b", 3), ("z",)])
 Write = Callable[..., list[NewShard]]
 
 
@@ -52,7 +54,8 @@ def write(storage: Storage, tmp_path: Path) -> Write:
         size: int = 3,
         inputs: tuple[str, ...] = ("x", "y"),
     ) -> list[NewShard]:
-        context = ShardContext("table", SCHEMA, "job", inputs=inputs)
+        tree = PartitionTree.of([UNSPLIT.get("root"), *leaves]) if len(leaves) == 1 else SPLIT
+        context = ShardContext("table", SCHEMA, "job", tree, lineage=Lineage(inputs=inputs))
         batches = batches_of(rows, SCHEMA, size)
         return write_shards(
             storage, batches, context, leaves, lambda n: f"job-{n}", scratch=tmp_path
@@ -92,12 +95,26 @@ def test_exactly_the_sorted_streams_pass_the_check(
 
 
 def test_leaves_may_meet_at_prefixes_and_rows_on_the_border_go_right(write: Write) -> None:
-    leaves = list(PartitionTree.from_split_points([("b",), ("b", 3), ("z",)]).leaves())
+    leaves = list(SPLIT.leaves())
     shards = write([row("a", 9), row("b", -5), row("b", 2), row("b", 3), row("c")], leaves)
     assert [(s.shard.min_key, s.shard.max_key, s.rows_by_partition) for s in shards] == [
         (("a", 9), ("a", 9), ((leaves[0].id, 1),)),
         (("b", -5), ("b", 2), ((leaves[1].id, 2),)),
         (("b", 3), ("c", 0), ((leaves[2].id, 2),)),
+    ]
+
+
+def test_only_the_last_shard_of_a_run_says_so_and_each_where_its_partition_lies(
+    write: Write, storage: Storage
+) -> None:
+    shards = write([row("a"), row("b", 2), row("c")], list(SPLIT.leaves()), size=100)
+    origins = [
+        read_footer(storage, f"table/data/{new.shard.id}.parquet", new.shard.size_bytes).origin
+        for new in shards
+    ]
+    assert [(o.number, o.last) for o in origins] == [(0, False), (1, False), (2, True)]
+    assert [(o.partition, o.splits) for o in origins] == [
+        (leaf.id, SPLIT.split_keys_above(leaf.id)) for leaf in list(SPLIT.leaves())[:3]
     ]
 
 
@@ -147,7 +164,7 @@ def test_a_shard_says_to_any_parquet_reader_how_it_is_sorted(
     assert group.column(0).has_column_index
     assert group.column(0).has_offset_index
     footer = read_footer(storage, path, new.shard.size_bytes)
-    assert (footer.job, footer.inputs, footer.partition) == ("job", ("x", "y"), "root")
+    assert footer.origin == Origin("root", (), "job", lineage=Lineage(inputs=("x", "y")))
     assert (footer.min_key, footer.max_key, footer.rows) == (("a", 0), ("b", 1), 2)
 
 
