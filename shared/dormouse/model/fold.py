@@ -6,9 +6,10 @@ changes nothing but the version, and says why; an entry that was applied before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dormouse.model.keys import Key
 from dormouse.model.partitions import PartitionTree, child_ids
 from dormouse.model.rules import Violation, violations
 from dormouse.model.shards import Holding, Job, NewShard, Reference, Shard
@@ -18,6 +19,7 @@ from dormouse.model.transactions import (
     AssignJob,
     ClearTable,
     Entry,
+    ExtendTree,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
@@ -68,9 +70,10 @@ def _changed(state: TableState, entry: Entry) -> TableState:
                 state = _drop(state, partition, shard)
             return replace(_add(state, outputs), jobs=state.jobs.remove(job))
         case SplitPartition(partition=partition, at=at, rows_left=rows_left):
-            left, right = child_ids(partition)
-            tree = state.partitions.split(partition, at, left, right)
+            tree = state.partitions.split(partition, at, *child_ids(partition))
             return _push_down(replace(state, partitions=tree), partition, dict(rows_left))
+        case ExtendTree(splits=splits):
+            return _extend(state, splits)
         case ForgetShards(shards=shards):
             return _forget(state, shards)
         case ClearTable(generation=generation, partitions=partitions):
@@ -96,6 +99,16 @@ def _add(state: TableState, shards: Iterable[NewShard]) -> TableState:
             for reference in _on_leaves(state.partitions, placed, shard, {}):
                 state = _put(state, reference)
     return state
+
+
+def _extend(state: TableState, splits: Sequence[tuple[str, Key]]) -> TableState:
+    tree = state.partitions
+    for partition, at in splits:
+        tree = tree.split(partition, at, *child_ids(partition))
+    extended = replace(state, partitions=tree)
+    for partition, _ in splits:  # those that were leaves before hold what is to be moved
+        extended = _push_down(extended, partition, {})
+    return extended
 
 
 def _forget(state: TableState, shards: Iterable[str]) -> TableState:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dormouse.model.invariants import broken_tree
-from dormouse.model.keys import show_key
+from dormouse.model.keys import Key, show_key
 from dormouse.model.partitions import PartitionTree, child_ids
 from dormouse.model.shards import NewShard
 from dormouse.model.state import TableState
@@ -20,6 +20,7 @@ from dormouse.model.transactions import (
     AssignJob,
     ClearTable,
     Entry,
+    ExtendTree,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
@@ -50,6 +51,7 @@ class Rule(Enum):
     NO_INPUTS = "a job needs at least one input, each once"
     JOB_EXISTS = "the job exists already"
     JOB_MISSING = "there is no such job"
+    NO_SPLITS = "there is nothing to split"
     SPLIT_OUTSIDE_PARTITION = "the split key does not lie strictly within the partition"
 
 
@@ -84,7 +86,9 @@ def violations(state: TableState, entry: Entry) -> tuple[Violation, ...]:
         case ReplaceShards():
             return tuple(_replace(state, transaction))
         case SplitPartition():
-            return tuple(_split(state, transaction))
+            return tuple(_split(state.partitions, transaction.partition, transaction.at))
+        case ExtendTree():
+            return tuple(_extend(state.partitions, transaction))
         case ForgetShards():
             return tuple(_forget(state, transaction))
 
@@ -173,15 +177,25 @@ def _replace(state: TableState, done: ReplaceShards) -> Iterator[Violation]:
                 yield Violation(Rule.OUTSIDE_PARTITION, new.shard.id)
 
 
-def _split(state: TableState, split: SplitPartition) -> Iterator[Violation]:
-    if split.partition not in state.partitions:
-        yield Violation(Rule.PARTITION_MISSING, split.partition)
+def _split(tree: PartitionTree, partition_id: str, at: Key) -> Iterator[Violation]:
+    if partition_id not in tree:
+        yield Violation(Rule.PARTITION_MISSING, partition_id)
         return
-    partition = state.partitions.get(split.partition)
-    if not partition.is_leaf or any(c in state.partitions for c in child_ids(split.partition)):
-        yield Violation(Rule.PARTITION_SPLIT, split.partition)
-    elif not (partition.range.min < split.at and partition.range.contains(split.at)):
-        yield Violation(Rule.SPLIT_OUTSIDE_PARTITION, show_key(split.at))
+    partition = tree.get(partition_id)
+    if not partition.is_leaf or any(child in tree for child in child_ids(partition_id)):
+        yield Violation(Rule.PARTITION_SPLIT, partition_id)
+    elif not (partition.range.min < at and partition.range.contains(at)):
+        yield Violation(Rule.SPLIT_OUTSIDE_PARTITION, show_key(at))
+
+
+def _extend(tree: PartitionTree, extend: ExtendTree) -> Iterator[Violation]:
+    if not extend.splits:
+        yield Violation(Rule.NO_SPLITS, "splits")
+    for partition_id, at in extend.splits:
+        broken = list(_split(tree, partition_id, at))
+        yield from broken
+        if not broken:
+            tree = tree.split(partition_id, at, *child_ids(partition_id))
 
 
 def _forget(state: TableState, forget: ForgetShards) -> Iterator[Violation]:

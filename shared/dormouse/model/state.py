@@ -7,7 +7,7 @@ not. Iteration over them has no order of its own: sort where order shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rpds import HashTrieMap
@@ -66,6 +66,24 @@ class TableState:
     def rows_in(self, partition: str) -> int:
         """Give the rows of one partition by its references; an estimate where those are."""
         return self.references.get(partition, Holding()).rows
+
+    def free_references(self) -> Iterator[Reference]:
+        """Give the references that are no job's input, in no particular order."""
+        return (reference for reference in self.all_references() if reference.job is None)
+
+    def is_assigned(self, job: str, partition: str, shards: Iterable[str]) -> bool:
+        """Tell whether all these shards' references in a partition are inputs of just this job."""
+        held = (self.reference(partition, shard) for shard in shards)
+        return all(reference is not None and reference.job == job for reference in held)
+
+    def unreferenced_before(self, time_ms: int) -> list[str]:
+        """Give the shards that lost their last reference before a time, by id."""
+        return sorted(shard for shard, since in self.unreferenced.items() if since < time_ms)
+
+    @property
+    def has_shards(self) -> bool:
+        """Tell whether there is any shard, referenced or not."""
+        return len(self.shards) > 0
 
     def partitions_to_read(self, wanted: KeyRange) -> list[tuple[KeyRange, list[Reference]]]:
         """Give, in key order, the disjoint ranges that make up `wanted` and the references in each.

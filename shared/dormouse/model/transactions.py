@@ -6,10 +6,11 @@ change, by whoever, is recognised as the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from dormouse.model.keys import Key
+from dormouse.model.keys import Key, encode_key
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard
 
@@ -66,6 +67,16 @@ class SplitPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtendTree:
+    """Split several leaves at once, one after the other: a half may be split further.
+
+    Each split is a partition and a key; all of them are made or none.
+    """
+
+    splits: tuple[tuple[str, Key], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetShards:
     """Drop shards that nothing references and whose objects are deleted."""
 
@@ -90,6 +101,7 @@ Transaction = (
     | ReleaseJob
     | ReplaceShards
     | SplitPartition
+    | ExtendTree
     | ForgetShards
     | ClearTable
 )
@@ -119,8 +131,13 @@ def transaction_id(transaction: Transaction) -> str:
             return f"replace:{job}"
         case SplitPartition(partition=partition):
             return f"split:{partition}"
+        case ExtendTree(splits=splits):
+            return f"extend:{_digest(f'{p} {encode_key(at).hex()}' for p, at in splits)}"
         case ForgetShards(shards=shards):
-            digest = blake2b("\n".join(sorted(shards)).encode(), digest_size=16)
-            return f"forget:{digest.hexdigest()}"
+            return f"forget:{_digest(sorted(shards))}"
         case ClearTable(generation=generation):
             return f"clear:{generation}"
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()

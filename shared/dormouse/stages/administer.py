@@ -27,7 +27,7 @@ from dormouse.model.transactions import InitialisePartitions
 from dormouse.ports import NO_TABLE, Services
 from dormouse.shards.text import parse_key_part
 from dormouse.stages.tracking import record
-from dormouse.statestore.protocol import Rejected
+from dormouse.statestore.protocol import accepted
 
 DELETE_BATCH = 1000
 
@@ -84,8 +84,8 @@ def _create(services: Services, request: CreateTable) -> list[Outgoing]:
     # State first: a table that can be found by name always has its partitions.
     initialise = InitialisePartitions(tuple(tree.by_id.values()))
     (outcome,) = services.store(table).commit(initialise, generation=0)
-    if isinstance(outcome, Rejected) and taken is None:
-        raise AlreadyExistsError(f"request {request.request_id} was used for a table before")
+    if taken is None:
+        accepted(outcome)
     try:
         services.tables.create(table)
     except AlreadyExistsError:  # somebody took the name since we looked

@@ -29,6 +29,7 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outg
     due, waiting = collectable(state, message.shards, now_ms, delay_seconds)
     if due:
         services.storage.delete([shard_path(table.id, shard) for shard in due])
+        # Rejected if another delivery forgot some meanwhile; what is left, the sweep finds again.
         store.commit(ForgetShards(tuple(due)), generation=state.generation)
     if not waiting:
         return []

@@ -15,6 +15,7 @@ from dormouse.policy.splitting import KeyRanks, SplitPlan, plan_split
 from dormouse.ports import Services
 from dormouse.shards.footer import read_footer
 from dormouse.stages.tracking import record, tracked
+from dormouse.statestore.protocol import Rejected
 
 MAX_FOOTERS = 50
 """The shards with most rows speak for a partition; more footers would move the cut but little."""
@@ -40,10 +41,11 @@ def split_partition(services: Services, message: PartitionSplit) -> list[Outgoin
         if isinstance(plan, str):
             record(services, table.id, job_id, "split", "finished", subject=partition, reason=plan)
             return []
-        services.store(table).commit(
+        (outcome,) = services.store(table).commit(
             SplitPartition(partition, plan.at, plan.rows_left), generation=state.generation
         )
-        record(services, table.id, job_id, "split", "finished", subject=partition)
+        late = f"not split: {outcome}" if isinstance(outcome, Rejected) else ""
+        record(services, table.id, job_id, "split", "finished", subject=partition, reason=late)
     return [Outgoing("table-changes", TableChanged(table.id))]
 
 

@@ -21,6 +21,7 @@ from dormouse.model.transactions import (
     AssignJob,
     ClearTable,
     Entry,
+    ExtendTree,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
@@ -33,6 +34,7 @@ from dormouse.statestore.codec_file import read_file, write_file
 KIND, FORMAT = "delta", 1
 
 _PLACED = pa.struct([("partition", pa.string()), ("rows", pa.int64())])
+_SPLIT = pa.struct([("partition", pa.string()), ("at", pa.binary())])
 _ROWS_LEFT = pa.struct([("shard", pa.string()), ("rows", pa.int64())])
 _SHARD = pa.struct(
     [
@@ -65,6 +67,7 @@ _COLUMNS: dict[str, pa.DataType] = {
     "partitions": pa.list_(_PARTITION),
     "at": pa.binary(),
     "rows_left": pa.list_(_ROWS_LEFT),
+    "splits": pa.list_(_SPLIT),
     "forgotten": pa.list_(pa.string()),
     "new_generation": pa.int64(),
 }
@@ -135,6 +138,15 @@ class _SplitPartition(_Stored, tag="split_partition"):
     rows_left: tuple[_RowsLeft, ...]
 
 
+class _Split(msgspec.Struct):
+    partition: str
+    at: bytes
+
+
+class _ExtendTree(_Stored, tag="extend_tree"):
+    splits: tuple[_Split, ...]
+
+
 class _ForgetShards(_Stored, tag="forget_shards"):
     forgotten: tuple[str, ...]
 
@@ -151,6 +163,7 @@ _Row = (
     | _ReleaseJob
     | _ReplaceShards
     | _SplitPartition
+    | _ExtendTree
     | _ForgetShards
     | _ClearTable
 )
@@ -197,6 +210,8 @@ def _row(entry: Entry) -> _Row:
         case SplitPartition(partition=partition, at=key, rows_left=rows_left):
             left = tuple(_RowsLeft(*item) for item in rows_left)
             return _SplitPartition(*at, partition, encode_key(key), left)
+        case ExtendTree(splits=splits):
+            return _ExtendTree(*at, tuple(_Split(p, encode_key(key)) for p, key in splits))
         case ForgetShards(shards=shards):
             return _ForgetShards(*at, shards)
         case ClearTable(generation=generation, partitions=partitions):
@@ -222,6 +237,8 @@ def _transaction(row: _Row) -> Transaction:
         case _SplitPartition():
             left = tuple((item.shard, item.rows) for item in row.rows_left)
             return SplitPartition(row.partition, decode_key(row.at), left)
+        case _ExtendTree():
+            return ExtendTree(tuple((item.partition, decode_key(item.at)) for item in row.splits))
         case _ForgetShards():
             return ForgetShards(row.forgotten)
         case _ClearTable():

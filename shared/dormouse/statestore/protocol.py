@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from dormouse.errors import InvalidRequestError
 from dormouse.model.rules import Violation
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Transaction
@@ -34,6 +35,26 @@ class Rejected:
 
 
 Outcome = Committed | AlreadyCommitted | Rejected
+
+
+class RejectedError(InvalidRequestError):
+    """A commit that had to hold was rejected. `violations` name each rule and what broke it."""
+
+    def __init__(self, rejected: Rejected) -> None:
+        """Say what was broken, for a caller that has no other way on."""
+        super().__init__(f"the commit was rejected: {rejected}")
+        self.violations = rejected.violations
+
+
+def accepted(outcome: Outcome) -> Committed | AlreadyCommitted:
+    """Give an outcome that is no rejection.
+
+    Raises:
+        RejectedError: it is one; nothing was changed.
+    """
+    if isinstance(outcome, Rejected):
+        raise RejectedError(outcome)
+    return outcome
 
 
 class StateStore(Protocol):

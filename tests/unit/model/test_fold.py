@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from dormouse.model.fold import Verdict, apply
 from dormouse.model.invariants import broken_invariants
 from dormouse.model.keys import Key, KeyRange
-from dormouse.model.partitions import ROOT, PartitionTree
+from dormouse.model.partitions import ROOT, PartitionTree, child_ids
 from dormouse.model.rules import Rule
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import DAY_MS, SOURCES_REMEMBERED_MS, TableState
@@ -21,6 +21,7 @@ from dormouse.model.transactions import (
     AssignJob,
     ClearTable,
     Entry,
+    ExtendTree,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
@@ -119,6 +120,17 @@ class TableMachine(RuleBasedStateMachine):
         leaf = data.draw(st.sampled_from([leaf.id for leaf in self.state.partitions.leaves()]))
         self.go(SplitPartition(leaf, at))
 
+    @rule(points=st.lists(short_keys, min_size=1, max_size=3, unique=True))
+    def extend_the_tree_by_several_splits(self, points: list[Key]) -> None:
+        tree, splits = self.state.partitions, []
+        for at in points:
+            leaf = tree.leaf_containing(at)
+            if leaf.range.min < at:
+                tree = tree.split(leaf.id, at, *child_ids(leaf.id))
+                splits.append((leaf.id, at))
+        if splits:
+            assert self.go(ExtendTree(tuple(splits))) == Verdict()
+
     @rule()
     def forget_what_nothing_references(self) -> None:
         if len(self.state.unreferenced):
@@ -209,6 +221,10 @@ ASSIGNED = AssignJob("job", "0", ("an", "b"))
         (SplitPartition("9", ("c",)), Rule.PARTITION_MISSING, "9"),
         (SplitPartition(ROOT, ("c",)), Rule.PARTITION_SPLIT, ROOT),
         (SplitPartition("0", ("m",)), Rule.SPLIT_OUTSIDE_PARTITION, "m"),
+        (ExtendTree(()), Rule.NO_SPLITS, "splits"),
+        (ExtendTree((("0", ("c",)), ("0", ("d",)))), Rule.PARTITION_SPLIT, "0"),
+        (ExtendTree((("0", ("c",)), ("00", ("d",)))), Rule.SPLIT_OUTSIDE_PARTITION, "d"),
+        (ExtendTree((("00", ("a",)),)), Rule.PARTITION_MISSING, "00"),
         (ForgetShards(("b",)), Rule.SHARD_REFERENCED, "b"),
         (ForgetShards(("x",)), Rule.SHARD_MISSING, "x"),
         (ClearTable(0, SPLIT_AT_M), Rule.STALE_GENERATION, "generation 0"),
@@ -282,3 +298,27 @@ def test_a_source_is_forgotten_only_when_no_message_about_it_can_live() -> None:
     state = state_after(ADDED, time_ms=0)
     assert state.has_ingested("source", SOURCES_REMEMBERED_MS - 1)
     assert not state.has_ingested("source", SOURCES_REMEMBERED_MS)
+
+
+def test_a_tree_extended_by_several_splits_moves_references_all_the_way_down() -> None:
+    state = state_after(ADDED, ExtendTree((("0", ("c",)), ("00", ("b",)))))
+    found = {(r.partition, r.shard) for r in state.all_references()}
+    assert found == {
+        ("000", "an"),
+        ("001", "an"),
+        ("01", "an"),
+        ("001", "b"),
+        ("01", "b"),
+        ("1", "an"),
+    }
+
+
+def test_a_state_tells_what_is_free_assigned_and_unreferenced_since_when() -> None:
+    state = state_after(ADDED, ASSIGNED, time_ms=5)
+    assert [(r.partition, r.shard) for r in state.free_references()] == [("1", "an")]
+    assert state.is_assigned("job", "0", ["an", "b"])
+    assert not state.is_assigned("job", "1", ["an"])
+    assert not state.is_assigned("job", "0", ["unknown"])
+    assert state.has_shards
+    done, _ = apply(state, Entry(ReplaceShards("job", "0", ("an", "b"), ()), 9, 0))
+    assert (done.unreferenced_before(9), done.unreferenced_before(10)) == ([], ["b"])

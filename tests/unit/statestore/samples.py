@@ -18,6 +18,7 @@ from dormouse.model.transactions import (
     AssignJob,
     ClearTable,
     Entry,
+    ExtendTree,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
@@ -53,14 +54,15 @@ ENTRIES = {
     ),
     "split_partition": Entry(SplitPartition("1", ("z",), (("s1", 3),)), 6_000, 0),
     "forget_shards": Entry(ForgetShards(("s0", "s9")), 7_000, 0),
+    "extend_tree": Entry(ExtendTree((("0", ("c",)), ("00", ("b", 0)))), 7_500, 0),
     "clear_table": Entry(ClearTable(1, (Partition(ROOT),)), 8_000, 0),
 }
 """In an order in which most of them hold."""
 
 
 def sample_state() -> TableState:
-    """The state after all entries but the clearing one, and one source more."""
-    entries = [entry for name, entry in ENTRIES.items() if name != "clear_table"]
+    """The state after all entries but the last two."""
+    entries = [e for name, e in ENTRIES.items() if name not in ("extend_tree", "clear_table")]
     state, _ = fold_delta(TableState(), entries)
     return state
 

@@ -19,6 +19,7 @@ from dormouse.model.transactions import (
     AssignJob,
     ClearTable,
     Entry,
+    ExtendTree,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
@@ -50,6 +51,7 @@ transactions = st.one_of(
     st.builds(ReplaceShards, text, text, names, new_shards),
     st.builds(SplitPartition, text, keys, counts),
     st.builds(ForgetShards, names),
+    st.builds(ExtendTree, st.lists(st.tuples(text, keys), max_size=3).map(tuple)),
     st.builds(ClearTable, int64, partitions),
 )
 entries = st.lists(st.builds(Entry, transactions, int64, int64), min_size=1, max_size=4).map(tuple)
