@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.type_defs import (
         AttributeValueTypeDef,
+        ConditionCheckTypeDef,
         TransactWriteItemTypeDef,
         WriteRequestOutputTypeDef,
         WriteRequestTypeDef,
@@ -115,6 +116,20 @@ class DynamoPages:
         except ConditionFailedError:
             return False
         return True
+
+    def check_root(self, table_id: str, root: Root | None) -> ConditionCheckTypeDef:
+        """Give a check, for a transaction, that `root` is the newest snapshot of an open log."""
+        check: ConditionCheckTypeDef = {
+            "TableName": self._table_name,
+            "Key": _head_key(table_id),
+            "ConditionExpression": "attribute_exists(t) AND attribute_not_exists(closed) AND ",
+        }
+        if root is None:
+            check["ConditionExpression"] += "attribute_not_exists(root_id)"
+        else:
+            check["ConditionExpression"] += "root_id = :id"
+            check["ExpressionAttributeValues"] = {":id": {"S": root.id}}
+        return check
 
     def close(self, table_id: str) -> Head:
         """Close the log for good, whether or not there was one; give its head."""

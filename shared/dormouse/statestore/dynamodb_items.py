@@ -1,0 +1,174 @@
+"""Items in three DynamoDB tables, each with hash key `k` and range key `i`, both strings.
+
+Puts that depend on the root go in transactions with a check of it (`dynamodb_pages`): that is what
+keeps a writer that slept from putting anything again. Used by `dynamodb_store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from dormouse.aws.failures import ConditionFailedError, reading, writing
+from dormouse.errors import CorruptDataError, OutcomeUnknownError, UnavailableError
+from dormouse.statestore.dynamodb_pages import DynamoPages
+from dormouse.statestore.items import Item, ItemKey, ItemTable, Value
+from dormouse.statestore.pages import Root
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import (
+        AttributeValueTypeDef,
+        TransactWriteItemTypeDef,
+        WriteRequestOutputTypeDef,
+        WriteRequestTypeDef,
+    )
+
+    _Attributes = dict[str, AttributeValueTypeDef]
+
+_DELETES_PER_REQUEST = 25
+_ROUNDS_OF_DELETES = 20
+_PUTS_PER_TRANSACTION = 99
+"""DynamoDB takes 100 operations in one; the check of the root is the last."""
+_BYTES_PER_TRANSACTION = 3_000_000
+"""DynamoDB takes 4 MB in one; what an item counts is only estimated."""
+
+
+class DynamoItems:
+    """`Items` over the low-level client; safe for many threads, as the client is."""
+
+    def __init__(
+        self, client: DynamoDBClient, names: Mapping[ItemTable, str], pages: DynamoPages
+    ) -> None:
+        """Use the DynamoDB tables of these names, which must exist, and the root in `pages`."""
+        self._client, self._names, self._pages = client, names, pages
+
+    def put(self, item: Item) -> None:
+        """Keep an item; one that is there under its key is this one, put before."""
+        try:
+            with writing("DynamoDB"):
+                self._client.put_item(TableName=self._names[item.key.table], Item=_attributes(item))
+        except OutcomeUnknownError as error:
+            raise _may_repeat(error) from error
+
+    def put_while(self, table_id: str, root: Root | None, items: Sequence[Item]) -> bool:
+        """Keep items as long as `root` is the newest snapshot of an open log."""
+        check: TransactWriteItemTypeDef = {"ConditionCheck": self._pages.check_root(table_id, root)}
+        try:
+            for chunk in _transactions(items):
+                puts = [self._put(item) for item in chunk]
+                with writing("DynamoDB"):
+                    self._client.transact_write_items(TransactItems=[check, *puts])
+        except ConditionFailedError:
+            return False
+        except OutcomeUnknownError as error:
+            raise _may_repeat(error) from error
+        return True
+
+    def query(
+        self, table: ItemTable, hash_key: str, *, prefix: str = "", up_to: str | None = None
+    ) -> Iterator[Item]:
+        """Give the items under a hash key in order, page by page, each page as it is when read."""
+        condition, values = "k = :k", {":k": hash_key}
+        if up_to is not None:
+            condition, values = f"{condition} AND i <= :i", {**values, ":i": up_to}
+        elif prefix:
+            condition, values = f"{condition} AND begins_with(i, :i)", {**values, ":i": prefix}
+        with reading("DynamoDB"):
+            for page in self._client.get_paginator("query").paginate(
+                TableName=self._names[table],
+                ConsistentRead=True,
+                KeyConditionExpression=condition,
+                ExpressionAttributeValues={name: {"S": text} for name, text in values.items()},
+            ):
+                for attributes in page["Items"]:
+                    yield _item(table, attributes)
+
+    def delete(self, keys: Sequence[ItemKey]) -> None:
+        """Delete items; one that is not there is no error."""
+        for start in range(0, len(keys), _DELETES_PER_REQUEST):
+            requests: dict[str, list[WriteRequestTypeDef]] = {}
+            for key in keys[start : start + _DELETES_PER_REQUEST]:
+                request: WriteRequestTypeDef = {"DeleteRequest": {"Key": _key(key)}}
+                requests.setdefault(self._names[key.table], []).append(request)
+            self._write(requests)
+
+    def _write(self, requests: Mapping[str, Sequence[WriteRequestTypeDef]]) -> None:
+        left: Mapping[str, Sequence[WriteRequestTypeDef | WriteRequestOutputTypeDef]] = requests
+        for _ in range(_ROUNDS_OF_DELETES):
+            try:
+                with writing("DynamoDB"):
+                    left = self._client.batch_write_item(RequestItems=left)["UnprocessedItems"]
+            except OutcomeUnknownError as error:
+                raise _may_repeat(error) from error
+            if not left:
+                return
+        raise UnavailableError(f"DynamoDB left items of {', '.join(left)} undeleted")
+
+    def _put(self, item: Item) -> TransactWriteItemTypeDef:
+        return {"Put": {"TableName": self._names[item.key.table], "Item": _attributes(item)}}
+
+
+def _transactions(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Give items in order, as many at once as one transaction takes."""
+    chunk: list[Item] = []
+    chunk_bytes = 0
+    for item in items:
+        size_bytes = item.size_bytes()
+        full = len(chunk) == _PUTS_PER_TRANSACTION
+        if chunk and (full or chunk_bytes + size_bytes > _BYTES_PER_TRANSACTION):
+            yield chunk
+            chunk, chunk_bytes = [], 0
+        chunk.append(item)
+        chunk_bytes += size_bytes
+    if chunk:
+        yield chunk
+
+
+def _key(key: ItemKey) -> _Attributes:
+    return {"k": {"S": key.hash}, "i": {"S": key.range}}
+
+
+def _attributes(item: Item) -> _Attributes:
+    values = {name: _stored(value) for name, value in item.values.items()}
+    return {**values, **_key(item.key)}
+
+
+def _stored(value: Value) -> AttributeValueTypeDef:
+    match value:
+        case bool():
+            return {"BOOL": value}
+        case int():
+            return {"N": str(value)}
+        case str():
+            return {"S": value}
+        case bytes():
+            return {"B": value}
+        case tuple():
+            return {"L": [{"S": part} for part in value]}
+
+
+def _item(table: ItemTable, attributes: Mapping[str, AttributeValueTypeDef]) -> Item:
+    key = ItemKey(table, attributes["k"]["S"], attributes["i"]["S"])
+    values = {name: _value(key, stored) for name, stored in attributes.items()}
+    return Item(key, {name: value for name, value in values.items() if name not in ("k", "i")})
+
+
+def _value(key: ItemKey, stored: AttributeValueTypeDef) -> Value:
+    match stored:
+        case {"BOOL": bool(value)}:
+            return value
+        case {"N": str(digits)}:
+            return int(digits)
+        case {"S": str(text)}:
+            return text
+        case {"B": bytes(data)}:
+            return data
+        case {"L": list(parts)}:
+            return tuple(part["S"] for part in parts)
+    raise CorruptDataError(f"item {key.range!r} of {key.hash!r} holds what nobody puts there")
+
+
+def _may_repeat(error: OutcomeUnknownError) -> UnavailableError:
+    """Give an error by which the same request is sent again: all requests here may be."""
+    return UnavailableError(str(error))

@@ -1,0 +1,195 @@
+"""A state made of its records, as a whole or one whose records are read when they are asked for.
+
+Used by `dynamodb_snapshots`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import Generic, TypeVar
+
+from rpds import HashTrieMap
+
+from dormouse.errors import CorruptDataError, InvariantError
+from dormouse.model.layered import LayeredMap
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.shards import Holding, Reference
+from dormouse.model.state import TableState
+from dormouse.statestore.dynamodb_records import (
+    Kind,
+    holding_of,
+    jobs_of,
+    partition_of,
+    references_of,
+    shard_of,
+)
+from dormouse.statestore.items import Values
+
+V = TypeVar("V")
+Records = Mapping[str, Values]
+Remembered = LayeredMap[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the item of a version says of it; `made_ms` is when it was put.
+
+    `holders` counts the partitions that have references.
+    """
+
+    version: int
+    time_ms: int
+    generation: int
+    partitions: int
+    shards: int
+    unreferenced: int
+    holders: int
+    references: int
+    rows: int
+    made_ms: int = field(default=0, compare=False)
+
+    @staticmethod
+    def of(state: TableState, made_ms: int = 0) -> Totals:
+        """Count what a state holds."""
+        return Totals(
+            version=state.version,
+            time_ms=state.time_ms,
+            generation=state.generation,
+            partitions=len(state.partitions),
+            shards=len(state.shards),
+            unreferenced=len(state.unreferenced),
+            holders=len(state.references),
+            references=state.reference_count,
+            rows=state.rows,
+            made_ms=made_ms,
+        )
+
+    @staticmethod
+    def of_values(values: Values) -> Totals:
+        """Read them from the values of an item.
+
+        Raises:
+            CorruptDataError: they are not all there.
+        """
+        numbers = {name: value for name, value in values.items() if isinstance(value, int)}
+        try:
+            return Totals(**numbers)
+        except TypeError as error:
+            raise CorruptDataError(f"the item of a version is not whole: {error}") from error
+
+    def values(self) -> Values:
+        """Give the values of the version's item."""
+        return asdict(self)
+
+
+def whole_state(
+    totals: Totals,
+    records: Mapping[Kind, Records],
+    sources: Remembered,
+    transactions: Remembered,
+) -> TableState:
+    """Give the state of all its records."""
+    shards = {name: shard_of(name, record) for name, record in records["shard"].items()}
+    since = {n: s.unreferenced_ms for n, s in shards.items() if s.unreferenced_ms is not None}
+    partitions = {name: partition_of(name, r) for name, r in records["partition"].items()}
+    held: dict[str, list[Reference]] = {}
+    for reference in references_of(records["reference"]):
+        held.setdefault(reference.partition, []).append(reference)
+    holdings = {partition: holding_of(references) for partition, references in held.items()}
+    return TableState(
+        version=totals.version,
+        time_ms=totals.time_ms,
+        generation=totals.generation,
+        partitions=PartitionTree(LayeredMap(HashTrieMap(partitions))),
+        shards=LayeredMap(HashTrieMap({name: kept.shard for name, kept in shards.items()})),
+        references=LayeredMap(HashTrieMap(holdings)),
+        rows=sum(holding.rows for holding in holdings.values()),
+        reference_count=sum(map(len, holdings.values())),
+        reference_counts=LayeredMap(HashTrieMap({n: s.references for n, s in shards.items()})),
+        unreferenced=LayeredMap(HashTrieMap(since)),
+        jobs=HashTrieMap(jobs_of(records["job"])),
+        sources=sources,
+        transactions=transactions,
+    )
+
+
+def lazy_state(
+    totals: Totals,
+    read: Callable[[Kind, str], Records],
+    jobs: Records,
+    sources: Remembered,
+    transactions: Remembered,
+) -> TableState:
+    """Give a state that is read when it is asked for.
+
+    `read` gives the record of a name or, of a partition, all records of its references; it raises
+    what reading raises. Nothing can be asked for that would take all records.
+    """
+
+    @cache
+    def kept(name: str) -> Values | None:
+        return read("shard", name).get(name)
+
+    def holding(partition: str) -> Holding | None:
+        held = holding_of(references_of(read("reference", partition)))
+        return held or None
+
+    def of_shard(value: Callable[[str, Values], V | None], size: int) -> LayeredMap[str, V]:
+        return LayeredMap(
+            LookUps(lambda name: None if (r := kept(name)) is None else value(name, r), size)
+        )
+
+    def of_partition(name: str) -> Values | None:
+        return read("partition", name).get(name)
+
+    partitions = LookUps(
+        lambda name: None if (r := of_partition(name)) is None else partition_of(name, r),
+        totals.partitions,
+    )
+    return TableState(
+        version=totals.version,
+        time_ms=totals.time_ms,
+        generation=totals.generation,
+        partitions=PartitionTree(LayeredMap(partitions)),
+        shards=of_shard(lambda name, r: shard_of(name, r).shard, totals.shards),
+        references=LayeredMap(LookUps(holding, totals.holders)),
+        rows=totals.rows,
+        reference_count=totals.references,
+        reference_counts=of_shard(lambda n, r: shard_of(n, r).references, totals.shards),
+        unreferenced=of_shard(lambda n, r: shard_of(n, r).unreferenced_ms, totals.unreferenced),
+        jobs=HashTrieMap(jobs_of(jobs)),
+        sources=sources,
+        transactions=transactions,
+    )
+
+
+class LookUps(Generic[V]):
+    """A base (`model.layered.Base`) of values found by name, each looked up once."""
+
+    __slots__ = ("_find", "_size")
+
+    def __init__(self, find: Callable[[str], V | None], size: int) -> None:
+        """Find values by `find`; there are `size`."""
+        self._find, self._size = cache(find), size
+
+    def __len__(self) -> int:
+        """Count the values."""
+        return self._size
+
+    def __contains__(self, key: object) -> bool:
+        """Tell whether there is a value of that name."""
+        return isinstance(key, str) and self._find(key) is not None
+
+    def get(self, key: str, /) -> V | None:
+        """Give the value of a name; None if there is none."""
+        return self._find(key)
+
+    def __iter__(self) -> Iterator[str]:
+        """Refuse: who needs all loads all."""
+        raise InvariantError("a state that is read when asked for cannot be gone through")
+
+    def items(self) -> Iterable[tuple[str, V]]:
+        """Refuse: who needs all loads all."""
+        raise InvariantError("a state that is read when asked for cannot be gone through")

@@ -1,0 +1,148 @@
+"""Items in memory, a few to a page and to a transaction, and a table kept in such."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+from unittest.mock import patch
+
+from dormouse.model.state import TableState
+from dormouse.statestore import dynamodb_records, dynamodb_snapshots, dynamodb_store
+from dormouse.statestore.codec import decode_delta
+from dormouse.statestore.dynamodb_bodies import DynamoBodies
+from dormouse.statestore.dynamodb_store import KEEP_VERSIONS_MS, DynamoDBStateStore
+from dormouse.statestore.follower import fold_delta
+from dormouse.statestore.items import Item, ItemKey, ItemTable, Values
+from dormouse.statestore.pages import MemoryPages, Root
+from tests.unit.statestore.faults import Hook, Rig
+
+T = TypeVar("T")
+
+
+def _nothing(call: str) -> None:
+    """Stand where a test puts its hooks."""
+
+
+@dataclass
+class MemoryItems:
+    """`Items` whose every request can be stopped before and after its effect."""
+
+    pages: MemoryPages
+    hook: Hook = _nothing
+    per_page: int = 7
+    per_transaction: int = 5
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self.kept: dict[ItemTable, dict[tuple[str, str], Values]] = {
+            "references": {},
+            "shards": {},
+            "partitions": {},
+        }
+
+    def put(self, item: Item) -> None:
+        with self._request("put_item"):
+            self._keep(item)
+
+    def put_while(self, table_id: str, root: Root | None, items: Sequence[Item]) -> bool:
+        for chunk in self._chunks(items):
+            with self._request("put_while"):
+                log = self.pages._logs.get(table_id)
+                if log is None or log.head.closed or log.head.root != root:
+                    return False
+                for item in chunk:
+                    self._keep(item)
+        return True
+
+    def query(
+        self, table: ItemTable, hash_key: str, *, prefix: str = "", up_to: str | None = None
+    ) -> Iterator[Item]:
+        last = ""
+        while True:
+            with self._request("query"):
+                keys = sorted(range_key for h, range_key in self.kept[table] if h == hash_key)
+                rest = keys[bisect_right(keys, last) :]
+                wanted = [k for k in rest if k.startswith(prefix) and (up_to is None or k <= up_to)]
+                page = [
+                    Item(ItemKey(table, hash_key, k), self.kept[table][hash_key, k])
+                    for k in wanted[: self.per_page]
+                ]
+            yield from page
+            if len(wanted) <= self.per_page:
+                return
+            last = page[-1].key.range
+
+    def delete(self, keys: Sequence[ItemKey]) -> None:
+        for chunk in self._chunks(keys):
+            with self._request("delete_items"):
+                for key in chunk:
+                    self.kept[key.table].pop((key.hash, key.range), None)
+
+    def count(self) -> int:
+        """Count all items there are."""
+        return sum(map(len, self.kept.values()))
+
+    def _chunks(self, parts: Sequence[T]) -> list[Sequence[T]]:
+        size = self.per_transaction
+        return [parts[start : start + size] for start in range(0, len(parts), size)]
+
+    def _keep(self, item: Item) -> None:
+        self.kept[item.key.table][item.key.hash, item.key.range] = dict(item.values)
+
+    @contextmanager
+    def _request(self, name: str) -> Iterator[None]:
+        self.hook(f"before {name}")
+        with self._lock:
+            yield
+        self.hook(f"after {name}")
+
+
+@dataclass
+class ItemsRig(Rig):
+    """A `Rig` whose table is kept in items."""
+
+    keep_versions_ms: int = KEEP_VERSIONS_MS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.items = MemoryItems(self.pages, self._pass)
+
+    def store(self) -> DynamoDBStateStore:  # type: ignore[override]  # another store, another rig
+        return DynamoDBStateStore(
+            "t",
+            self.items,
+            self.pages,
+            self.clock,
+            self.ids,
+            patience=self.patience,
+            keep_versions_ms=self.keep_versions_ms,
+        )
+
+    def replay(self) -> TableState:
+        self.quiet()
+        state, bodies = TableState(), DynamoBodies("t", self.items)
+        for delta_id in self.log().ids_after(0):
+            state, _ = fold_delta(state, decode_delta(bodies.get(delta_id), delta_id))
+        self.calls.clear()
+        return state
+
+    def root(self) -> Root:
+        """The newest root, read past the hooks."""
+        root = self.pages._logs["t"].head.root
+        assert root
+        return root
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Let reads follow each other, and few hash keys share the load, so that tests repeat."""
+    with (
+        patch.object(dynamodb_snapshots, "READS_AT_ONCE", 1),
+        patch.object(dynamodb_store, "READS_AT_ONCE", 1),
+        patch.object(dynamodb_records, "LANES", 1),
+    ):
+        yield

@@ -1,0 +1,422 @@
+"""The DynamoDB state store: what a reader sees while others write, and what crashes leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+
+from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
+from dormouse.model.state import DAY_MS, TableState
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    ForgetShards,
+    InitialisePartitions,
+    ReleaseJob,
+    ReplaceShards,
+    SplitPartition,
+    Transaction,
+)
+from dormouse.statestore import dynamodb_bodies, pages
+from dormouse.statestore.dynamodb_bodies import DynamoBodies
+from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
+from dormouse.statestore.pages import Root
+from dormouse.statestore.protocol import AlreadyCommitted, Committed
+from dormouse.statestore.snapshots import without_forgotten
+from tests.unit.statestore.faults import Crash, fail
+from tests.unit.statestore.histories import (
+    ONE_LEAF,
+    Delta,
+    addition,
+    fold_all,
+    histories,
+    shard_of,
+)
+from tests.unit.statestore.memory_items import ItemsRig, one_at_a_time
+
+INITIALISE = InitialisePartitions(ONE_LEAF)
+BUSY = UnavailableError("refused")
+LOST = OutcomeUnknownError("not answered")
+MANY = tuple(f"s{n}" for n in range(1000))
+COMPACTION = ReplaceShards("merge", "root", MANY, (shard_of("merged", ("a",), ("z",)),))
+
+
+@contextmanager
+def small_pages(capacity: int) -> Iterator[None]:
+    with patch.object(pages, "PAGE_CAPACITY", capacity), one_at_a_time():
+        yield
+
+
+@pytest.fixture
+def rig() -> Iterator[ItemsRig]:
+    with small_pages(4):
+        made = ItemsRig()
+        made.store().commit(INITIALISE, addition(0), generation=0)
+        made.quiet()
+        yield made
+
+
+def versions(rig: ItemsRig) -> DynamoSnapshots:
+    """The versions as a cold process sees them."""
+    return DynamoSnapshots("t", rig.items, rig.clock, rig.patience)
+
+
+def fill_pages(rig: ItemsRig, count: int, first: int = 1) -> None:
+    """Commit additions until `count` more versions can be put into the tables."""
+    store = rig.store()
+    for n in range(first, first + count * pages.PAGE_CAPACITY):
+        store.commit(addition(n), generation=0)
+
+
+# What it costs
+
+
+def test_a_commit_of_a_thousand_inputs_is_one_put_one_append_and_one_read() -> None:
+    rig = ItemsRig()
+    store = rig.store()
+    store.commit(INITIALISE, *(addition(n) for n in range(1000)), generation=0)
+    store.commit(AssignJob("merge", "root", MANY), generation=0)
+    rig.quiet()
+    assert store.commit(COMPACTION, generation=0) == (Committed(3),)
+    assert [c for c in rig.calls if c.startswith("before")] == [
+        "before put_item",
+        "before append",
+        "before page",
+    ]
+
+
+def test_nothing_is_put_for_what_did_not_change(rig: ItemsRig) -> None:
+    fill_pages(rig, 1)
+    rig.store().maintain()
+    before = {table: set(items) for table, items in rig.items.kept.items()}
+    fill_pages(rig, 1, first=100)
+    rig.store().maintain()
+    added = {table: set(items) - before[table] for table, items in rig.items.kept.items()}
+    assert len(added["shards"]) == pages.PAGE_CAPACITY
+    assert added["partitions"] == set()
+    assert sum("#R" in key for key, _ in added["references"]) == pages.PAGE_CAPACITY
+
+
+def test_maintenance_that_is_not_due_is_one_read(rig: ItemsRig) -> None:
+    store = rig.store()
+    rig.quiet()
+    store.maintain()
+    assert [c for c in rig.calls if c.startswith("before")] == ["before head"]
+
+
+# What a reader sees
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories(longest=15))
+def test_any_history_put_into_tables_is_the_history_folded(history: list[Delta]) -> None:
+    with small_pages(3):
+        rig = ItemsRig(keep_versions_ms=0)
+        writers = [rig.store(), rig.store()]
+        for number, delta in enumerate(history):
+            rig.clock.ms = delta.time_ms
+            writer = writers[number % 2]
+            writer.commit(*delta.transactions, generation=delta.generation)
+            writer.maintain()
+        warm, cold = writers[0].current(), rig.store().current()
+        assert warm == fold_all(history)
+        assert without_forgotten(cold) == without_forgotten(warm)
+        for partition in warm.partitions.by_id:
+            expected = (warm.version, warm.references_in(partition))
+            assert rig.store().references_of(partition) == expected
+
+
+def test_a_reader_of_pages_sees_all_inputs_of_a_compaction_or_its_output(rig: ItemsRig) -> None:
+    store = rig.store()
+    store.commit(*(addition(n) for n in range(1, 1000)), generation=0)
+    store.commit(AssignJob("merge", "root", MANY), generation=0)
+    store.commit(ReleaseJob("none"), generation=0)
+    store.maintain()
+    before = rig.root()
+    seen: list[set[str]] = []
+
+    def read(root: Root) -> None:
+        seen.append({r.shard for r in versions(rig).load(root).all_references()})
+
+    def compact_between_pages() -> None:
+        rig.store().commit(COMPACTION, generation=0)
+        for _ in range(3):
+            rig.store().commit(ReleaseJob("none"), generation=0)
+        rig.store().maintain()
+        read(before)
+        read(rig.root())
+
+    rig.on("after query", compact_between_pages, skip=40)
+    read(before)
+    assert seen == [set(MANY), {"merged"}, set(MANY)]
+
+
+def table_with_a_version() -> ItemsRig:
+    rig = ItemsRig()
+    rig.store().commit(INITIALISE, *(addition(n) for n in range(12)), generation=0)
+    rig.store().commit(AssignJob("j", "root", ("s1", "s2")), generation=0)
+    fill_pages(rig, 1, first=50)
+    rig.store().maintain()
+    rig.quiet()
+    return rig
+
+
+def let_others_write(rig: ItemsRig) -> None:
+    merged = ReplaceShards("j", "root", ("s1", "s2"), (shard_of("m", ("a",), ("z",)),))
+    rig.store().commit(merged, SplitPartition("root", ("m",)), generation=0)
+    rig.store().commit(ForgetShards(("s1",)), generation=0)
+    fill_pages(rig, 1, first=90)
+    rig.store().maintain()
+
+
+def test_a_version_read_page_by_page_is_that_version_whatever_is_put_meanwhile() -> None:
+    with small_pages(4):
+        rig = table_with_a_version()
+        root = rig.root()
+        expected, places = versions(rig).load(root), len(rig.calls)
+        assert places >= 20
+        for place in range(places):
+            rig = table_with_a_version()
+            rig.at = {place: partial(let_others_write, rig)}
+            assert versions(rig).load(root) == expected
+            assert rig.root().version > root.version
+
+
+@pytest.mark.parametrize("place", range(12))
+def test_a_reader_overtaken_by_the_retirement_of_its_version_begins_anew(
+    rig: ItemsRig, place: int
+) -> None:
+    rig.keep_versions_ms = 0
+    fill_pages(rig, 1)
+    rig.store().maintain()
+    old, reader = rig.root(), rig.store()
+
+    def overtake(first: int) -> None:
+        fill_pages(rig, 2, first=first)
+        rig.store().maintain()
+
+    rig.on("after query", partial(overtake, 100), skip=place)
+    state = reader.current()
+    rig.on("after query", partial(overtake, 200), skip=place)
+    version, references = reader.references_of("root")
+    with pytest.raises(NotFoundError):
+        versions(rig).load(old)
+    replayed = rig.replay()
+    assert state.reference_count == state.version
+    assert len(references) == version
+    assert version <= replayed.version
+    assert rig.store().current() == replayed
+
+
+def test_one_partition_is_read_without_the_others(rig: ItemsRig) -> None:
+    store = rig.store()
+    store.commit(SplitPartition("root", ("m",)), generation=0)
+    many = tuple(shard_of(f"n{n}", ("a",), ("b",), "0") for n in range(200))
+    store.commit(AddShards("k1", (), many), generation=0)
+    store.commit(AddShards("k2", (), (shard_of("n200", ("x",), ("y",), "1"),)), generation=0)
+    store.maintain()
+    store.commit(addition(77, ("x",), ("y",)), generation=0)
+    state = store.current()
+    rig.quiet()
+    assert rig.store().references_of("1") == (state.version, state.references_in("1"))
+    queries = rig.calls.count("before query")
+    rig.quiet()
+    assert rig.store().current() == state
+    assert queries < rig.calls.count("before query") / 3
+
+
+# What old versions leave
+
+
+def test_what_no_readable_version_needs_is_deleted_and_nothing_else(rig: ItemsRig) -> None:
+    fill_pages(rig, 1)
+    rig.store().maintain()
+    first, expected = rig.root(), versions(rig).load(rig.root())
+    inputs = ("s0", "s1", "s2")
+    rig.store().commit(AssignJob("j", "root", inputs), generation=0)
+    merged = ReplaceShards("j", "root", inputs, (shard_of("m", ("a",), ("z",)),))
+    rig.store().commit(merged, generation=0)
+    fill_pages(rig, 1, first=50)
+    rig.store().maintain()
+    assert versions(rig).load(first) == expected
+
+    rig.clock.ms += rig.keep_versions_ms
+    rig.store().commit(ForgetShards(inputs), generation=0)
+    fill_pages(rig, 1, first=60)
+    rig.store().maintain()
+    with pytest.raises(NotFoundError):
+        versions(rig).load(first)
+    assert versions(rig).load(rig.root()) == rig.store()._versions.load(rig.root())
+    rig.clock.ms += 20 * DAY_MS
+    fill_pages(rig, 2, first=70)
+    rig.store().maintain()
+    rig.clock.ms += rig.keep_versions_ms
+    fill_pages(rig, 1, first=80)
+    rig.store().maintain()
+    names = [range_key for items in rig.items.kept.values() for _, range_key in items]
+    assert not [name for name in names if name.startswith(("s1@", "root/s1@"))]
+    assert without_forgotten(rig.store().current()) == without_forgotten(rig.replay())
+    remembered = [key for key in rig.items.kept["references"] if key[0] in ("t#I", "t#T")]
+    assert len(remembered) <= 2 * len([*versions(rig).ids(), "the page between"])
+
+
+def test_a_destroyed_table_leaves_no_item_even_of_a_version_half_put(rig: ItemsRig) -> None:
+    fill_pages(rig, 2)
+    rig.on("after put_while", fail(Crash()), skip=3)
+    with pytest.raises(Crash):
+        rig.store().maintain()
+    late = rig.store()
+    rig.on("before put_while", lambda: rig.store().destroy(), skip=1)
+    with pytest.raises(NotFoundError):
+        late.maintain()
+    assert rig.items.count() == 0
+
+
+# Those who put versions, at once and late
+
+
+def test_of_two_that_put_one_version_both_put_the_same(rig: ItemsRig) -> None:
+    fill_pages(rig, 1)
+    for place in range(8):
+
+        def other_is_quicker() -> None:
+            rig.store().maintain()
+
+        rig.on("before put_while", other_is_quicker, skip=place)
+        rig.store().maintain()
+        assert rig.store().current() == rig.replay()
+        fill_pages(rig, 1, first=100 * (place + 1))
+    rig.store().maintain()
+    assert rig.root().version == (rig.store().current().version // 4) * 4
+
+
+def test_one_that_slept_while_its_version_came_and_went_puts_nothing(rig: ItemsRig) -> None:
+    rig.keep_versions_ms = 0
+    fill_pages(rig, 1)
+
+    def all_goes_on() -> None:
+        rig.store().maintain()
+        inputs = ("s0", "s1", "s2")
+        rig.store().commit(AssignJob("j", "root", inputs), generation=0)
+        rig.store().commit(ReplaceShards("j", "root", inputs, ()), generation=0)
+        rig.store().commit(ForgetShards(inputs), generation=0)
+        fill_pages(rig, 2, first=100)
+        rig.store().maintain()
+
+    sleeper = rig.store()
+    rig.on("before put_while", all_goes_on, skip=1)
+    sleeper.maintain()
+    assert rig.store().current() == rig.replay()
+    assert "s1" not in rig.store().current().shards
+
+
+# Crashes and lost answers at every place there is
+
+
+SCRIPT: list[tuple[Transaction, ...]] = [
+    (INITIALISE, *(addition(n) for n in range(1, 5))),
+    (AssignJob("j", "root", ("s1", "s2")), addition(5)),
+    (ReplaceShards("j", "root", ("s1", "s2"), (shard_of("m", ("a",), ("z",)),)),),
+    (SplitPartition("root", ("m",)), ForgetShards(("s1", "s2"))),
+    (addition(6),),
+]
+
+
+def run_script(rig: ItemsRig) -> None:
+    """Commit the script, maintaining after each; a failed step is done again by a new process."""
+    store = rig.store()
+    for transactions in SCRIPT:
+        for _ in range(3):
+            before = rig.ids_in_log()
+            try:
+                outcomes = store.commit(*transactions, generation=0)
+                assert all(isinstance(o, Committed | AlreadyCommitted) for o in outcomes)
+                before = rig.ids_in_log()
+                store.maintain()
+                break
+            except UnavailableError:
+                assert rig.ids_in_log() == before, "nothing was committed, it said"
+                store = rig.store()
+            except (Crash, OutcomeUnknownError):
+                store = rig.store()
+        else:
+            pytest.fail("one fault cannot fail a step three times")
+
+
+def places_of_the_script() -> list[str]:
+    rig = ItemsRig(keep_versions_ms=0)
+    run_script(rig)
+    return rig.calls
+
+
+def check_after(rig: ItemsRig) -> None:
+    rig.quiet()
+    cold, replayed = rig.store().current(), rig.replay()
+    assert cold == replayed
+    assert set(cold.shards) == {"s3", "s4", "s5", "s6", "m"}
+    rig.store().maintain()
+    assert versions(rig).load(rig.root()) == rig.store()._versions.load(rig.root())
+
+
+def test_a_crash_at_any_place_loses_and_doubles_nothing() -> None:
+    with small_pages(2):
+        places = places_of_the_script()
+        assert {"after put_while", "after set_root", "after delete_items"} <= set(places)
+        for number in range(len(places)):
+            rig = ItemsRig(at={number: fail(Crash())}, keep_versions_ms=0)
+            run_script(rig)
+            check_after(rig)
+
+
+@pytest.mark.parametrize("error", [BUSY, LOST])
+def test_a_fault_at_any_place_is_survived_or_told_apart(error: Exception) -> None:
+    with small_pages(2):
+        for number, place in enumerate(places_of_the_script()):
+            is_write = place.endswith(("append", "open_page", "set_root"))
+            if (error is LOST) != (is_write and place.startswith("after")):
+                continue  # items are never put or deleted but in ways that can be repeated
+            rig = ItemsRig(at={number: fail(error)}, keep_versions_ms=0)
+            run_script(rig)
+            check_after(rig)
+
+
+# Bodies
+
+
+def test_a_body_larger_than_an_item_is_kept_in_parts(rig: ItemsRig) -> None:
+    bodies = DynamoBodies("t", rig.items)
+    with patch.object(dynamodb_bodies, "PART_BYTES", 10):
+        bodies.put("aa", bytes(range(95)))
+        bodies.put("bb", b"")
+    assert bodies.get("aa") == bytes(range(95))
+    assert bodies.get("bb") == b""
+    assert {"aa", "bb"} <= set(bodies.ids())
+    bodies.delete(["aa", "cc"])
+    with pytest.raises(NotFoundError):
+        bodies.get("aa")
+    assert "aa" not in set(bodies.ids())
+
+
+def test_a_body_of_which_a_part_is_missing_is_not_there(rig: ItemsRig) -> None:
+    bodies = DynamoBodies("t", rig.items)
+    rig.on("after put_item", fail(Crash()), skip=1)
+    with patch.object(dynamodb_bodies, "PART_BYTES", 10), pytest.raises(Crash):
+        bodies.put("aa", bytes(range(35)))
+    with pytest.raises(NotFoundError):
+        bodies.get("aa")
+
+
+def test_a_version_whose_items_were_tampered_with_is_refused(rig: ItemsRig) -> None:
+    fill_pages(rig, 1)
+    rig.store().maintain()
+    root: Root = rig.root()
+    lost = next(key for key in rig.items.kept["shards"])
+    del rig.items.kept["shards"][lost]
+    with pytest.raises(Exception, match="not whole"):
+        versions(rig).load(root)
+    assert isinstance(rig.replay(), TableState)
