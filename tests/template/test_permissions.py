@@ -279,7 +279,7 @@ def leave_undone(flow: Flow, table: Table) -> None:
 
 
 def shard_in(partition: str) -> NewShard:
-    return NewShard(Shard("held-0", 1, 1, ("a",), ("a",), "held"), ((partition, 1),))
+    return NewShard(Shard("held-0", 1, 1, ("a",), ("a",)), ((partition, 1),))
 
 
 def references(state: TableState, partition: str) -> tuple[str, ...]:
