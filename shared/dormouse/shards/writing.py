@@ -199,7 +199,7 @@ def _adopt(storage: Storage, path: str, expected: ShardFooter) -> int:
         raise CorruptDataError(
             f"{path} exists and does not hold what job {expected.origin.job} made of the same "
             f"inputs: {found.rows} rows from ({show_key(found.min_key)}) "
-            f"to ({show_key(found.max_key)}), not {expected.rows} from ({show_key(expected.min_key)}) "
-            f"to ({show_key(expected.max_key)})"
+            f"to ({show_key(found.max_key)}), not {expected.rows} "
+            f"from ({show_key(expected.min_key)}) to ({show_key(expected.max_key)})"
         )
     return stored.size_bytes
