@@ -26,8 +26,7 @@ def _dynamodb_needs(operation: str, params: Mapping[str, Any]) -> Iterator[tuple
     if operation == "TransactWriteItems":
         for item in params["TransactItems"]:
             for kind, request in item.items():
-                action = kind if kind == "ConditionCheck" else f"{kind}Item"
-                yield f"dynamodb:{action}", arn + request["TableName"]
+                yield f"dynamodb:{kind}Item", arn + request["TableName"]
     elif operation == "BatchWriteItem":
         for table in params["RequestItems"]:
             yield "dynamodb:BatchWriteItem", arn + table

@@ -62,6 +62,15 @@ RARE = {
     ("ingest", "s3:DeleteObject", "/data/"): "its own shards, after a rejected commit",
     ("ingest", "s3:GetObject", "/data/"): "its own shard, if an upload was not answered",
     ("plan_table", "s3:DeleteObject", "/state/"): "its own snapshot, if another was faster",
+    **{
+        (stage, f"dynamodb:{action}", table): reason
+        for table in ("-references", "-shards", "-partitions")
+        for stage, action, reason in (
+            ("plan_table", "BatchWriteItem", "what no version needs after a while"),
+            ("sweep", "BatchWriteItem", "a table that lived long before it was half deleted"),
+            ("split_partition", "Query", "a table that lived long, by a new process"),
+        )
+    },
     ("administer", "s3:GetObject", "/state/"): "a table half made by a run that died",
     ("sweep", "dynamodb:PutItem", "-jobs"): "a file refused that nobody was told of",
 }
@@ -158,21 +167,28 @@ class Flow:
 
     def lose(self, queue: str) -> None:
         """Lose the messages of a queue."""
-        self.sqs.purge_queue(QueueUrl=self._url(queue))
+        self._delete(queue, self._receive(queue))
 
     def _deliver(self, queue: str) -> bool:
-        found = self.sqs.receive_message(QueueUrl=self._url(queue), MaxNumberOfMessages=10)
-        messages = found.get("Messages", [])
+        messages = self._receive(queue)
         if messages:
             records = [
                 {"messageId": m["MessageId"], "body": m["Body"], "attributes": {}} for m in messages
             ]
             self.invoke(STAGE_OF[queue], {"Records": records})
+        self._delete(queue, messages)
+        return bool(messages)
+
+    def _receive(self, queue: str) -> list[Any]:
+        found = self.sqs.receive_message(QueueUrl=self._url(queue), MaxNumberOfMessages=10)
+        messages: list[Any] = found.get("Messages", [])
+        return messages
+
+    def _delete(self, queue: str, messages: list[Any]) -> None:
         for message in messages:
             self.sqs.delete_message(
                 QueueUrl=self._url(queue), ReceiptHandle=message["ReceiptHandle"]
             )
-        return bool(messages)
 
     def _url(self, queue: str) -> str:
         url: str = self.sqs.get_queue_url(QueueName=NAMES.queue(queue))["QueueUrl"]
@@ -207,26 +223,29 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
         session.events.register("before-parameter-build", flow.see)
         patch.setattr(handling, "wiring", flow.wiring)
         try:
-            live(flow)
+            live(flow, "letters", "s3")
+            live(flow, "items", "dynamodb")
         finally:
             server.stop()
     yield flow.requests
 
 
-def live(flow: Flow) -> None:
+def live(flow: Flow, name: str, state_store: str) -> None:
     """Let a table be made, filled, split, compacted, repaired and deleted."""
     services = flow.wiring().services
-    flow.send("admin", encode(CreateTable("1", "letters", LETTERS.to_json(), PROPERTIES)))
+    properties = {**PROPERTIES, "state_store": state_store}
+    flow.send("admin", encode(CreateTable(f"1 {name}", name, LETTERS.to_json(), properties)))
     for number, text in enumerate(("abc", "xyz", "dmn")):
-        flow.drop(f"letters/{number}.parquet", text)
+        flow.drop(f"{name}/{number}.parquet", text)
         flow.drop(f"nobody/{number}.parquet", text)
         flow.settle()
-    table = services.tables.named("letters")
+    table = services.tables.named(name)
     assert table is not None
     assert len(services.store(table).current().partitions) == 3
     fill_a_page(flow, table)
-    flow.send("admin", encode(SetOnline("2", "letters", True)))  # the planner writes a snapshot
-    flow.send("admin", encode(SetOnline("3", "letters", False)))
+    flow.send("admin", encode(SetOnline(f"2 {name}", name, True)))  # the planner writes a snapshot
+    flow.send("admin", encode(SetOnline(f"3 {name}", name, False)))
+    flow.wirings.clear()  # from here on, all are new processes, which read it
     leave_undone(flow, table)
     for event in ("good", "audit"):
         path = TEMPLATE.parent / "events" / "sweep" / f"{event}.json"
@@ -234,7 +253,7 @@ def live(flow: Flow) -> None:
     flow.settle()
     for queue in QUEUES:
         flow.send(queue, "not a message")
-    flow.send("admin", encode(DeleteTable("4", "letters")))
+    flow.send("admin", encode(DeleteTable(f"4 {name}", name)))
     assert not services.tables.all()
 
 
@@ -260,7 +279,7 @@ def leave_undone(flow: Flow, table: Table) -> None:
     """Leave behind what lost messages and dead functions do, and a half deleted table."""
     services = flow.wiring().services
     store = services.store(table)
-    flow.drop("letters/late.parquet", "q")
+    flow.drop(f"{table.name}/late.parquet", "q")
     flow.lose("files")
     services.storage.put(shard_path(table.id, "orphan-0"), b"of a run that died")
     left, right = store.current().partitions.leaves()
@@ -273,7 +292,7 @@ def leave_undone(flow: Flow, table: Table) -> None:
     services.tables.update(replace(table, properties=patient))
     flow.send("gc-candidates", encode(GarbageCandidates(table.id, 0, gone.inputs)))
     services.tables.update(table)
-    half = replace(table, id="half", name="half", deleting=True)
+    half = replace(table, id=f"half-{table.id}", name="half", deleting=True)
     services.store(half).commit(InitialisePartitions((Partition(ROOT),)), generation=0)
     services.tables.create(half)
 

@@ -18,10 +18,14 @@ from dormouse.aws.sqs import SqsOutbox
 from dormouse.aws.system import SystemClock, TimeOrderedIds, patience
 from dormouse.aws.tables import DynamoTables
 from dormouse.aws.tracker import DynamoTracker
+from dormouse.model.names import InstanceNames
 from dormouse.model.tables import Table
 from dormouse.ports import Services
 from dormouse.settings import Settings
+from dormouse.statestore.dynamodb_items import DynamoItems
 from dormouse.statestore.dynamodb_pages import DynamoPages
+from dormouse.statestore.dynamodb_store import DynamoDBStateStore
+from dormouse.statestore.items import ItemTable
 from dormouse.statestore.protocol import StateStore
 from dormouse.statestore.s3 import S3StateStore
 
@@ -75,12 +79,13 @@ def wire(settings: Settings) -> Wiring:
     # An append is counted as sent once only if the SDK does not repeat it by itself.
     once = boto3.client("dynamodb", config=_CONFIG.merge(Config(retries={"total_max_attempts": 1})))
     pages = DynamoPages(once, names.state_table)
+    items = DynamoItems(dynamodb, _item_tables(names), pages)
     services = Services(
         tables=DynamoTables(dynamodb, names.tables_table),
         tracker=DynamoTracker(dynamodb, names.jobs_table),
         storage=storage,
         sources=S3Sources(s3, names.ingest_bucket),
-        store=_store_factory(storage, pages),
+        store=_store_factory(storage, items, pages),
         clock=SystemClock(),
         ids=TimeOrderedIds(),
         scratch=settings.scratch,
@@ -89,14 +94,25 @@ def wire(settings: Settings) -> Wiring:
     return Wiring(settings, services, SqsOutbox(boto3.client("sqs", config=_CONFIG), names))
 
 
-def _store_factory(storage: S3Storage, pages: DynamoPages) -> Callable[[Table], StateStore]:
-    @lru_cache(STORES_KEPT)
-    def open_store(table_id: str) -> StateStore:
-        return S3StateStore(
-            table_id, storage, pages, SystemClock(), TimeOrderedIds(), patience=patience()
-        )
+def _item_tables(names: InstanceNames) -> dict[ItemTable, str]:
+    return {
+        "references": names.references_table,
+        "shards": names.shards_table,
+        "partitions": names.partitions_table,
+    }
 
-    return lambda table: open_store(table.id)
+
+def _store_factory(
+    storage: S3Storage, items: DynamoItems, pages: DynamoPages
+) -> Callable[[Table], StateStore]:
+    @lru_cache(STORES_KEPT)
+    def open_store(state_id: str, kept_in: str) -> StateStore:
+        clock, ids = SystemClock(), TimeOrderedIds()
+        if kept_in == "dynamodb":
+            return DynamoDBStateStore(state_id, items, pages, clock, ids, patience=patience())
+        return S3StateStore(state_id, storage, pages, clock, ids, patience=patience())
+
+    return lambda table: open_store(table.state_id, table.properties.state_store)
 
 
 def _object_store_options(settings: Settings) -> dict[str, str]:

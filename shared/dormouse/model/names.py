@@ -52,6 +52,21 @@ class InstanceNames:
         return f"dormouse-{self.instance}-state"
 
     @property
+    def references_table(self) -> str:
+        """The DynamoDB table of references, and of deltas and sources, of tables kept there."""
+        return f"dormouse-{self.instance}-references"
+
+    @property
+    def shards_table(self) -> str:
+        """The DynamoDB table of shards of tables kept in DynamoDB."""
+        return f"dormouse-{self.instance}-shards"
+
+    @property
+    def partitions_table(self) -> str:
+        """The DynamoDB table of partitions, and their jobs, of tables kept in DynamoDB."""
+        return f"dormouse-{self.instance}-partitions"
+
+    @property
     def jobs_table(self) -> str:
         """The DynamoDB table of the job tracker."""
         return f"dormouse-{self.instance}-jobs"

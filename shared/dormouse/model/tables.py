@@ -16,7 +16,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What can be set for a table, with the defaults of the original where it has them.
 
-    Sizes are bytes, times seconds; `size_ratio` is described in `policy.compaction`.
+    Sizes are bytes, times seconds; `size_ratio` is described in `policy.compaction`. `state_store`
+    is where the state is kept, in objects of the data bucket (`s3`) or in items (`dynamodb`); it
+    stays as it was when the table was made.
     """
 
     compaction_strategy: str = "size_ratio"
@@ -27,6 +29,7 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gc_delay_seconds: int = 15 * 60
     orphan_age_seconds: int = 7 * 24 * 60 * 60
     job_patience_seconds: int = 60 * 60
+    state_store: str = "s3"
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""
@@ -34,6 +37,10 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidRequestError(
                 f"compaction_strategy cannot be {self.compaction_strategy!r}",
                 hint="it is size_ratio or batch",
+            )
+        if self.state_store not in ("s3", "dynamodb"):
+            raise InvalidRequestError(
+                f"state_store cannot be {self.state_store!r}", hint="it is s3 or dynamodb"
             )
         for name, least in (
             ("compaction_files", 2),
@@ -52,7 +59,8 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Table:
     """One table. `id` never changes and is never used again; names can be.
 
-    A table being deleted keeps its name until the last of it is gone.
+    A table being deleted keeps its name until the last of it is gone. `log` tells the log of its
+    state from earlier ones, if the state was ever rebuilt.
     """
 
     id: str
@@ -62,6 +70,12 @@ class Table:
     online: bool = True
     deleting: bool = False
     created_ms: int = 0
+    log: str = ""
+
+    @property
+    def state_id(self) -> str:
+        """The id of the table's state; what it keeps in the data bucket lies below the table's."""
+        return f"{self.id}/{self.log}" if self.log else self.id
 
 
 def check_name(name: str) -> str:

@@ -11,9 +11,10 @@ from typing import TypeVar
 from unittest.mock import patch
 
 from dormouse.model.state import TableState
-from dormouse.statestore import dynamodb_records, dynamodb_snapshots, dynamodb_store
+from dormouse.statestore import dynamodb_records, dynamodb_snapshots, dynamodb_store, pages
 from dormouse.statestore.codec import decode_delta
 from dormouse.statestore.dynamodb_bodies import DynamoBodies
+from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
 from dormouse.statestore.dynamodb_store import KEEP_VERSIONS_MS, DynamoDBStateStore
 from dormouse.statestore.follower import fold_delta
 from dormouse.statestore.items import Item, ItemKey, ItemTable, Values
@@ -138,11 +139,17 @@ class ItemsRig(Rig):
 
 
 @contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """Let reads follow each other, and few hash keys share the load, so that tests repeat."""
+def small_pages(capacity: int) -> Iterator[None]:
+    """Let pages take few ids, and reads follow each other, so that short tests say all."""
     with (
+        patch.object(pages, "PAGE_CAPACITY", capacity),
         patch.object(dynamodb_snapshots, "READS_AT_ONCE", 1),
         patch.object(dynamodb_store, "READS_AT_ONCE", 1),
         patch.object(dynamodb_records, "LANES", 1),
     ):
         yield
+
+
+def versions(rig: ItemsRig) -> DynamoSnapshots:
+    """The versions as a cold process sees them."""
+    return DynamoSnapshots("t", rig.items, rig.clock, rig.patience)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -20,13 +18,10 @@ from dormouse.model.transactions import (
     ReleaseJob,
     ReplaceShards,
     SplitPartition,
-    Transaction,
 )
-from dormouse.statestore import dynamodb_bodies, pages
-from dormouse.statestore.dynamodb_bodies import DynamoBodies
-from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
+from dormouse.statestore import pages
 from dormouse.statestore.pages import Root
-from dormouse.statestore.protocol import AlreadyCommitted, Committed
+from dormouse.statestore.protocol import Committed
 from dormouse.statestore.snapshots import without_forgotten
 from tests.unit.statestore.faults import Crash, fail
 from tests.unit.statestore.histories import (
@@ -37,19 +32,13 @@ from tests.unit.statestore.histories import (
     histories,
     shard_of,
 )
-from tests.unit.statestore.memory_items import ItemsRig, one_at_a_time
+from tests.unit.statestore.memory_items import ItemsRig, small_pages, versions
 
 INITIALISE = InitialisePartitions(ONE_LEAF)
 BUSY = UnavailableError("refused")
 LOST = OutcomeUnknownError("not answered")
 MANY = tuple(f"s{n}" for n in range(1000))
 COMPACTION = ReplaceShards("merge", "root", MANY, (shard_of("merged", ("a",), ("z",)),))
-
-
-@contextmanager
-def small_pages(capacity: int) -> Iterator[None]:
-    with patch.object(pages, "PAGE_CAPACITY", capacity), one_at_a_time():
-        yield
 
 
 @pytest.fixture
@@ -59,11 +48,6 @@ def rig() -> Iterator[ItemsRig]:
         made.store().commit(INITIALISE, addition(0), generation=0)
         made.quiet()
         yield made
-
-
-def versions(rig: ItemsRig) -> DynamoSnapshots:
-    """The versions as a cold process sees them."""
-    return DynamoSnapshots("t", rig.items, rig.clock, rig.patience)
 
 
 def fill_pages(rig: ItemsRig, count: int, first: int = 1) -> None:
@@ -313,102 +297,6 @@ def test_one_that_slept_while_its_version_came_and_went_puts_nothing(rig: ItemsR
     sleeper.maintain()
     assert rig.store().current() == rig.replay()
     assert "s1" not in rig.store().current().shards
-
-
-# Crashes and lost answers at every place there is
-
-
-SCRIPT: list[tuple[Transaction, ...]] = [
-    (INITIALISE, *(addition(n) for n in range(1, 5))),
-    (AssignJob("j", "root", ("s1", "s2")), addition(5)),
-    (ReplaceShards("j", "root", ("s1", "s2"), (shard_of("m", ("a",), ("z",)),)),),
-    (SplitPartition("root", ("m",)), ForgetShards(("s1", "s2"))),
-    (addition(6),),
-]
-
-
-def run_script(rig: ItemsRig) -> None:
-    """Commit the script, maintaining after each; a failed step is done again by a new process."""
-    store = rig.store()
-    for transactions in SCRIPT:
-        for _ in range(3):
-            before = rig.ids_in_log()
-            try:
-                outcomes = store.commit(*transactions, generation=0)
-                assert all(isinstance(o, Committed | AlreadyCommitted) for o in outcomes)
-                before = rig.ids_in_log()
-                store.maintain()
-                break
-            except UnavailableError:
-                assert rig.ids_in_log() == before, "nothing was committed, it said"
-                store = rig.store()
-            except (Crash, OutcomeUnknownError):
-                store = rig.store()
-        else:
-            pytest.fail("one fault cannot fail a step three times")
-
-
-def places_of_the_script() -> list[str]:
-    rig = ItemsRig(keep_versions_ms=0)
-    run_script(rig)
-    return rig.calls
-
-
-def check_after(rig: ItemsRig) -> None:
-    rig.quiet()
-    cold, replayed = rig.store().current(), rig.replay()
-    assert cold == replayed
-    assert set(cold.shards) == {"s3", "s4", "s5", "s6", "m"}
-    rig.store().maintain()
-    assert versions(rig).load(rig.root()) == rig.store()._versions.load(rig.root())
-
-
-def test_a_crash_at_any_place_loses_and_doubles_nothing() -> None:
-    with small_pages(2):
-        places = places_of_the_script()
-        assert {"after put_while", "after set_root", "after delete_items"} <= set(places)
-        for number in range(len(places)):
-            rig = ItemsRig(at={number: fail(Crash())}, keep_versions_ms=0)
-            run_script(rig)
-            check_after(rig)
-
-
-@pytest.mark.parametrize("error", [BUSY, LOST])
-def test_a_fault_at_any_place_is_survived_or_told_apart(error: Exception) -> None:
-    with small_pages(2):
-        for number, place in enumerate(places_of_the_script()):
-            is_write = place.endswith(("append", "open_page", "set_root"))
-            if (error is LOST) != (is_write and place.startswith("after")):
-                continue  # items are never put or deleted but in ways that can be repeated
-            rig = ItemsRig(at={number: fail(error)}, keep_versions_ms=0)
-            run_script(rig)
-            check_after(rig)
-
-
-# Bodies
-
-
-def test_a_body_larger_than_an_item_is_kept_in_parts(rig: ItemsRig) -> None:
-    bodies = DynamoBodies("t", rig.items)
-    with patch.object(dynamodb_bodies, "PART_BYTES", 10):
-        bodies.put("aa", bytes(range(95)))
-        bodies.put("bb", b"")
-    assert bodies.get("aa") == bytes(range(95))
-    assert bodies.get("bb") == b""
-    assert {"aa", "bb"} <= set(bodies.ids())
-    bodies.delete(["aa", "cc"])
-    with pytest.raises(NotFoundError):
-        bodies.get("aa")
-    assert "aa" not in set(bodies.ids())
-
-
-def test_a_body_of_which_a_part_is_missing_is_not_there(rig: ItemsRig) -> None:
-    bodies = DynamoBodies("t", rig.items)
-    rig.on("after put_item", fail(Crash()), skip=1)
-    with patch.object(dynamodb_bodies, "PART_BYTES", 10), pytest.raises(Crash):
-        bodies.put("aa", bytes(range(35)))
-    with pytest.raises(NotFoundError):
-        bodies.get("aa")
 
 
 def test_a_version_whose_items_were_tampered_with_is_refused(rig: ItemsRig) -> None:
