@@ -24,7 +24,7 @@ class Ids(Protocol):
     """Makes ids."""
 
     def new(self) -> str:
-        """Give 32 hex digits never given before; later ids sort later, by the millisecond."""
+        """Give 32 hex digits never given before; the first 12 are the milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from dormouse.errors import NotFoundError
+from dormouse.errors import ContendedError, InvalidRequestError, NotFoundError
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.rules import Rule, Violation
 from dormouse.model.state import DAY_MS, TableState
@@ -22,9 +23,17 @@ from dormouse.model.transactions import (
     ReplaceShards,
     SplitPartition,
 )
-from dormouse.ports import Storage
-from dormouse.statestore.pages import MemoryPages
-from dormouse.statestore.protocol import AlreadyCommitted, Committed, Rejected, StateStore
+from dormouse.ports import Ids, Storage
+from dormouse.statestore.engine import Options
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.statestore.pages import Pages
+from dormouse.statestore.protocol import (
+    AlreadyCommitted,
+    Committed,
+    Outcome,
+    Rejected,
+    StateStore,
+)
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import FolderStorage, MemoryStorage
 from tests.contract.state_pages import dynamodb_pages
@@ -37,11 +46,11 @@ INITIALISE = InitialisePartitions(ONE_LEAF)
 class UniqueIds:
     """Ids for many threads: counting is one step of the interpreter."""
 
-    def __init__(self) -> None:
-        self._numbers = count(1)
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock, self._numbers = clock, count(1)
 
     def new(self) -> str:
-        return f"{next(self._numbers):032x}"
+        return f"{self._clock.now_ms():012x}{next(self._numbers):020x}"
 
 
 @dataclass
@@ -51,6 +60,7 @@ class Instance:
     store: Callable[[str], StateStore]
     clock: FakeClock
     storage: Storage
+    strict_store: Callable[[str], StateStore]
     is_remote: bool = False
 
 
@@ -58,15 +68,27 @@ class Instance:
 def instance(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Instance]:
-    clock, ids = FakeClock(), UniqueIds()
+    clock = FakeClock()
+    ids = UniqueIds(clock)
     storage = FolderStorage(tmp_path) if request.param == "folder" else MemoryStorage()
     if request.param == "dynamodb":
         with dynamodb_pages(monkeypatch) as remote:
-            make = lambda table: S3StateStore(table, storage, remote, clock, ids)  # noqa: E731
-            yield Instance(make, clock, storage, is_remote=True)
+            yield made_of(storage, remote, clock, ids, is_remote=True)
         return
-    pages = MemoryPages()
-    yield Instance(lambda table: S3StateStore(table, storage, pages, clock, ids), clock, storage)
+    yield made_of(storage, MemoryPages(), clock, ids, is_remote=False)
+
+
+def made_of(
+    storage: Storage, pages: Pages, clock: FakeClock, ids: Ids, *, is_remote: bool
+) -> Instance:
+    def store(table: str) -> StateStore:
+        return S3StateStore(table, storage, pages, clock, ids)
+
+    def strict_store(table: str) -> StateStore:
+        strict = Options(is_strict=True)
+        return S3StateStore(table, storage, pages, clock, ids, options=strict)
+
+    return Instance(store, clock, storage, strict_store, is_remote)
 
 
 @pytest.fixture
@@ -169,53 +191,133 @@ def test_versions_go_on_over_the_ends_of_pages(instance: Instance, store: StateS
         assert (state.version, state.reference_count) == (101, 100)
 
 
-def test_many_writers_at_once_lose_nothing(instance: Instance, store: StateStore) -> None:
-    writers, commits = (6, 10) if instance.is_remote else (16, 20)
-    outcomes: list[object] = []
-
-    def write(writer: int) -> None:
-        own = instance.store("t") if writer % 2 else store  # some share a process, some do not
-        for n in range(commits):
-            outcomes.extend(own.commit(addition(1000 * (writer + 1) + n), generation=0))
-
-    threads = [threading.Thread(target=write, args=(n,)) for n in range(writers)]
+def at_once(*works: Callable[[], object]) -> None:
+    """Do all works, each in a thread of its own."""
+    threads = [threading.Thread(target=work) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def test_many_writers_at_once_lose_nothing_and_each_version_is_of_one(
+    instance: Instance, store: StateStore
+) -> None:
+    writers, commits = (6, 10) if instance.is_remote else (16, 50)
+    outcomes: list[Outcome] = []
+
+    def write(writer: int) -> None:
+        own = instance.store("t")
+        for n in range(commits):
+            outcomes.extend(own.commit(addition(1000 * (writer + 1) + n), generation=0))
+            if n % 25 == 0:
+                own.maintain()
+
+    at_once(*(partial(write, writer) for writer in range(writers)))
     assert sorted(o.version for o in outcomes if isinstance(o, Committed)) == [
         *range(2, writers * commits + 2)
     ]
     assert instance.store("t").current().reference_count == writers * commits
 
 
-def test_a_snapshot_holds_what_all_deltas_hold(instance: Instance, store: StateStore) -> None:
+def test_threads_of_one_process_commit_together_and_each_learns_its_own_outcome(
+    instance: Instance, store: StateStore
+) -> None:
+    writers, commits = 8, 5
+    outcomes: list[Outcome] = []
+
+    def write(writer: int) -> None:
+        for n in range(commits):
+            outcomes.extend(store.commit(addition(1000 * (writer + 1) + n), generation=0))
+            outcomes.extend(store.commit(addition(1000 * (writer + 1) + n), generation=0))
+
+    at_once(*(partial(write, writer) for writer in range(writers)))
+    committed = [outcome for outcome in outcomes if isinstance(outcome, Committed)]
+    assert len(committed) == outcomes.count(AlreadyCommitted()) == writers * commits
+    state = instance.store("t").current()
+    assert {o.version for o in committed} <= {*range(2, state.version + 1)}
+    assert state.reference_count == writers * commits
+
+
+def test_of_strict_writers_at_once_exactly_one_makes_each_version(
+    instance: Instance, store: StateStore
+) -> None:
+    writers, commits = (3, 3) if instance.is_remote else (8, 8)
+    outcomes: list[Outcome] = []
+
+    def write(writer: int) -> None:
+        own = instance.strict_store("t")
+        for n in range(commits):
+            while True:
+                try:
+                    outcomes.extend(own.commit(addition(1000 * (writer + 1) + n), generation=0))
+                    break
+                except ContendedError:
+                    continue  # nothing was committed, so it can be tried again
+
+    at_once(*(partial(write, writer) for writer in range(writers)))
+    versions = sorted(o.version for o in outcomes if isinstance(o, Committed))
+    assert versions == [*range(2, writers * commits + 2)]
+
+
+def test_a_strict_commit_that_breaks_a_rule_is_not_written(
+    instance: Instance, store: StateStore
+) -> None:
+    strict = instance.strict_store("t")
+    assert strict.commit(addition(1), generation=0) == (Committed(2),)
+    again = AddShards("other job", ("source1",), ())
+    expected = Rejected((Violation(Rule.SOURCE_INGESTED, "source1"),))
+    assert strict.commit(again, addition(2), addition(1), generation=0) == (
+        expected,
+        Committed(3),
+        AlreadyCommitted(),
+    )
+    assert strict.commit(again, generation=0) == (expected,)
+    assert store.current().version == 3
+
+
+# The past
+
+
+def test_every_version_can_be_read_again(instance: Instance, store: StateStore) -> None:
+    seen = {1: store.current()}
+    for n in range(2, 60):
+        instance.clock.advance(seconds=1)
+        store.commit(addition(n), generation=0)
+        seen[n] = store.current()
+    store.maintain()
+    for version in (1, 2, 47, 48, 49, 59):
+        assert instance.store("t").at(version=version) == seen[version]
+        assert store.at(time_ms=seen[version].time_ms) == seen[version]
+    assert store.at(time_ms=seen[2].time_ms + 999) == seen[2]
+    assert store.at(time_ms=instance.clock.ms + DAY_MS) == seen[59]
+    assert store.at(version=0) == store.at(time_ms=0) == TableState()
+
+
+def test_a_version_that_is_yet_to_come_cannot_be_read(store: StateStore) -> None:
+    with pytest.raises(NotFoundError, match="the newest is 1"):
+        store.at(version=2)
+    with pytest.raises(InvalidRequestError):
+        store.at()
+    with pytest.raises(InvalidRequestError):
+        store.at(version=1, time_ms=1)
+
+
+# Maintenance
+
+
+def test_after_maintenance_a_cold_reader_sees_the_same(
+    instance: Instance, store: StateStore
+) -> None:
     store.commit(*(addition(n) for n in range(20)), generation=0)
     store.commit(AssignJob("j", "root", ("s1", "s2")), generation=0)
     store.commit(SplitPartition("root", ("m",)), generation=0)
     for n in range(20, 70):
         store.commit(addition(n), generation=0)
-    deltas = len(list(instance.storage.list("t/state/deltas/")))
     for each in (store, instance.store("t"), store):
         each.maintain()
-    assert len(list(instance.storage.list("t/state/snapshots/"))) == 1
-    assert len(list(instance.storage.list("t/state/deltas/"))) == deltas
     store.commit(addition(99), generation=0)
     assert instance.store("t").current() == store.current()
-
-
-def test_a_snapshot_forgets_what_no_rule_heeds_any_more(
-    instance: Instance, store: StateStore
-) -> None:
-    for n in range(60):
-        store.commit(addition(n), generation=0)
-    instance.clock.ms += 16 * DAY_MS
-    store.commit(addition(60), generation=0)
-    store.maintain()
-    state = instance.store("t").current()
-    assert set(state.sources) == {"source60"}
-    assert set(state.transactions) == {"add:job60"}
-    assert state.reference_count == 61
 
 
 def test_a_destroyed_table_is_gone_for_good(instance: Instance, store: StateStore) -> None:

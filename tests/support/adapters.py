@@ -133,6 +133,9 @@ class HookedStore:
     def current(self) -> TableState:
         return self.inner.current()
 
+    def at(self, *, version: int | None = None, time_ms: int | None = None) -> TableState:
+        return self.inner.at(version=version, time_ms=time_ms)
+
     def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
         if self.hooks:
             self.hooks.pop(0)()

@@ -43,7 +43,7 @@ from dormouse.stages.ingest import ingest
 from dormouse.stages.plan_table import plan_table
 from dormouse.stages.split_partition import split_partition
 from dormouse.stages.sweep import sweep
-from dormouse.statestore.pages import MemoryPages
+from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import FolderStorage
 from tests.support.adapters import (

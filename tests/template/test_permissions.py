@@ -61,7 +61,8 @@ RARE = {
     **{(s, "dynamodb:PutItem", "-state"): "the next page, if the log's is full" for s in COMMITS},
     ("ingest", "s3:DeleteObject", "/data/"): "its own shards, after a rejected commit",
     ("ingest", "s3:GetObject", "/data/"): "its own shard, if an upload was not answered",
-    ("plan_table", "s3:DeleteObject", "/state/"): "its own snapshot, if another was faster",
+    ("plan_table", "s3:DeleteObject", "/state/"): "what no version needs, when a round is due",
+    ("plan_table", "dynamodb:BatchWriteItem", "-state"): "pages that no version needs",
     **{
         (stage, f"dynamodb:{action}", table): reason
         for table in ("-references", "-shards", "-partitions")
@@ -243,7 +244,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     assert table is not None
     assert len(services.store(table).current().partitions) == 3
     fill_a_page(flow, table)
-    flow.send("admin", encode(SetOnline(f"2 {name}", name, True)))  # the planner writes a snapshot
+    flow.send("admin", encode(SetOnline(f"2 {name}", name, True)))  # the planner writes a segment
     flow.send("admin", encode(SetOnline(f"3 {name}", name, False)))
     flow.wirings.clear()  # from here on, all are new processes, which read it
     leave_undone(flow, table)
@@ -269,7 +270,7 @@ PROPERTIES: dict[str, object] = {
 
 
 def fill_a_page(flow: Flow, table: Table) -> None:
-    """Make the log long enough for a snapshot."""
+    """Make the log long enough for a segment."""
     store = flow.wiring().services.store(table)
     for number in range(PAGE_CAPACITY):
         store.commit(ReleaseJob(f"none-{number}"), generation=0)

@@ -1,7 +1,8 @@
-"""Where a table's deltas and snapshots lie, as two small protocols the engine is made over.
+"""Where deltas, segments and snapshots of a table lie: two protocols the engine is made over.
 
-`s3` keeps both as objects of the data bucket. Everything kept is immutable and has an id that was
-made for it, so that what is put again under its id is the same.
+`s3` keeps all as objects of the data bucket. Everything kept is immutable and has an id that was
+made for it, so that what is put again under its id is the same. What the head does not name, nor a
+page, and whose id lies below the floor, is deleted.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from dormouse.model.state import TableState
-from dormouse.statestore.pages import Root
+from dormouse.statestore.pages import Snapshot
 
 
 class Bodies(Protocol):
@@ -34,15 +35,19 @@ class Bodies(Protocol):
 
 
 class Snapshots(Protocol):
-    """Whole states of one table, each at one version. Calls fail as those of `Bodies` do."""
+    """Whole states of one table, each at one version. Calls fail as those of `Bodies` do.
 
-    def save(self, snapshot_id: str, state: TableState, previous: Root | None) -> Root:
+    Several can be there at once: that of the newest version, older ones by which the past is read,
+    and such as no head names, because their writers died or lost to others.
+    """
+
+    def save(self, snapshot_id: str, state: TableState, previous: Snapshot | None) -> Snapshot:
         """Keep a state, `previous` being the newest there is; give what the head is to say of it.
 
-        Nobody reads it before the head says so; if it never does, what was kept is deleted.
+        Nobody reads it before the head says so, and it may never come to that.
         """
 
-    def load(self, root: Root) -> TableState:
+    def load(self, snapshot: Snapshot) -> TableState:
         """Give the state that was saved. Raises NotFoundError."""
 
     def ids(self) -> Iterator[str]:

@@ -7,7 +7,7 @@ What is stored does not follow the names of classes, and the golden files in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -55,7 +55,7 @@ _PARTITION = pa.struct(
         ("children", pa.list_(pa.string())),
     ]
 )
-_COLUMNS: dict[str, pa.DataType] = {
+COLUMNS: dict[str, pa.DataType] = {
     "kind": pa.string(),
     "time_ms": pa.int64(),
     "generation": pa.int64(),
@@ -171,9 +171,9 @@ _Row = (
 
 def encode_delta(entries: Sequence[Entry]) -> bytes:
     """Give the stored form of the entries of one delta."""
-    rows = [msgspec.to_builtins(_row(entry), builtin_types=(bytes,)) for entry in entries]
+    rows = rows_of(entries)
     needed = {column for row in rows for column in row}
-    schema = pa.schema([(name, kind) for name, kind in _COLUMNS.items() if name in needed])
+    schema = pa.schema([(name, kind) for name, kind in COLUMNS.items() if name in needed])
     return write_file([pa.Table.from_pylist(rows, schema)], schema, KIND, FORMAT, {})
 
 
@@ -184,7 +184,17 @@ def decode_delta(body: bytes, where: str) -> tuple[Entry, ...]:
         CorruptDataError: it is damaged or foreign, or from a later version of Dormouse.
     """
     table, _ = read_file(body, KIND, FORMAT, where)
-    present = [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
+    return entries_of(table.to_pylist(), where)
+
+
+def rows_of(entries: Sequence[Entry]) -> list[dict[str, object]]:
+    """Give a row for each entry, with those of `COLUMNS` that its kind has."""
+    return [msgspec.to_builtins(_row(entry), builtin_types=(bytes,)) for entry in entries]
+
+
+def entries_of(rows: Sequence[Mapping[str, object]], where: str) -> tuple[Entry, ...]:
+    """Give the entry of each row. Raises CorruptDataError; `where` names the file in it."""
+    present = [{k: v for k, v in row.items() if v is not None} for row in rows]
     try:
         return tuple(_entry(row) for row in msgspec.convert(present, list[_Row]))
     except msgspec.ValidationError as error:

@@ -25,7 +25,7 @@ from dormouse.statestore.dynamodb_remembered import (
 )
 from dormouse.statestore.dynamodb_states import Totals
 from dormouse.statestore.items import Item, ItemKey, Items
-from dormouse.statestore.pages import Root
+from dormouse.statestore.pages import Snapshot
 
 _KIND_OF: dict[str, Kind] = {kind[0]: kind for kind in KINDS}
 
@@ -41,7 +41,7 @@ def superseded_item(table_id: str, version: int, number: int, names: Sequence[Na
     return Item(key, {"names": tuple(name.kind[0] + name.text for name in names)})
 
 
-def retire_versions(table_id: str, items: Items, root: Root, since_ms: int) -> None:
+def retire_versions(table_id: str, items: Items, root: Snapshot, since_ms: int) -> None:
     """Retire the versions whose next was made at `since_ms` or before; delete what they needed.
 
     `root` and what comes after it stays; it must be the newest there is, or have been.

@@ -40,7 +40,7 @@ from dormouse.statestore.dynamodb_remembered import (
 from dormouse.statestore.dynamodb_retirement import superseded_item, version_key
 from dormouse.statestore.dynamodb_states import Records, Totals, lazy_state, whole_state
 from dormouse.statestore.items import Item, Items
-from dormouse.statestore.pages import Root
+from dormouse.statestore.pages import Snapshot
 from dormouse.statestore.patience import Patience
 
 _NAMES_PER_LIST = 2000
@@ -58,7 +58,7 @@ class DynamoSnapshots:
         self._clock, self._patience = clock, patience
         self._last: TableState | None = None
 
-    def save(self, snapshot_id: str, state: TableState, previous: Root | None) -> Root:
+    def save(self, snapshot_id: str, state: TableState, previous: Snapshot | None) -> Snapshot:
         """Put what changed since `previous`; give what the head is to say of `state`.
 
         If the root moves meanwhile it is to this same version, put by another; then some of it is
@@ -74,9 +74,10 @@ class DynamoSnapshots:
         else:
             self._last = state
         records = totals.partitions + totals.shards + totals.references
-        return Root(padded(state.version), state.version, _BYTES_PER_RECORD * records)
+        size_bytes = _BYTES_PER_RECORD * records
+        return Snapshot(padded(state.version), state.version, state.time_ms, size_bytes)
 
-    def load(self, root: Root) -> TableState:
+    def load(self, root: Snapshot) -> TableState:
         """Give the state that was saved. Raises NotFoundError."""
         last = self._last
         if last is not None and last.version == root.version:
@@ -93,7 +94,7 @@ class DynamoSnapshots:
         self._last = state
         return state
 
-    def open(self, root: Root) -> TableState:
+    def open(self, root: Snapshot) -> TableState:
         """Give the state that was saved, most of which is read when it is asked for.
 
         What is asked for may raise UnavailableError, and is to be believed if `ensure_readable`
@@ -109,7 +110,7 @@ class DynamoSnapshots:
 
         return lazy_state(totals, read, self._all("job", root), *self._remembered(totals))
 
-    def ensure_readable(self, root: Root) -> None:
+    def ensure_readable(self, root: Snapshot) -> None:
         """Raise NotFoundError if the version was retired."""
         self._totals(root)
 
@@ -135,10 +136,10 @@ class DynamoSnapshots:
             yield superseded_item(self._table_id, after.version, number, names)
         yield version
 
-    def _put_while(self, root: Root | None, items: Sequence[Item]) -> bool:
+    def _put_while(self, root: Snapshot | None, items: Sequence[Item]) -> bool:
         return self._patience.insist(lambda: self._items.put_while(self._table_id, root, items))
 
-    def _all(self, kind: Kind, root: Root) -> Records:
+    def _all(self, kind: Kind, root: Snapshot) -> Records:
         table, hash_keys = hashes(self._table_id, kind)
 
         def read(hash_key: str) -> Records:
@@ -159,7 +160,7 @@ class DynamoSnapshots:
             for letter in REMEMBERED_MS
         ]
 
-    def _totals(self, root: Root) -> Totals:
+    def _totals(self, root: Snapshot) -> Totals:
         key = version_key(self._table_id, root.version)
         for item in self._items.query(key.table, key.hash, prefix=key.range):
             return Totals.of_values(item.values)

@@ -22,10 +22,11 @@ from dormouse.statestore.dynamodb_bodies import DynamoBodies
 from dormouse.statestore.dynamodb_retirement import delete_all, retire_versions
 from dormouse.statestore.dynamodb_snapshots import READS_AT_ONCE, DynamoSnapshots
 from dormouse.statestore.engine import LogStateStore
-from dormouse.statestore.follower import fold_delta
 from dormouse.statestore.items import Items
-from dormouse.statestore.pages import Pages, Root
+from dormouse.statestore.log import Log
+from dormouse.statestore.pages import Head, Pages, Root, Snapshot
 from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
+from dormouse.statestore.reading import Reader, fold_delta
 from dormouse.statestore.snapshots import without_forgotten
 
 KEEP_VERSIONS_MS = 15 * 60 * 1000
@@ -51,7 +52,8 @@ class DynamoDBStateStore(LogStateStore):
         self._items, self._keep_versions_ms = items, keep_versions_ms
         self._versions = DynamoSnapshots(table_id, items, clock, patience)
         deltas = DynamoBodies(table_id, items)
-        super().__init__(table_id, pages, deltas, self._versions, clock, ids, patience=patience)
+        reader = Reader(Log(table_id, pages, patience), deltas, None, self._versions)
+        super().__init__(reader, clock, ids)
 
     def maintain(self) -> None:
         """Put the states at the ends of pages into the tables. Any number may at once.
@@ -61,12 +63,12 @@ class DynamoDBStateStore(LogStateStore):
         """
         head, moved = self._log.head(), False
         for _ in range(_VERSIONS_AT_ONCE):
-            if head is None or head.last_page <= _next_page(head.root):
+            if head is None or head.last_page <= _next_page(head.root.newest):
                 break
-            self._advance(head.root)
+            self._advance(head)
             head, moved = self._log.head(), True
-        if moved and head is not None and head.root is not None:
-            self._retire(head.root)
+        if moved and head is not None and head.root.newest is not None:
+            self._retire(head.root.newest)
 
     def references_of(self, partition: str) -> tuple[int, list[Reference]]:
         """Give the newest version, and the references in one partition at it, by shard id.
@@ -81,11 +83,12 @@ class DynamoDBStateStore(LogStateStore):
         super().destroy()
         self._patience.insist(lambda: delete_all(self._table_id, self._items))
 
-    def _advance(self, root: Root | None) -> None:
+    def _advance(self, head: Head) -> None:
         """Put the state at the end of the page that follows the root, and make it the root.
 
         That it is this version and no newer one makes all that is put for a version the same.
         """
+        root = head.root.newest
         due = (_next_page(root) + 1) * log_pages.PAGE_CAPACITY
         before = TableState()
         if root is not None:
@@ -100,16 +103,17 @@ class DynamoDBStateStore(LogStateStore):
                 f"table {self._table_id} at version {due}: {'; '.join(broken[:5])}",
                 hint="it was not written, so that the log still shows how it came to this",
             )
-        self._pages.set_root(self._table_id, self._versions.save("", state, root))
+        made = Root(head.root.revision + 1, (self._versions.save("", state, root),))
+        self._log.pages.set_root(self._table_id, made)
 
-    def _retire(self, root: Root) -> None:
+    def _retire(self, root: Snapshot) -> None:
         since_ms = self._clock.now_ms() - self._keep_versions_ms
         self._patience.insist(lambda: retire_versions(self._table_id, self._items, root, since_ms))
 
     def _references_of(self, partition: str) -> tuple[int, list[Reference]]:
         while True:
             head = self._log.head()
-            root = head.root if head else None
+            root = head.root.newest if head else None
             if root is None:
                 state = self._folded(TableState())
                 return state.version, state.references_in(partition)
@@ -134,7 +138,7 @@ class DynamoDBStateStore(LogStateStore):
 
     def _entries(self, delta_id: str) -> tuple[Entry, ...]:
         try:
-            return decode_delta(self._deltas.get(delta_id), f"delta {delta_id}")
+            return decode_delta(self._reader.deltas.get(delta_id), f"delta {delta_id}")
         except NotFoundError as error:
             self._log.head()  # raises if it is gone because the table is
             raise CorruptDataError(
@@ -142,16 +146,16 @@ class DynamoDBStateStore(LogStateStore):
                 hint="the log names it: restore the tables in DynamoDB to one point in time",
             ) from error
 
-    def _ensure_overtaken(self, root: Root, error: NotFoundError) -> None:
+    def _ensure_overtaken(self, root: Snapshot, error: NotFoundError) -> None:
         """Raise unless there is a newer root than one whose version is not there any more."""
         head = self._log.head()
-        if head is None or head.root == root:
+        if head is None or head.root.newest == root:
             raise CorruptDataError(
                 f"the state of table {self._table_id} lacks version {root.version}",
                 hint="the head names it: restore the tables in DynamoDB to one point in time",
             ) from error
 
 
-def _next_page(root: Root | None) -> int:
+def _next_page(root: Snapshot | None) -> int:
     """Give the page whose end is the next version to be put into the tables."""
     return root.version // log_pages.PAGE_CAPACITY if root else 0

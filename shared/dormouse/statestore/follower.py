@@ -6,21 +6,18 @@ Used by `engine`, which also learns from it what became of its own transactions.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.model.fold import Verdict, apply
+from dormouse.errors import CorruptDataError
+from dormouse.model.fold import Verdict
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
-from dormouse.statestore.bodies import Bodies, Snapshots
-from dormouse.statestore.codec import decode_delta
-from dormouse.statestore.log import Log
+from dormouse.statestore.codec_segment import Delta
+from dormouse.statestore.log import CollectedError
 from dormouse.statestore.pages import Root
-
-_FETCHES_AT_ONCE = 16
+from dormouse.statestore.reading import Reader, fold_delta
 
 
 @dataclass(slots=True)
@@ -31,29 +28,15 @@ class Awaited:
     verdicts: tuple[Verdict, ...] | None = None
 
 
-def fold_delta(
-    state: TableState, entries: Sequence[Entry]
-) -> tuple[TableState, tuple[Verdict, ...]]:
-    """Give the state one version on, with all entries of a delta applied in order, each for itself.
-
-    The version counts deltas, whatever their verdicts, so that it is the place in the log.
-    """
-    version, verdicts = state.version + 1, []
-    for entry in entries:
-        state, verdict = apply(state, entry)
-        verdicts.append(verdict)
-    return replace(state, version=version), tuple(verdicts)
-
-
 class Follower:
     """The state of one table as last seen; safe for many threads.
 
     One thread reads at a time; it folds for those that wait what they wait for.
     """
 
-    def __init__(self, log: Log, deltas: Bodies, snapshots: Snapshots) -> None:
+    def __init__(self, reader: Reader) -> None:
         """Begin cold; nothing is read yet."""
-        self._log, self._deltas, self._snapshots = log, deltas, snapshots
+        self._reader = reader
         self._state: TableState | None = None
         self._awaited: dict[str, Awaited] = {}
         self._lock = threading.Lock()
@@ -75,7 +58,7 @@ class Follower:
             if awaited.verdicts is None:
                 self._refresh()
             if awaited.verdicts is None:
-                raise CorruptDataError(f"delta {delta_id} was appended but is not in the log")
+                raise CorruptDataError(f"delta {delta_id} was appended but not seen in the log")
             return awaited.verdicts
 
     @contextmanager
@@ -88,55 +71,48 @@ class Follower:
             del self._awaited[delta_id]
 
     def _refresh(self) -> TableState:
-        state = self._state or self._load()
-        ids = self._log.ids_after(state.version)
-        folded: list[tuple[str, tuple[Verdict, ...]]] = []
-        for delta_id, entries in zip(ids, self._entries(ids), strict=True):
-            state, verdicts = fold_delta(state, entries)
-            folded.append((delta_id, verdicts))
-        self._state = state
-        for delta_id, verdicts in folded:
-            if awaited := self._awaited.get(delta_id):
+        """Fold what is new; a reader that was overtaken goes by the root, then by the pages."""
+        state, missed = self._state, None
+        if state is None:
+            state, missed = self._by_root(None)
+        while True:
+            try:
+                known = {each: own.entries for each, own in self._awaited.copy().items()}
+                self._state = self._fold(state, self._reader.from_pages(state.version, known))
+                return self._state
+            except CollectedError:
+                state, root = self._by_root(state)
+                if root == missed:
+                    raise CorruptDataError(
+                        f"the log of table {self._reader.log.table_id} has a gap"
+                    ) from None
+                missed = root
+
+    def _by_root(self, state: TableState | None) -> tuple[TableState, Root]:
+        """Give a state as far as segments and snapshots go, from `state` on if they reach it."""
+        missed: Root | None = None
+        while True:
+            root = self._reader.root()
+            if root == missed:
+                raise CorruptDataError(
+                    f"the root of table {self._reader.log.table_id} names what is not there"
+                )
+            try:
+                start = self._start(root, state)
+                return self._fold(
+                    start, self._reader.from_segments(root.segments, start.version)
+                ), root
+            except CollectedError:
+                missed = root
+
+    def _start(self, root: Root, state: TableState | None) -> TableState:
+        if state is not None and state.version >= root.beginning:
+            return state
+        return self._reader.snapshot(root.newest) if root.newest else TableState()
+
+    def _fold(self, state: TableState, deltas: Iterable[Delta]) -> TableState:
+        for delta in deltas:
+            state, verdicts = fold_delta(state, delta.entries)
+            if awaited := self._awaited.get(delta.id):
                 awaited.verdicts = verdicts
         return state
-
-    def _load(self) -> TableState:
-        root, missed = self._root(), None
-        while root is not None and root != missed:
-            try:
-                state = self._snapshots.load(root)
-            except NotFoundError:  # a newer snapshot may have taken its place since
-                root, missed = self._root(), root
-                continue
-            if state.version != root.version:
-                raise CorruptDataError(f"snapshot {root.id} is not of version {root.version}")
-            return state
-        if missed is not None:
-            raise self._lost(f"snapshot {missed.id}")
-        return TableState()
-
-    def _root(self) -> Root | None:
-        head = self._log.head()
-        return head.root if head else None
-
-    def _entries(self, ids: Sequence[str]) -> list[tuple[Entry, ...]]:
-        if len(ids) < 2:
-            return [self._delta(delta_id) for delta_id in ids]
-        with ThreadPoolExecutor(min(len(ids), _FETCHES_AT_ONCE)) as pool:
-            return list(pool.map(self._delta, ids))
-
-    def _delta(self, delta_id: str) -> tuple[Entry, ...]:
-        if mine := self._awaited.get(delta_id):
-            return mine.entries
-        try:
-            body = self._deltas.get(delta_id)
-        except NotFoundError as error:
-            self._log.head()  # raises if it is gone because the table is
-            raise self._lost(f"delta {delta_id}") from error
-        return decode_delta(body, f"delta {delta_id}")
-
-    def _lost(self, path: str) -> CorruptDataError:
-        return CorruptDataError(
-            f"the state of table {self._log.table_id} lacks {path}",
-            hint="the log names it: bring it back from a backup or an older object version",
-        )

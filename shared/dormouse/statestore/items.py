@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from dormouse.statestore.pages import Root
+from dormouse.statestore.pages import Snapshot
 
 ItemTable = Literal["references", "shards", "partitions"]
 Value = str | int | bytes | bool | tuple[str, ...]
@@ -50,7 +50,7 @@ class Items(Protocol):
     def put(self, item: Item) -> None:
         """Keep an item; one that is there under its key is this one, put before."""
 
-    def put_while(self, table_id: str, root: Root | None, items: Sequence[Item]) -> bool:
+    def put_while(self, table_id: str, root: Snapshot | None, items: Sequence[Item]) -> bool:
         """Keep items as long as `root` is the newest snapshot of an open log.
 
         False if it is not any more: then some of them may be kept. None is put after that, however

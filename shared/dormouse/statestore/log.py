@@ -1,11 +1,12 @@
 """The log of one table: append a delta's id exactly once, and read the ids after a version.
 
-Nothing here touches an object: a delta is uploaded before its id is appended, and fetched after its
-id was read. Used by `s3`.
+Nothing here touches a body: a delta is stored before its id is appended, and fetched after its id
+was read. Used by `engine` and what it is made of.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,8 +18,25 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.statestore.pages import Head, Page, Pages, place_after
+from dormouse.statestore.pages import Head, Page, Pages, Root, place_after
 from dormouse.statestore.patience import Patience
+
+
+class CollectedError(Exception):
+    """What follows a version was collected: it is in the segments or snapshots of a newer root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What became of an append, after how many attempts.
+
+    Without a `version` the id is not there: it lies below `floor` and never will be in the log, or
+    it was to follow a certain version and another came first.
+    """
+
+    version: int | None
+    attempts: int
+    floor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +58,10 @@ class Log:
             raise NotFoundError(f"the state of table {self.table_id} was destroyed")
         return head
 
-    def append(self, delta_id: str, page: int) -> int:
-        """Append an id to the last page, `page` being a guess at it; give the version it makes.
+    def append(self, delta_id: str, page: int, *, after: int | None = None) -> Placement:
+        """Append an id to the last page, `page` being a guess at it; give its place.
+
+        With `after`, append it only as what follows that version.
 
         An append that was not answered is repeated on the same page, which tells what became of
         it: a page takes an id once, and a full page without it can never get it. So an id stands
@@ -52,24 +72,33 @@ class Log:
             OutcomeUnknownError: the id may be in the log, or may get there.
             NotFoundError: the table was destroyed.
         """
+        position = None if after is None else place_after(after)[1]
         doubtful, failures = False, 0
         failure: DormouseError | None = None
-        for _ in range(self.patience.attempts):
+        for attempt in range(1, self.patience.attempts + 1):
             if failures:
                 self.patience.pause(failures)
             try:
-                found = self.pages.append(self.table_id, page, delta_id)
+                found = self.pages.append(self.table_id, page, delta_id, position)
                 if found and delta_id in found.ids:
                     self._prepare_next(found)
-                    return found.version_of(delta_id)
+                    return Placement(found.version_of(delta_id), attempt)
                 doubtful = doubtful and found is None
-                page = self._writable_page(page, found)
+                if found and _never_takes(found, delta_id, position):
+                    floor = found.floor if delta_id < found.floor else None
+                    return Placement(None, attempt, floor)
+                page = self._writable_page(page, found, doubtful)
+                if position is not None and page != place_after(after or 0)[0]:
+                    return Placement(None, attempt)
                 failures = 0
             except OutcomeUnknownError as error:
+                if isinstance(error, _LostSightError):
+                    raise
                 doubtful, failure, failures = True, error, failures + 1
             except UnavailableError as error:
                 failure, failures = error, failures + 1
-        return self._settle(delta_id, page, doubtful, failure)
+        version = self._settle(delta_id, page, position, doubtful, failure)
+        return Placement(version, self.patience.attempts)
 
     def ids_after(self, version: int) -> list[str]:
         """Give the ids that follow a version: at least those appended before the call.
@@ -78,6 +107,7 @@ class Log:
         either shows was true at one moment, so no later id is given without all before it.
 
         Raises:
+            CollectedError: they are not all in pages any more.
             NotFoundError: the table was destroyed.
             UnavailableError: a read failed.
         """
@@ -91,6 +121,33 @@ class Log:
             if not page.is_full:
                 return ids
 
+    def install(self, made: str, change: Callable[[Root], Root | None]) -> bool:
+        """Change the root, `made` being the id of what the change adds to it.
+
+        `change` is given the root and gives the next one, or None if it is too late for it. It may
+        be called again when another change of the root was quicker. What is named before the floor
+        is not added any more, for it may have been collected. False if the root was not changed.
+
+        Raises:
+            UnavailableError: the root was not changed.
+            OutcomeUnknownError: the root may have been changed.
+        """
+        failure: DormouseError | None = None
+        for failures in range(1, self.patience.attempts + 1):
+            try:
+                head = self.head()
+                changed = change(head.root) if head and made >= head.floor else None
+                if changed is None:
+                    return False
+                if self.pages.set_root(self.table_id, changed):
+                    return True
+            except (OutcomeUnknownError, UnavailableError) as error:
+                failure = error
+            self.patience.pause(failures)
+        if failure:
+            raise failure
+        return False
+
     def _page_if_made(self, number: int) -> Page:
         """Give a page that was not there at the first look; an empty one if it is the next."""
         head = self.head()
@@ -101,7 +158,9 @@ class Log:
             return Page(number)
         page = self.pages.page(self.table_id, number)
         if page is None:
-            self.head()  # raises if it is gone because the table is
+            head = self.head()  # raises if the page is gone because the table is
+            if head and number < head.root.covered_pages:
+                raise CollectedError
             raise CorruptDataError(f"page {number} of the log of table {self.table_id} is missing")
         return page
 
@@ -111,27 +170,39 @@ class Log:
             hint="it was restored to an earlier time; restore the snapshots of that time with it",
         )
 
-    def _writable_page(self, number: int, found: Page | None) -> int:
+    def _writable_page(self, number: int, found: Page | None, doubtful: bool) -> int:
         """Give the page to try after `number` was full, or not there; make it if it must be.
 
         A page that is not there is tried again itself: an append to it may still be on its way, and
-        the id must not get a second place.
+        the id must not get a second place. One that was there and is collected is past all doubt
+        only if no append to it went unanswered.
         """
-        head = self.head()
-        last_page = head.last_page if head else -1
-        wanted = number if found is None else max(number + 1, last_page)
-        if wanted > last_page:
-            self.pages.open_page(self.table_id, wanted)  # False: another writer was quicker
+        head = self.head() or Head(-1)
+        wanted = number if found is None else max(number + 1, head.last_page)
+        if wanted > head.last_page:
+            self.pages.open_page(self.table_id, wanted, head.floor)  # False: another was quicker
+        elif found is None and number < head.root.covered_pages:
+            if doubtful:
+                raise _LostSightError(
+                    f"a commit to table {self.table_id} was not answered; its page is gone",
+                    hint="commit the same again to find out; delete nothing it may need",
+                )
+            return head.last_page
         return wanted
 
     def _prepare_next(self, page: Page) -> None:
         """Spare the next writer a failed attempt, if this id was the page's last."""
         if page.is_full:
             with suppress(UnavailableError, OutcomeUnknownError):  # then the next writer does it
-                self.pages.open_page(self.table_id, page.number + 1)
+                self.pages.open_page(self.table_id, page.number + 1, page.floor)
 
     def _settle(
-        self, delta_id: str, number: int, doubtful: bool, failure: DormouseError | None
+        self,
+        delta_id: str,
+        number: int,
+        position: int | None,
+        doubtful: bool,
+        failure: DormouseError | None,
     ) -> int:
         """Look a last time for an id whose attempts are used up; give its version or raise."""
         if doubtful:
@@ -141,7 +212,7 @@ class Log:
                 page = None
             if page and delta_id in page.ids:
                 return page.version_of(delta_id)
-            if page is None or not page.is_full:
+            if page is None or not (page.is_full or _never_takes(page, delta_id, position)):
                 raise OutcomeUnknownError(
                     f"a commit to table {self.table_id} was not answered; it may yet land",
                     hint="commit the same again to find out; delete nothing it may need",
@@ -150,3 +221,14 @@ class Log:
             f"a commit to table {self.table_id} failed {self.patience.attempts} times",
             hint="nothing was changed; try again later",
         ) from failure
+
+
+class _LostSightError(OutcomeUnknownError):
+    """No later attempt can tell what became of the append."""
+
+
+def _never_takes(page: Page, delta_id: str, position: int | None) -> bool:
+    """Tell whether a page as found, and all after it, refuse an id for good."""
+    if position is not None and len(page.ids) > position:
+        return True
+    return delta_id < page.floor and not page.is_full

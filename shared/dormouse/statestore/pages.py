@@ -1,32 +1,36 @@
-"""The order of a table's commits: pages of delta ids, and the head that says where they end.
+"""The order of a table's commits: pages of delta ids, and the head that says what there is.
 
 A page takes up to 48 ids and is then immutable; the next takes over. What is appended stays where
 it is, so the version of a commit is its place: ``48 * page + position + 1``, and a state at
-version v has applied the first v ids. The head names the last page and the newest snapshot; it is
-written once a page and by maintenance, never by a plain commit.
+version v has applied the first v ids. The head names the last page, and in its root the snapshots
+and segments; it is written once a page and by maintenance, never by a plain commit.
 
-`log` appends and reads; `dynamodb_pages` keeps pages in DynamoDB, `MemoryPages` in the process.
+Ids of deltas, segments and snapshots begin with the time they were made at. The floor, in the head
+and in the page that is open, parts them: what is named before the floor and not by then in the log
+or the root never gets there, and so can be deleted.
+
+`log` is what uses pages; they are kept by `dynamodb_pages` and `memory_pages`.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 PAGE_CAPACITY = 48
 """Ids a page takes. 48 of 16 bytes keep the item below 1 KB, so that an append costs one write
 unit however full the page is."""
+LOWEST_FLOOR = "0" * 32
+"""The floor that no id lies below."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The delta ids of one page, in order."""
+    """The delta ids of one page, in order, and the least id it still takes."""
 
     number: int
     ids: tuple[str, ...] = ()
+    floor: str = LOWEST_FLOOR
 
     @property
     def is_full(self) -> bool:
@@ -43,25 +47,84 @@ def place_after(version: int) -> tuple[int, int]:
     return divmod(version, PAGE_CAPACITY)
 
 
+def version_before(page: int) -> int:
+    """Give the version after which a page begins."""
+    return page * PAGE_CAPACITY
+
+
+def id_at(time_ms: int) -> str:
+    """Give the least id that can be made at a time."""
+    return f"{max(time_ms, 0):012x}" + "0" * 20
+
+
+def not_below(floor: str, new_id: str) -> str:
+    """Give a new id, with the time of the floor if that is later; it is as unique as it was."""
+    return max(new_id, floor[:12] + new_id[12:])
+
+
 @dataclass(frozen=True, slots=True)
-class Root:
-    """The newest snapshot: its id, what version it holds, how big it is."""
+class Snapshot:
+    """A whole state that is kept: the version and the time of it, and how big it is."""
 
     id: str
+    version: int
+    time_ms: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Deltas kept together: those that follow version `after`, up to `version`."""
+
+    id: str
+    after: int
     version: int
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """Where a table's log ends.
+class Root:
+    """What of the log is kept in better forms; each change of it counts the revision up.
 
-    `last_page` is exact: a page is made in the same transaction. A `closed` log belongs to a
-    destroyed table and takes nothing more; its head remains, to keep late writers out.
+    Segments follow one another without a gap, from the oldest snapshot on or from before it, or
+    from the first version on: so every version from there can be read.
+    """
+
+    revision: int = 0
+    snapshots: tuple[Snapshot, ...] = ()
+    segments: tuple[Segment, ...] = ()
+
+    @property
+    def newest(self) -> Snapshot | None:
+        """The newest snapshot."""
+        return self.snapshots[-1] if self.snapshots else None
+
+    @property
+    def beginning(self) -> int:
+        """The version from which on segments and pages tell everything that happened."""
+        return self.segments[0].after if self.segments else version_before(self.covered_pages)
+
+    @property
+    def covered_pages(self) -> int:
+        """How many pages nobody needs any more who goes by this root."""
+        if self.segments:
+            return place_after(self.segments[-1].version)[0]
+        return place_after(self.snapshots[0].version)[0] if self.snapshots else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a table's log ends, and what is kept of it in better forms.
+
+    `last_page` is exact: a page is made in the same transaction. Pages before `first_page` are
+    deleted. A `closed` log belongs to a destroyed table and takes nothing more; its head remains,
+    to keep late writers out.
     """
 
     last_page: int
-    root: Root | None = None
+    root: Root = Root()
+    floor: str = LOWEST_FLOOR
+    first_page: int = 0
     closed: bool = False
 
 
@@ -76,111 +139,38 @@ class Pages(Protocol):
         """Give the head; None if the table has no log yet."""
 
     def page(self, table_id: str, number: int) -> Page | None:
-        """Give a page; None if it was not made yet, or the log was destroyed."""
+        """Give a page; None if it was not made yet, or was deleted."""
 
-    def append(self, table_id: str, number: int, delta_id: str) -> Page | None:
+    def append(
+        self, table_id: str, number: int, delta_id: str, position: int | None = None
+    ) -> Page | None:
         """Append an id to a page with room that does not hold it; give the page as it then is.
 
-        So the id has its place if the page given holds it, whichever attempt put it there; if not,
-        the page was full before. None if there is no such page.
+        With a `position`, only if that is where the id comes to stand. Never an id below the
+        page's floor. So the id has its place if the page given holds it, whichever attempt put it
+        there; if not, the page shows why. None if there is no such page.
         """
 
-    def open_page(self, table_id: str, number: int) -> bool:
-        """Make page `number`, and the head with page 0.
+    def open_page(self, table_id: str, number: int, floor: str) -> bool:
+        """Make page `number` with the head's floor, and the head with page 0.
 
-        False, and nothing done, unless the log ends with the page before and is not closed. This
-        fences a writer that slept: it cannot make a page twice, nor revive a destroyed log.
+        False, and nothing done, unless the log ends with the page before, is not closed, and has
+        this floor. This fences a writer that slept: it cannot make a page twice, nor revive a
+        destroyed log, nor lower the floor.
         """
 
     def set_root(self, table_id: str, root: Root) -> bool:
-        """Make `root` the newest snapshot; False, and nothing done, unless it is newer."""
+        """Change the root; False, and nothing done, unless its revision is the next one."""
+
+    def raise_floor(self, table_id: str, head: Head) -> bool:
+        """Change root, floor and first page, and the floor of the last page with them.
+
+        False, and nothing done, unless the root's revision is the next one, and the last page is
+        still the last.
+        """
 
     def close(self, table_id: str) -> Head:
         """Close the log for good, whether or not there was one; give its head."""
 
-    def delete_pages(self, table_id: str, last_page: int) -> None:
-        """Delete the pages up to `last_page` of a closed log."""
-
-
-def _nothing(operation: str) -> None:
-    """Stand where a test puts its hooks."""
-
-
-@dataclass
-class _Log:
-    head: Head
-    pages: dict[int, Page]
-
-
-@dataclass
-class MemoryPages:
-    """Pages in memory, for embedded use and tests; safe for many threads.
-
-    `before` and `after` are called with each operation's name, outside the lock. What a hook raises
-    reaches the caller: from `before` as of a call that did nothing, from `after` as of a call that
-    landed and was not answered. A hook may also act as another writer would.
-    """
-
-    before: Callable[[str], None] = _nothing
-    after: Callable[[str], None] = _nothing
-    _logs: dict[str, _Log] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def head(self, table_id: str) -> Head | None:
-        """Give the head; None if the table has no log yet."""
-        with self._call("head", table_id) as log:
-            return log.head if log else None
-
-    def page(self, table_id: str, number: int) -> Page | None:
-        """Give a page; None if there is none."""
-        with self._call("page", table_id) as log:
-            return log.pages.get(number) if log else None
-
-    def append(self, table_id: str, number: int, delta_id: str) -> Page | None:
-        """Append an id to a page with room that does not hold it; give the page as it then is."""
-        with self._call("append", table_id) as log:
-            page = log.pages.get(number) if log else None
-            if log and page and not page.is_full and delta_id not in page.ids:
-                page = log.pages[number] = replace(page, ids=(*page.ids, delta_id))
-            return page
-
-    def open_page(self, table_id: str, number: int) -> bool:
-        """Make page `number` if the log ends with the page before and is not closed."""
-        with self._call("open_page", table_id) as log:
-            last_page = log.head.last_page if log else -1
-            if (log and log.head.closed) or number != last_page + 1:
-                return False
-            log = self._logs.setdefault(table_id, _Log(Head(number), {}))
-            log.head = replace(log.head, last_page=number)
-            log.pages[number] = Page(number)
-            return True
-
-    def set_root(self, table_id: str, root: Root) -> bool:
-        """Make `root` the newest snapshot; False, and nothing done, unless it is newer."""
-        with self._call("set_root", table_id) as log:
-            if log is None or log.head.closed:
-                return False
-            if log.head.root and log.head.root.version >= root.version:
-                return False
-            log.head = replace(log.head, root=root)
-            return True
-
-    def close(self, table_id: str) -> Head:
-        """Close the log for good, whether or not there was one; give its head."""
-        with self._call("close", table_id):
-            log = self._logs.setdefault(table_id, _Log(Head(-1), {}))
-            log.head = replace(log.head, root=None, closed=True)
-            return log.head
-
-    def delete_pages(self, table_id: str, last_page: int) -> None:
-        """Delete the pages up to `last_page` of a closed log."""
-        with self._call("delete_pages", table_id) as log:
-            for number in range(last_page + 1 if log else 0):
-                self._logs[table_id].pages.pop(number, None)
-
-    @contextmanager
-    def _call(self, operation: str, table_id: str) -> Iterator[_Log | None]:
-        self.before(operation)
-        with self._lock:
-            yield self._logs.get(table_id)
-        self.after(operation)
+    def delete_pages(self, table_id: str, first: int, end: int) -> None:
+        """Delete the pages from `first` up to, but not with, `end`."""

@@ -37,6 +37,22 @@ class Rejected:
 Outcome = Committed | AlreadyCommitted | Rejected
 
 
+@dataclass(frozen=True, slots=True)
+class CommitReport:
+    """What one delta cost that landed, or that was refused whole before it was written.
+
+    `attempts` counts the updates of the log, `size_bytes` the bytes stored over all of them;
+    `transactions` are those of all threads that travelled in it, `rejected` those that broke rules.
+    """
+
+    version: int
+    attempts: int
+    size_bytes: int
+    milliseconds: int
+    transactions: int
+    rejected: int
+
+
 class RejectedError(InvalidRequestError):
     """A commit that had to hold was rejected. `violations` name each rule and what broke it."""
 
@@ -65,6 +81,14 @@ class StateStore(Protocol):
 
     def current(self) -> TableState:
         """Give the newest version: at least every commit that ended before the call began."""
+
+    def at(self, *, version: int | None = None, time_ms: int | None = None) -> TableState:
+        """Give a version, or the one that was current at a time, as long as it is kept.
+
+        Raises:
+            NotFoundError: it is not kept any more, or is yet to come.
+            InvalidRequestError: neither or both are given.
+        """
 
     def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
         """Commit transactions in one delta, each for itself, and give the outcome of each.

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.model.names import delta_prefix, snapshot_prefix
+from dormouse.model.names import delta_prefix, segment_prefix, snapshot_prefix
 from dormouse.model.state import TableState
 from dormouse.ports import Clock, Ids, Storage
 from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
-from dormouse.statestore.engine import LogStateStore
-from dormouse.statestore.pages import Pages, Root
+from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
+from dormouse.statestore.log import Log
+from dormouse.statestore.pages import Pages, Snapshot
 from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
+from dormouse.statestore.reading import Reader
 
 _SUFFIX = ".parquet"
 
@@ -57,16 +59,16 @@ class StoredSnapshots:
         self._table_id = table_id
         self._bodies = StoredBodies(storage, snapshot_prefix(table_id))
 
-    def save(self, snapshot_id: str, state: TableState, previous: Root | None) -> Root:
+    def save(self, snapshot_id: str, state: TableState, previous: Snapshot | None) -> Snapshot:
         """Keep a state, all of it: nothing is taken over from `previous`."""
         body = encode_snapshot(self._table_id, state)
         self._bodies.put(snapshot_id, body)
-        return Root(snapshot_id, state.version, len(body))
+        return Snapshot(snapshot_id, state.version, state.time_ms, len(body))
 
-    def load(self, root: Root) -> TableState:
+    def load(self, snapshot: Snapshot) -> TableState:
         """Give the state that was saved. Raises NotFoundError."""
-        path = self._bodies.path(root.id)
-        return decode_snapshot(self._table_id, self._bodies.get(root.id), path)
+        path = self._bodies.path(snapshot.id)
+        return decode_snapshot(self._table_id, self._bodies.get(snapshot.id), path)
 
     def ids(self) -> Iterator[str]:
         """Give the ids of all snapshots there are."""
@@ -89,8 +91,14 @@ class S3StateStore(LogStateStore):
         ids: Ids,
         *,
         patience: Patience = WITHOUT_PAUSES,
+        options: Options = DEFAULTS,
     ) -> None:
         """Use the state of `table_id`; nothing is read yet."""
-        deltas = StoredBodies(storage, delta_prefix(table_id))
-        snapshots = StoredSnapshots(table_id, storage)
-        super().__init__(table_id, pages, deltas, snapshots, clock, ids, patience=patience)
+        log = Log(table_id, pages, patience)
+        reader = Reader(
+            log,
+            deltas=StoredBodies(storage, delta_prefix(table_id)),
+            segments=StoredBodies(storage, segment_prefix(table_id)),
+            snapshots=StoredSnapshots(table_id, storage),
+        )
+        super().__init__(reader, clock, ids, options)

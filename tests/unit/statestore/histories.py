@@ -22,7 +22,7 @@ from dormouse.model.transactions import (
     SplitPartition,
     Transaction,
 )
-from dormouse.statestore.follower import fold_delta
+from dormouse.statestore.reading import fold_delta
 from tests.support.strategies import short_keys
 
 ONE_LEAF = tuple(PartitionTree.from_split_points([]).by_id.values())

@@ -16,9 +16,10 @@ from dormouse.statestore.codec import decode_delta
 from dormouse.statestore.dynamodb_bodies import DynamoBodies
 from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
 from dormouse.statestore.dynamodb_store import KEEP_VERSIONS_MS, DynamoDBStateStore
-from dormouse.statestore.follower import fold_delta
 from dormouse.statestore.items import Item, ItemKey, ItemTable, Values
-from dormouse.statestore.pages import MemoryPages, Root
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.statestore.pages import Snapshot
+from dormouse.statestore.reading import fold_delta
 from tests.unit.statestore.faults import Hook, Rig
 
 T = TypeVar("T")
@@ -49,11 +50,11 @@ class MemoryItems:
         with self._request("put_item"):
             self._keep(item)
 
-    def put_while(self, table_id: str, root: Root | None, items: Sequence[Item]) -> bool:
+    def put_while(self, table_id: str, root: Snapshot | None, items: Sequence[Item]) -> bool:
         for chunk in self._chunks(items):
             with self._request("put_while"):
                 log = self.pages._logs.get(table_id)
-                if log is None or log.head.closed or log.head.root != root:
+                if log is None or log.head.closed or log.head.root.newest != root:
                     return False
                 for item in chunk:
                     self._keep(item)
@@ -131,9 +132,9 @@ class ItemsRig(Rig):
         self.calls.clear()
         return state
 
-    def root(self) -> Root:
+    def root(self) -> Snapshot:
         """The newest root, read past the hooks."""
-        root = self.pages._logs["t"].head.root
+        root = self.pages._logs["t"].head.root.newest
         assert root
         return root
 

@@ -28,7 +28,7 @@ from dormouse.model.transactions import (
 from dormouse.statestore.codec import FORMAT, encode_delta
 from dormouse.statestore.codec_snapshot import FORMAT as SNAPSHOT_FORMAT
 from dormouse.statestore.codec_snapshot import encode_snapshot
-from dormouse.statestore.follower import fold_delta
+from dormouse.statestore.reading import fold_delta
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -12,6 +12,7 @@ from botocore.stub import Stubber
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.statestore.dynamodb_pages import DynamoPages
+from dormouse.statestore.pages import LOWEST_FLOOR, Head, Root
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_a_transaction_that_met_another_did_nothing_and_is_no_failed_condition(
         modeled_fields={"CancellationReasons": [{"Code": "TransactionConflict"}, {"Code": "None"}]},
     )
     with pytest.raises(UnavailableError):
-        pages.open_page("t", 1)
+        pages.open_page("t", 1, LOWEST_FLOOR)
 
 
 def test_a_write_without_an_answer_may_have_landed_a_read_may_be_tried_again(
@@ -80,7 +81,12 @@ def test_a_write_without_an_answer_may_have_landed_a_read_may_be_tried_again(
 
     for call in ("update_item", "transact_write_items", "get_item"):
         monkeypatch.setattr(pages._client, call, times_out)
-    for write in (lambda: pages.append("t", 0, "00" * 16), lambda: pages.open_page("t", 0)):
+    for write in (
+        lambda: pages.append("t", 0, "00" * 16),
+        lambda: pages.open_page("t", 0, LOWEST_FLOOR),
+        lambda: pages.set_root("t", Root(1)),
+        lambda: pages.raise_floor("t", Head(0, Root(1))),
+    ):
         with pytest.raises(OutcomeUnknownError):
             write()
     with pytest.raises(UnavailableError):
@@ -96,5 +102,5 @@ def test_a_delete_that_is_left_undone_is_asked_for_again(
     stubber.add_response(
         "batch_write_item", {"UnprocessedItems": {}}, {"RequestItems": {"state": [left]}}
     )
-    pages.delete_pages("t", 1)
+    pages.delete_pages("t", 0, 2)
     stubber.assert_no_pending_responses()

@@ -20,7 +20,7 @@ from dormouse.model.transactions import (
     SplitPartition,
 )
 from dormouse.statestore import pages
-from dormouse.statestore.pages import Root
+from dormouse.statestore.pages import Snapshot
 from dormouse.statestore.protocol import Committed
 from dormouse.statestore.snapshots import without_forgotten
 from tests.unit.statestore.faults import Crash, fail
@@ -124,7 +124,7 @@ def test_a_reader_of_pages_sees_all_inputs_of_a_compaction_or_its_output(rig: It
     before = rig.root()
     seen: list[set[str]] = []
 
-    def read(root: Root) -> None:
+    def read(root: Snapshot) -> None:
         seen.append({r.shard for r in versions(rig).load(root).all_references()})
 
     def compact_between_pages() -> None:
@@ -302,7 +302,7 @@ def test_one_that_slept_while_its_version_came_and_went_puts_nothing(rig: ItemsR
 def test_a_version_whose_items_were_tampered_with_is_refused(rig: ItemsRig) -> None:
     fill_pages(rig, 1)
     rig.store().maintain()
-    root: Root = rig.root()
+    root: Snapshot = rig.root()
     lost = next(key for key in rig.items.kept["shards"])
     del rig.items.kept["shards"][lost]
     with pytest.raises(Exception, match="not whole"):

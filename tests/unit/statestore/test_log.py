@@ -10,8 +10,16 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.statestore.log import Log
-from dormouse.statestore.pages import PAGE_CAPACITY, MemoryPages, Page, Root
+from dormouse.statestore.log import CollectedError, Log, Placement
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.statestore.pages import (
+    LOWEST_FLOOR,
+    PAGE_CAPACITY,
+    Head,
+    Page,
+    Root,
+    Segment,
+)
 from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
 from tests.unit.statestore.faults import Rig, fail
 
@@ -26,7 +34,7 @@ def ids(count: int, first: int = 0) -> list[str]:
 @pytest.fixture
 def rig() -> Rig:
     made = Rig()
-    made.pages.open_page("t", 0)
+    made.pages.open_page("t", 0, LOWEST_FLOOR)
     made.quiet()
     return made
 
@@ -38,19 +46,19 @@ def fill(rig: Rig, count: int, first: int = 1000) -> None:
 
 def test_the_first_append_of_all_begins_the_log() -> None:
     log = Log("t", MemoryPages(), WITHOUT_PAUSES)
-    assert log.append("a", 0) == 1
+    assert log.append("a", 0).version == 1
     assert log.ids_after(0) == ["a"]
 
 
 def test_an_append_that_landed_but_was_not_answered_is_found(rig: Rig) -> None:
     rig.on("after append", fail(LOST))
-    assert rig.log().append("a", 0) == 1
+    assert rig.log().append("a", 0).version == 1
     assert rig.log().ids_after(0) == ["a"]
 
 
 def test_an_append_that_arrives_after_its_repeat_gets_no_second_place(rig: Rig) -> None:
     rig.on("before append", fail(LOST))
-    assert rig.log().append("a", 0) == 1
+    assert rig.log().append("a", 0).version == 1
     rig.pages.append("t", 0, "a")
     assert rig.log().ids_after(0) == ["a"]
 
@@ -61,7 +69,7 @@ def test_an_append_that_arrives_when_its_page_is_full_is_lost_for_good(rig: Rig)
         raise LOST
 
     rig.on("before append", others_fill_the_page)
-    assert rig.log().append("a", 0) == PAGE_CAPACITY + 1
+    assert rig.log().append("a", 0).version == PAGE_CAPACITY + 1
     rig.pages.append("t", 0, "a")
     assert rig.log().ids_after(PAGE_CAPACITY) == ["a"]
     assert "a" not in rig.log().ids_after(0)[:PAGE_CAPACITY]
@@ -72,7 +80,7 @@ def test_an_append_that_landed_as_the_last_of_its_page_is_not_repeated_on_the_ne
 ) -> None:
     fill(rig, PAGE_CAPACITY - 1)
     rig.on("after append", fail(LOST))
-    assert rig.log().append("a", 0) == PAGE_CAPACITY
+    assert rig.log().append("a", 0).version == PAGE_CAPACITY
     assert rig.log().ids_after(PAGE_CAPACITY) == []
 
 
@@ -84,7 +92,7 @@ def test_when_no_attempt_is_answered_the_outcome_is_unknown(rig: Rig) -> None:
 
 def test_when_no_attempt_is_answered_a_last_look_may_find_that_one_landed(rig: Rig) -> None:
     rig.pages.after = lambda call: fail(LOST)() if call == "append" else None
-    assert rig.log().append("a", 0) == 1
+    assert rig.log().append("a", 0).version == 1
 
 
 def test_when_no_attempt_is_answered_but_the_page_filled_up_it_is_surely_lost(rig: Rig) -> None:
@@ -127,23 +135,23 @@ def test_when_every_attempt_is_refused_it_says_so_and_nothing_landed(rig: Rig) -
 def test_only_failures_are_paused_after_not_the_step_to_the_next_page(rig: Rig) -> None:
     fill(rig, PAGE_CAPACITY)
     patience = Patience(sleep=lambda _: pytest.fail("paused"), random=lambda: 1.0)
-    assert Log("t", rig.pages, patience).append("a", 0) == PAGE_CAPACITY + 1
+    assert Log("t", rig.pages, patience).append("a", 0).version == PAGE_CAPACITY + 1
 
 
 def test_a_writer_whose_guess_is_far_behind_skips_the_full_pages(rig: Rig) -> None:
     fill(rig, 5 * PAGE_CAPACITY)
     rig.quiet()
-    assert rig.log().append("a", 0) == 5 * PAGE_CAPACITY + 1
+    assert rig.log().append("a", 0).version == 5 * PAGE_CAPACITY + 1
     assert rig.calls.count("before append") == 2
 
 
 def test_a_writer_that_dies_having_filled_a_page_leaves_the_next_to_others(rig: Rig) -> None:
     fill(rig, PAGE_CAPACITY - 1)
     rig.on("before open_page", fail(BUSY))
-    assert rig.log().append("a", 0) == PAGE_CAPACITY
+    assert rig.log().append("a", 0).version == PAGE_CAPACITY
     assert rig.pages.page("t", 1) is None
     assert rig.log().ids_after(PAGE_CAPACITY) == []
-    assert rig.log().append("b", 1) == PAGE_CAPACITY + 1
+    assert rig.log().append("b", 1).version == PAGE_CAPACITY + 1
     assert rig.log().ids_after(PAGE_CAPACITY - 1) == ["a", "b"]
 
 
@@ -170,7 +178,149 @@ def test_a_log_that_was_set_back_is_noticed_and_not_read_as_news(rig: Rig) -> No
             rig.log().ids_after(version)
 
 
-def test_the_root_of_a_lost_log_is_not_taken_for_the_whole(rig: Rig) -> None:
-    rig.pages.set_root("t", Root("x", 10, 1))
+def test_a_root_that_is_ahead_of_the_log_is_not_taken_for_the_whole(rig: Rig) -> None:
+    rig.pages.set_root("t", Root(1, (), (Segment("x", 0, 5 * PAGE_CAPACITY, 1),)))
     with pytest.raises(CorruptDataError, match="ends before"):
-        rig.log().ids_after(10)
+        rig.log().ids_after(5 * PAGE_CAPACITY)
+
+
+# Collected pages, and the floor
+
+
+def collect(rig: Rig, pages: int, floor: str = LOWEST_FLOOR) -> None:
+    """Delete the first pages as if their deltas were in a segment."""
+    head = rig.pages.head("t")
+    assert head
+    covered = Segment("x", 0, pages * PAGE_CAPACITY, 1)
+    root = Root(head.root.revision + 1, (), (covered,))
+    assert rig.pages.raise_floor("t", Head(head.last_page, root, floor, pages))
+    rig.pages.delete_pages("t", 0, pages)
+
+
+def test_a_reader_whose_page_is_collected_is_told_to_go_by_the_root(rig: Rig) -> None:
+    fill(rig, 2 * PAGE_CAPACITY + 1)
+    collect(rig, 2)
+    for version in (0, 1, PAGE_CAPACITY, PAGE_CAPACITY + 3):
+        with pytest.raises(CollectedError):
+            rig.log().ids_after(version)
+    assert len(rig.log().ids_after(2 * PAGE_CAPACITY)) == 1
+
+
+def test_an_idle_reader_at_the_end_of_a_page_does_not_miss_one_that_came_and_went(
+    rig: Rig,
+) -> None:
+    fill(rig, PAGE_CAPACITY)
+    assert rig.log().ids_after(PAGE_CAPACITY) == []
+    fill(rig, PAGE_CAPACITY, first=3000)
+    collect(rig, 2)
+    with pytest.raises(CollectedError):
+        rig.log().ids_after(PAGE_CAPACITY)
+
+
+def test_a_page_that_is_missing_though_nothing_covers_it_is_no_end(rig: Rig) -> None:
+    fill(rig, PAGE_CAPACITY + 1)
+    rig.pages.delete_pages("t", 0, 1)
+    with pytest.raises(CorruptDataError, match="page 0"):
+        rig.log().ids_after(0)
+
+
+def test_a_page_that_was_collected_is_never_made_again(rig: Rig) -> None:
+    def others_go_on() -> None:
+        fill(rig, 2 * PAGE_CAPACITY)
+        collect(rig, 2)
+
+    fill(rig, PAGE_CAPACITY - 1, first=5000)
+    rig.on("before open_page", others_go_on)
+    rig.log().append("a", 0)
+    assert rig.pages.page("t", 1) is None
+    assert rig.log().append("b", 0).version == 3 * PAGE_CAPACITY + 1
+
+
+def test_a_writer_whose_guess_is_collected_goes_to_the_last_page(rig: Rig) -> None:
+    fill(rig, 2 * PAGE_CAPACITY)
+    collect(rig, 2)
+    assert rig.log().append("a", 0).version == 2 * PAGE_CAPACITY + 1
+
+
+def test_an_unanswered_append_whose_page_is_collected_is_not_repeated_elsewhere(rig: Rig) -> None:
+    def all_goes_on_and_the_answer_is_lost() -> None:
+        fill(rig, 2 * PAGE_CAPACITY)
+        collect(rig, 2)
+        raise LOST
+
+    rig.on("after append", all_goes_on_and_the_answer_is_lost)
+    with pytest.raises(OutcomeUnknownError, match="its page is gone"):
+        rig.log().append("a", 0)
+    assert "a" not in rig.log().ids_after(2 * PAGE_CAPACITY)
+
+
+def test_an_id_that_slept_past_the_floor_is_refused_for_good(rig: Rig) -> None:
+    (slow,) = ids(1, 50)
+    collect(rig, 0, floor=ids(1, 60)[0])
+    for number in (0, 1):
+        refused = rig.log().append(slow, number)
+        assert (refused.version, refused.floor) == (None, ids(1, 60)[0])
+        fill(rig, PAGE_CAPACITY)
+    assert slow not in rig.log().ids_after(0)
+
+
+# Appends that are to follow a certain version
+
+
+def test_of_those_that_are_to_follow_one_version_one_does(rig: Rig) -> None:
+    assert rig.log().append("a", 0, after=0) == Placement(1, 1)
+    assert rig.log().append("b", 0, after=0) == Placement(None, 1)
+    assert rig.log().append("b", 0, after=1) == Placement(2, 1)
+
+
+def test_a_strict_append_over_the_end_of_a_page_makes_the_next(rig: Rig) -> None:
+    fill(rig, PAGE_CAPACITY - 1)
+    rig.on("before open_page", fail(BUSY))
+    rig.log().append("a", 0)
+    assert rig.log().append("b", 1, after=PAGE_CAPACITY).version == PAGE_CAPACITY + 1
+    assert rig.log().append("c", 1, after=PAGE_CAPACITY).version is None
+
+
+def test_a_strict_append_whose_page_was_collected_comes_too_late(rig: Rig) -> None:
+    fill(rig, 2 * PAGE_CAPACITY)
+    collect(rig, 2)
+    assert rig.log().append("a", 0, after=5).version is None
+
+
+def test_a_strict_append_that_landed_but_was_not_answered_is_found(rig: Rig) -> None:
+    rig.on("after append", fail(LOST))
+    assert rig.log().append("a", 0, after=0).version == 1
+    rig.on("before append", fail(LOST))
+    assert rig.log().append("b", 0, after=1).version == 2
+
+
+def test_a_strict_append_that_was_not_answered_and_lost_its_place_never_lands(rig: Rig) -> None:
+    def another_is_quicker() -> None:
+        rig.log().append("b", 0)
+        raise LOST
+
+    rig.on("before append", another_is_quicker)
+    assert rig.log().append("a", 0, after=0).version is None
+    rig.pages.append("t", 0, "a", 0)
+    assert rig.log().ids_after(0) == ["b"]
+
+
+# Changes of the root
+
+
+def test_a_root_is_changed_anew_when_another_change_was_quicker(rig: Rig) -> None:
+    def next_root(root: Root) -> Root:
+        return Root(root.revision + 1)
+
+    rig.on("before set_root", lambda: rig.pages.set_root("t", Root(1)) and None)
+    assert rig.log().install("a", next_root)
+    assert rig.pages.head("t") == Head(0, Root(2))
+
+
+def test_what_is_named_before_the_floor_does_not_come_into_the_root(rig: Rig) -> None:
+    slow, floor = ids(1, 50)[0], ids(1, 60)[0]
+    rig.on("before set_root", lambda: collect(rig, 0, floor))
+    assert not rig.log().install(slow, lambda root: Root(root.revision + 1))
+    head = rig.pages.head("t")
+    assert head
+    assert head.root.revision == 1

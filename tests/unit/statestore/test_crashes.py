@@ -1,0 +1,126 @@
+"""Crashes and lost answers at every place there is, in commits and in all of the maintenance."""
+
+from __future__ import annotations
+
+import pytest
+
+from dormouse.errors import OutcomeUnknownError, UnavailableError
+from dormouse.model.transactions import InitialisePartitions, Transaction
+from dormouse.statestore.engine import Options
+from dormouse.statestore.protocol import AlreadyCommitted, Committed
+from dormouse.statestore.snapshots import without_forgotten
+from tests.unit.statestore.faults import Crash, Rig, fail, small_pages
+from tests.unit.statestore.histories import ONE_LEAF, addition
+
+BUSY = UnavailableError("refused")
+LOST = OutcomeUnknownError("not answered")
+COMMITS = 9
+SCRIPT: list[tuple[Transaction, ...]] = [
+    (InitialisePartitions(ONE_LEAF),),
+    *((addition(2 * n), addition(2 * n + 1)) for n in range(1, COMMITS)),
+]
+
+
+def rig_of(strict: bool) -> Rig:
+    return Rig(options=Options(is_strict=strict, keep_seconds=2, upload_seconds=1))
+
+
+def run_script(rig: Rig, *, maintain: bool = True) -> None:
+    """Commit the script, maintaining after each; a failed step is done again by a new process."""
+    store = rig.store()
+    for transactions in SCRIPT:
+        rig.clock.advance(seconds=1)
+        for _ in range(3):
+            before = rig.ids_in_log()
+            try:
+                outcomes = store.commit(*transactions, generation=0)
+                assert all(isinstance(o, Committed | AlreadyCommitted) for o in outcomes)
+                before = rig.ids_in_log()
+                if maintain:
+                    store.maintain()
+                break
+            except UnavailableError:
+                assert rig.ids_in_log() == before, "nothing was committed, it said"
+                store = rig.store()
+            except (Crash, OutcomeUnknownError):
+                store = rig.store()
+        else:
+            pytest.fail("one fault cannot fail a step three times")
+
+
+def places_of(rig: Rig, *, maintain: bool = True) -> list[str]:
+    run_script(rig, maintain=maintain)
+    return rig.calls
+
+
+def check_after(rig: Rig) -> None:
+    """Check that all is there once, for old readers and new, and nothing else after one round."""
+    rig.quiet()
+    everything = rig.replay()
+    assert without_forgotten(rig.store().current()) == without_forgotten(everything)
+    assert sorted(r.shard for r in everything.all_references()) == sorted(
+        f"s{n}" for n in range(2, 2 * COMMITS)
+    )
+    check_history(rig)
+    rig.clock.advance(seconds=60)
+    for _ in range(2):
+        rig.store()._collector.collect()
+    check_garbage(rig)
+    assert without_forgotten(rig.store().current()) == without_forgotten(everything)
+
+
+def check_history(rig: Rig) -> None:
+    """Check that every version that is to be kept can be read."""
+    newest = len(rig.ids_in_log())
+    kept = [v for v in range(1, newest) if rig.replay(v + 1).time_ms >= rig.clock.ms - 2000]
+    for version in (kept[0], newest):
+        expected = rig.replay(version)
+        assert without_forgotten(rig.store().at(version=version)) == without_forgotten(expected)
+
+
+def check_garbage(rig: Rig) -> None:
+    """Check that only what is named is left, all of it being older than the floor."""
+    head = rig.head()
+    covered = head.root.segments[-1].version if head.root.segments else 0
+    if head.root.newest:
+        covered = max(covered, head.root.covered_pages * 2)
+    assert set(rig.stored("deltas")) == set(rig.ids_in_log()[covered:])
+    assert set(rig.stored("segments")) == {segment.id for segment in head.root.segments}
+    assert set(rig.stored("snapshots")) == {snapshot.id for snapshot in head.root.snapshots}
+    assert sorted(rig.pages._logs["t"].pages) == [*range(head.first_page, head.last_page + 1)]
+
+
+def test_a_crash_at_any_place_loses_and_doubles_nothing() -> None:
+    with small_pages(2):
+        places = places_of(rig_of(strict=False))
+        written = {"append", "open_page", "set_root", "raise_floor", "put", "delete_pages"}
+        assert {f"after {call}" for call in (*written, "delete")} <= set(places)
+        for number in range(len(places)):
+            rig = rig_of(strict=False)
+            rig.at = {number: fail(Crash())}
+            run_script(rig)
+            check_after(rig)
+
+
+def test_a_crash_at_any_place_of_strict_commits_loses_and_doubles_nothing() -> None:
+    with small_pages(2):
+        for number in range(len(places_of(rig_of(strict=True), maintain=False))):
+            rig = rig_of(strict=True)
+            rig.at = {number: fail(Crash())}
+            run_script(rig, maintain=False)
+            check_after(rig)
+
+
+@pytest.mark.parametrize("error", [BUSY, LOST])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_fault_at_any_place_is_survived_or_told_apart(error: Exception, strict: bool) -> None:
+    writes = ("append", "open_page", "set_root", "raise_floor", "delete_pages")
+    with small_pages(2):
+        for number, place in enumerate(places_of(rig_of(strict), maintain=not strict)):
+            is_write = place.endswith(writes)
+            if (error is LOST) != (is_write and place.startswith("after")):
+                continue  # a write that landed is not "refused"; only a write's fate is unknown
+            rig = rig_of(strict)
+            rig.at = {number: fail(error)}
+            run_script(rig, maintain=not strict)
+            check_after(rig)
