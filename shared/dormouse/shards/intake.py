@@ -36,7 +36,8 @@ class Intake:
         """
         spool = self._scratch / f"spool-{len(self._spools)}.arrow"
         rows = 0
-        with pa.ipc.new_stream(str(spool), arrow_schema(self._schema)) as stream:
+        options = pa.ipc.IpcWriteOptions(compression="lz4")  # scratch is small next to the files
+        with pa.ipc.new_stream(str(spool), arrow_schema(self._schema), options=options) as stream:
             for batch in read_source(local, key, self._schema):
                 stream.write_batch(batch)
                 rows += batch.num_rows

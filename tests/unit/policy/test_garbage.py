@@ -1,0 +1,19 @@
+"""What may be deleted: only what nothing has referenced for the whole delay."""
+
+import pytest
+
+from dormouse.model.layered import LayeredMap
+from dormouse.model.state import TableState
+from dormouse.policy.garbage import collectable, waiting_seconds
+
+STATE = TableState(unreferenced=LayeredMap().insert("old", 1_000).insert("young", 9_500))
+
+
+def test_candidates_are_due_waiting_or_neither() -> None:
+    due, waiting = collectable(STATE, ["young", "referenced", "old", "old"], 10_000, 9)
+    assert (due, waiting) == (["old"], ["young"])
+
+
+@pytest.mark.parametrize(("now_ms", "left"), [(1_000, 9), (1_001, 9), (9_999, 1), (10_000, 0)])
+def test_a_shard_waits_out_its_delay_to_the_millisecond(now_ms: int, left: int) -> None:
+    assert waiting_seconds(STATE, "old", now_ms, 9) == left
