@@ -13,6 +13,7 @@ from dormouse_cli.errors import EXIT_CODES, Commands
 from dormouse_cli.ingest_commands import ingest, wait_until_done
 from dormouse_cli.local import commands as local_commands
 from dormouse_cli.query_command import query
+from dormouse_cli.rebuild_command import rebuild
 from dormouse_cli.report_commands import jobs, status
 from dormouse_cli.session import Session
 
@@ -31,6 +32,7 @@ app.command()(query)
 app.command()(status)
 app.command()(jobs)
 app.command()(check)
+app.command()(rebuild)
 app.add_typer(local_commands.app, name="local")
 
 

@@ -144,6 +144,12 @@ class HookedStore:
     def maintain(self) -> None:
         self.inner.maintain()
 
+    def reopen(self) -> None:
+        self.inner.reopen()
+
+    def close(self) -> None:
+        self.inner.close()
+
     def destroy(self) -> None:
         self.inner.destroy()
 

@@ -106,7 +106,7 @@ class World:
 
     def new_store(self, table: Table) -> S3StateStore:
         """Give a store with a cold cache, as another process would have."""
-        return S3StateStore(table.id, self.storage, self.pages, self.clock, self.ids)
+        return S3StateStore(table.state_id, self.storage, self.pages, self.clock, self.ids)
 
     def _hooked_store(self, table: Table) -> HookedStore:
         return HookedStore(self.new_store(table), self.hooks)

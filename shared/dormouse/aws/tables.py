@@ -158,6 +158,7 @@ def _changeable(table: Table) -> dict[str, AttributeValueTypeDef]:
         "online": {"BOOL": table.online},
         "deleting": {"BOOL": table.deleting},
         "created_ms": {"N": str(table.created_ms)},
+        "log": {"S": table.log},
     }
 
 
@@ -171,6 +172,7 @@ def _table(item: _Item) -> Table:
             online=item["online"]["BOOL"],
             deleting=item["deleting"]["BOOL"],
             created_ms=int(item["created_ms"]["N"]),
+            log=item["log"]["S"],
         )
     except (KeyError, ValueError, InvalidRequestError, msgspec.DecodeError) as error:
         raise CorruptDataError(

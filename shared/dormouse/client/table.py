@@ -21,6 +21,7 @@ from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.shards.querying import QueryResult, query_rows
 from dormouse.stages.check import CheckReport, Progress, check
+from dormouse.stages.rebuild import Rebuilt, preview, rebuild
 
 PENDING_FILES_MS = 7 * DAY_MS
 """How long a dropped file counts as pending: as long as the tracker remembers a refusal."""
@@ -71,9 +72,14 @@ class TableHandle:
         Raises:
             NotFoundError: the table was deleted.
         """
-        if self.services.table(self.table.id) is None:
+        return self.services.store(self._current()).current()
+
+    def _current(self) -> Table:
+        """Give the table as the registry has it: another log may hold its state by now."""
+        table = self.services.table(self.table.id)
+        if table is None:
             raise NotFoundError(f"table {self.name!r} was deleted")
-        return self.services.store(self.table).current()
+        return table
 
     def query(
         self,
@@ -214,9 +220,24 @@ class TableHandle:
         Raises:
             NotFoundError: the table was deleted.
         """
-        if self.services.table(self.table.id) is None:
-            raise NotFoundError(f"table {self.name!r} was deleted")
-        return check(self.services, self.table, watch)
+        return check(self.services, self._current(), watch)
+
+    def rebuild(self, *, dry_run: bool = False, watch: Progress | None = None) -> Rebuilt:
+        """Make the table's state anew from the footers of its shards; `dry_run` changes nothing.
+
+        Use it when the state is lost or damaged: it is given up, whatever is left of it.
+
+        Raises:
+            NotFoundError: the table was deleted.
+            CorruptDataError: the shards contradict each other, or some cannot be read; it says
+                which. Nothing was changed.
+        """
+        table = self._current()
+        if dry_run:
+            return preview(self.services, table, watch)
+        result, messages = rebuild(self.services, table, watch)
+        self.queues.send(messages)
+        return result
 
     def jobs(self) -> list[JobRecord]:
         """Give what the tracker has of the table, and of files dropped before the table was there.

@@ -134,6 +134,18 @@ class LogStateStore:
         if self._collector.is_due(head):
             self._patience.insist(self._collector.collect)
 
+    def reopen(self) -> None:
+        """Drop what is kept in memory: the next look reads what is stored."""
+        self._follower.forget()
+
+    def close(self) -> None:
+        """Let nobody commit or read any more, for good; deltas and snapshots stay. Repeatable.
+
+        The pages go, for an append asks for nothing but a page with room.
+        """
+        head = self._log.pages.close(self._table_id)
+        self._log.pages.delete_pages(self._table_id, head.first_page, head.last_page + 1)
+
     def destroy(self) -> None:
         """Delete the state of the table. Repeatable; used only when the table itself is deleted.
 

@@ -46,6 +46,11 @@ class Follower:
         with self._lock:
             return self._refresh()
 
+    def forget(self) -> None:
+        """Be cold again."""
+        with self._lock:
+            self._state = None
+
     def last_seen(self) -> TableState:
         """Give a version seen before, without reading if there is one."""
         with self._lock:

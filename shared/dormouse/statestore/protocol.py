@@ -76,7 +76,7 @@ def accepted(outcome: Outcome) -> Committed | AlreadyCommitted:
 class StateStore(Protocol):
     """One table's state. Many processes may hold a store of one table at once.
 
-    Once the state was destroyed, all but `destroy` raise NotFoundError.
+    Once the state was closed or destroyed, all but those two raise NotFoundError.
     """
 
     def current(self) -> TableState:
@@ -101,6 +101,12 @@ class StateStore(Protocol):
 
     def maintain(self) -> None:
         """Do what keeps reads cheap, such as a snapshot, if it is due. Any number may at once."""
+
+    def reopen(self) -> None:
+        """Drop what is kept in memory: the next look reads what is stored."""
+
+    def close(self) -> None:
+        """Let nobody commit or read any more, for good. Used before a state is made anew."""
 
     def destroy(self) -> None:
         """Delete the state of the table. Repeatable; used only when the table itself is deleted."""

@@ -1,0 +1,91 @@
+"""`dormouse rebuild`: a table's state made anew from its shards, after it was lost."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dormouse.client import TableHandle
+from dormouse.model.partitions import Partition
+from dormouse.model.state import TableState
+from dormouse.stages.rebuild import Rebuilt
+from dormouse_cli.session import table_of
+from dormouse_cli.terminal import (
+    Format,
+    note,
+    print_facts,
+    print_json,
+    print_listing,
+    progress_bars,
+)
+
+
+def rebuild(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be made, and what left out.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
+    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+) -> None:
+    """Make a table's state anew from the footers of its shards, when it is lost or damaged.
+
+    What is left of the old state is given up. Shards that contradict each other are named, and then
+    nothing is changed.
+    """
+    handle = table_of(ctx, name)
+    planned = _run(handle, dry_run=True)
+    _show(planned, form)
+    if dry_run:
+        return
+    if not force:
+        rows = f"{planned.state.rows:,} rows"
+        question = f"Give up the state of table {name} and make it anew with about {rows}?"
+        typer.confirm(question, abort=True, err=True)
+    made = _run(handle, dry_run=False)
+    note(f"table {name} was rebuilt with {made.state.reference_count:,} references")
+
+
+def _run(handle: TableHandle, *, dry_run: bool) -> Rebuilt:
+    with progress_bars() as progress:
+        task = progress.add_task("shards read", total=None)
+        return handle.rebuild(
+            dry_run=dry_run,
+            watch=lambda done, of: progress.update(task, completed=done, total=of),
+        )
+
+
+def _show(planned: Rebuilt, form: Format) -> None:
+    facts = _facts(planned.state)
+    leaves = [_leaf(planned.state, leaf) for leaf in planned.state.partitions.leaves()]
+    left_out = [{"shard": shard, "reason": reason} for shard, reason in planned.left_out]
+    if form is Format.json:
+        print_json({**facts, "leaves": leaves, "left_out": left_out})
+        return
+    print_facts({**facts, "left_out": len(left_out)}, form)
+    print_listing(("partition", "range", "shards", "rows"), leaves, form)
+    if left_out:
+        print_listing(("shard", "reason"), left_out, form)
+
+
+def _facts(state: TableState) -> dict[str, object]:
+    return {
+        "partitions": len(state.partitions),
+        "leaf_partitions": sum(1 for _ in state.partitions.leaves()),
+        "shards": len(state.shards) - len(state.unreferenced),
+        "merged_shards": len(state.unreferenced),
+        "references": state.reference_count,
+        "rows": state.rows,
+        "sources": len(state.sources),
+    }
+
+
+def _leaf(state: TableState, leaf: Partition) -> dict[str, object]:
+    return {
+        "partition": leaf.id,
+        "range": str(leaf.range),
+        "shards": len(state.references_in(leaf.id)),
+        "rows": state.rows_in(leaf.id),
+    }

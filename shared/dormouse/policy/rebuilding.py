@@ -1,0 +1,227 @@
+"""A table's state from the footers of its shards alone, or the reasons why it cannot be told.
+
+What the footers say, and why that is enough, is in docs/shard-format.md. `stages.rebuild` reads
+them and commits what is planned here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dormouse.errors import InvariantError
+from dormouse.model.fold import apply
+from dormouse.model.invariants import broken_invariants
+from dormouse.model.keys import Key, KeyRange, after, show_key
+from dormouse.model.names import run_of
+from dormouse.model.origins import Origin
+from dormouse.model.partitions import ROOT, Partition, PartitionTree, child_ids
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.state import TableState
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    Entry,
+    InitialisePartitions,
+    ReplaceShards,
+    Transaction,
+)
+from dormouse.policy.runs import choose_runs
+
+SHARDS_PER_TRANSACTION = 1000
+SOURCES_PER_TRANSACTION = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class FoundShard:
+    """A shard as its object and footer show it."""
+
+    shard: Shard
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedShard:
+    """A shard, and the leaves where its rows count, or were `merged` into other shards."""
+
+    shard: Shard
+    partition: str
+    live: tuple[str, ...]
+    merged: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildPlan:
+    """What a table's state is to be, and what of its shards is `left_out`, with the reasons."""
+
+    tree: PartitionTree
+    shards: tuple[PlacedShard, ...]
+    sources: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The shards contradict each other; each reason names those that do."""
+
+    reasons: tuple[str, ...]
+
+
+def plan_rebuild(found: Iterable[FoundShard]) -> RebuildPlan | Refusal:
+    """Decide which rows of which shards count, from all shards of a table."""
+    by_id = {item.shard.id: item for item in sorted(found, key=lambda item: item.shard.id)}
+    splits, reasons = _splits(by_id.values())
+    tree = _tree(splits, reasons)
+    if reasons:
+        return Refusal(tuple(reasons))
+    reasons += _outside(by_id.values(), tree)
+    choice = choose_runs({shard: item.origin for shard, item in by_id.items()})
+    reasons += choice.contradictions
+    counted = [
+        item
+        for shard, item in by_id.items()
+        if item.origin.lineage.inputs or run_of(shard)[0] in choice.counted
+    ]
+    claims = _claims(counted)
+    placed = tuple(_place(item, claims, by_id, tree) for item in counted)
+    reasons += _overlaps(claims, {item.shard.id: item for item in placed})
+    if reasons:
+        return Refusal(tuple(reasons))
+    left_out = tuple(
+        (shard, reason)
+        for shard in by_id
+        if (reason := choice.left_out.get(run_of(shard)[0])) is not None
+    )
+    sources = {s for item in counted for s in item.origin.lineage.sources}
+    return RebuildPlan(tree, placed, tuple(sorted(sources)), left_out)
+
+
+def transactions(plan: RebuildPlan) -> Iterator[Transaction]:
+    """Give what makes the planned state of an empty log, in order.
+
+    A shard is added with all its rows; where they were merged into others, an empty replacement
+    takes them out again. So the collector knows of what nothing references.
+    """
+    yield InitialisePartitions(tuple(plan.tree.by_id.values()))
+    for start in range(0, len(plan.sources), SOURCES_PER_TRANSACTION):
+        chunk = plan.sources[start : start + SOURCES_PER_TRANSACTION]
+        yield AddShards(f"rebuild-sources-{start}", chunk, ())
+    for start in range(0, len(plan.shards), SHARDS_PER_TRANSACTION):
+        placed = plan.shards[start : start + SHARDS_PER_TRANSACTION]
+        new = (NewShard(item.shard, ((item.partition, item.shard.rows),)) for item in placed)
+        yield AddShards(f"rebuild-shards-{start}", (), tuple(new))
+    merged: dict[str, list[str]] = {}
+    for item in plan.shards:
+        for leaf in item.merged:
+            merged.setdefault(leaf, []).append(item.shard.id)
+    for leaf, shards in sorted(merged.items()):
+        job = f"rebuild-merged-{leaf}"
+        yield AssignJob(job, leaf, tuple(shards))
+        yield ReplaceShards(job, leaf, tuple(shards), ())
+
+
+def rebuilt(plan: RebuildPlan, now_ms: int) -> TableState:
+    """Give the state that the plan makes.
+
+    Raises:
+        InvariantError: the plan makes no sound state.
+    """
+    state = TableState()
+    broken: list[str] = []
+    for transaction in transactions(plan):
+        state, verdict = apply(state, Entry(transaction, now_ms, state.generation))
+        broken += map(str, verdict.violations)
+    broken += broken_invariants(state, whole=True)
+    live = {(leaf, item.shard.id) for item in plan.shards for leaf in item.live}
+    if live != {(r.partition, r.shard) for r in state.all_references()}:
+        broken.append("other rows are referenced than were to be")
+    if broken:
+        raise InvariantError(f"the plan of a rebuild is unsound: {'; '.join(broken[:5])}")
+    return state
+
+
+def _splits(found: Iterable[FoundShard]) -> tuple[dict[str, Key], list[str]]:
+    """Give the key at which each partition above one with shards is split."""
+    splits: dict[str, tuple[Key, str]] = {}
+    reasons = []
+    for item in found:
+        shard, origin = item.shard.id, item.origin
+        path = "" if origin.partition == ROOT else origin.partition
+        if len(path) != len(origin.splits) or path.strip("01"):
+            reasons.append(f"shard {shard} does not say where its partition {path} lies")
+            continue
+        for depth, at in enumerate(origin.splits):
+            parent = path[:depth] or ROOT
+            known, teller = splits.setdefault(parent, (at, shard))
+            if known != at:
+                reasons.append(
+                    f"partition {parent} is split at ({show_key(known)}) by shard {teller}, "
+                    f"and at ({show_key(at)}) by shard {shard}"
+                )
+    return {parent: at for parent, (at, _) in splits.items()}, reasons
+
+
+def _tree(splits: Mapping[str, Key], reasons: list[str]) -> PartitionTree:
+    """Build the tree from the root down; what cannot be split so is added to the reasons."""
+    tree = PartitionTree.of([Partition(ROOT)])
+    for parent in sorted(splits, key=lambda p: (0 if p == ROOT else len(p), p)):
+        at, split = splits[parent], tree.by_id.get(parent)
+        if split is not None and split.range.min < at and split.range.contains(at):
+            tree = tree.split(parent, at, *child_ids(parent))
+        else:
+            reasons.append(f"partition {parent} cannot be split at ({show_key(at)})")
+    return tree
+
+
+def _outside(found: Iterable[FoundShard], tree: PartitionTree) -> Iterator[str]:
+    for item in found:
+        shard, partition = item.shard, tree.get(item.origin.partition)
+        if not partition.range.contains_span(shard.min_key, shard.max_key):
+            yield f"shard {shard.id} has keys outside its partition {partition.id}"
+
+
+def _claims(counted: Iterable[FoundShard]) -> dict[str, list[str]]:
+    """Give, for each shard that was merged, the shards that were made from it."""
+    claims: dict[str, list[str]] = {}
+    for item in counted:
+        for shard in (*item.origin.lineage.inputs, *item.origin.lineage.superseded):
+            claims.setdefault(shard, []).append(item.shard.id)
+    return claims
+
+
+def _place(
+    item: FoundShard,
+    claims: Mapping[str, Sequence[str]],
+    by_id: Mapping[str, FoundShard],
+    tree: PartitionTree,
+) -> PlacedShard:
+    shard, partition = item.shard, item.origin.partition
+    span = KeyRange(shard.min_key, after(shard.max_key))
+    taken = [by_id[claimant].origin.partition for claimant in claims.get(shard.id, ())]
+    live: list[str] = []
+    merged: list[str] = []
+    for leaf in tree.leaves_overlapping(span, below=partition):
+        (merged if any(_is_below(leaf.id, p) for p in taken) else live).append(leaf.id)
+    return PlacedShard(shard, partition, tuple(live), tuple(merged))
+
+
+def _overlaps(
+    claims: Mapping[str, Sequence[str]], placed: Mapping[str, PlacedShard]
+) -> Iterator[str]:
+    """Tell where rows would count twice: two shards made from one, in the same leaf."""
+    for shard, claimants in sorted(claims.items()):
+        holder: dict[str, str] = {}
+        for claimant in claimants:
+            for leaf in placed[claimant].live:
+                other = holder.setdefault(leaf, claimant)
+                if other != claimant:
+                    yield (
+                        f"shards {other} and {claimant} both hold rows of shard {shard} in "
+                        f"partition {leaf}"
+                    )
+                    break
+
+
+def _is_below(partition: str, ancestor: str) -> bool:
+    """Tell by the ids, which are paths, whether a partition is another or lies below it."""
+    return ancestor == ROOT or partition.startswith(ancestor)

@@ -1,0 +1,182 @@
+"""Which ingest runs count when nothing but their shards is left; used by `rebuilding`.
+
+An ingest may be tried several times, and sources may come in several jobs; of all runs with a
+source at most one was committed. A run is known to be committed if anything of it was merged. Of
+the others, runs are chosen so that no source is lost and none counts twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dormouse.model.names import run_of
+from dormouse.model.origins import Origin
+from dormouse.model.state import SOURCES_REMEMBERED_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The runs that count, why the others do not, and what contradicts itself."""
+
+    counted: frozenset[str]
+    left_out: Mapping[str, str]
+    contradictions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What is left of an ingest run."""
+
+    id: str
+    sources: frozenset[str]
+    written_ms: int
+    whole: bool
+    committed: bool
+
+    def repeats(self, other: _Run) -> bool:
+        """Tell whether at most one of the runs can have been committed.
+
+        When sources are not remembered any more, they can be ingested again.
+        """
+        near = abs(self.written_ms - other.written_ms) < SOURCES_REMEMBERED_MS
+        return near and not self.sources.isdisjoint(other.sources)
+
+
+def choose_runs(origins: Mapping[str, Origin]) -> Choice:
+    """Choose among the ingest runs of all shards there are, given by id."""
+    runs = _runs(origins)
+    committed = [run for run in runs if run.committed]
+    left_out: dict[str, str] = {}
+    open_runs: list[_Run] = []
+    carried = [o for o in origins.values() if o.lineage.inputs and o.lineage.sources]
+    for run in runs:
+        if run.committed:
+            continue
+        if not run.whole:
+            left_out[run.id] = "its run was broken off, and so never committed"
+        elif _was_ingested(run, committed, carried):
+            left_out[run.id] = "its sources were ingested by another run"
+        else:
+            open_runs.append(run)
+    contradictions = list(_repeats_among(committed))
+    chosen: list[_Run] = []
+    for group in _groups(open_runs):
+        covering = _cover(group)
+        if covering is None:
+            names = ", ".join(run.id for run in group)
+            contradictions.append(
+                f"the ingest runs {names} share some sources, and nothing tells which of them was "
+                "committed: delete the shards of those that were not"
+            )
+            continue
+        chosen += covering
+        for run in group:
+            if run not in covering:
+                left_out[run.id] = "its sources count by another run"
+    counted = frozenset(run.id for run in (*committed, *chosen))
+    return Choice(counted, left_out, tuple(contradictions))
+
+
+def _runs(origins: Mapping[str, Origin]) -> list[_Run]:
+    lineages = [origin.lineage for origin in origins.values()]
+    merged = {
+        run_of(shard)[0]
+        for lineage in lineages
+        for shard in (*lineage.inputs, *lineage.superseded, *lineage.completed)
+    }
+    members: dict[str, list[Origin]] = {}
+    for shard, origin in origins.items():
+        if not origin.lineage.inputs:
+            members.setdefault(run_of(shard)[0], []).append(origin)
+    return [
+        _run(run, sorted(found, key=lambda origin: origin.number), run in merged)
+        for run, found in sorted(members.items())
+    ]
+
+
+def _run(run: str, found: Sequence[Origin], merged: bool) -> _Run:
+    last = found[-1]
+    lacks_others = last.last and len(found) <= last.number
+    sources = frozenset(last.lineage.sources)
+    return _Run(run, sources, last.written_ms, last.last, merged or lacks_others)
+
+
+def _was_ingested(run: _Run, committed: Iterable[_Run], carried: Iterable[Origin]) -> bool:
+    """Tell whether a source of `run` counts already.
+
+    What a compaction carries was ingested in the 15 days before it.
+    """
+    return any(run.repeats(other) for other in committed) or any(
+        -2 * SOURCES_REMEMBERED_MS < run.written_ms - origin.written_ms < SOURCES_REMEMBERED_MS
+        and not run.sources.isdisjoint(origin.lineage.sources)
+        for origin in carried
+    )
+
+
+def _repeats_among(committed: Sequence[_Run]) -> Iterator[str]:
+    by_source: dict[str, list[_Run]] = {}
+    for run in committed:
+        for source in sorted(run.sources):
+            for other in by_source.setdefault(source, []):
+                if run.repeats(other):
+                    yield f"the ingest runs {other.id} and {run.id} both have source {source}"
+            by_source[source].append(run)
+
+
+def _groups(runs: Sequence[_Run]) -> list[list[_Run]]:
+    """Put together the runs that repeat each other, directly or by way of others."""
+    by_source: dict[str, list[_Run]] = {}
+    for run in runs:
+        for source in run.sources:
+            by_source.setdefault(source, []).append(run)
+    groups, seen = [], set[str]()
+    for first in runs:
+        if first.id in seen:
+            continue
+        seen.add(first.id)
+        group, pending = [], [first]
+        while pending:
+            run = pending.pop()
+            group.append(run)
+            for other in (o for source in run.sources for o in by_source[source]):
+                if other.id not in seen and run.repeats(other):
+                    seen.add(other.id)
+                    pending.append(other)
+        groups.append(sorted(group, key=lambda run: run.id))
+    return groups
+
+
+def _cover(group: Sequence[_Run]) -> list[_Run] | None:
+    """Choose runs that do not repeat each other and have all sources of the group; None if none do.
+
+    All runs with a source have the same rows of it, so any such choice has the same rows.
+    """
+    candidates = list(
+        {
+            (run.sources, run.written_ms // SOURCES_REMEMBERED_MS): run for run in reversed(group)
+        }.values()
+    )[::-1]
+
+    def extend(chosen: list[_Run]) -> list[_Run] | None:
+        missing = next(
+            (
+                (run, source)
+                for run in group
+                for source in sorted(run.sources)
+                if not any(source in c.sources and (c is run or c.repeats(run)) for c in chosen)
+            ),
+            None,
+        )
+        if missing is None:
+            return chosen
+        run, source = missing
+        for candidate in candidates:
+            fits = source in candidate.sources and (candidate is run or candidate.repeats(run))
+            if fits and not any(candidate.repeats(c) for c in chosen):
+                found = extend([*chosen, candidate])
+                if found is not None:
+                    return found
+        return None
+
+    return extend([])

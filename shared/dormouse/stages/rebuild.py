@@ -1,0 +1,154 @@
+"""rebuild: a table's state from the footers of its shards alone, after the state was lost.
+
+Order: the old log is closed, so that no commit can land that would be missed; then the shards are
+listed and the new state is committed to a log of its own and read back; then the registry names the
+new log. A crash before that leaves a table that can be rebuilt again; what was in flight comes
+again, and goes to the new log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from dormouse.errors import ContendedError, CorruptDataError, InvariantError, NotFoundError
+from dormouse.messages import Outgoing, TableChanged
+from dormouse.model.names import data_prefix, shard_id_of
+from dormouse.model.shards import Shard
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.policy.rebuilding import (
+    FoundShard,
+    RebuildPlan,
+    Refusal,
+    plan_rebuild,
+    rebuilt,
+    transactions,
+)
+from dormouse.ports import Services, StoredObject
+from dormouse.shards.footer import FOOTERS_AT_ONCE, read_footer
+from dormouse.statestore.protocol import Rejected, StateStore
+
+Progress = Callable[[int, int], None]
+"""Is told how many shards were looked at, of how many."""
+
+REASONS_TOLD = 20
+HINT = "bring back, or move out of the data prefix, what is wrong among them; nothing was changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What a rebuild makes, or would make: the state, and what is left out of it, and why."""
+
+    state: TableState
+    left_out: tuple[tuple[str, str], ...]
+
+
+def preview(services: Services, table: Table, watch: Progress | None = None) -> Rebuilt:
+    """Give what a rebuild would make of the table now; nothing is changed.
+
+    Raises:
+        CorruptDataError: the shards contradict each other, or some cannot be read; it says which.
+    """
+    plan = _plan(services, table, watch)
+    return Rebuilt(rebuilt(plan, services.clock.now_ms()), plan.left_out)
+
+
+def rebuild(
+    services: Services, table: Table, watch: Progress | None = None
+) -> tuple[Rebuilt, list[Outgoing]]:
+    """Make the state of the table anew, whatever became of the old one, which is given up.
+
+    Raises:
+        CorruptDataError: the shards contradict each other, or some cannot be read; it says which.
+        ContendedError: the table was rebuilt or deleted by somebody else meanwhile.
+        InvariantError: what was written is not what was to be; the table still has no state.
+    """
+    _plan(services, table, watch)  # nothing is given up for a rebuild that would be refused
+    services.store(table).close()
+    plan = _plan(services, table, watch)
+    changed = replace(table, log=services.ids.new())
+    store = services.store(changed)
+    expected = _commit(store, plan, services.clock.now_ms())
+    store.reopen()
+    if (difference := _difference(expected, store.current())) is not None:
+        store.destroy()
+        raise InvariantError(f"the new state of table {table.name!r} has other {difference}")
+    if services.tables.get(table.id) != table:
+        store.destroy()
+        raise ContendedError(
+            f"table {table.name!r} was changed by somebody else while it was rebuilt",
+            hint="look at it, and rebuild it again if that is still needed",
+        )
+    services.tables.update(changed)
+    services.store(table).destroy()
+    return Rebuilt(expected, plan.left_out), [Outgoing("table-changes", TableChanged(table.id))]
+
+
+def _commit(store: StateStore, plan: RebuildPlan, now_ms: int) -> TableState:
+    """Commit the plan to an empty log; give the state it is to make."""
+    expected = rebuilt(plan, now_ms)
+    for transaction in transactions(plan):
+        (outcome,) = store.commit(transaction, generation=0)
+        if isinstance(outcome, Rejected):
+            raise InvariantError(f"a rebuild was rejected: {outcome}")
+    return expected
+
+
+def _difference(expected: TableState, found: TableState) -> str | None:
+    """Say in what the states differ, versions and times left aside; None if in nothing."""
+    if found.partitions.by_id != expected.partitions.by_id:
+        return "partitions"
+    if found.shards != expected.shards:
+        return "shards"
+    if found.references != expected.references:
+        return "references"
+    return None if set(found.sources) == set(expected.sources) else "sources"
+
+
+def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPlan:
+    listed = list(services.storage.list(data_prefix(table.id)))
+    stored = [o for o in listed if shard_id_of(o.path) is not None]
+    strangers = tuple((o.path, "it is no shard") for o in listed if shard_id_of(o.path) is None)
+    found, reasons = _read(services, table, stored, watch)
+    plan: RebuildPlan | Refusal = Refusal(tuple(reasons)) if reasons else plan_rebuild(found)
+    if isinstance(plan, Refusal):
+        told = "; ".join(plan.reasons[:REASONS_TOLD])
+        raise CorruptDataError(f"table {table.name!r} cannot be rebuilt: {told}", hint=HINT)
+    return replace(plan, left_out=plan.left_out + strangers)
+
+
+def _read(
+    services: Services, table: Table, stored: Sequence[StoredObject], watch: Progress | None
+) -> tuple[list[FoundShard], list[str]]:
+    """Read all footers; give the shards, and what is wrong with any."""
+
+    def read(stored: StoredObject) -> FoundShard | str | None:
+        return _found(services, table, stored)
+
+    found: list[FoundShard] = []
+    reasons: list[str] = []
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+        for done, result in enumerate(pool.map(read, stored), start=1):
+            if isinstance(result, str):
+                reasons.append(result)
+            elif result is not None:
+                found.append(result)
+            if watch is not None:
+                watch(done, len(stored))
+    return found, reasons
+
+
+def _found(services: Services, table: Table, stored: StoredObject) -> FoundShard | str | None:
+    """Give a shard, or what is wrong with it; None if it was collected just now."""
+    try:
+        footer = read_footer(services.storage, stored.path, stored.size_bytes)
+    except NotFoundError:
+        return None
+    except CorruptDataError as error:
+        return error.explanation
+    if (footer.table_id, footer.shard_id) != (table.id, shard_id_of(stored.path)):
+        return f"{stored.path} is shard {footer.shard_id} of table {footer.table_id}"
+    shard = Shard(footer.shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
+    return FoundShard(shard, footer.origin)
