@@ -8,11 +8,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 
 import boto3
 from botocore.config import Config
 
+from dormouse.aws.metrics import log_commit
 from dormouse.aws.s3 import S3Sources, S3Storage
 from dormouse.aws.sqs import SqsOutbox
 from dormouse.aws.system import SystemClock, TimeOrderedIds, patience
@@ -25,8 +26,9 @@ from dormouse.settings import Settings
 from dormouse.statestore.dynamodb_items import DynamoItems
 from dormouse.statestore.dynamodb_pages import DynamoPages
 from dormouse.statestore.dynamodb_store import DynamoDBStateStore
+from dormouse.statestore.engine import Options
 from dormouse.statestore.items import ItemTable
-from dormouse.statestore.protocol import StateStore
+from dormouse.statestore.protocol import CommitReport, StateStore
 from dormouse.statestore.s3 import S3StateStore
 
 SCRATCH = "dormouse"
@@ -41,6 +43,13 @@ _CONFIG = Config(
     read_timeout=30,
     max_pool_connections=32,
 )
+
+
+Observer = Callable[[str, CommitReport], None]
+
+
+def _unobserved(state_id: str, report: CommitReport) -> None:
+    """Stand where a process does not log what its commits cost, as the command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +73,14 @@ def wiring() -> Wiring:
     if scratch.exists():
         shutil.rmtree(scratch)
     scratch.mkdir(parents=True)
-    return wire(replace(settings, scratch=scratch))
+    return wire(replace(settings, scratch=scratch), observe=log_commit)
 
 
-def wire(settings: Settings) -> Wiring:
-    """Make the services of the instance which `settings` names."""
+def wire(settings: Settings, *, observe: Observer = _unobserved) -> Wiring:
+    """Make the services of the instance which `settings` names.
+
+    `observe` is given the id of a table's state, and what a commit to it cost.
+    """
     if not settings.account:
         identity = boto3.client("sts", config=_CONFIG).get_caller_identity()
         settings = replace(settings, account=identity["Account"])
@@ -85,7 +97,7 @@ def wire(settings: Settings) -> Wiring:
         tracker=DynamoTracker(dynamodb, names.jobs_table),
         storage=storage,
         sources=S3Sources(s3, names.ingest_bucket),
-        store=_store_factory(storage, items, pages),
+        store=_store_factory(storage, items, pages, observe),
         clock=SystemClock(),
         ids=TimeOrderedIds(),
         scratch=settings.scratch,
@@ -103,16 +115,29 @@ def _item_tables(names: InstanceNames) -> dict[ItemTable, str]:
 
 
 def _store_factory(
-    storage: S3Storage, items: DynamoItems, pages: DynamoPages
+    storage: S3Storage, items: DynamoItems, pages: DynamoPages, observe: Observer
 ) -> Callable[[Table], StateStore]:
     @lru_cache(STORES_KEPT)
-    def open_store(state_id: str, kept_in: str) -> StateStore:
-        clock, ids = SystemClock(), TimeOrderedIds()
+    def open_store(state_id: str, kept_in: str, commits: str, keep_seconds: int) -> StateStore:
+        clock, ids, tries = SystemClock(), TimeOrderedIds(), patience()
+        options = Options(
+            is_strict=commits == "strict",
+            keep_seconds=keep_seconds,
+            observe=partial(observe, state_id),
+        )
         if kept_in == "dynamodb":
-            return DynamoDBStateStore(state_id, items, pages, clock, ids, patience=patience())
-        return S3StateStore(state_id, storage, pages, clock, ids, patience=patience())
+            return DynamoDBStateStore(
+                state_id, items, pages, clock, ids, patience=tries, options=options
+            )
+        return S3StateStore(state_id, storage, pages, clock, ids, patience=tries, options=options)
 
-    return lambda table: open_store(table.state_id, table.properties.state_store)
+    def store(table: Table) -> StateStore:
+        wanted = table.properties
+        return open_store(
+            table.state_id, wanted.state_store, wanted.commits, wanted.gc_delay_seconds
+        )
+
+    return store
 
 
 def _object_store_options(settings: Settings) -> dict[str, str]:

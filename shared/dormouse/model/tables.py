@@ -18,7 +18,8 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Sizes are bytes, times seconds; `size_ratio` is described in `policy.compaction`. `state_store`
     is where the state is kept, in objects of the data bucket (`s3`) or in items (`dynamodb`); it
-    stays as it was when the table was made.
+    stays as it was when the table was made. `commits` are put in any order and judged in it
+    (`append`), or each on the very version it was judged by before (`strict`).
     """
 
     compaction_strategy: str = "size_ratio"
@@ -30,6 +31,7 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     orphan_age_seconds: int = 7 * 24 * 60 * 60
     job_patience_seconds: int = 60 * 60
     state_store: str = "s3"
+    commits: str = "append"
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""
@@ -41,6 +43,10 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.state_store not in ("s3", "dynamodb"):
             raise InvalidRequestError(
                 f"state_store cannot be {self.state_store!r}", hint="it is s3 or dynamodb"
+            )
+        if self.commits not in ("append", "strict"):
+            raise InvalidRequestError(
+                f"commits cannot be {self.commits!r}", hint="it is append or strict"
             )
         for name, least in (
             ("compaction_files", 2),

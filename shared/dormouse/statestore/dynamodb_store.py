@@ -21,7 +21,7 @@ from dormouse.statestore.codec import decode_delta
 from dormouse.statestore.dynamodb_bodies import DynamoBodies
 from dormouse.statestore.dynamodb_retirement import delete_all, retire_versions
 from dormouse.statestore.dynamodb_snapshots import READS_AT_ONCE, DynamoSnapshots
-from dormouse.statestore.engine import LogStateStore
+from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
 from dormouse.statestore.items import Items
 from dormouse.statestore.log import Log
 from dormouse.statestore.pages import Head, Pages, Root, Snapshot
@@ -47,13 +47,14 @@ class DynamoDBStateStore(LogStateStore):
         *,
         patience: Patience = WITHOUT_PAUSES,
         keep_versions_ms: int = KEEP_VERSIONS_MS,
+        options: Options = DEFAULTS,
     ) -> None:
         """Use the state of `table_id`; nothing is read yet."""
         self._items, self._keep_versions_ms = items, keep_versions_ms
         self._versions = DynamoSnapshots(table_id, items, clock, patience)
         deltas = DynamoBodies(table_id, items)
         reader = Reader(Log(table_id, pages, patience), deltas, None, self._versions)
-        super().__init__(reader, clock, ids)
+        super().__init__(reader, clock, ids, options)
 
     def maintain(self) -> None:
         """Put the states at the ends of pages into the tables. Any number may at once.
