@@ -1,0 +1,161 @@
+"""Contradictions among shards are refused with the names of the shards, never guessed away."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from dormouse.model.keys import Key
+from dormouse.model.origins import Lineage, Origin
+from dormouse.model.partitions import ROOT
+from dormouse.model.shards import Shard
+from dormouse.model.state import DAY_MS
+from dormouse.policy.rebuilding import FoundShard, RebuildPlan, Refusal, plan_rebuild, rebuilt
+
+
+def shard(
+    name: str,
+    low: str = "a",
+    high: str = "z",
+    *,
+    partition: str = ROOT,
+    splits: tuple[Key, ...] = (),
+    number: int = 0,
+    last: bool = True,
+    day: int = 0,
+    lineage: Lineage | None = None,
+) -> FoundShard:
+    origin = Origin(
+        partition,
+        splits,
+        "job",
+        day * DAY_MS,
+        number,
+        last,
+        lineage or Lineage(sources=(f"source of {name}",)),
+    )
+    return FoundShard(Shard(name, 10, 100, (low,), (high,)), origin)
+
+
+def merged(name: str, *inputs: str, **more: object) -> FoundShard:
+    return shard(name, lineage=Lineage(inputs=inputs), **more)  # type: ignore[arg-type]  # passed on
+
+
+def live(plan: RebuildPlan | Refusal) -> dict[str, tuple[str, ...]]:
+    assert isinstance(plan, RebuildPlan), plan
+    rebuilt(plan, 0)
+    return {item.shard.id: item.live for item in plan.shards if item.live}
+
+
+def test_an_output_takes_the_place_of_its_inputs_in_its_own_partition_only() -> None:
+    plan = plan_rebuild(
+        [shard("r-0"), merged("j-0", "r-0", high="c", partition="0", splits=(("m",),))]
+    )
+    assert live(plan) == {"j-0": ("0",), "r-0": ("1",)}
+
+
+def test_no_shards_make_an_empty_table() -> None:
+    assert live(plan_rebuild([])) == {}
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (
+            [
+                shard("r-0", high="c", partition="0", splits=(("m",),)),
+                shard("q-0", low="x", partition="1", splits=(("n",),)),
+            ],
+            r"partition root is split at \(n\) by shard q-0, and at \(m\) by shard r-0",
+        ),
+        ([shard("r-0", partition="0", splits=(("m",),))], "r-0 has keys outside its partition 0"),
+        ([shard("r-0", partition="01", splits=(("m",),))], "r-0 does not say where"),
+        (
+            [shard("r-0", low="n", partition="00", splits=(("m",), ("p",)))],
+            r"partition 0 cannot be split at \(p\)",
+        ),
+        (
+            [shard("r-0"), merged("j-0", "r-0"), merged("k-0", "r-0")],
+            "shards j-0 and k-0 both hold rows of shard r-0 in partition root",
+        ),
+        (
+            [
+                shard("r-0", lineage=Lineage(sources=("s",))),
+                shard("q-0", lineage=Lineage(sources=("s",))),
+                merged("j-0", "r-0"),
+                merged("k-0", "q-0"),
+            ],
+            "the ingest runs q and r both have source s",
+        ),
+        (
+            [
+                shard("r-0", lineage=Lineage(sources=("s", "t"))),
+                shard("q-0", lineage=Lineage(sources=("t", "u"))),
+            ],
+            "the ingest runs q, r share some sources",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_refused(found: list[FoundShard], reason: str) -> None:
+    plan = plan_rebuild(found)
+    assert isinstance(plan, Refusal)
+    assert re.search(reason, "; ".join(plan.reasons)), plan.reasons
+
+
+def test_runs_that_share_sources_are_chosen_so_that_each_source_counts_once() -> None:
+    plan = plan_rebuild(
+        [
+            shard("a-0", lineage=Lineage(sources=("s", "t"))),
+            shard("b-0", lineage=Lineage(sources=("s",))),
+            shard("c-0", lineage=Lineage(sources=("t", "u"))),
+        ]
+    )
+    assert set(live(plan)) == {"b-0", "c-0"}
+    assert isinstance(plan, RebuildPlan)
+    assert plan.sources == ("s", "t", "u")
+    assert plan.left_out == (("a-0", "its sources count by another run"),)
+
+
+def test_a_run_whose_sources_an_output_carries_is_left_out() -> None:
+    carrier = shard("j-0", lineage=Lineage(sources=("s",), inputs=("gone-0",)))
+    plan = plan_rebuild([carrier, shard("r-0", lineage=Lineage(sources=("s",)))])
+    assert set(live(plan)) == {"j-0"}
+
+
+def test_a_source_ingested_again_when_it_was_forgotten_counts_twice() -> None:
+    lineage = Lineage(sources=("s",))
+    plan = plan_rebuild([shard("r-0", lineage=lineage), shard("q-0", day=16, lineage=lineage)])
+    assert set(live(plan)) == {"q-0", "r-0"}
+
+
+def test_a_run_without_its_last_shard_counts_if_anything_of_it_was_merged() -> None:
+    def first(run: str, partition: str, low: str, high: str) -> FoundShard:
+        return shard(f"{run}-0", low, high, partition=partition, splits=(("m",),), last=False)
+
+    witness = shard(
+        "j-0",
+        "n",
+        partition="1",
+        splits=(("m",),),
+        lineage=Lineage(inputs=("gone-0",), completed=("r-1",)),
+    )
+    plan = plan_rebuild([first("r", "0", "a", "c"), first("q", "0", "a", "c"), witness])
+    assert set(live(plan)) == {"j-0", "r-0"}
+    assert isinstance(plan, RebuildPlan)
+    assert plan.left_out == (("q-0", "its run was broken off, and so never committed"),)
+
+
+def test_a_whole_run_that_lacks_a_shard_was_committed_and_the_shard_merged() -> None:
+    lineage = Lineage(sources=("s",))
+    rest = shard("r-1", "n", partition="1", splits=(("m",),), number=1, lineage=lineage)
+    repeat = shard("q-0", lineage=lineage)
+    assert set(live(plan_rebuild([rest, repeat]))) == {"r-1"}
+
+
+def test_what_an_inputs_inputs_were_does_not_count_though_the_input_is_gone() -> None:
+    output = shard("p-0", lineage=Lineage(inputs=("gone-0",), superseded=("r-0",)))
+    plan = plan_rebuild([output, shard("r-0")])
+    assert set(live(plan)) == {"p-0"}
+    assert isinstance(plan, RebuildPlan)
+    assert [item.merged for item in plan.shards] == [(), ("root",)]

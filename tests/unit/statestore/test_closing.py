@@ -1,0 +1,75 @@
+"""A closed state takes nothing more, whoever still has it open; a reopened store reads anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from dormouse.errors import NotFoundError
+from dormouse.model.names import table_prefix
+from dormouse.model.transactions import InitialisePartitions
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.statestore.s3 import S3StateStore
+from dormouse.storage import MemoryStorage
+from tests.support.adapters import CountingIds, FakeClock
+from tests.unit.statestore.histories import ONE_LEAF, addition
+
+
+class Process:
+    """Stores over one storage and log."""
+
+    def __init__(self) -> None:
+        clock = FakeClock()
+        self.storage, self.pages = MemoryStorage(clock), MemoryPages()
+        self.clock, self.ids = clock, CountingIds(clock)
+
+    def store(self, state_id: str = "t") -> S3StateStore:
+        return S3StateStore(state_id, self.storage, self.pages, self.clock, self.ids)
+
+
+def test_a_closed_state_is_closed_to_all_and_keeps_its_deltas() -> None:
+    process = Process()
+    store, warm = process.store(), process.store()
+    store.commit(InitialisePartitions(ONE_LEAF), generation=0)
+    store.commit(addition(1), generation=0)
+    warm.current()
+    process.store().close()
+    kept = list(process.storage.list(""))
+    assert kept
+    for each in (store, warm, process.store()):
+        with pytest.raises(NotFoundError):
+            each.commit(addition(2), generation=0)
+        with pytest.raises(NotFoundError):
+            each.current()
+    process.store().close()
+    process.store().destroy()
+
+
+def test_a_state_that_never_was_can_be_closed() -> None:
+    process = Process()
+    process.store().close()
+    with pytest.raises(NotFoundError):
+        process.store().commit(InitialisePartitions(ONE_LEAF), generation=0)
+
+
+def test_the_logs_of_one_table_do_not_touch_and_lie_below_it() -> None:
+    process = Process()
+    old, new = process.store("t"), process.store("t/2")
+    old.commit(InitialisePartitions(ONE_LEAF), generation=0)
+    new.commit(InitialisePartitions(ONE_LEAF), generation=0)
+    new.commit(addition(1), generation=0)
+    old.destroy()
+    new.reopen()
+    assert set(new.current().shards)
+    assert all(o.path.startswith(table_prefix("t")) for o in process.storage.list(""))
+
+
+def test_a_reopened_store_sees_what_is_stored_and_not_what_it_remembers() -> None:
+    process = Process()
+    store = process.store()
+    store.commit(InitialisePartitions(ONE_LEAF), generation=0)
+    before = store.current()
+    store.reopen()
+    assert store.current() == before
+    process.pages._logs.clear()
+    store.reopen()
+    assert not len(store.current().partitions)
