@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dormouse.model.fold import Verdict, apply
-from dormouse.model.invariants import broken_invariants
-from dormouse.model.keys import Key, KeyRange
-from dormouse.model.partitions import ROOT, PartitionTree, child_ids
+from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.rules import Rule
-from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import DAY_MS, SOURCES_REMEMBERED_MS, TableState
 from dormouse.model.transactions import (
     AddShards,
@@ -29,141 +22,7 @@ from dormouse.model.transactions import (
     SplitPartition,
     Transaction,
 )
-from tests.support.strategies import short_keys
-
-
-def shard_of(name: str, keys: list[Key], *placed: tuple[str, int]) -> NewShard:
-    """A shard whose rows have just these keys, placed in the root unless told otherwise."""
-    ordered = sorted(keys)
-    shard = Shard(name, len(keys), 100 * len(keys), ordered[0], ordered[-1])
-    return NewShard(shard, placed or ((ROOT, len(keys)),))
-
-
-class TableMachine(RuleBasedStateMachine):
-    """Random transactions; the oracle is the rows' keys, and which shard holds which."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.state = TableState()
-        self.keys_of: dict[str, list[Key]] = {}
-        self.rows: Counter[Key] = Counter()
-        self.count = 0
-
-    def name(self) -> str:
-        self.count += 1
-        return f"n{self.count:04d}"
-
-    def go(self, transaction: Transaction) -> Verdict:
-        entry = Entry(transaction, self.count, self.state.generation)
-        before = self.state
-        self.state, verdict = apply(self.state, entry)
-        if verdict.violations:
-            assert self.state is before
-        else:  # whatever was applied is recognised when it comes again
-            again, second = apply(self.state, entry)
-            assert second.repeated or isinstance(transaction, ClearTable)
-            assert again is self.state or isinstance(transaction, ClearTable)
-        return verdict
-
-    @initialize(points=st.lists(short_keys, unique=True, max_size=4))
-    def initialise(self, points: list[Key]) -> None:
-        tree = PartitionTree.from_split_points(sorted(points))
-        assert self.go(InitialisePartitions(tuple(tree.by_id.values()))) == Verdict()
-
-    @rule(data=st.data(), keys=st.lists(short_keys, min_size=1, max_size=6))
-    def add_a_shard_placed_on_any_level(self, data: st.DataObject, keys: list[Key]) -> None:
-        name = self.name()
-        partitions = sorted(self.state.partitions.by_id)
-        chosen = data.draw(st.sampled_from(partitions))
-        span = self.state.partitions.get(chosen).range
-        held = [key for key in keys if span.contains(key)]
-        if not held:
-            return
-        new = shard_of(name, held, (chosen, len(held)))
-        assert self.go(AddShards(name, (f"source-{name}",), (new,))) == Verdict()
-        self.keys_of[name] = held
-        self.rows.update(held)
-
-    @rule(data=st.data())
-    def assign(self, data: st.DataObject) -> None:
-        references = sorted(self.state.all_references(), key=lambda r: (r.partition, r.shard))
-        if references:
-            one = data.draw(st.sampled_from(references))
-            same = [r.shard for r in references if r.partition == one.partition]
-            inputs = tuple(data.draw(st.sets(st.sampled_from(same), min_size=1)))
-            self.go(AssignJob(self.name(), one.partition, inputs))
-
-    @rule(data=st.data(), cut=st.booleans())
-    def finish_a_job(self, data: st.DataObject, cut: bool) -> None:
-        if not len(self.state.jobs):
-            return
-        job = self.state.jobs[data.draw(st.sampled_from(sorted(self.state.jobs)))]
-        span = self.state.partitions.get(job.partition).range
-        merged = sorted(k for s in job.inputs for k in self.keys_of[s] if span.contains(k))
-        middle = len(merged) // 2 if cut else 0
-        outputs = []
-        for part in (merged[:middle], merged[middle:]):
-            if part:
-                name = self.name()
-                outputs.append(shard_of(name, part, (job.partition, len(part))))
-                self.keys_of[name] = part
-        done = ReplaceShards(job.id, job.partition, job.inputs, tuple(outputs))
-        assert self.go(done) == Verdict()
-
-    @rule(data=st.data())
-    def release_a_job(self, data: st.DataObject) -> None:
-        if len(self.state.jobs):
-            self.go(ReleaseJob(data.draw(st.sampled_from(sorted(self.state.jobs)))))
-
-    @rule(data=st.data(), at=short_keys)
-    def split(self, data: st.DataObject, at: Key) -> None:
-        leaf = data.draw(st.sampled_from([leaf.id for leaf in self.state.partitions.leaves()]))
-        self.go(SplitPartition(leaf, at))
-
-    @rule(points=st.lists(short_keys, min_size=1, max_size=3, unique=True))
-    def extend_the_tree_by_several_splits(self, points: list[Key]) -> None:
-        tree, splits = self.state.partitions, []
-        for at in points:
-            leaf = tree.leaf_containing(at)
-            if leaf.range.min < at:
-                tree = tree.split(leaf.id, at, *child_ids(leaf.id))
-                splits.append((leaf.id, at))
-        if splits:
-            assert self.go(ExtendTree(tuple(splits))) == Verdict()
-
-    @rule()
-    def forget_what_nothing_references(self) -> None:
-        if len(self.state.unreferenced):
-            gone = tuple(sorted(self.state.unreferenced))
-            assert self.go(ForgetShards(gone)) == Verdict()
-
-    @rule(points=st.lists(short_keys, unique=True, max_size=2))
-    def clear(self, points: list[Key]) -> None:
-        tree = PartitionTree.from_split_points(sorted(points))
-        generation = self.state.generation + 1
-        assert self.go(ClearTable(generation, tuple(tree.by_id.values()))) == Verdict()
-        self.rows.clear()
-
-    @invariant()
-    def no_invariant_is_broken(self) -> None:
-        assert not broken_invariants(self.state)
-
-    @invariant()
-    def every_row_is_referenced_exactly_once(self) -> None:
-        found: Counter[Key] = Counter()
-        for reference in self.state.all_references():
-            span = self.state.partitions.get(reference.partition).range
-            found.update(k for k in self.keys_of[reference.shard] if span.contains(k))
-        assert found == self.rows
-
-    @invariant()
-    def a_query_of_everything_reads_every_row_exactly_once(self) -> None:
-        found: Counter[Key] = Counter()
-        for span, references in self.state.partitions_to_read(KeyRange()):
-            for reference in references:
-                found.update(k for k in self.keys_of[reference.shard] if span.contains(k))
-        assert found == self.rows
-
+from tests.support.machine import TableMachine, shard_of
 
 TestAnyHistory = TableMachine.TestCase
 TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

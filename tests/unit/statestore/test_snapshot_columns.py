@@ -23,8 +23,9 @@ from dormouse.statestore.codec_file import open_file, write_file
 from dormouse.statestore.codec_snapshot import FORMAT, KIND, decode_snapshot, encode_snapshot
 from dormouse.statestore.snapshot_columns import StoredIds
 from dormouse.statestore.snapshot_digests import packed, unpacked
+from tests.support.machine import TableMachine
 from tests.support.strategies import text
-from tests.unit.model.test_fold import SPLIT_AT_M, TableMachine
+from tests.unit.model.test_fold import SPLIT_AT_M
 from tests.unit.statestore.histories import fold_all, histories
 from tests.unit.statestore.samples import sample_state
 

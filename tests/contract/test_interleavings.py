@@ -1,0 +1,102 @@
+"""Another writer between a look and a commit, for every pair of kinds of transactions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from dormouse.model.fold import Verdict, apply
+from dormouse.model.invariants import broken_invariants
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.state import TableState
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    ClearTable,
+    Entry,
+    ExtendTree,
+    ForgetShards,
+    InitialisePartitions,
+    ReleaseJob,
+    ReplaceShards,
+    SplitPartition,
+    Transaction,
+)
+from dormouse.statestore.engine import Options
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.statestore.protocol import Committed, Outcome
+from dormouse.statestore.s3 import S3StateStore
+from dormouse.storage import MemoryStorage
+from tests.support.adapters import CountingIds, FakeClock
+from tests.support.machine import shard_of, verdict_of
+
+TREE = tuple(PartitionTree.from_split_points([("m",)]).by_id.values())
+A, B, C = (shard_of(name, [(name,)], ("0", 1)) for name in "abc")
+BEFORE: tuple[Transaction, ...] = (
+    InitialisePartitions(TREE),
+    AddShards("one", ("source-one",), (A, B)),
+    AddShards("two", ("source-two",), (C,)),
+    AssignJob("old", "0", ("c",)),
+    ReplaceShards("old", "0", ("c",), ()),
+    AssignJob("job", "0", ("a", "b")),
+)
+"""A table of two leaves: a and b are inputs of a job, c is garbage."""
+OUTPUT = shard_of("output", [("a",), ("b",)], ("0", 2))
+KINDS: dict[str, Transaction] = {
+    "initialise": InitialisePartitions(TREE),
+    "add": AddShards("three", ("source-three",), (shard_of("z", [("z",)], ("1", 1)),)),
+    "add the same source": AddShards("four", ("source-three",), ()),
+    "assign": AssignJob("late", "0", ("a",)),
+    "release": ReleaseJob("job"),
+    "replace": ReplaceShards("job", "0", ("a", "b"), (OUTPUT,)),
+    "split": SplitPartition("0", ("b",)),
+    "extend": ExtendTree((("0", ("a\0",)), ("1", ("x",)))),
+    "forget": ForgetShards(("c",)),
+    "clear": ClearTable(1, TREE),
+}
+
+
+def test_every_kind_of_transaction_is_interleaved() -> None:
+    assert {type(t) for t in KINDS.values()} == set(Transaction.__args__)
+
+
+@pytest.mark.parametrize("commits", ["append", "strict"])
+@pytest.mark.parametrize(("mine", "other"), list(product(KINDS, KINDS)))
+def test_the_writer_learns_what_became_of_its_commit_after_the_other(
+    mine: str, other: str, commits: str
+) -> None:
+    clock, pages, storage = FakeClock(0), MemoryPages(), MemoryStorage()
+    ids, options = CountingIds(clock), Options(is_strict=commits == "strict")
+    writer, rival, reader = (
+        S3StateStore("t", storage, pages, clock, ids, options=options) for _ in range(3)
+    )
+    for transaction in BEFORE:
+        (outcome,) = writer.commit(transaction, generation=0)
+        assert isinstance(outcome, Committed)
+    rivals: list[Outcome] = []
+
+    def let_the_other_go_first(operation: str) -> None:
+        if operation == "append":
+            pages.before = lambda operation: None
+            rivals.extend(rival.commit(KINDS[other], generation=0))
+
+    pages.before = let_the_other_go_first
+    outcomes = (*writer.commit(KINDS[mine], generation=0),)
+
+    assert rivals or commits == "strict", "a strict writer does not append what does not hold"
+    state, verdicts = serial(*BEFORE, *([KINDS[other]] if rivals else []), KINDS[mine])
+    expected = verdicts[-2:] if rivals else verdicts[-1:]
+    assert [verdict_of(outcome) for outcome in (*rivals, *outcomes)] == expected
+    assert replace(reader.current(), version=0) == state
+    assert not broken_invariants(state)
+
+
+def serial(*transactions: Transaction) -> tuple[TableState, list[Verdict]]:
+    """Give what the fold alone makes of transactions one after the other."""
+    state, verdicts = TableState(), []
+    for transaction in transactions:
+        state, verdict = apply(state, Entry(transaction, 0, 0))
+        verdicts.append(verdict)
+    return state, verdicts

@@ -1,0 +1,93 @@
+"""Stores against an oracle: two processes commit whatever comes up, and all agree with the rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from dormouse.model.fold import Verdict
+from dormouse.model.transactions import Transaction
+from dormouse.statestore.dynamodb_store import DynamoDBStateStore
+from dormouse.statestore.engine import Options
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.statestore.protocol import StateStore
+from dormouse.statestore.s3 import S3StateStore
+from dormouse.storage import MemoryStorage
+from tests.support.adapters import CountingIds, FakeClock
+from tests.support.machine import TableMachine, verdict_of
+from tests.unit.statestore.faults import small_pages
+from tests.unit.statestore.memory_items import MemoryItems
+
+
+class StoreMachine(TableMachine):
+    """The machine of the fold, whose changes are committed by two processes in turn."""
+
+    options: ClassVar[Options] = Options()
+    in_items: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock(0)
+        self.ids = CountingIds(self.clock)
+        self.storage, self.pages = MemoryStorage(), MemoryPages()
+        self.items = MemoryItems(self.pages)
+        self.writers = [self.process(), self.process()]
+
+    def process(self) -> StateStore:
+        """Open the store as a process does that knows nothing yet."""
+        if self.in_items:
+            return DynamoDBStateStore(
+                "t", self.items, self.pages, self.clock, self.ids, options=self.options
+            )
+        return S3StateStore(
+            "t", self.storage, self.pages, self.clock, self.ids, options=self.options
+        )
+
+    def go(self, transaction: Transaction) -> Verdict:
+        self.clock.ms = self.count
+        generation = self.state.generation
+        expected = super().go(transaction)
+        writer = self.writers[self.count % 2]
+        (outcome,) = writer.commit(transaction, generation=generation)
+        assert verdict_of(outcome) == expected
+        return expected
+
+    @rule()
+    def maintain(self) -> None:
+        self.writers[0].maintain()
+
+    @rule()
+    def another_process_takes_over(self) -> None:
+        self.writers = [self.writers[1], self.process()]
+
+    @invariant()
+    def every_process_sees_what_the_fold_made(self) -> None:
+        for writer in self.writers:
+            state = writer.current()
+            assert replace(state, version=0) == self.state
+
+
+def machine(kept_in: str, commits: str) -> type[RuleBasedStateMachine]:
+    """Make the machine of one kind of store."""
+
+    class Machine(StoreMachine):
+        options = Options(is_strict=commits == "strict")
+        in_items = kept_in == "items"
+
+    return Machine
+
+
+@pytest.mark.parametrize("commits", ["append", "strict"])
+@pytest.mark.parametrize("kept_in", ["objects", "items"])
+def test_any_history_is_the_same_to_every_process_and_to_the_oracle(
+    kept_in: str, commits: str
+) -> None:
+    with small_pages(4):
+        run_state_machine_as_test(
+            machine(kept_in, commits),
+            settings=settings(max_examples=25, stateful_step_count=30, deadline=None),
+        )
