@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -23,10 +22,7 @@ from dormouse.model.transactions import (
     ReplaceShards,
     SplitPartition,
 )
-from dormouse.ports import Ids, Storage
-from dormouse.statestore.engine import Options
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.pages import Pages
+from dormouse.statestore import consolidation
 from dormouse.statestore.protocol import (
     AlreadyCommitted,
     Committed,
@@ -34,61 +30,18 @@ from dormouse.statestore.protocol import (
     Rejected,
     StateStore,
 )
-from dormouse.statestore.s3 import S3StateStore
-from dormouse.storage import FolderStorage, MemoryStorage
-from tests.contract.state_pages import dynamodb_pages
-from tests.support.adapters import FakeClock
+from tests.contract.state_stores import DELTAS, SNAPSHOTS, STORES, Instance, instance_of
 from tests.unit.statestore.histories import ONE_LEAF, addition, shard_of
 
 INITIALISE = InitialisePartitions(ONE_LEAF)
 
 
-class UniqueIds:
-    """Ids for many threads: counting is one step of the interpreter."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        self._clock, self._numbers = clock, count(1)
-
-    def new(self) -> str:
-        return f"{self._clock.now_ms():012x}{next(self._numbers):020x}"
-
-
-@dataclass
-class Instance:
-    """Makes stores of tables, each with a cold cache, as another process would have."""
-
-    store: Callable[[str], StateStore]
-    clock: FakeClock
-    storage: Storage
-    strict_store: Callable[[str], StateStore]
-    is_remote: bool = False
-
-
-@pytest.fixture(params=["memory", "folder", "dynamodb"])
+@pytest.fixture(params=STORES)
 def instance(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Instance]:
-    clock = FakeClock()
-    ids = UniqueIds(clock)
-    storage = FolderStorage(tmp_path) if request.param == "folder" else MemoryStorage()
-    if request.param == "dynamodb":
-        with dynamodb_pages(monkeypatch) as remote:
-            yield made_of(storage, remote, clock, ids, is_remote=True)
-        return
-    yield made_of(storage, MemoryPages(), clock, ids, is_remote=False)
-
-
-def made_of(
-    storage: Storage, pages: Pages, clock: FakeClock, ids: Ids, *, is_remote: bool
-) -> Instance:
-    def store(table: str) -> StateStore:
-        return S3StateStore(table, storage, pages, clock, ids)
-
-    def strict_store(table: str) -> StateStore:
-        strict = Options(is_strict=True)
-        return S3StateStore(table, storage, pages, clock, ids, options=strict)
-
-    return Instance(store, clock, storage, strict_store, is_remote)
+    with instance_of(request.param, tmp_path, monkeypatch) as made:
+        yield made
 
 
 @pytest.fixture
@@ -129,9 +82,9 @@ def test_each_transaction_of_a_commit_has_its_own_outcome(store: StateStore) -> 
 
 
 def test_committing_nothing_writes_nothing(instance: Instance, store: StateStore) -> None:
-    before = list(instance.storage.list(""))
+    before = instance.kept()
     assert store.commit(generation=0) == ()
-    assert list(instance.storage.list("")) == before
+    assert instance.kept() == before
 
 
 def test_a_repeated_commit_is_told_that_it_landed_whoever_repeats_it(
@@ -285,7 +238,8 @@ def test_every_version_can_be_read_again(instance: Instance, store: StateStore) 
         instance.clock.advance(seconds=1)
         store.commit(addition(n), generation=0)
         seen[n] = store.current()
-    store.maintain()
+    if instance.keeps_versions:
+        store.maintain()
     for version in (1, 2, 47, 48, 49, 59):
         assert instance.store("t").at(version=version) == seen[version]
         assert store.at(time_ms=seen[version].time_ms) == seen[version]
@@ -306,6 +260,7 @@ def test_a_version_that_is_yet_to_come_cannot_be_read(store: StateStore) -> None
 # Maintenance
 
 
+@patch.object(consolidation, "LEAST_BYTES_TO_SNAPSHOT", 1)
 def test_after_maintenance_a_cold_reader_sees_the_same(
     instance: Instance, store: StateStore
 ) -> None:
@@ -314,10 +269,30 @@ def test_after_maintenance_a_cold_reader_sees_the_same(
     store.commit(SplitPartition("root", ("m",)), generation=0)
     for n in range(20, 70):
         store.commit(addition(n), generation=0)
+    deltas = instance.count(*DELTAS)
     for each in (store, instance.store("t"), store):
         each.maintain()
+    assert instance.count(*SNAPSHOTS) == 1
+    assert instance.count(*DELTAS) == deltas
     store.commit(addition(99), generation=0)
     assert instance.store("t").current() == store.current()
+
+
+@patch.object(consolidation, "LEAST_BYTES_TO_SNAPSHOT", 1)
+def test_a_snapshot_forgets_what_no_rule_heeds_any_more(
+    instance: Instance, store: StateStore
+) -> None:
+    for n in range(60):
+        store.commit(addition(n), generation=0)
+    store.maintain()
+    instance.clock.ms += 16 * DAY_MS
+    for n in range(60, 110):
+        store.commit(addition(n), generation=0)
+    store.maintain()
+    state = instance.store("t").current()
+    assert set(state.sources) == {f"source{n}" for n in range(60, 110)}
+    assert set(state.transactions) == {f"add:job{n}" for n in range(60, 110)}
+    assert state.reference_count == 110
 
 
 def test_a_destroyed_table_is_gone_for_good(instance: Instance, store: StateStore) -> None:
@@ -327,7 +302,7 @@ def test_a_destroyed_table_is_gone_for_good(instance: Instance, store: StateStor
     store.maintain()
     for each in (store, instance.store("t")):
         each.destroy()
-    assert list(instance.storage.list("")) == []
+    assert instance.kept() == []
     for writer in (store, cold, instance.store("t")):
         with pytest.raises(NotFoundError, match="destroyed"):
             writer.current()
@@ -336,7 +311,7 @@ def test_a_destroyed_table_is_gone_for_good(instance: Instance, store: StateStor
         with pytest.raises(NotFoundError, match="destroyed"):
             writer.commit(InitialisePartitions(tuple(tree.by_id.values())), generation=0)
     store.destroy()
-    assert list(instance.storage.list("")) == []
+    assert instance.kept() == []
 
 
 def test_a_table_without_state_can_be_destroyed(instance: Instance) -> None:

@@ -13,7 +13,6 @@ from dormouse.aws.failures import ConditionFailedError, reading, writing
 from dormouse.errors import CorruptDataError, OutcomeUnknownError, UnavailableError
 from dormouse.statestore.dynamodb_pages import DynamoPages
 from dormouse.statestore.items import Item, ItemKey, ItemTable, Value
-from dormouse.statestore.pages import Snapshot
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -51,10 +50,10 @@ class DynamoItems:
         except OutcomeUnknownError as error:
             raise _may_repeat(error) from error
 
-    def put_while(self, table_id: str, root: Snapshot | None, items: Sequence[Item]) -> bool:
-        """Keep items as long as `root` is the newest snapshot of an open log."""
+    def put_while(self, table_id: str, revision: int, items: Sequence[Item]) -> bool:
+        """Keep items as long as the root of an open log has this revision."""
         check: TransactWriteItemTypeDef = {
-            "ConditionCheck": self._pages.check_newest(table_id, root)
+            "ConditionCheck": self._pages.check_revision(table_id, revision)
         }
         try:
             for chunk in _transactions(items):

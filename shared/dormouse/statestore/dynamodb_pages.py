@@ -155,20 +155,14 @@ class DynamoPages:
         }
         return self._transact([of_head, of_page])
 
-    def check_newest(self, table_id: str, newest: Snapshot | None) -> ConditionCheckTypeDef:
-        """Give a check, for a transaction, that `newest` is the only snapshot of an open log."""
-        check: ConditionCheckTypeDef = {
+    def check_revision(self, table_id: str, revision: int) -> ConditionCheckTypeDef:
+        """Give a check, for a transaction, that the root of an open log has this revision."""
+        return {
             "TableName": self._table_name,
             "Key": _head_key(table_id),
-            "ConditionExpression": "attribute_exists(t) AND attribute_not_exists(closed) AND ",
-            "ExpressionAttributeNames": {"#snapshots": "snapshots"},
+            "ConditionExpression": "revision = :revision AND attribute_not_exists(closed)",
+            "ExpressionAttributeValues": {":revision": {"N": str(revision)}},
         }
-        if newest is None:
-            check["ConditionExpression"] += "attribute_not_exists(#snapshots[0])"
-        else:
-            check["ConditionExpression"] += "#snapshots[0].i = :id"
-            check["ExpressionAttributeValues"] = {":id": {"S": newest.id}}
-        return check
 
     def close(self, table_id: str) -> Head:
         """Close the log for good, whether or not there was one; give its head."""

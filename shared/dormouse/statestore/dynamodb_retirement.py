@@ -1,4 +1,4 @@
-"""Old versions go: first the item that says a version is readable, then what only it needed.
+"""What only versions needed that can be read no more; deleted after the items that named those.
 
 Which items a version superseded is written down with it (``<table>#G``). Everything here may be
 done by any number at once and again: what is deleted never comes back. Used by `dynamodb_store`.
@@ -25,14 +25,13 @@ from dormouse.statestore.dynamodb_remembered import (
 )
 from dormouse.statestore.dynamodb_states import Totals
 from dormouse.statestore.items import Item, ItemKey, Items
-from dormouse.statestore.pages import Snapshot
 
 _KIND_OF: dict[str, Kind] = {kind[0]: kind for kind in KINDS}
 
 
-def version_key(table_id: str, version: int) -> ItemKey:
+def version_key(table_id: str, snapshot_id: str) -> ItemKey:
     """Give the key of the item that says a version is readable."""
-    return ItemKey("references", f"{table_id}#V", padded(version))
+    return ItemKey("references", f"{table_id}#V", snapshot_id)
 
 
 def superseded_item(table_id: str, version: int, number: int, names: Sequence[Name]) -> Item:
@@ -41,19 +40,14 @@ def superseded_item(table_id: str, version: int, number: int, names: Sequence[Na
     return Item(key, {"names": tuple(name.kind[0] + name.text for name in names)})
 
 
-def retire_versions(table_id: str, items: Items, root: Snapshot, since_ms: int) -> None:
-    """Retire the versions whose next was made at `since_ms` or before; delete what they needed.
-
-    `root` and what comes after it stays; it must be the newest there is, or have been.
-    """
-    key = version_key(table_id, root.version)
-    versions = list(items.query(key.table, key.hash, up_to=key.range))
-    totals = [Totals.of_values(item.values) for item in versions]
-    retired = sum(1 for following in totals[1:] if following.made_ms <= since_ms)
-    items.delete([item.key for item in versions[:retired]])
-    if totals:
-        _delete_superseded(table_id, items, totals[retired])
-        _delete_forgotten(table_id, items, totals[retired])
+def delete_unneeded(table_id: str, items: Items) -> None:
+    """Delete what no version needs that can be read."""
+    named = items.query("references", version_key(table_id, "").hash)
+    readable = [Totals.of_values(item.values) for item in named]
+    if readable:
+        oldest = min(readable, key=lambda totals: totals.version)
+        _delete_superseded(table_id, items, oldest)
+        _delete_forgotten(table_id, items, oldest)
 
 
 def delete_all(table_id: str, items: Items) -> None:

@@ -1,15 +1,15 @@
 """A state as items, one version over the other; a reader of one is not disturbed by the others.
 
 From one version to the next only what changed is put, as items that say so of the next version
-(`dynamodb_records`, `dynamodb_remembered`), and only while the root is still the version before.
-The store's versions are the ends of pages; what is put for one is therefore the same whoever puts
-it, and nobody puts it again later. Beside them, in the references table:
+(`dynamodb_records`, `dynamodb_remembered`), and only while the root names the version before as the
+newest. Which version follows is fixed (`dynamodb_store`): so what is put for it is the same whoever
+puts it, and nobody puts it again later. Beside them, in the references table:
 
-- ``<table>#V``, ``<version>``: that the version is readable, with its totals;
+- ``<table>#V``, ``<snapshot id>``: that the version is readable, with its totals;
 - ``<table>#G``, ``<version>#<number>``: the names whose older items count no more from it on.
 
-A version is retired by deleting its item; only then are those deleted which no readable version
-needs (`dynamodb_retirement`). So who finds its version's item after the rest has read it whole.
+A version goes by the deletion of its first item; only then are those deleted which no readable
+version needs (`dynamodb_retirement`). So who finds it after all the rest has read all of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from itertools import islice
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.layered import LayeredMap
 from dormouse.model.state import TableState
-from dormouse.ports import Clock
 from dormouse.statestore.dynamodb_records import (
     KINDS,
     Kind,
@@ -29,7 +28,6 @@ from dormouse.statestore.dynamodb_records import (
     changes,
     hashes,
     newest,
-    padded,
 )
 from dormouse.statestore.dynamodb_remembered import (
     REMEMBERED_MS,
@@ -37,11 +35,15 @@ from dormouse.statestore.dynamodb_remembered import (
     recalled,
     remembered_hash,
 )
-from dormouse.statestore.dynamodb_retirement import superseded_item, version_key
+from dormouse.statestore.dynamodb_retirement import (
+    delete_unneeded,
+    superseded_item,
+    version_key,
+)
 from dormouse.statestore.dynamodb_states import Records, Totals, lazy_state, whole_state
 from dormouse.statestore.items import Item, Items
-from dormouse.statestore.pages import Snapshot
-from dormouse.statestore.patience import Patience
+from dormouse.statestore.log import CollectedError, Log
+from dormouse.statestore.pages import Root, Snapshot
 
 _NAMES_PER_LIST = 2000
 _ITEMS_AT_ONCE = 1000
@@ -52,76 +54,79 @@ _BYTES_PER_RECORD = 200
 class DynamoSnapshots:
     """`bodies.Snapshots` as items. A snapshot's id is its version."""
 
-    def __init__(self, table_id: str, items: Items, clock: Clock, patience: Patience) -> None:
-        """Keep the versions of `table_id`."""
-        self._table_id, self._items = table_id, items
-        self._clock, self._patience = clock, patience
+    def __init__(self, log: Log, items: Items) -> None:
+        """Keep the versions of the table whose log it is."""
+        self._log, self._table_id, self._items = log, log.table_id, items
         self._last: TableState | None = None
 
     def save(self, snapshot_id: str, state: TableState, previous: Snapshot | None) -> Snapshot:
-        """Put what changed since `previous`; give what the head is to say of `state`.
+        """Put what changed since `previous`, the newest; give what the head is to say of `state`.
 
-        If the root moves meanwhile it is to this same version, put by another; then some of it is
-        left unput, and the head refuses the root given here. `snapshot_id` is not used.
+        Raises:
+            CollectedError: the root was changed meanwhile; some may have been put, for whoever puts
+                the same again.
         """
+        root = self._root()
+        if root.newest != previous:
+            raise CollectedError
         before = TableState() if previous is None else self.load(previous)
-        totals = Totals.of(state, self._clock.now_ms())
-        key = version_key(self._table_id, state.version)
-        puts = self._puts(before, state, Item(key, totals.values()))
+        totals = Totals.of(state)
+        named = Item(version_key(self._table_id, snapshot_id), totals.values())
+        puts = self._puts(before, state, named)
         while chunk := list(islice(puts, _ITEMS_AT_ONCE)):
-            if not self._put_while(previous, chunk):
-                break
-        else:
-            self._last = state
+            if not self._put_while(root.revision, chunk):
+                raise CollectedError
+        self._last = state
         records = totals.partitions + totals.shards + totals.references
-        size_bytes = _BYTES_PER_RECORD * records
-        return Snapshot(padded(state.version), state.version, state.time_ms, size_bytes)
+        return Snapshot(snapshot_id, state.version, state.time_ms, _BYTES_PER_RECORD * records)
 
-    def load(self, root: Snapshot) -> TableState:
+    def load(self, snapshot: Snapshot) -> TableState:
         """Give the state that was saved. Raises NotFoundError."""
         last = self._last
-        if last is not None and last.version == root.version:
+        if last is not None and last.version == snapshot.version:
             return last
-        totals = self._totals(root)
-        records = {kind: self._all(kind, root) for kind in KINDS}
+        totals = self._totals(snapshot)
+        records = {kind: self._all(kind, snapshot) for kind in KINDS}
         state = whole_state(totals, records, *self._remembered(totals))
-        self.ensure_readable(root)
+        self.ensure_readable(snapshot)
         if (found := Totals.of(state)) != totals:
             raise CorruptDataError(
-                f"version {root.version} of table {self._table_id} is not whole: {found}, {totals}",
+                f"version {totals.version} of table {self._table_id} is not whole: "
+                f"{found}, {totals}",
                 hint="restore its tables in DynamoDB to one point in time",
             )
         self._last = state
         return state
 
-    def open(self, root: Snapshot) -> TableState:
+    def open(self, snapshot: Snapshot) -> TableState:
         """Give the state that was saved, most of which is read when it is asked for.
 
         What is asked for may raise UnavailableError, and is to be believed if `ensure_readable`
         holds afterwards. Raises NotFoundError.
         """
-        totals = self._totals(root)
+        totals = self._totals(snapshot)
 
         def read(kind: Kind, name: str) -> Records:
             place, of_partition = Name(kind, name).key(self._table_id, 0), kind == "reference"
             prefix = f"{name}/" if of_partition else f"{name}@"
             items = self._items.query(place.table, place.hash, prefix=prefix)
-            return newest(items, root.version)
+            return newest(items, snapshot.version)
 
-        return lazy_state(totals, read, self._all("job", root), *self._remembered(totals))
+        return lazy_state(totals, read, self._all("job", snapshot), *self._remembered(totals))
 
-    def ensure_readable(self, root: Snapshot) -> None:
+    def ensure_readable(self, snapshot: Snapshot) -> None:
         """Raise NotFoundError if the version was retired."""
-        self._totals(root)
+        self._totals(snapshot)
 
     def ids(self) -> Iterator[str]:
         """Give the ids of the versions that can be read."""
-        versions = self._items.query("references", version_key(self._table_id, 0).hash)
-        return (item.key.range for item in versions)
+        named = self._items.query("references", version_key(self._table_id, "").hash)
+        return (item.key.range for item in named)
 
     def delete(self, snapshot_ids: Sequence[str]) -> None:
-        """Retire versions; what only they need is left to `dynamodb_retirement`."""
-        self._items.delete([version_key(self._table_id, int(v)) for v in snapshot_ids])
+        """Make versions unreadable, and then delete what none needs that is left."""
+        self._items.delete([version_key(self._table_id, each) for each in snapshot_ids])
+        delete_unneeded(self._table_id, self._items)
 
     def _puts(self, before: TableState, after: TableState, version: Item) -> Iterator[Item]:
         """Give all items of a version, its own last."""
@@ -136,14 +141,19 @@ class DynamoSnapshots:
             yield superseded_item(self._table_id, after.version, number, names)
         yield version
 
-    def _put_while(self, root: Snapshot | None, items: Sequence[Item]) -> bool:
-        return self._patience.insist(lambda: self._items.put_while(self._table_id, root, items))
+    def _root(self) -> Root:
+        head = self._log.patience.insist(self._log.head)
+        return head.root if head else Root()
 
-    def _all(self, kind: Kind, root: Snapshot) -> Records:
+    def _put_while(self, revision: int, items: Sequence[Item]) -> bool:
+        insist = self._log.patience.insist
+        return insist(lambda: self._items.put_while(self._table_id, revision, items))
+
+    def _all(self, kind: Kind, snapshot: Snapshot) -> Records:
         table, hash_keys = hashes(self._table_id, kind)
 
         def read(hash_key: str) -> Records:
-            return newest(self._items.query(table, hash_key), root.version)
+            return newest(self._items.query(table, hash_key), snapshot.version)
 
         with ThreadPoolExecutor(READS_AT_ONCE) as pool:
             return {name: record for r in pool.map(read, hash_keys) for name, record in r.items()}
@@ -160,8 +170,8 @@ class DynamoSnapshots:
             for letter in REMEMBERED_MS
         ]
 
-    def _totals(self, root: Snapshot) -> Totals:
-        key = version_key(self._table_id, root.version)
+    def _totals(self, snapshot: Snapshot) -> Totals:
+        key = version_key(self._table_id, snapshot.id)
         for item in self._items.query(key.table, key.hash, prefix=key.range):
             return Totals.of_values(item.values)
-        raise NotFoundError(f"version {root.version} of table {self._table_id} is not kept")
+        raise NotFoundError(f"version {snapshot.version} of table {self._table_id} is not kept")

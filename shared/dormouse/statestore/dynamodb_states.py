@@ -6,7 +6,7 @@ Used by `dynamodb_snapshots`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Generic, TypeVar
 
@@ -34,7 +34,7 @@ Remembered = LayeredMap[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the item of a version says of it; `made_ms` is when it was put.
+    """What the item of a version says of it.
 
     `holders` counts the partitions that have references.
     """
@@ -48,10 +48,9 @@ class Totals:
     holders: int
     references: int
     rows: int
-    made_ms: int = field(default=0, compare=False)
 
     @staticmethod
-    def of(state: TableState, made_ms: int = 0) -> Totals:
+    def of(state: TableState) -> Totals:
         """Count what a state holds."""
         return Totals(
             version=state.version,
@@ -63,7 +62,6 @@ class Totals:
             holders=len(state.references),
             references=state.reference_count,
             rows=state.rows,
-            made_ms=made_ms,
         )
 
     @staticmethod

@@ -8,30 +8,25 @@ can be read without all the others.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
-from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
-from dormouse.model.invariants import broken_invariants
+from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.shards import Reference
 from dormouse.model.state import TableState
-from dormouse.model.transactions import Entry
 from dormouse.ports import Clock, Ids
 from dormouse.statestore import pages as log_pages
-from dormouse.statestore.codec import decode_delta
 from dormouse.statestore.dynamodb_bodies import DynamoBodies
-from dormouse.statestore.dynamodb_retirement import delete_all, retire_versions
-from dormouse.statestore.dynamodb_snapshots import READS_AT_ONCE, DynamoSnapshots
+from dormouse.statestore.dynamodb_retirement import delete_all
+from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
 from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
 from dormouse.statestore.items import Items
-from dormouse.statestore.log import Log
-from dormouse.statestore.pages import Head, Pages, Root, Snapshot
+from dormouse.statestore.log import CollectedError, Log
+from dormouse.statestore.pages import Pages, Root, Snapshot
 from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
 from dormouse.statestore.reading import Reader, fold_delta
-from dormouse.statestore.snapshots import without_forgotten
 
-KEEP_VERSIONS_MS = 15 * 60 * 1000
-"""How long a version stays readable after the next was made: longer than a function runs."""
 _VERSIONS_AT_ONCE = 16
+"""How many versions one call puts at most, so that it stays short after a long rest."""
 
 
 class DynamoDBStateStore(LogStateStore):
@@ -46,30 +41,30 @@ class DynamoDBStateStore(LogStateStore):
         ids: Ids,
         *,
         patience: Patience = WITHOUT_PAUSES,
-        keep_versions_ms: int = KEEP_VERSIONS_MS,
         options: Options = DEFAULTS,
     ) -> None:
         """Use the state of `table_id`; nothing is read yet."""
-        self._items, self._keep_versions_ms = items, keep_versions_ms
-        self._versions = DynamoSnapshots(table_id, items, clock, patience)
-        deltas = DynamoBodies(table_id, items)
-        reader = Reader(Log(table_id, pages, patience), deltas, None, self._versions)
+        log = Log(table_id, pages, patience)
+        self._items, self._versions = items, DynamoSnapshots(log, items)
+        reader = Reader(log, DynamoBodies(table_id, items), None, self._versions)
         super().__init__(reader, clock, ids, options)
 
     def maintain(self) -> None:
-        """Put the states at the ends of pages into the tables. Any number may at once.
+        """Put the states at the ends of pages into the tables; delete what is not needed any more.
+
+        Any number may at once.
 
         Raises:
             InvariantError: the state contradicts itself; it was not put.
         """
-        head, moved = self._log.head(), False
+        head = self._patience.insist(self._log.head)
         for _ in range(_VERSIONS_AT_ONCE):
-            if head is None or head.last_page <= _next_page(head.root.newest):
+            if head is None or head.last_page <= _next_page(head.root):
                 break
-            self._advance(head)
-            head, moved = self._log.head(), True
-        if moved and head is not None and head.root.newest is not None:
-            self._retire(head.root.newest)
+            self._advance(head.root)
+            head = self._patience.insist(self._log.head)
+        if head is not None and self._collector.is_due(head):
+            self._patience.insist(self._collector.collect)
 
     def references_of(self, partition: str) -> tuple[int, list[Reference]]:
         """Give the newest version, and the references in one partition at it, by shard id.
@@ -84,79 +79,47 @@ class DynamoDBStateStore(LogStateStore):
         super().destroy()
         self._patience.insist(lambda: delete_all(self._table_id, self._items))
 
-    def _advance(self, head: Head) -> None:
-        """Put the state at the end of the page that follows the root, and make it the root.
+    def _advance(self, root: Root) -> None:
+        """Put the state at the end of the page that follows the newest snapshot, and name it.
 
         That it is this version and no newer one makes all that is put for a version the same.
         """
-        root = head.root.newest
-        due = (_next_page(root) + 1) * log_pages.PAGE_CAPACITY
-        before = TableState()
-        if root is not None:
-            try:
-                before = self._patience.insist(lambda: self._versions.load(root))
-            except NotFoundError as error:
-                self._ensure_overtaken(root, error)
-                return
-        state = without_forgotten(self._patience.insist(lambda: self._folded(before, due)))
-        if broken := broken_invariants(state):
-            raise InvariantError(
-                f"table {self._table_id} at version {due}: {'; '.join(broken[:5])}",
-                hint="it was not written, so that the log still shows how it came to this",
-            )
-        made = Root(head.root.revision + 1, (self._versions.save("", state, root),))
-        self._log.pages.set_root(self._table_id, made)
+        due = log_pages.version_before(_next_page(root) + 1)
+        try:
+            state = self._patience.insist(lambda: self._state_at(due, root.newest))
+            self._consolidator.snapshot(state, root)
+        except CollectedError:
+            return  # another was quicker
 
-    def _retire(self, root: Snapshot) -> None:
-        since_ms = self._clock.now_ms() - self._keep_versions_ms
-        self._patience.insist(lambda: retire_versions(self._table_id, self._items, root, since_ms))
-
-    def _references_of(self, partition: str) -> tuple[int, list[Reference]]:
-        while True:
-            head = self._log.head()
-            root = head.root.newest if head else None
-            if root is None:
-                state = self._folded(TableState())
-                return state.version, state.references_in(partition)
-            try:
-                state = self._folded(self._versions.open(root))
-                found = state.references_in(partition)
-                self._versions.ensure_readable(root)
-            except NotFoundError as error:
-                self._ensure_overtaken(root, error)
-            else:
-                return state.version, found
-
-    def _folded(self, state: TableState, version: int | None = None) -> TableState:
-        """Give the state at `version`, or the newest, made of an earlier one."""
-        ids = self._log.ids_after(state.version)
-        if version is not None:
-            ids = ids[: version - state.version]
-        with ThreadPoolExecutor(READS_AT_ONCE) as pool:
-            for entries in pool.map(self._entries, ids):
-                state, _ = fold_delta(state, entries)
+    def _state_at(self, version: int, newest: Snapshot | None) -> TableState:
+        state = self._reader.snapshot(newest) if newest else TableState()
+        following = self._reader.from_pages(state.version)
+        for delta in islice(following, version - state.version):
+            state, _ = fold_delta(state, delta.entries)
         return state
 
-    def _entries(self, delta_id: str) -> tuple[Entry, ...]:
-        try:
-            return decode_delta(self._reader.deltas.get(delta_id), f"delta {delta_id}")
-        except NotFoundError as error:
-            self._log.head()  # raises if it is gone because the table is
-            raise CorruptDataError(
-                f"the state of table {self._table_id} lacks delta {delta_id}",
-                hint="the log names it: restore the tables in DynamoDB to one point in time",
-            ) from error
+    def _references_of(self, partition: str) -> tuple[int, list[Reference]]:
+        missed: Root | None = None
+        while (root := self._reader.root()) != missed:
+            try:
+                return self._references_by(root, partition)
+            except (NotFoundError, CollectedError):
+                missed = root  # the version was collected, if the root is another by now
+        raise CorruptDataError(
+            f"the root of table {self._table_id} names what is not there",
+            hint="restore its tables in DynamoDB to one point in time",
+        )
 
-    def _ensure_overtaken(self, root: Snapshot, error: NotFoundError) -> None:
-        """Raise unless there is a newer root than one whose version is not there any more."""
-        head = self._log.head()
-        if head is None or head.root.newest == root:
-            raise CorruptDataError(
-                f"the state of table {self._table_id} lacks version {root.version}",
-                hint="the head names it: restore the tables in DynamoDB to one point in time",
-            ) from error
+    def _references_by(self, root: Root, partition: str) -> tuple[int, list[Reference]]:
+        state = self._versions.open(root.newest) if root.newest else TableState()
+        for delta in self._reader.from_pages(state.version):
+            state, _ = fold_delta(state, delta.entries)
+        found = state.references_in(partition)
+        if root.newest:
+            self._versions.ensure_readable(root.newest)
+        return state.version, found
 
 
-def _next_page(root: Snapshot | None) -> int:
+def _next_page(root: Root) -> int:
     """Give the page whose end is the next version to be put into the tables."""
-    return root.version // log_pages.PAGE_CAPACITY if root else 0
+    return log_pages.place_after(root.newest.version)[0] if root.newest else 0

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from dormouse.statestore.pages import Snapshot
-
 ItemTable = Literal["references", "shards", "partitions"]
 Value = str | int | bytes | bool | tuple[str, ...]
 Values = Mapping[str, Value]
@@ -50,10 +48,10 @@ class Items(Protocol):
     def put(self, item: Item) -> None:
         """Keep an item; one that is there under its key is this one, put before."""
 
-    def put_while(self, table_id: str, root: Snapshot | None, items: Sequence[Item]) -> bool:
-        """Keep items as long as `root` is the newest snapshot of an open log.
+    def put_while(self, table_id: str, revision: int, items: Sequence[Item]) -> bool:
+        """Keep items as long as the root of an open log has this revision.
 
-        False if it is not any more: then some of them may be kept. None is put after that, however
+        False if it has not any more: then some of them may be kept. None is put after that, however
         late the request for it arrives.
         """
 

@@ -6,16 +6,21 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 from dormouse.model.state import TableState
-from dormouse.statestore import dynamodb_records, dynamodb_snapshots, dynamodb_store, pages
+from dormouse.statestore import (
+    collection,
+    dynamodb_records,
+    dynamodb_snapshots,
+    pages,
+    reading,
+)
 from dormouse.statestore.codec import decode_delta
-from dormouse.statestore.dynamodb_bodies import DynamoBodies
 from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
-from dormouse.statestore.dynamodb_store import KEEP_VERSIONS_MS, DynamoDBStateStore
+from dormouse.statestore.dynamodb_store import DynamoDBStateStore
 from dormouse.statestore.items import Item, ItemKey, ItemTable, Values
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.pages import Snapshot
@@ -45,16 +50,18 @@ class MemoryItems:
             "shards": {},
             "partitions": {},
         }
+        self.ever_put: dict[str, Values] = {}
 
     def put(self, item: Item) -> None:
         with self._request("put_item"):
             self._keep(item)
+            self.ever_put[item.key.range] = item.values
 
-    def put_while(self, table_id: str, root: Snapshot | None, items: Sequence[Item]) -> bool:
+    def put_while(self, table_id: str, revision: int, items: Sequence[Item]) -> bool:
         for chunk in self._chunks(items):
-            with self._request("put_while"):
+            with self._request("put_while"), self.pages._lock:
                 log = self.pages._logs.get(table_id)
-                if log is None or log.head.closed or log.head.root.newest != root:
+                if log is None or log.head.closed or log.head.root.revision != revision:
                     return False
                 for item in chunk:
                     self._keep(item)
@@ -107,13 +114,11 @@ class MemoryItems:
 class ItemsRig(Rig):
     """A `Rig` whose table is kept in items."""
 
-    keep_versions_ms: int = KEEP_VERSIONS_MS
-
     def __post_init__(self) -> None:
         super().__post_init__()
         self.items = MemoryItems(self.pages, self._pass)
 
-    def store(self) -> DynamoDBStateStore:  # type: ignore[override]  # another store, another rig
+    def store(self, **changes: Any) -> DynamoDBStateStore:  # type: ignore[override]  # not on S3
         return DynamoDBStateStore(
             "t",
             self.items,
@@ -121,16 +126,20 @@ class ItemsRig(Rig):
             self.clock,
             self.ids,
             patience=self.patience,
-            keep_versions_ms=self.keep_versions_ms,
+            options=replace(self.options, **changes),
         )
 
-    def replay(self) -> TableState:
-        self.quiet()
-        state, bodies = TableState(), DynamoBodies("t", self.items)
-        for delta_id in self.log().ids_after(0):
-            state, _ = fold_delta(state, decode_delta(bodies.get(delta_id), delta_id))
-        self.calls.clear()
-        return state
+    def replay(self, version: int | None = None) -> TableState:
+        return self.states()[-1 if version is None else version]
+
+    def states(self) -> list[TableState]:
+        """Fold the whole log delta by delta, as it was stored once; give every version."""
+        states = [TableState()]
+        for delta_id in self.ids_in_log():
+            body = self.items.ever_put[f"{delta_id}#0000"]["body"]
+            assert isinstance(body, bytes)
+            states.append(fold_delta(states[-1], decode_delta(body, delta_id))[0])
+        return states
 
     def root(self) -> Snapshot:
         """The newest root, read past the hooks."""
@@ -141,11 +150,12 @@ class ItemsRig(Rig):
 
 @contextmanager
 def small_pages(capacity: int) -> Iterator[None]:
-    """Let pages take few ids, and reads follow each other, so that short tests say all."""
+    """Let everything be due early, and reads follow each other, so that short tests say all."""
     with (
         patch.object(pages, "PAGE_CAPACITY", capacity),
+        patch.object(collection, "PAGES_PER_ROUND", 1),
+        patch.object(reading, "_FETCHES_AT_ONCE", 1),
         patch.object(dynamodb_snapshots, "READS_AT_ONCE", 1),
-        patch.object(dynamodb_store, "READS_AT_ONCE", 1),
         patch.object(dynamodb_records, "LANES", 1),
     ):
         yield
@@ -153,4 +163,4 @@ def small_pages(capacity: int) -> Iterator[None]:
 
 def versions(rig: ItemsRig) -> DynamoSnapshots:
     """The versions as a cold process sees them."""
-    return DynamoSnapshots("t", rig.items, rig.clock, rig.patience)
+    return DynamoSnapshots(rig.log(), rig.items)

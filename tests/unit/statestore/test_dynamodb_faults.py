@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from unittest.mock import patch
 
 import pytest
@@ -17,12 +18,14 @@ from dormouse.model.transactions import (
 )
 from dormouse.statestore import dynamodb_bodies
 from dormouse.statestore.dynamodb_bodies import DynamoBodies
+from dormouse.statestore.engine import Options
 from dormouse.statestore.protocol import AlreadyCommitted, Committed
 from tests.unit.statestore.faults import Crash, fail
 from tests.unit.statestore.histories import ONE_LEAF, addition, shard_of
 from tests.unit.statestore.memory_items import ItemsRig, small_pages, versions
 
 INITIALISE = InitialisePartitions(ONE_LEAF)
+EAGER = Options(keep_seconds=0, upload_seconds=0)
 BUSY = UnavailableError("refused")
 LOST = OutcomeUnknownError("not answered")
 
@@ -39,6 +42,7 @@ def run_script(rig: ItemsRig) -> None:
     """Commit the script, maintaining after each; a failed step is done again by a new process."""
     store = rig.store()
     for transactions in SCRIPT:
+        rig.clock.advance(seconds=1)
         for _ in range(3):
             before = rig.ids_in_log()
             try:
@@ -57,7 +61,7 @@ def run_script(rig: ItemsRig) -> None:
 
 
 def places_of_the_script() -> list[str]:
-    rig = ItemsRig(keep_versions_ms=0)
+    rig = ItemsRig(options=EAGER)
     run_script(rig)
     return rig.calls
 
@@ -76,9 +80,26 @@ def test_a_crash_at_any_place_loses_and_doubles_nothing() -> None:
         places = places_of_the_script()
         assert {"after put_while", "after set_root", "after delete_items"} <= set(places)
         for number in range(len(places)):
-            rig = ItemsRig(at={number: fail(Crash())}, keep_versions_ms=0)
+            rig = ItemsRig(at={number: fail(Crash())}, options=EAGER)
             run_script(rig)
             check_after(rig)
+
+
+def test_others_may_write_and_maintain_at_any_place() -> None:
+    def act(rig: ItemsRig) -> None:
+        for n in (90, 91):
+            rig.store().commit(addition(n), generation=0)
+            rig.store().maintain()
+
+    with small_pages(2):
+        for number in range(len(places_of_the_script())):
+            rig = ItemsRig(options=EAGER)
+            rig.at = {number: partial(act, rig)}
+            run_script(rig)
+            rig.quiet()
+            assert rig.store().current() == rig.replay()
+            rig.store().maintain()
+            assert versions(rig).load(rig.root()) == rig.store()._versions.load(rig.root())
 
 
 @pytest.mark.parametrize("error", [BUSY, LOST])
@@ -88,7 +109,7 @@ def test_a_fault_at_any_place_is_survived_or_told_apart(error: Exception) -> Non
             is_write = place.endswith(("append", "open_page", "set_root"))
             if (error is LOST) != (is_write and place.startswith("after")):
                 continue  # items are never put or deleted but in ways that can be repeated
-            rig = ItemsRig(at={number: fail(error)}, keep_versions_ms=0)
+            rig = ItemsRig(at={number: fail(error)}, options=EAGER)
             run_script(rig)
             check_after(rig)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
-from dormouse.model.state import DAY_MS, TableState
+from dormouse.model.state import TableState
 from dormouse.model.transactions import (
     AddShards,
     AssignJob,
@@ -20,6 +20,7 @@ from dormouse.model.transactions import (
     SplitPartition,
 )
 from dormouse.statestore import pages
+from dormouse.statestore.engine import Options
 from dormouse.statestore.pages import Snapshot
 from dormouse.statestore.protocol import Committed
 from dormouse.statestore.snapshots import without_forgotten
@@ -35,6 +36,7 @@ from tests.unit.statestore.histories import (
 from tests.unit.statestore.memory_items import ItemsRig, small_pages, versions
 
 INITIALISE = InitialisePartitions(ONE_LEAF)
+EAGER = Options(keep_seconds=0, upload_seconds=0)
 BUSY = UnavailableError("refused")
 LOST = OutcomeUnknownError("not answered")
 MANY = tuple(f"s{n}" for n in range(1000))
@@ -53,6 +55,7 @@ def rig() -> Iterator[ItemsRig]:
 def fill_pages(rig: ItemsRig, count: int, first: int = 1) -> None:
     """Commit additions until `count` more versions can be put into the tables."""
     store = rig.store()
+    rig.clock.advance(seconds=1)
     for n in range(first, first + count * pages.PAGE_CAPACITY):
         store.commit(addition(n), generation=0)
 
@@ -100,7 +103,7 @@ def test_maintenance_that_is_not_due_is_one_read(rig: ItemsRig) -> None:
 @given(histories(longest=15))
 def test_any_history_put_into_tables_is_the_history_folded(history: list[Delta]) -> None:
     with small_pages(3):
-        rig = ItemsRig(keep_versions_ms=0)
+        rig = ItemsRig(options=EAGER)
         writers = [rig.store(), rig.store()]
         for number, delta in enumerate(history):
             rig.clock.ms = delta.time_ms
@@ -113,6 +116,22 @@ def test_any_history_put_into_tables_is_the_history_folded(history: list[Delta])
         for partition in warm.partitions.by_id:
             expected = (warm.version, warm.references_in(partition))
             assert rig.store().references_of(partition) == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories(longest=20))
+def test_every_readable_version_is_what_it_was_whatever_came_and_went(
+    history: list[Delta],
+) -> None:
+    with small_pages(2):
+        rig = ItemsRig(options=Options(keep_seconds=60, upload_seconds=60))
+        for delta in history:
+            rig.clock.advance(seconds=30)
+            rig.store().commit(*delta.transactions, generation=delta.generation)
+            rig.store().maintain()
+        folded = rig.states()
+        for snapshot in rig.head().root.snapshots:
+            assert versions(rig).load(snapshot) == without_forgotten(folded[snapshot.version])
 
 
 def test_a_reader_of_pages_sees_all_inputs_of_a_compaction_or_its_output(rig: ItemsRig) -> None:
@@ -175,7 +194,7 @@ def test_a_version_read_page_by_page_is_that_version_whatever_is_put_meanwhile()
 def test_a_reader_overtaken_by_the_retirement_of_its_version_begins_anew(
     rig: ItemsRig, place: int
 ) -> None:
-    rig.keep_versions_ms = 0
+    rig.options = EAGER
     fill_pages(rig, 1)
     rig.store().maintain()
     old, reader = rig.root(), rig.store()
@@ -229,24 +248,31 @@ def test_what_no_readable_version_needs_is_deleted_and_nothing_else(rig: ItemsRi
     rig.store().maintain()
     assert versions(rig).load(first) == expected
 
-    rig.clock.ms += rig.keep_versions_ms
+    rig.clock.advance(seconds=rig.options.keep_seconds)
     rig.store().commit(ForgetShards(inputs), generation=0)
-    fill_pages(rig, 1, first=60)
-    rig.store().maintain()
+    for n in range(60, 90, 4):
+        fill_pages(rig, 1, first=n)
+        rig.clock.advance(seconds=rig.options.keep_seconds)
+        rig.store().maintain()
     with pytest.raises(NotFoundError):
         versions(rig).load(first)
-    assert versions(rig).load(rig.root()) == rig.store()._versions.load(rig.root())
-    rig.clock.ms += 20 * DAY_MS
-    fill_pages(rig, 2, first=70)
-    rig.store().maintain()
-    rig.clock.ms += rig.keep_versions_ms
-    fill_pages(rig, 1, first=80)
-    rig.store().maintain()
     names = [range_key for items in rig.items.kept.values() for _, range_key in items]
     assert not [name for name in names if name.startswith(("s1@", "root/s1@"))]
+    assert rig.store().current() == rig.replay()
+    bodies = sum(hash_key == "t#D0" for hash_key, _ in rig.items.kept["references"])
+    assert bodies < rig.store().current().version / 2
+
+
+def test_what_is_remembered_no_more_is_deleted(rig: ItemsRig) -> None:
+    rig.options = EAGER
+    for n in range(10):
+        fill_pages(rig, 1, first=100 * (n + 1))
+        rig.clock.advance(seconds=2 * 24 * 60 * 60)
+        rig.store().maintain()
+    kept = [hash_key for hash_key, _ in rig.items.kept["references"]]
+    assert kept.count("t#T") <= 2
+    assert 7 <= kept.count("t#I") <= 9
     assert without_forgotten(rig.store().current()) == without_forgotten(rig.replay())
-    remembered = [key for key in rig.items.kept["references"] if key[0] in ("t#I", "t#T")]
-    assert len(remembered) <= 2 * len([*versions(rig).ids(), "the page between"])
 
 
 def test_a_destroyed_table_leaves_no_item_even_of_a_version_half_put(rig: ItemsRig) -> None:
@@ -280,7 +306,7 @@ def test_of_two_that_put_one_version_both_put_the_same(rig: ItemsRig) -> None:
 
 
 def test_one_that_slept_while_its_version_came_and_went_puts_nothing(rig: ItemsRig) -> None:
-    rig.keep_versions_ms = 0
+    rig.options = EAGER
     fill_pages(rig, 1)
 
     def all_goes_on() -> None:

@@ -1,0 +1,110 @@
+"""Every state store there is, for the contract tests: where it keeps its order and its bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from dormouse.ports import Ids, Storage
+from dormouse.statestore.dynamodb_store import DynamoDBStateStore
+from dormouse.statestore.engine import DEFAULTS, Options
+from dormouse.statestore.items import Items
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.statestore.pages import Pages
+from dormouse.statestore.protocol import StateStore
+from dormouse.statestore.s3 import S3StateStore
+from dormouse.storage import FolderStorage, MemoryStorage
+from tests.contract.state_items import dynamodb_items, hash_keys
+from tests.contract.state_pages import dynamodb_pages
+from tests.support.adapters import FakeClock
+from tests.unit.statestore.memory_items import MemoryItems
+
+STORES = ("memory", "folder", "dynamodb", "items", "dynamodb items")
+"""Objects in memory and in a folder, in memory beside pages in DynamoDB; items in memory and in
+DynamoDB."""
+DELTAS = ("t/state/deltas/", "t#D")
+SNAPSHOTS = ("t/state/snapshots/", "t#V")
+"""How the names begin of what either store keeps."""
+
+
+class UniqueIds:
+    """Ids for many threads: counting is one step of the interpreter."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock, self._numbers = clock, count(1)
+
+    def new(self) -> str:
+        return f"{self._clock.now_ms():012x}{next(self._numbers):020x}"
+
+
+@dataclass
+class Instance:
+    """Makes stores of tables, each with a cold cache, as another process would have.
+
+    `kept` gives how what is kept beside the log is named, its place or that of its like. Versions
+    before the newest snapshot can be read if it `keeps_versions`.
+    """
+
+    store: Callable[[str], StateStore]
+    clock: FakeClock
+    strict_store: Callable[[str], StateStore]
+    kept: Callable[[], list[str]]
+    keeps_versions: bool
+    is_remote: bool = False
+
+    def count(self, *kinds: str) -> int:
+        """Count what is kept beside the log whose name begins so."""
+        return sum(name.startswith(kinds) for name in self.kept())
+
+
+@contextmanager
+def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
+    """Give a new instance of one of `STORES`."""
+    clock = FakeClock()
+    ids = UniqueIds(clock)
+    pages = MemoryPages()
+    match kind:
+        case "memory" | "folder":
+            storage = FolderStorage(folder) if kind == "folder" else MemoryStorage()
+            yield in_objects(storage, pages, clock, ids)
+        case "dynamodb":
+            with dynamodb_pages(monkeypatch) as remote:
+                made = in_objects(MemoryStorage(), remote, clock, ids)
+                yield replace(made, is_remote=True)
+        case "items":
+            items = MemoryItems(pages, per_page=1000, per_transaction=100)
+            kept = lambda: [key for kept in items.kept.values() for key, _ in kept]  # noqa: E731
+            yield in_items(items, pages, clock, ids, kept)
+        case "dynamodb items":
+            with dynamodb_items(monkeypatch) as (stored, remote, client):
+                made = in_items(stored, remote, clock, ids, lambda: hash_keys(client))
+                yield replace(made, is_remote=True)
+
+
+def in_objects(storage: Storage, pages: Pages, clock: FakeClock, ids: Ids) -> Instance:
+    def store(table: str, options: Options = DEFAULTS) -> StateStore:
+        return S3StateStore(table, storage, pages, clock, ids, options=options)
+
+    return Instance(
+        store,
+        clock,
+        partial(store, options=Options(is_strict=True)),
+        lambda: [stored.path for stored in storage.list("")],
+        keeps_versions=True,
+    )
+
+
+def in_items(
+    items: Items, pages: Pages, clock: FakeClock, ids: Ids, kept: Callable[[], list[str]]
+) -> Instance:
+    def store(table: str, options: Options = DEFAULTS) -> StateStore:
+        return DynamoDBStateStore(table, items, pages, clock, ids, options=options)
+
+    strict_store = partial(store, options=Options(is_strict=True))
+    return Instance(store, clock, strict_store, kept, keeps_versions=False)
