@@ -200,7 +200,7 @@ def small_pages(capacity: int) -> Iterator[None]:
     with (
         patch.multiple(pages, PAGE_CAPACITY=capacity),
         patch.multiple(
-            consolidation, SEGMENTS_PER_LEVEL=2, LEAST_BYTES_TO_SNAPSHOT=8000, SNAPSHOT_SHARE=1000
+            consolidation, SEGMENTS_PER_LEVEL=2, LEAST_BYTES_TO_SNAPSHOT=3000, SNAPSHOT_SHARE=1000
         ),
         patch.multiple(collection, PAGES_PER_ROUND=2),
     ):

@@ -26,6 +26,8 @@ from dormouse.model.transactions import (
     SplitPartition,
 )
 from dormouse.statestore.codec import FORMAT, encode_delta
+from dormouse.statestore.codec_segment import FORMAT as SEGMENT_FORMAT
+from dormouse.statestore.codec_segment import Delta, encode_segment
 from dormouse.statestore.codec_snapshot import FORMAT as SNAPSHOT_FORMAT
 from dormouse.statestore.codec_snapshot import encode_snapshot
 from dormouse.statestore.reading import fold_delta
@@ -67,10 +69,18 @@ def sample_state() -> TableState:
     return state
 
 
+def sample_deltas() -> list[Delta]:
+    """The entries in deltas of two."""
+    entries = list(ENTRIES.values())
+    pairs = [tuple(entries[start : start + 2]) for start in range(0, len(entries), 2)]
+    return [Delta(f"{number:032x}", pair) for number, pair in enumerate(pairs)]
+
+
 def golden_files() -> dict[str, bytes]:
     """The golden files of the present formats by name."""
     files = {f"{name}-{FORMAT}": encode_delta([entry]) for name, entry in ENTRIES.items()}
     files[f"all-{FORMAT}"] = encode_delta(list(ENTRIES.values()))
+    files[f"segment-{SEGMENT_FORMAT}"] = encode_segment(sample_deltas())
     files[f"snapshot-{SNAPSHOT_FORMAT}"] = encode_snapshot("t", sample_state())
     return files
 

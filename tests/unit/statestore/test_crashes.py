@@ -72,7 +72,7 @@ def check_after(rig: Rig) -> None:
 def check_history(rig: Rig) -> None:
     """Check that every version that is to be kept can be read."""
     newest = len(rig.ids_in_log())
-    kept = [v for v in range(1, newest) if rig.replay(v + 1).time_ms >= rig.clock.ms - 2000]
+    kept = [v for v in range(1, newest) if rig.replay(v + 1).time_ms > rig.clock.ms - 2000]
     for version in (kept[0], newest):
         expected = rig.replay(version)
         assert without_forgotten(rig.store().at(version=version)) == without_forgotten(expected)
@@ -92,7 +92,10 @@ def check_garbage(rig: Rig) -> None:
 
 def test_a_crash_at_any_place_loses_and_doubles_nothing() -> None:
     with small_pages(2):
-        places = places_of(rig_of(strict=False))
+        whole = rig_of(strict=False)
+        places = places_of(whole)
+        assert whole.head().root.snapshots and whole.head().first_page > 0
+        assert any(path.startswith("t/state/snapshots/") for path in whole.storage.ever_put)
         written = {"append", "open_page", "set_root", "raise_floor", "put", "delete_pages"}
         assert {f"after {call}" for call in (*written, "delete")} <= set(places)
         for number in range(len(places)):
@@ -120,6 +123,8 @@ def test_a_fault_at_any_place_is_survived_or_told_apart(error: Exception, strict
             is_write = place.endswith(writes)
             if (error is LOST) != (is_write and place.startswith("after")):
                 continue  # a write that landed is not "refused"; only a write's fate is unknown
+            if error is BUSY and not is_write and place.startswith("after"):
+                continue  # to who asked it is the same as before
             rig = rig_of(strict)
             rig.at = {number: fail(error)}
             run_script(rig, maintain=not strict)

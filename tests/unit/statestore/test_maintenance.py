@@ -1,0 +1,325 @@
+"""Segments, snapshots and collection: what they cost, and what others may do meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from unittest.mock import patch
+
+import pytest
+
+from dormouse.errors import CorruptDataError, InvariantError, NotFoundError, OutcomeUnknownError
+from dormouse.model.transactions import InitialisePartitions
+from dormouse.statestore import consolidation
+from dormouse.statestore.engine import Options
+from dormouse.statestore.protocol import Committed
+from dormouse.statestore.snapshots import without_forgotten
+from tests.unit.statestore.faults import Rig, fail, small_pages
+from tests.unit.statestore.histories import ONE_LEAF, addition
+
+LOST = OutcomeUnknownError("not answered")
+BRIEFLY = Options(keep_seconds=2, upload_seconds=1)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    made = Rig(options=BRIEFLY)
+    made.store().commit(InitialisePartitions(ONE_LEAF), addition(0), generation=0)
+    return made
+
+
+def commit(rig: Rig, first: int, count: int, *, maintain: bool = False) -> None:
+    store = rig.store()
+    for n in range(first, first + count):
+        rig.clock.advance(seconds=1)
+        store.commit(addition(n), generation=0)
+        if maintain:
+            store.maintain()
+    rig.quiet()
+
+
+def check(rig: Rig) -> None:
+    rig.quiet()
+    assert without_forgotten(rig.store().current()) == without_forgotten(rig.replay())
+
+
+# What it costs
+
+
+def test_when_nothing_is_due_maintenance_reads_the_head_and_no_more(rig: Rig) -> None:
+    commit(rig, 1, 60, maintain=True)
+    store = rig.store()
+    rig.quiet()
+    store.maintain()
+    assert rig.calls == ["before head", "after head"]
+
+
+def test_a_cold_reader_fetches_segments_in_place_of_the_deltas_in_them(rig: Rig) -> None:
+    commit(rig, 1, 500)
+    rig.store().maintain()
+    rig.quiet()
+    assert rig.store().current().version == 501
+    assert rig.calls.count("before get") == 1 + 501 % 48
+
+
+def test_the_number_of_segments_grows_with_the_logarithm_of_the_log(rig: Rig) -> None:
+    with small_pages(2):
+        with patch.multiple(consolidation, LEAST_BYTES_TO_SNAPSHOT=10**9, SEGMENTS_PER_LEVEL=4):
+            commit(rig, 1, 150, maintain=True)
+        root = rig.head().root
+        assert [s.after for s in root.segments[1:]] == [s.version for s in root.segments[:-1]]
+        assert len(root.segments) <= 3 * 4
+        check(rig)
+
+
+def test_a_reader_that_fell_behind_goes_on_by_segments_and_not_from_a_snapshot(rig: Rig) -> None:
+    with small_pages(4):
+        behind = rig.store()
+        behind.current()
+        with patch.multiple(consolidation, LEAST_BYTES_TO_SNAPSHOT=10**9):
+            commit(rig, 1, 60, maintain=True)
+        rig.clock.advance(seconds=60)
+        rig.store()._collector.collect()
+        rig.store()._collector.collect()
+        assert rig.head().first_page > 0
+        assert rig.head().root.snapshots == ()
+        assert behind.current() == rig.replay()
+
+
+# Snapshots
+
+
+@pytest.fixture
+def due(rig: Rig) -> Rig:
+    """A table of which a snapshot is due."""
+    commit(rig, 100, 60)
+    with patch.multiple(consolidation, LEAST_BYTES_TO_SNAPSHOT=1):
+        yield rig
+
+
+def test_a_snapshotter_that_slept_never_moves_the_newest_back(due: Rig) -> None:
+    def others_go_on() -> None:
+        due.store().commit(addition(1), generation=0)
+        due.store().maintain()
+
+    due.on("before put", others_go_on, skip=1)
+    due.store().maintain()
+    assert [s.version for s in due.head().root.snapshots] == [62]
+    check(due)
+
+
+def test_a_root_that_was_changed_but_not_answered_is_kept(due: Rig) -> None:
+    for skip in (0, 1):
+        due.on("after set_root", fail(LOST), skip=skip)
+        due.store().maintain()
+        check(due)
+    assert len(due.head().root.snapshots) == len(due.stored("snapshots")) == 1
+
+
+def test_a_state_that_contradicts_itself_is_never_made_a_snapshot(due: Rig) -> None:
+    broken = patch.multiple(consolidation, broken_invariants=lambda state: ["a shard is lost"])
+    with broken, pytest.raises(InvariantError, match="a shard is lost"):
+        due.store().maintain()
+    assert due.stored("snapshots") == []
+
+
+def test_a_lost_snapshot_or_segment_is_named(due: Rig) -> None:
+    due.store().maintain()
+    (snapshot,), (segment,) = due.stored("snapshots"), due.stored("segments")
+    due.storage.delete([f"t/state/snapshots/{snapshot}.parquet"])
+    with pytest.raises(CorruptDataError, match=snapshot):
+        due.store().current()
+    due.storage.delete([f"t/state/segments/{segment}.parquet"])
+    with pytest.raises(CorruptDataError, match=segment):
+        due.store().at(version=3)
+
+
+def test_a_reader_that_comes_too_late_for_a_snapshot_takes_the_newer_one(due: Rig) -> None:
+    with small_pages(4):
+        made = Rig(options=BRIEFLY)
+        made.store().commit(InitialisePartitions(ONE_LEAF), generation=0)
+        commit(made, 1, 60, maintain=True)
+        old = made.head().root.newest
+        assert old
+
+        def it_is_collected() -> None:
+            commit_silently(made)
+
+        def commit_silently(rig: Rig) -> None:
+            store = rig.store()
+            for n in range(200, 260):
+                rig.clock.advance(seconds=1)
+                store.commit(addition(n), generation=0)
+                store.maintain()
+            rig.clock.advance(seconds=60)
+            store._collector.collect()
+
+        made.on("after head", it_is_collected)
+        reader = made.store()
+        assert without_forgotten(reader.current()) == without_forgotten(made.replay())
+        assert old.id not in made.stored("snapshots")
+
+
+# Others meanwhile
+
+
+def test_another_maintainer_at_any_place_of_one_does_no_harm() -> None:
+    def played(action: Callable[[Rig], None] | None, number: int) -> Rig:
+        rig = Rig(options=BRIEFLY)
+        rig.at = {number: lambda: action(rig)} if action else {}
+        store = rig.store()
+        store.commit(InitialisePartitions(ONE_LEAF), generation=0)
+        for n in range(1, 12):
+            rig.clock.advance(seconds=1)
+            store.commit(addition(n), generation=0)
+            if n % 3 == 0:
+                store.maintain()
+        return rig
+
+    def maintain_and_collect(rig: Rig) -> None:
+        rig.store().maintain()
+        rig.store()._collector.collect()
+        rig.clock.advance(seconds=5)
+        rig.store()._collector.collect()
+
+    with small_pages(2):
+        for number in range(len(played(None, -1).calls)):
+            rig = played(maintain_and_collect, number)
+            assert rig.replay().reference_count == 11
+            check(rig)
+
+
+def test_a_writer_that_slept_past_the_floor_uploads_again_and_loses_nothing(rig: Rig) -> None:
+    def it_sleeps_and_all_is_collected() -> None:
+        rig.clock.advance(seconds=3600)
+        rig.store()._collector.collect()
+
+    for strict in (False, True):
+        store = rig.store(is_strict=strict)
+        store.current()
+        rig.on("before append", it_sleeps_and_all_is_collected)
+        (outcome,) = store.commit(addition(7 + strict), generation=0)
+        assert outcome == Committed(2 + strict)
+        assert set(rig.stored("deltas")) == set(rig.ids_in_log())
+    check(rig)
+
+
+def test_a_machine_whose_clock_is_far_behind_can_still_commit(rig: Rig) -> None:
+    rig.clock.advance(seconds=3600)
+    rig.store()._collector.collect()
+    rig.clock.advance(seconds=-3600)
+    assert rig.store().commit(addition(1), generation=0) == (Committed(2),)
+    check(rig)
+
+
+def test_what_a_crashed_commit_uploaded_is_collected_once_it_can_land_no_more(rig: Rig) -> None:
+    rig.storage.put("t/state/deltas/" + rig.ids.new() + ".parquet", b"of a crashed commit")
+    rig.storage.put("t/state/segments/" + rig.ids.new() + ".parquet", b"of a lost root")
+    rig.storage.put("t/state/snapshots/" + rig.ids.new() + ".parquet", b"of a lost root")
+    rig.store()._collector.collect()
+    assert len(rig.stored("deltas")) == 2
+    rig.clock.advance(seconds=2)
+    rig.store()._collector.collect()
+    assert rig.stored("deltas") == rig.ids_in_log()
+    assert rig.stored("segments") == rig.stored("snapshots") == []
+
+
+def test_a_segment_that_slept_past_the_floor_does_not_come_into_the_root(rig: Rig) -> None:
+    def it_sleeps_and_all_is_collected() -> None:
+        rig.clock.advance(seconds=3600)
+        rig.store()._collector.collect()
+
+    commit(rig, 1, 60)
+    rig.on("after put", it_sleeps_and_all_is_collected)
+    rig.store().maintain()
+    assert rig.stored("segments") == [segment.id for segment in rig.head().root.segments] == []
+    rig.store().maintain()
+    assert len(rig.head().root.segments) == 1
+    check(rig)
+
+
+def test_writers_readers_and_maintainers_at_once_agree_on_every_version() -> None:
+    rig = Rig(options=Options(keep_seconds=0, upload_seconds=0))
+    rig.store().commit(InitialisePartitions(ONE_LEAF), generation=0)
+    done, seen, failures = threading.Event(), [], []
+
+    def until_done(work: Callable[[], None]) -> None:
+        try:
+            while not done.is_set():
+                work()
+        except Exception as failure:
+            failures.append(failure)
+
+    def maintain() -> None:
+        rig.clock.advance(seconds=1)
+        rig.store().maintain()
+        rig.store()._collector.collect()
+
+    warm = rig.store()
+    works = [maintain, maintain]
+    works += [lambda: seen.append(warm.current()), lambda: seen.append(rig.store().current())]
+    with small_pages(4):
+        others = [threading.Thread(target=until_done, args=(work,)) for work in works]
+        for thread in others:
+            thread.start()
+        writer = rig.store()
+        for n in range(1, 100):
+            assert writer.commit(addition(n), generation=0) == (Committed(n + 1),)
+        done.set()
+        for thread in others:
+            thread.join()
+        assert not failures
+        for state in seen:
+            assert state.reference_count == state.version - 1
+        check(rig)
+
+
+# The past
+
+
+def test_a_version_is_read_as_long_as_it_is_kept_and_then_it_is_gone(rig: Rig) -> None:
+    with small_pages(2):
+        commit(rig, 1, 20, maintain=True)
+        for _ in range(2):
+            rig.store()._collector.collect()
+        root = rig.head().root
+        oldest = root.snapshots[0].version
+        assert oldest > 1
+        for version in range(oldest, 22):
+            assert without_forgotten(rig.store().at(version=version)) == without_forgotten(
+                rig.replay(version)
+            )
+        with pytest.raises(NotFoundError, match="not kept any more"):
+            rig.store().at(version=oldest - 1)
+        with pytest.raises(NotFoundError, match="not kept any more"):
+            rig.store().at(time_ms=rig.replay(oldest).time_ms - 1)
+        assert rig.store().at(time_ms=rig.clock.ms - 2000).version >= oldest
+
+
+def test_a_reader_of_the_past_that_is_overtaken_reads_it_whole_or_is_told_it_is_gone() -> None:
+    def reading(number: int) -> Rig:
+        rig = Rig(options=BRIEFLY)
+        rig.store().commit(InitialisePartitions(ONE_LEAF), generation=0)
+        commit(rig, 1, 12, maintain=True)
+
+        def all_is_collected() -> None:
+            rig.clock.advance(seconds=60)
+            store = rig.store()
+            for n in range(50, 60):
+                store.commit(addition(n), generation=0)
+                store.maintain()
+            rig.clock.advance(seconds=60)
+            store._collector.collect()
+
+        rig.at = {number: all_is_collected}
+        for version in (11, 13):
+            try:
+                found = rig.store().at(version=version)
+            except NotFoundError:
+                continue
+            assert without_forgotten(found) == without_forgotten(rig.replay(version))
+        return rig
+
+    with small_pages(2):
+        for number in range(len(reading(-1).calls)):
+            reading(number)
