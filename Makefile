@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+CONTRACT := tests/contract/test_state_store.py
+BENCH := $(VENV)/.installed-bench
 export SAM_CLI_TELEMETRY := 0
 export ARCH ?= arm64
 
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## Create .venv and install what everything here needs
 $(INSTALLED): pyproject.toml requirements.txt
@@ -23,8 +25,17 @@ demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacte
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/python -m pytest $(ARGS)
 
-bench-state: $(INSTALLED) ## Measure tables of up to a million references: memory, loads, commits, look-ups
-	@$(BIN)/python bench/state_memory.py $(ARGS)
+test-endpoint: $(INSTALLED) ## Hold the state stores to their contract on AWS_ENDPOINT_URL_DYNAMODB (and _S3), else on the local stack
+	@set -e; suite="$(BIN)/python -m pytest $(CONTRACT) $(ARGS)"; \
+	if [ -n "$$AWS_ENDPOINT_URL$$AWS_ENDPOINT_URL_DYNAMODB" ]; then $$suite; \
+	else $(BIN)/dormouse local run -- $$suite; fi
+
+bench-state: $(BENCH) ## Measure the state store: commits, writers, loads (ARGS=--quick: a minute)
+	@$(BIN)/python bench/state_bench.py $(ARGS)
+
+$(BENCH): $(INSTALLED) requirements-bench.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-bench.txt
+	@touch $@
 
 lint: $(INSTALLED) ## Check format, style, types, layers and the template
 	$(BIN)/ruff format --check .
@@ -40,6 +51,8 @@ lock: ## Resolve the dependencies anew and pin them in requirements.txt
 	$(PYTHON) -m venv --clear build/lock
 	build/lock/bin/python -m pip install --quiet --disable-pip-version-check ".[demo,dev,local]"
 	{ echo "# Every dependency, pinned; made by: make lock"; build/lock/bin/python -m pip freeze --exclude dormouse; } > requirements.txt
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt ".[bench]"
+	{ echo "# What the benchmarks need besides requirements.txt, pinned; made by: make lock"; build/lock/bin/python -m pip freeze --exclude dormouse | grep -vxFf requirements.txt; } > requirements-bench.txt
 
 build: $(INSTALLED) ## Build layers and functions for sam deploy (ARCH=arm64 or x86_64)
 	$(BIN)/sam build --parameter-overrides Architecture=$(ARCH)
@@ -50,4 +63,4 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo test bench-state lint format lock clean
+.PHONY: help setup demo test test-endpoint bench-state lint format lock clean

@@ -1,14 +1,13 @@
 """Measure a table state of many references: memory, cold load, commits and look-ups.
 
-Called by ``make bench-state``; prints a JSON line for each figure. Each size is measured in a
-process of its own, beside a load of the same snapshot into one Python object for each thing.
+Called by `state_bench`; prints a JSON line for each figure. Each size is measured in a process of
+its own, beside a load of the same snapshot into one Python object for each thing.
 """
 
 from __future__ import annotations
 
 import gc
 import io
-import json
 import os
 import random
 import subprocess
@@ -18,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -43,6 +41,7 @@ from dormouse.model.transactions import (
 from dormouse.policy.compaction import plan_compactions
 from dormouse.policy.splitting import splits_due
 from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
+from figures import emit, parsed
 
 T = TypeVar("T")
 TABLE = "bench"
@@ -76,7 +75,7 @@ def built(references: int) -> TableState:
             here[name] = Reference(leaf.id, name, 1000)
         held[leaf.id] = Holding(LayeredMap.of(here), 1000 * len(here), len(here))
     return TableState(
-        version=1,
+        version=0,
         time_ms=references,
         partitions=tree,
         shards=LayeredMap.of(shards),
@@ -145,8 +144,7 @@ def cpu_seconds(do: Callable[[], T]) -> tuple[T, float]:
 
 def show(references: int, figure: str, value: float) -> None:
     """Print one figure."""
-    line = {"references": references, "figure": figure, "value": float(f"{value:.4g}")}
-    print(json.dumps(line), flush=True)
+    emit("memory", "state", references, **{figure: value})
 
 
 def measure_load(references: int, path: Path, *, columns: bool) -> None:
@@ -234,36 +232,33 @@ def on_the_root(number: int) -> Transaction:
     return AddShards(f"root-{number}", (f"root-file-{number}",), (shard,))
 
 
-def measure(references: int) -> float:
-    """Print all figures of a size, columns beside objects; give the microseconds of a commit."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "snapshot"
-        body, seconds = cpu_seconds(lambda: encode_snapshot(TABLE, built(references)))
-        show(references, "build_and_encode_from_objects_cpu_seconds", seconds)
-        show(references, "snapshot_bytes", len(body))
-        path.write_bytes(body)
-        figures: dict[str, float] = {}
-        for kind in ("objects", "columns"):
-            command = [sys.executable, __file__, kind, str(references), str(path)]
-            lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-            print(lines, end="", flush=True)
-            rows = [json.loads(line) for line in lines.splitlines()]
-            figures |= {row["figure"]: row["value"] for row in rows}
-        for name in ("load_{}_cpu_seconds", "state_{}_rss_bytes"):
-            ratio = figures[name.format("columns")] / figures[name.format("objects")]
-            show(references, f"columns_to_objects_{name.format('')}".replace("__", "_"), ratio)
-    return figures["ingest_assign_and_compact_cpu_microseconds"]
+def measure(references: int, path: Path) -> None:
+    """Print all figures of a size, columns beside objects; leave the snapshot at a path."""
+    body, seconds = cpu_seconds(lambda: encode_snapshot(TABLE, built(references)))
+    show(references, "build_and_encode_from_objects_cpu_seconds", seconds)
+    show(references, "snapshot_bytes", len(body))
+    path.write_bytes(body)
+    figures: dict[str, float] = {}
+    for kind in ("objects", "columns"):
+        command = [sys.executable, __file__, kind, str(references), str(path)]
+        lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        print(lines, end="", flush=True)
+        rows = [parsed(line) for line in lines.splitlines()]
+        figures |= {row.figure: row.value for row in rows}
+    for name in ("load_{}_cpu_seconds", "state_{}_rss_bytes"):
+        ratio = figures[name.format("columns")] / figures[name.format("objects")]
+        show(references, f"columns_to_objects_{name.format('')}".replace("__", "_"), ratio)
 
 
 def main() -> None:
-    """Measure the sizes given as arguments, or 10^3 to 10^6 references."""
+    """Measure a size and leave the snapshot at a path: two arguments."""
     match sys.argv[1:]:
         case ["objects" | "columns" as kind, references, path]:
             measure_load(int(references), Path(path), columns=kind == "columns")
-        case sizes:
-            counts = [int(float(size)) for size in sizes] or [10**3, 10**4, 10**5, 10**6]
-            commits = [measure(references) for references in counts]
-            show(counts[-1], f"commit_cpu_to_that_at_{counts[0]}", commits[-1] / commits[0])
+        case [references, path]:
+            measure(int(float(references)), Path(path))
+        case _:
+            sys.exit("usage: state_memory.py REFERENCES PATH_OF_THE_SNAPSHOT")
 
 
 if __name__ == "__main__":

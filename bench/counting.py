@@ -1,0 +1,145 @@
+"""Storage and pages that count what they are asked, and what that would cost on AWS.
+
+The benchmarks put them under the real store. Prices are those of us-east-1, on demand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dormouse.ports import StoredObject
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.statestore.pages import PAGE_CAPACITY, Head
+from dormouse.storage import MemoryStorage
+
+DOLLARS_PER_MILLION = {"wru": 0.625, "rru": 0.125, "put": 5.0, "get": 0.4, "list": 5.0}
+"""A write unit of 1 KB and a read unit of 4 KB of DynamoDB; requests of S3. Deletes are free."""
+
+
+@dataclass
+class Requests:
+    """What was asked so far: S3 requests and bytes by kind of object, units of DynamoDB."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    written: Counter[str] = field(default_factory=Counter)
+    read: Counter[str] = field(default_factory=Counter)
+
+    def clear(self) -> None:
+        """Begin to count anew."""
+        for counter in (self.counts, self.written, self.read):
+            counter.clear()
+
+    def dollars(self) -> float:
+        """Give the price of all requests so far."""
+        return sum(self.counts[name] * at for name, at in DOLLARS_PER_MILLION.items()) / 1e6
+
+    def dynamo_read(self, size_bytes: int) -> None:
+        """Count a consistent read of an item."""
+        self.counts["dynamo_reads"] += 1
+        self.counts["rru"] += -(-size_bytes // 4096)
+
+    def dynamo_write(self, *sizes_bytes: int) -> None:
+        """Count a write of an item, or of several in one transaction, which costs twice."""
+        self.counts["dynamo_writes"] += 1
+        units = sum(-(-size // 1024) for size in sizes_bytes)
+        self.counts["wru"] += units if len(sizes_bytes) == 1 else 2 * units
+
+
+class CountingStorage(MemoryStorage):
+    """Another storage in memory, seen through a counter. Each store has one of its own."""
+
+    def __init__(self, inner: MemoryStorage, requests: Requests) -> None:
+        """Count in `requests` what is asked of `inner`."""
+        self._inner, self._requests = inner, requests
+
+    def get(self, path: str) -> bytes:
+        """Count a GET and its bytes."""
+        body = self._inner.get(path)
+        self._requests.counts["get"] += 1
+        self._requests.read[kind_of(path)] += len(body)
+        return body
+
+    def put(self, path: str, body: bytes) -> bool:
+        """Count a PUT and its bytes."""
+        self._requests.counts["put"] += 1
+        self._requests.written[kind_of(path)] += len(body)
+        return self._inner.put(path, body)
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Count a LIST for every thousand objects."""
+        found = list(self._inner.list(prefix))
+        self._requests.counts["list"] += len(found) // 1000 + 1
+        yield from found
+
+    def delete(self, paths: object) -> None:
+        """Delete, which costs nothing."""
+        self._inner.delete(paths)  # type: ignore[arg-type]  # passed on as it is
+
+
+def kind_of(path: str) -> str:
+    """Give the folder of the state an object lies in: deltas, segments or snapshots."""
+    return path.split("/")[-2]
+
+
+class CountingPages(MemoryPages):
+    """Other pages, seen through a counter. Each store has one of its own.
+
+    Dollars go by the sizes which the items have when they are asked for. A condition that fails
+    costs as much as one that holds.
+    """
+
+    def __init__(self, inner: MemoryPages, requests: Requests) -> None:
+        """Count in `requests` what is asked of `inner`."""
+        super().__init__(before=self._count)
+        self._logs, self._lock, self._requests = inner._logs, inner._lock, requests
+
+    def delete_pages(self, table_id: str, first: int, end: int) -> None:
+        """Count a write for each page, sent 25 at a time."""
+        super().delete_pages(table_id, first, end)
+        self._requests.counts["dynamo_writes"] += -(-(end - first) // 25)
+        self._requests.counts["wru"] += end - first
+
+    def _count(self, operation: str) -> None:
+        head = max((head_item_bytes(log.head) for log in self._logs.values()), default=100)
+        match operation:
+            case "head":
+                self._requests.dynamo_read(head)
+            case "page":
+                self._requests.dynamo_read(PAGE_ITEM_BYTES)
+            case "append":
+                self._requests.dynamo_write(PAGE_ITEM_BYTES)
+            case "set_root":
+                self._requests.dynamo_write(head)
+            case "open_page" | "raise_floor":
+                self._requests.dynamo_write(head, PAGE_ITEM_BYTES)
+            case "delete_pages":
+                pass  # counted there
+            case other:
+                raise NotImplementedError(f"say what {other!r} costs, to count it")
+
+
+_ID, _TEXT_ID = 16, 32
+_KEY_BYTES = len("t") + len("0" * 32 + "#0#12") + len("g") + 4
+PAGE_ITEM_BYTES = _KEY_BYTES + len("ids") + 3 + PAGE_CAPACITY * (1 + _ID) + len("floor") + _ID
+"""A full page as DynamoDB counts it: names and values, 3 for a list or map, 1 for each in it."""
+
+
+def head_item_bytes(head: Head) -> int:
+    """Give the size of a head as DynamoDB counts it."""
+    numbers = head.last_page, head.first_page, head.root.revision, head.root.beginning
+    names = "last_page", "first_page", "revision", "segments_after", "snapshots", "segments"
+    fixed = _KEY_BYTES + sum(map(len, names)) + sum(map(_number, numbers)) + len("floor") + _ID + 6
+    snapshots = sum(
+        1 + 3 + 4 * 2 + _TEXT_ID + _number(s.version) + _number(s.time_ms) + _number(s.size_bytes)
+        for s in head.root.snapshots
+    )
+    segments = sum(
+        1 + 3 + 3 * 2 + _ID + _number(s.version) + _number(s.size_bytes) for s in head.root.segments
+    )
+    return fixed + snapshots + segments
+
+
+def _number(number: int) -> int:
+    return (len(str(number)) + 1) // 2 + 1

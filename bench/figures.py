@@ -1,0 +1,75 @@
+"""Figures as the benchmarks print them: a JSON line each, and tables for people at the end.
+
+Every script here emits figures; `state_bench` collects them and shows the tables.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured number: of which subject (`of`, such as a mode), at which size."""
+
+    part: str
+    of: str
+    at: int
+    figure: str
+    value: float
+
+
+def emit(part: str, of: str, at: int, **values: float) -> None:
+    """Print figures that belong together, a line each."""
+    for name, value in values.items():
+        line = asdict(Figure(part, of, at, name, float(f"{value:.4g}")))
+        print(json.dumps(line), flush=True)
+
+
+def parsed(line: str) -> Figure:
+    """Give the figure that was printed as a line."""
+    return Figure(**json.loads(line))
+
+
+class Figures:
+    """All figures of a run, to be asked for by name."""
+
+    def __init__(self, figures: Iterable[Figure]) -> None:
+        """Hold figures; of two with the same name the later counts."""
+        self.all = {(f.part, f.of, f.at, f.figure): f.value for f in figures}
+
+    def get(self, part: str, of: str, at: int, figure: str) -> float | None:
+        """Give a figure; None if it was not measured in this run."""
+        return self.all.get((part, of, at, figure))
+
+    def sizes(self, part: str, of: str) -> list[int]:
+        """Give the sizes at which a subject was measured, in order."""
+        return sorted({at for p, o, at, _ in self.all if (p, o) == (part, of)})
+
+    def subjects(self, part: str) -> list[str]:
+        """Give the subjects of a part, as they were measured first."""
+        return list(dict.fromkeys(of for p, of, _, _ in self.all if p == part))
+
+
+def short(value: float | None) -> str:
+    """Give a number as people read it, with three digits that count."""
+    if value is None:
+        return "-"
+    for unit, size in (("G", 1e9), ("M", 1e6), ("K", 1e4)):
+        if abs(value) >= size:
+            return f"{value / (1e3 if unit == 'K' else size):.3g} {unit}"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def show_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table in Markdown to the standard error."""
+    lines = [list(head), *(list(row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    lines.insert(1, ["-" * width for width in widths])
+    print(f"\n{title}\n", file=sys.stderr)
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print(f"| {' | '.join(cells)} |", file=sys.stderr)

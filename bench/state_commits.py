@@ -1,0 +1,257 @@
+"""Count what commits, warm reads and cold loads of a table cost: bytes, requests, dollars.
+
+Called by `state_bench` with references and a snapshot of so many. A writer commits the mix of
+`workload`; a maintainer of its own runs after each page of commits, as the plan stage does.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from counting import (
+    PAGE_ITEM_BYTES,
+    CountingPages,
+    CountingStorage,
+    Requests,
+    head_item_bytes,
+)
+from dormouse.model.names import snapshot_prefix
+from dormouse.statestore.codec_snapshot import encode_snapshot
+from dormouse.statestore.consolidation import LEAST_BYTES_TO_SNAPSHOT, SNAPSHOT_SHARE
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.statestore.pages import LOWEST_FLOOR, PAGE_CAPACITY, Head, Root, Snapshot
+from dormouse.statestore.protocol import Committed
+from dormouse.statestore.s3 import S3StateStore
+from dormouse.storage import MemoryStorage
+from figures import emit
+from state_memory import TABLE, cpu_seconds
+from workload import Clock, Ids, Mix
+
+DELTAS_WAITED_FOR = (1, 10, 100)
+TRANSACTIONS_OF_A_BATCH = 10
+
+
+@dataclass
+class Table:
+    """One table in memory, and how often each of its stores asked for what."""
+
+    storage: MemoryStorage
+    pages: MemoryPages
+    clock: Clock
+
+    def store(self, requests: Requests, seed: int) -> S3StateStore:
+        """Give a store of this table that counts in `requests`, cold."""
+        return S3StateStore(
+            TABLE,
+            CountingStorage(self.storage, requests),
+            CountingPages(self.pages, requests),
+            self.clock,
+            Ids(self.clock, seed),
+        )
+
+
+def table_of(snapshot: bytes) -> Table:
+    """Give a table whose state is a snapshot of version 0."""
+    storage, pages, clock = MemoryStorage(), MemoryPages(), Clock()
+    first = Snapshot(f"{0:032x}", 0, 0, len(snapshot))
+    storage.put(f"{snapshot_prefix(TABLE)}{first.id}.parquet", snapshot)
+    pages.open_page(TABLE, 0, LOWEST_FLOOR)
+    pages.set_root(TABLE, Root(1, (first,)))
+    return Table(storage, pages, clock)
+
+
+class Run:
+    """A writer and a maintainer on one table, counted apart."""
+
+    def __init__(self, references: int, snapshot: bytes, interval_ms: int) -> None:
+        """Warm both up; nothing is counted yet. A commit comes every `interval_ms`."""
+        self.interval_ms = interval_ms
+        self.references, self.table = references, table_of(snapshot)
+        self.first_snapshot_bytes = len(snapshot)
+        self.by_writer, self.by_maintainer = Requests(), Requests()
+        self.writer = self.table.store(self.by_writer, 1)
+        self.maintainer = self.table.store(self.by_maintainer, 2)
+        state = self.writer.current()
+        self.maintainer.current()
+        self.mix = Mix(state, Ids(self.table.clock, 3), 4)
+        self.deltas = self.mix.deltas()
+        self.commits = 0
+        self.transactions = 0
+        self.rejected = 0
+        self.by_writer.clear()
+        self.by_maintainer.clear()
+
+    def commit(self, count: int) -> None:
+        """Make so many commits of the mix."""
+        for _ in range(count):
+            self.table.clock.ms += self.interval_ms
+            transactions = next(self.deltas)
+            outcomes = self.writer.commit(*transactions, generation=0)
+            self.rejected += sum(not isinstance(outcome, Committed) for outcome in outcomes)
+            self.commits += 1
+            self.transactions += len(transactions)
+
+    def head(self) -> Head:
+        """Give the head, uncounted."""
+        head = self.table.pages.head(TABLE)
+        assert head is not None
+        return head
+
+    def share_of_period(self) -> float:
+        """Tell how much there is, from 0 to 1, of what makes the next snapshot due."""
+        root = self.head().root
+        assert root.newest is not None
+        since = sum(s.size_bytes for s in root.segments if s.version > root.newest.version)
+        return since / max(LEAST_BYTES_TO_SNAPSHOT, root.newest.size_bytes // SNAPSHOT_SHARE)
+
+
+def measure(run: Run, least_commits: int, name: str | None) -> None:
+    """Print all figures of a size, over whole periods from snapshot to snapshot."""
+    period, began, head_bytes = 0, 0, 0
+    is_measured = False
+    while run.commits < least_commits or run.commits > began:
+        run.commit(PAGE_CAPACITY)
+        if run.share_of_period() > 0.95 and not is_measured and not name:
+            measure_cold_load(run, "before_a_snapshot")
+            is_measured = True
+        before = run.by_maintainer.written["snapshots"]
+        run.maintainer.maintain()
+        head_bytes = max(head_bytes, head_item_bytes(run.head()))
+        if run.by_maintainer.written["snapshots"] > before:
+            period, began = run.commits - began, run.commits
+    show_commits(run, name or "log", period, head_bytes)
+    if name:
+        return
+    show_rewrite(run)
+    measure_cold_load(run, "after_a_snapshot")
+    measure_warm_reads(run)
+    measure_batches(run)
+
+
+def show_commits(run: Run, name: str, period: int, head_bytes: int) -> None:
+    """Print what a commit cost on average."""
+    n, writer, maintainer = run.commits, run.by_writer, run.by_maintainer
+    written = writer.written + maintainer.written
+    body = written["deltas"]
+    emit(
+        "commits",
+        name,
+        run.references,
+        bytes_per_commit=written.total() / n,
+        delta_bytes_per_commit=body / n,
+        segment_bytes_per_commit=written["segments"] / n,
+        snapshot_bytes_per_commit=written["snapshots"] / n,
+        write_amplification=written.total() / body,
+        put_per_commit=(writer.counts["put"] + maintainer.counts["put"]) / n,
+        get_by_writer_per_commit=writer.counts["get"] / n,
+        get_by_maintainer_per_commit=maintainer.counts["get"] / n,
+        list_per_commit=maintainer.counts["list"] / n,
+        dynamo_writes_per_commit=(
+            writer.counts["dynamo_writes"] + maintainer.counts["dynamo_writes"]
+        )
+        / n,
+        wru_per_commit=(writer.counts["wru"] + maintainer.counts["wru"]) / n,
+        rru_per_commit=(writer.counts["rru"] + maintainer.counts["rru"]) / n,
+        dollars_per_million=(writer.dollars() + maintainer.dollars()) / n * 1e6,
+        commits=n,
+        rejected=run.rejected,
+        commits_between_snapshots=period,
+        page_bytes=PAGE_ITEM_BYTES,
+        head_bytes=head_bytes,
+    )
+
+
+def measure_cold_load(run: Run, when: str) -> None:
+    """Print what a process that begins reads, and the CPU it takes."""
+    requests = Requests()
+    store = run.table.store(requests, 5)
+    _, seconds = cpu_seconds(store.current)
+    emit(
+        "cold_load",
+        when,
+        run.references,
+        get=requests.counts["get"],
+        bytes_read=requests.read.total(),
+        rru=requests.counts["rru"],
+        cpu_seconds=seconds,
+        bytes_to_snapshot=requests.read.total() / max(1, requests.read["snapshots"]),
+    )
+
+
+def measure_warm_reads(run: Run) -> None:
+    """Print what a warm reader asks: with nothing new, and with so many new deltas."""
+    requests = Requests()
+    reader = run.table.store(requests, 6)
+    reader.current()
+    for count in (0, *DELTAS_WAITED_FOR):
+        run.commit(count)
+        requests.clear()
+        reader.current()
+        emit(
+            "warm_read",
+            f"at_{run.references}",
+            count,
+            page_reads=requests.counts["dynamo_reads"],
+            rru=requests.counts["rru"],
+            get=requests.counts["get"],
+        )
+
+
+def measure_batches(run: Run) -> None:
+    """Print what an ingest costs when ten are committed in one delta."""
+    run.by_writer.clear()
+    for _ in range(PAGE_CAPACITY):
+        ingests = [run.mix.ingest() for _ in range(TRANSACTIONS_OF_A_BATCH)]
+        outcomes = run.writer.commit(*ingests, generation=0)
+        run.rejected += sum(not isinstance(outcome, Committed) for outcome in outcomes)
+    ingests_made = PAGE_CAPACITY * TRANSACTIONS_OF_A_BATCH
+    emit(
+        "commits",
+        "ten in a delta",
+        run.references,
+        bytes_per_commit=run.by_writer.written.total() / ingests_made,
+        put_per_commit=run.by_writer.counts["put"] / ingests_made,
+        dollars_per_million=run.by_writer.dollars() / ingests_made * 1e6,
+        rejected=run.rejected,
+    )
+
+
+def show_rewrite(run: Run) -> None:
+    """Print what a commit would cost that writes the whole state.
+
+    Its size is that of the first snapshot: later ones remember the sources of the run besides.
+    """
+    size_bytes = run.first_snapshot_bytes
+    _, seconds = cpu_seconds(lambda: encode_snapshot(TABLE, run.writer.current()))
+    requests = Requests()
+    requests.counts.update(put=1, wru=1, rru=1)
+    emit(
+        "commits",
+        "full rewrite",
+        run.references,
+        bytes_per_commit=size_bytes,
+        put_per_commit=1,
+        dollars_per_million=requests.dollars() * 1e6,
+        cpu_seconds=seconds,
+    )
+    per_commit = (run.by_writer.written + run.by_maintainer.written).total() / run.commits
+    emit("commits", "log", run.references, times_less_than_rewrite=size_bytes / per_commit)
+
+
+def main() -> None:
+    """Measure one size."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("references", type=int)
+    asked.add_argument("snapshot", type=Path)
+    asked.add_argument("--least-commits", type=int, default=1020)
+    asked.add_argument("--interval-ms", type=int, default=1000, help="from commit to commit")
+    asked.add_argument("--only-commits", metavar="NAME", help="print no other figures")
+    given = asked.parse_args()
+    run = Run(given.references, given.snapshot.read_bytes(), given.interval_ms)
+    measure(run, given.least_commits, given.only_commits)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,311 @@
+"""Let 1 to 32 writers commit to one table at once, in simulated time, beside a full rewrite.
+
+Called by `state_bench`. The store is the real one; requests take the simulated times of a region's
+DynamoDB and S3, and a writer's own CPU is added. Each writer is a process of its own, as functions
+are: it fetches the others' deltas to learn its verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from counting import CountingPages, CountingStorage, Requests
+from dormouse.errors import UnavailableError
+from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
+from dormouse.statestore.engine import Options
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.statestore.pages import Page
+from dormouse.statestore.patience import Patience
+from dormouse.statestore.protocol import Committed
+from dormouse.statestore.s3 import S3StateStore
+from dormouse.storage import MemoryStorage
+from figures import emit
+from simulation import Latencies, Simulation, WriteUnits
+from state_commits import Table, table_of
+from state_memory import TABLE, cpu_seconds
+from workload import Ids, Mix
+
+WRITE_MS, READ_MS, PUT_MS, GET_MS = 5, 3, 25, 15
+THINK_MS = 10
+WRITERS = (1, 4, 16, 32)
+ARRIVALS_A_SECOND = (50, 200)
+ATTEMPTS = 60
+
+
+@dataclass
+class Times:
+    """What one run took, in seconds: each commit, until it was in the log and until its verdict."""
+
+    commits: list[float] = field(default_factory=list)
+    acknowledged: list[float] = field(default_factory=list)
+    attempts: int = 0
+    began: float = math.inf
+    ended: float = 0.0
+
+
+class SlowStorage(CountingStorage):
+    """Storage whose requests take their time."""
+
+    def __init__(
+        self, inner: MemoryStorage, requests: Requests, clock: Simulation, latencies: Latencies
+    ) -> None:
+        """Take the times from `latencies`."""
+        super().__init__(inner, requests)
+        self._simulation, self._latencies = clock, latencies
+
+    def get(self, path: str) -> bytes:
+        """Give an object after a while."""
+        body = super().get(path)
+        self._simulation.pause(self._latencies.draw(GET_MS, len(body)))
+        return body
+
+    def put(self, path: str, body: bytes) -> bool:
+        """Store an object after a while."""
+        self._simulation.pause(self._latencies.draw(PUT_MS, len(body)))
+        return super().put(path, body)
+
+
+class SlowPages(CountingPages):
+    """Pages whose requests take their time, half of it before they happen, and are throttled."""
+
+    def __init__(
+        self, inner: MemoryPages, requests: Requests, clock: Simulation, latencies: Latencies,
+        units: WriteUnits,
+    ) -> None:  # fmt: skip
+        """Take the times from `latencies`."""
+        super().__init__(inner, requests)
+        self.before, self.after = self._begin, self._end
+        self._clock, self._latencies, self._units = clock, latencies, units
+        self.attempts, self.answered_at = 0, 0.0
+
+    def append(
+        self, table_id: str, number: int, delta_id: str, position: int | None = None
+    ) -> Page | None:
+        """Append unless the page's hash key is throttled."""
+        self.attempts += 1
+        if not self._units.take(number // 64, 1):
+            self._clock.pause(self._latencies.draw(WRITE_MS))
+            raise UnavailableError("throttled")
+        page = super().append(table_id, number, delta_id, position)
+        self.answered_at = self._clock.now
+        return page
+
+    def _begin(self, operation: str) -> None:
+        self._count(operation)
+        self._clock.pause(self._half(operation))
+
+    def _end(self, operation: str) -> None:
+        self._clock.pause(self._half(operation))
+
+    def _half(self, operation: str) -> float:
+        mean_ms = READ_MS if operation in ("head", "page") else WRITE_MS
+        return self._latencies.draw(mean_ms) / 2
+
+
+class LogWriter:
+    """A process that commits ingests to the log, and learns its verdicts."""
+
+    def __init__(self, table: Table, contest: Contest, seed: int, *, is_strict: bool) -> None:
+        """Begin cold."""
+        clock, latencies = contest.clock, contest.latencies
+        storage = SlowStorage(table.storage, contest.requests, clock, latencies)
+        self.pages = SlowPages(table.pages, contest.requests, clock, latencies, contest.units)
+        patience = Patience(clock.pause, latencies.random, ATTEMPTS)
+        self._ids = Ids(table.clock, seed)
+        self._store = S3StateStore(
+            TABLE,
+            storage,
+            self.pages,
+            table.clock,
+            self._ids,
+            patience=patience,
+            options=Options(is_strict=is_strict),
+        )
+        self._seed = seed
+
+    def warm(self) -> None:
+        """Load the state."""
+        self._mix = Mix(self._store.current(), self._ids, self._seed)
+
+    def commit(self) -> tuple[float, int]:
+        """Commit; give when the commit was in the log, and how often it was tried."""
+        before = self.pages.attempts
+        (outcome,) = self._store.commit(self._mix.ingest(), generation=0)
+        assert isinstance(outcome, Committed), outcome
+        return self.pages.answered_at, self.pages.attempts - before
+
+
+class RewriteWriter:
+    """A process that writes the whole state anew, and makes it the newest if none came before."""
+
+    def __init__(self, rewrite: Rewrite, contest: Contest) -> None:
+        """Begin with the first version in memory."""
+        self._rewrite, self._contest, self._seen = rewrite, contest, 0
+
+    def warm(self) -> None:
+        """Do nothing: it begins warm."""
+
+    def commit(self) -> tuple[float, int]:
+        """Write until nobody was quicker; give when it was done, and how often it was tried."""
+        clock, draw, rewrite = self._contest.clock, self._contest.latencies.draw, self._rewrite
+        for attempt in range(1, ATTEMPTS * ATTEMPTS):
+            clock.pause(draw(READ_MS))
+            based_on = rewrite.version
+            if based_on != self._seen:
+                clock.pause(draw(GET_MS, rewrite.size_bytes) + rewrite.load_cpu_seconds)
+                self._contest.requests.counts["get"] += 1
+            clock.pause(rewrite.write_cpu_seconds + draw(PUT_MS, rewrite.size_bytes))
+            self._contest.requests.counts.update(put=1, wru=1, rru=1)
+            clock.pause(draw(WRITE_MS) / 2)
+            won = rewrite.version == based_on
+            if won:
+                rewrite.version = self._seen = based_on + 1
+            clock.pause(draw(WRITE_MS) / 2)
+            if won:
+                return clock.now, attempt
+            self._seen = based_on
+            longest = min(4.0, 0.025 * 2**attempt)
+            clock.pause(longest * self._contest.latencies.random())
+        raise UnavailableError("all attempts lost")
+
+
+@dataclass
+class Rewrite:
+    """A state that is written whole: how big it is and what CPU it takes."""
+
+    size_bytes: int
+    load_cpu_seconds: float
+    write_cpu_seconds: float
+    version: int = 0
+
+
+@dataclass
+class Contest:
+    """Some writers on one table, in a clock of their own."""
+
+    commits: int
+    clock: Simulation = field(default_factory=Simulation)
+    requests: Requests = field(default_factory=Requests)
+    times: Times = field(default_factory=Times)
+    latencies: Latencies = field(default_factory=lambda: Latencies(1))
+
+    def __post_init__(self) -> None:
+        """Begin with all write units."""
+        self.units = WriteUnits(self.clock)
+
+    def run(self, writers: Sequence[LogWriter | RewriteWriter], arrivals_a_second: float) -> None:
+        """Make all commits: one after the other with some time to think, or as they arrive."""
+        arrivals = deque(self._arrivals(arrivals_a_second))
+        warm = 0
+
+        def life(writer: LogWriter | RewriteWriter) -> None:
+            nonlocal warm
+            writer.warm()
+            warm += 1
+            while warm < len(writers):
+                self.clock.pause(0.01)
+            begin = self.times.began = min(self.times.began, self.clock.now)
+            while arrivals:
+                due = arrivals.popleft()
+                think = self.latencies.draw(THINK_MS)
+                self.clock.pause(think if due is None else max(0.0, begin + due - self.clock.now))
+                began = self.clock.now if due is None else begin + due
+                acknowledged, attempts = writer.commit()
+                self.clock.pause(0)  # what it fetched and computed last is part of the commit
+                self.times.commits.append(self.clock.now - began)
+                self.times.acknowledged.append(acknowledged - began)
+                self.times.attempts += attempts
+            self.times.ended = self.clock.now
+
+        self.clock.run([partial(life, writer) for writer in writers])
+
+    def _arrivals(self, a_second: float) -> list[float | None]:
+        if not a_second:
+            return [None] * self.commits
+        due, at = list[float | None](), 0.0
+        for _ in range(self.commits):
+            at -= math.log(1 - self.latencies.random()) / a_second
+            due.append(at)
+        return due
+
+    def show(self, of: str, at: int) -> None:
+        """Print what the run showed."""
+        done, times = len(self.times.commits), self.times
+        p50, p99 = quantile(times.commits, 0.5), quantile(times.commits, 0.99)
+        emit(
+            "contention",
+            of,
+            at,
+            commits_per_second=done / (times.ended - times.began),
+            retries_per_commit=times.attempts / done - 1,
+            in_log_p50_ms=quantile(times.acknowledged, 0.5) * 1000,
+            in_log_p99_ms=quantile(times.acknowledged, 0.99) * 1000,
+            in_log_p99_to_p50=quantile(times.acknowledged, 0.99)
+            / quantile(times.acknowledged, 0.5),
+            p50_ms=p50 * 1000,
+            p99_ms=p99 * 1000,
+            p99_to_p50=p99 / p50,
+            put_per_commit=self.requests.counts["put"] / done,
+            get_per_commit=self.requests.counts["get"] / done,
+            dynamo_writes_per_commit=self.requests.counts["dynamo_writes"] / done,
+            dollars_per_million=self.requests.dollars() / done * 1e6,
+        )
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Give the value below which a share of the values lies."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def contest_of_log(
+    snapshot: bytes, writers: int, commits: int, a_second: float = 0, *, is_strict: bool = False
+) -> Contest:
+    """Run writers that append to the log."""
+    contest, table = Contest(commits), table_of(snapshot)
+    contest.run(
+        [LogWriter(table, contest, seed, is_strict=is_strict) for seed in range(writers)], a_second
+    )
+    return contest
+
+
+def contest_of_rewrite(rewrite: Rewrite, writers: int, commits: int) -> Contest:
+    """Run writers that rewrite the state."""
+    contest = Contest(commits)
+    contest.run([RewriteWriter(rewrite, contest) for _ in range(writers)], 0)
+    return contest
+
+
+def rewrite_of(snapshot: bytes) -> Rewrite:
+    """Measure what the full rewrite of a state takes here."""
+    state, load = cpu_seconds(lambda: decode_snapshot(TABLE, snapshot, "bench"))
+    body, write = cpu_seconds(lambda: encode_snapshot(TABLE, state))
+    return Rewrite(len(body), load, write)
+
+
+def main() -> None:
+    """Run all contests on one table."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("snapshot", type=Path)
+    asked.add_argument("--commits", type=int, default=400)
+    given = asked.parse_args()
+    snapshot = given.snapshot.read_bytes()
+    for writers in WRITERS:
+        commits = min(given.commits, 100 + 30 * writers)
+        contest_of_log(snapshot, writers, commits).show("log", writers)
+        strict = contest_of_log(snapshot, writers, commits // 2, is_strict=True)
+        strict.show("log, strict", writers)
+        rewrite = rewrite_of(snapshot)
+        contest_of_rewrite(rewrite, writers, commits).show("full rewrite", writers)
+    for a_second in ARRIVALS_A_SECOND:
+        contest = contest_of_log(snapshot, max(WRITERS), given.commits, a_second)
+        contest.show("log, arrivals a second", a_second)
+
+
+if __name__ == "__main__":
+    main()

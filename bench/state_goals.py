@@ -1,0 +1,133 @@
+"""The goals of the state store, each held against what was measured; used by `state_bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from figures import Figures, short
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A bound, and what was measured; `measured` is None if this run did not."""
+
+    number: int
+    what: str
+    measured: float | None
+    bound: float
+    at_least: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Say whether the goal is met."""
+        if self.measured is None:
+            return "not in this run"
+        met = self.measured >= self.bound if self.at_least else self.measured <= self.bound
+        return "met" if met else "NOT MET"
+
+    def row(self) -> list[str]:
+        """Give the goal as a line of a table."""
+        sign = ">=" if self.at_least else "<="
+        return [
+            str(self.number),
+            self.what,
+            short(self.measured),
+            f"{sign} {short(self.bound)}",
+            self.verdict,
+        ]
+
+
+def goals(figures: Figures) -> list[Goal]:
+    """Give all goals that a benchmark can measure, at the largest size of the run."""
+    sizes = figures.sizes("commits", "log")
+    largest = sizes[-1] if sizes else 0
+    return [
+        *_of_commits(figures, largest),
+        *_of_contention(figures),
+        *_of_reads(figures, largest),
+        *_of_memory(figures, largest, sizes[0] if sizes else 0),
+    ]
+
+
+def _of_commits(figures: Figures, largest: int) -> Iterator[Goal]:
+    def commit(figure: str, at: int = largest, of: str = "log") -> float | None:
+        return figures.get("commits", of, at, figure)
+
+    size = short(largest)
+    per_commit, at_ten_thousand = commit("bytes_per_commit"), commit("bytes_per_commit", 10**4)
+    yield Goal(1, f"bytes written a commit at {size} references", per_commit, 7000)
+    yield Goal(1, f"those at {size} to those at 10 K", _ratio(per_commit, at_ten_thousand), 2.2)
+    yield Goal(1, "bytes written to bytes of deltas", commit("write_amplification"), 13)
+    yield Goal(2, "PUT a commit", commit("put_per_commit"), 1.03)
+    yield Goal(2, "DynamoDB writes a commit", commit("dynamo_writes_per_commit"), 1.1)
+    yield Goal(2, "write units a commit", commit("wru_per_commit"), 1.2)
+    yield Goal(2, "S3 reads of a lone writer", commit("get_by_writer_per_commit"), 0)
+    yield Goal(2, "commits of the mix that were refused", commit("rejected"), 0)
+    yield Goal(2, "bytes of a full page", commit("page_bytes"), 1024)
+    yield Goal(2, "most bytes of the head", commit("head_bytes"), 1024)
+    yield Goal(4, "dollars a million commits", commit("dollars_per_million"), 6.5)
+    ten = commit("dollars_per_million", of="ten in a delta")
+    yield Goal(4, "the same, ten in a delta, without maintenance", ten, 0.8)
+
+
+def _of_contention(figures: Figures) -> Iterator[Goal]:
+    def log(figure: str) -> float | None:
+        return figures.get("contention", "log", 32, figure)
+
+    rewrite = figures.get("contention", "full rewrite", 32, "commits_per_second")
+    rate = log("commits_per_second")
+    yield Goal(3, "commits/s of 32 writers (simulated)", rate, 600, at_least=True)
+    yield Goal(3, "those to a full rewrite's", _ratio(rate, rewrite), 20, at_least=True)
+    yield Goal(3, "DynamoDB writes a commit of 32 writers", log("dynamo_writes_per_commit"), 1.4)
+    yield Goal(3, "p99 to p50 of 32 writers", log("p99_to_p50"), 3)
+    yield Goal(3, "p99 to p50 until in the log", log("in_log_p99_to_p50"), 3)
+    for rate_asked in (50, 200):
+        spread = figures.get("contention", "log, arrivals a second", rate_asked, "p99_to_p50")
+        yield Goal(3, f"p99 to p50 of {rate_asked} arrivals/s", spread, 3)
+
+
+def _of_reads(figures: Figures, largest: int) -> Iterator[Goal]:
+    def warm(count: int, figure: str) -> float | None:
+        return figures.get("warm_read", f"at_{largest}", count, figure)
+
+    def cold(figure: str) -> float | None:
+        return figures.get("cold_load", "before_a_snapshot", largest, figure)
+
+    yield Goal(5, "pages read when nothing is new", warm(0, "page_reads"), 1)
+    yield Goal(5, "GET when nothing is new", warm(0, "get"), 0)
+    yield Goal(5, "pages read for 100 new deltas", warm(100, "page_reads"), 4)
+    yield Goal(5, "GET for 100 new deltas", warm(100, "get"), 100)
+    size = short(largest)
+    yield Goal(
+        6, f"cold load at {size}, worst: bytes to the snapshot", cold("bytes_to_snapshot"), 1.2
+    )
+    yield Goal(6, f"cold load at {size}, worst: GET", cold("get"), 150)
+    objects = figures.get("memory", "state", largest, "load_objects_cpu_seconds")
+    after = figures.get("cold_load", "after_a_snapshot", largest, "cpu_seconds")
+    for when, seconds in (("best", after), ("worst", cold("cpu_seconds"))):
+        share = _ratio(seconds, objects)
+        yield Goal(6, f"cold load at {size}, {when}: CPU to that of objects", share, 0.25)
+    yield Goal(7, f"plan of one key, cold, at {size}: bytes", cold("bytes_read"), 3e6)
+    yield Goal(7, f"plan of one key, cold, at {size}: GET", cold("get"), 60)
+
+
+def _of_memory(figures: Figures, largest: int, smallest: int) -> Iterator[Goal]:
+    def state(figure: str, at: int = largest) -> float | None:
+        return figures.get("memory", "state", at, figure)
+
+    apply = "ingest_assign_and_compact_cpu_microseconds"
+    size = short(largest)
+    yield Goal(6, f"memory of the state at {size}", state("state_columns_rss_bytes"), 250e6)
+    made = state("load_columns_new_container_objects")
+    yield Goal(6, "new objects of a load", made, 1e4)
+    flat = _ratio(state(apply), state(apply, smallest))
+    yield Goal(6, f"CPU of folding a commit, {size} to {short(smallest)}", flat, 1.5)
+    for where, of in (("stored", "snapshot"), ("in memory", "memory")):
+        counts = figures.sizes("sources", of)
+        held = figures.get("sources", of, counts[-1], "bytes_per_source") if counts else None
+        yield Goal(9, f"bytes a remembered source, {where}", held, 20)
+
+
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return above / below if above is not None and below else None

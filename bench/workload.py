@@ -1,0 +1,91 @@
+"""The mix of commits the benchmarks make: ingests of 9 shards, compactions of 10 to 1, assignments.
+
+25 ingests and 25 compactions follow each batch of assignments, so every table stays as big as it
+was: a leaf of 10 references is compacted to one, and 9 ingests bring one each.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.state import DAY_MS, TableState
+from dormouse.model.transactions import AddShards, AssignJob, ReplaceShards, Transaction
+from state_memory import KEYS, key
+
+JOBS = 25
+SHARDS_OF_AN_INGEST = 9
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        """Begin when the sources of `state_memory.built` are days old, but still remembered."""
+        self.ms = 10 * DAY_MS
+
+    def now_ms(self) -> int:
+        """Give milliseconds since 1970."""
+        return self.ms
+
+
+class Ids:
+    """Ids as the real ones: the time, then chance, from a seed."""
+
+    def __init__(self, clock: Clock, seed: int) -> None:
+        """Draw from `seed`."""
+        self._clock, self._chance = clock, random.Random(seed)  # noqa: S311
+
+    def new(self) -> str:
+        """Give 32 hex digits."""
+        return f"{self._clock.now_ms():012x}{self._chance.getrandbits(80):020x}"
+
+
+class Mix:
+    """Makes transactions that hold, for a state made by `state_memory.built`."""
+
+    def __init__(self, state: TableState, ids: Ids, seed: int) -> None:
+        """Begin with the leaves of `state`, each of which holds 10 references."""
+        self._ids, self._chance = ids, random.Random(seed)  # noqa: S311
+        self._state = state
+        self._leaves = [leaf.id for leaf in state.partitions.leaves()]
+        self._held: dict[int, list[str]] = {}
+
+    def deltas(self) -> Iterator[tuple[Transaction, ...]]:
+        """Give what is committed, delta by delta, for ever."""
+        while True:
+            chosen = self._chance.sample(range(len(self._leaves)), JOBS)
+            jobs = [(self._ids.new(), leaf, tuple(self._shards_on(leaf))) for leaf in chosen]
+            yield tuple(AssignJob(job, self._leaves[leaf], shards) for job, leaf, shards in jobs)
+            for n, (job, leaf, shards) in enumerate(jobs):
+                merged = self._shard(leaf)
+                self._held[leaf] = [s for s in self._shards_on(leaf) if s not in shards]
+                self._held[leaf].append(merged.shard.id)
+                yield (ReplaceShards(job, self._leaves[leaf], shards, (merged,)),)
+                onto = [chosen[(n + i) % JOBS] for i in range(SHARDS_OF_AN_INGEST)]
+                yield (self._ingest(onto),)
+
+    def ingest(self) -> AddShards:
+        """Give an ingest onto leaves by chance."""
+        chosen = self._chance.sample(range(len(self._leaves)), SHARDS_OF_AN_INGEST)
+        return self._ingest(chosen)
+
+    def _ingest(self, leaves: list[int]) -> AddShards:
+        shards = tuple(self._shard(leaf) for leaf in leaves)
+        for leaf, new in zip(leaves, shards, strict=True):
+            self._held[leaf] = [*self._shards_on(leaf), new.shard.id]
+        sources = tuple(f"{self._chance.getrandbits(128):032x}" for _ in leaves)
+        return AddShards(self._ids.new(), sources, shards)
+
+    def _shards_on(self, leaf: int) -> list[str]:
+        if leaf not in self._held:
+            self._held[leaf] = [r.shard for r in self._state.references_in(self._leaves[leaf])]
+        return self._held[leaf]
+
+    def _shard(self, leaf: int) -> NewShard:
+        count = len(self._leaves)
+        low, high = leaf * KEYS // count, (leaf + 1) * KEYS // count - 1
+        span = key(low + self._chance.randrange(9)), key(high - self._chance.randrange(9))
+        shard = Shard(f"{self._ids.new()}-0", self._chance.randrange(900, 1100), 64_000, *span)
+        return NewShard(shard, ((self._leaves[leaf], shard.rows),))
