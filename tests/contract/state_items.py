@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import boto3
@@ -44,11 +44,11 @@ def dynamodb_items(
         yield DynamoItems(client, TABLES, pages), pages, client
 
 
-def hash_keys(client: DynamoDBClient) -> list[str]:
+def hash_keys(client: DynamoDBClient, tables: Iterable[str] = tuple(TABLES.values())) -> list[str]:
     """Give the hash key of every item in the three tables."""
     return [
         item["k"]["S"]
-        for name in TABLES.values()
+        for name in tables
         for page in client.get_paginator("scan").paginate(TableName=name)
         for item in page["Items"]
     ]

@@ -20,14 +20,20 @@ from dormouse.statestore.pages import Pages
 from dormouse.statestore.protocol import StateStore
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import FolderStorage, MemoryStorage
+from tests.contract import endpoint
 from tests.contract.state_items import dynamodb_items, hash_keys
 from tests.contract.state_pages import dynamodb_pages
 from tests.support.adapters import FakeClock
 from tests.unit.statestore.memory_items import MemoryItems
 
-STORES = ("memory", "folder", "dynamodb", "items", "dynamodb items")
+AT_ENDPOINTS = ("endpoint objects", "endpoint items")
+STORES = (
+    ("memory", "folder", "dynamodb", "items", "dynamodb items")
+    if endpoint.DYNAMODB is None
+    else AT_ENDPOINTS
+)
 """Objects in memory and in a folder, in memory beside pages in DynamoDB; items in memory and in
-DynamoDB."""
+DynamoDB. If the environment names endpoints: objects and items there, and nothing else."""
 DELTAS = ("t/state/deltas/", "t#D")
 SNAPSHOTS = ("t/state/snapshots/", "t#V")
 """How the names begin of what either store keeps."""
@@ -84,6 +90,15 @@ def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         case "dynamodb items":
             with dynamodb_items(monkeypatch) as (stored, remote, client):
                 made = in_items(stored, remote, clock, ids, lambda: hash_keys(client))
+                yield replace(made, is_remote=True)
+        case "endpoint objects":
+            with endpoint.endpoint() as there:
+                made = in_objects(there.storage, there.pages, clock, ids)
+                yield replace(made, is_remote=True)
+        case "endpoint items":
+            with endpoint.endpoint() as there:
+                hashes = partial(hash_keys, there.client, there.item_tables.values())
+                made = in_items(there.items, there.pages, clock, ids, hashes)
                 yield replace(made, is_remote=True)
 
 
