@@ -40,7 +40,13 @@ from dormouse.statestore.dynamodb_retirement import (
     superseded_item,
     version_key,
 )
-from dormouse.statestore.dynamodb_states import Records, Totals, lazy_state, whole_state
+from dormouse.statestore.dynamodb_states import (
+    Records,
+    Totals,
+    lazy_state,
+    settled,
+    whole_state,
+)
 from dormouse.statestore.items import Item, Items
 from dormouse.statestore.log import CollectedError, Log
 from dormouse.statestore.pages import Root, Snapshot
@@ -76,7 +82,7 @@ class DynamoSnapshots:
         while chunk := list(islice(puts, _ITEMS_AT_ONCE)):
             if not self._put_while(root.revision, chunk):
                 raise CollectedError
-        self._last = state
+        self._last = settled(state)
         records = totals.partitions + totals.shards + totals.references
         return Snapshot(snapshot_id, state.version, state.time_ms, _BYTES_PER_RECORD * records)
 

@@ -6,14 +6,14 @@ Used by `dynamodb_snapshots`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Generic, TypeVar
 
 from rpds import HashTrieMap
 
 from dormouse.errors import CorruptDataError, InvariantError
-from dormouse.model.layered import LayeredMap
+from dormouse.model.layered import GONE, LayeredMap
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import Holding, Reference
 from dormouse.model.state import TableState
@@ -161,6 +161,38 @@ def lazy_state(
         sources=sources,
         transactions=transactions,
     )
+
+
+def settled(state: TableState) -> TableState:
+    """Give an equal state of which nothing is a change: what changes from here on is all there is.
+
+    Costs as much as there are changes, for the bases are made of the bases before.
+    """
+    return replace(
+        state,
+        partitions=PartitionTree(_settled(state.partitions.by_id)),
+        shards=_settled(state.shards),
+        references=_settled(state.references, _settled_holding),
+        reference_counts=_settled(state.reference_counts),
+        unreferenced=_settled(state.unreferenced),
+        sources=_settled(state.sources),
+        transactions=_settled(state.transactions),
+    )
+
+
+def _settled(
+    entries: LayeredMap[str, V], settle: Callable[[V], V] = lambda value: value
+) -> LayeredMap[str, V]:
+    base = entries.base
+    if not isinstance(base, HashTrieMap):
+        return entries
+    for key, change in entries.changes.items():
+        base = base.discard(key) if change is GONE else base.insert(key, settle(change))
+    return LayeredMap(base)
+
+
+def _settled_holding(held: Holding) -> Holding:
+    return replace(held, by_shard=_settled(held.by_shard))
 
 
 class LookUps(Generic[V]):
