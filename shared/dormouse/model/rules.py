@@ -136,12 +136,16 @@ def _placement(state: TableState, new: NewShard) -> Iterator[Violation]:
     for partition in placed:
         if not state.partitions.get(partition).range.overlaps_span(shard.min_key, shard.max_key):
             yield Violation(Rule.OUTSIDE_PARTITION, shard.id)
-    above = {a for p in placed for a in state.partitions.ancestors(p)}
-    if len(set(placed)) < len(placed) or above.intersection(placed):
+    if len(placed) > 1 and _overlap(state, placed):
         yield Violation(Rule.ROWS_COUNTED_TWICE, shard.id)
     counts = [rows for _, rows in new.rows_by_partition]
     if sum(counts) != shard.rows or min(counts, default=0) < 0:
         yield Violation(Rule.ROWS_MISCOUNTED, shard.id)
+
+
+def _overlap(state: TableState, placed: list[str]) -> bool:
+    above = {a for p in placed for a in state.partitions.ancestors(p)}
+    return len(set(placed)) < len(placed) or bool(above.intersection(placed))
 
 
 def _assign(state: TableState, assign: AssignJob) -> Iterator[Violation]:
