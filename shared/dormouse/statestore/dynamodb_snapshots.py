@@ -120,6 +120,10 @@ class DynamoSnapshots:
 
         return lazy_state(totals, read, self._all("job", snapshot), *self._remembered(totals))
 
+    def forget(self) -> None:
+        """Drop the state kept in memory, which is that of the version saved or loaded last."""
+        self._last = None
+
     def ensure_readable(self, snapshot: Snapshot) -> None:
         """Raise NotFoundError if the version was retired."""
         self._totals(snapshot)

@@ -66,6 +66,11 @@ class DynamoDBStateStore(LogStateStore):
         if head is not None and self._collector.is_due(head):
             self._patience.insist(self._collector.collect)
 
+    def reopen(self) -> None:
+        """Drop what is kept in memory: the next look reads what is stored."""
+        super().reopen()
+        self._versions.forget()
+
     def references_of(self, partition: str) -> tuple[int, list[Reference]]:
         """Give the newest version, and the references in one partition at it, by shard id.
 

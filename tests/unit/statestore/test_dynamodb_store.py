@@ -325,6 +325,17 @@ def test_one_that_slept_while_its_version_came_and_went_puts_nothing(rig: ItemsR
     assert "s1" not in rig.store().current().shards
 
 
+def test_a_store_opened_again_reads_what_is_stored(rig: ItemsRig) -> None:
+    fill_pages(rig, 1)
+    store = rig.store()
+    store.maintain()
+    state = store.current()
+    rig.quiet()
+    store.reopen()
+    assert store.current() == state
+    assert rig.calls.count("before query") > 1 + state.version - rig.root().version
+
+
 def test_a_version_whose_items_were_tampered_with_is_refused(rig: ItemsRig) -> None:
     fill_pages(rig, 1)
     rig.store().maintain()
