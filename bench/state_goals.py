@@ -32,10 +32,15 @@ class Goal:
         return [
             str(self.number),
             self.what,
-            short(self.measured),
+            _exact(self.measured),
             f"{sign} {short(self.bound)}",
             self.verdict,
         ]
+
+
+def _exact(measured: float | None) -> str:
+    """Give a number with digits enough to see on which side of a bound it lies."""
+    return f"{measured:.4g}" if measured is not None and measured < 1000 else short(measured)
 
 
 def goals(figures: Figures) -> list[Goal]:
