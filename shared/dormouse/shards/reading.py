@@ -22,6 +22,7 @@ from dormouse.model.shards import Shard
 from dormouse.ports import Storage
 from dormouse.shards.arrow import Scalar, arrow_schema, conform
 from dormouse.shards.footer import read_metadata
+from dormouse.shards.prefetch import Prefetched, chunks
 from dormouse.shards.ranges import fitted, predicate
 from dormouse.shards.statistics import may_hold
 
@@ -135,13 +136,11 @@ def read_row_groups(
     term = predicate(fitted(groups.slice.range, schema), schema, pc.field, _literal)
     shard = groups.slice.shard
     path = shard_path(table_id, shard.id)
+    stored = groups.metadata.schema.to_arrow_schema().names
+    present = [name for name in needed if name in stored]
     with storage.open(path, shard.size_bytes) as file:
-        source = pq.ParquetFile(
-            pa.PythonFile(file, mode="r"),  # type: ignore[arg-type]  # any binary file will do
-            metadata=groups.metadata,
-            pre_buffer=True,
-        )
-        present = [name for name in needed if name in source.schema_arrow.names]
+        fetched = Prefetched(file, chunks(groups.metadata, groups.numbers, present))
+        source = pq.ParquetFile(pa.PythonFile(fetched, mode="r"), metadata=groups.metadata)
         batches = source.iter_batches(
             row_groups=list(groups.numbers), columns=present, use_threads=False
         )
