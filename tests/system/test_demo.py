@@ -1,0 +1,23 @@
+"""The demo tells the truth: it runs to its end and finds every row exactly once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.system.conftest import System
+
+
+def test_the_demo_finds_every_flight_exactly_once(system: System) -> None:
+    demo = subprocess.run(
+        [sys.executable, "-m", "dormouse_cli.demo"],
+        env={**os.environ, "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert "336,776 rows read back" in demo.stdout
+    assert "every row is there, exactly once" in demo.stdout
