@@ -24,17 +24,15 @@ def plan_table(services: Services, message: TableChanged) -> list[Outgoing]:
     if table is None:
         return []
     store = services.store(table)
-    state = store.current()
+    store.maintain()  # first: were it to fail after jobs were assigned, they would go unsent
     if not table.online:
-        store.maintain()
         return []
+    state = store.current()
     splits = [
         Outgoing("partition-splits", PartitionSplit(table.id, state.generation, partition))
         for partition in splits_due(state, table.properties.split_threshold_rows)
     ]
-    compactions = _assign(services, table, state)
-    store.maintain()
-    return splits + compactions
+    return splits + _assign(services, table, state)
 
 
 def _assign(services: Services, table: Table, state: TableState) -> list[Outgoing]:
