@@ -91,9 +91,6 @@ class SetOnline(Message, frozen=True, tag="set_online"):
 
 
 AdminRequest = CreateTable | DeleteTable | SetOnline
-AnyMessage = (
-    IngestJob | TableChanged | CompactionJob | PartitionSplit | GarbageCandidates | AdminRequest
-)
 
 _Wanted = TypeVar("_Wanted", bound=Message)
 
