@@ -12,6 +12,17 @@ from dormouse.model.schema import Schema
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
+_CHOICES = {
+    "compaction_strategy": ("size_ratio", "batch"),
+    "state_store": ("s3", "dynamodb"),
+    "commits": ("append", "strict"),
+    "ingest_file_strategy": ("auto", "one_file_per_leaf", "one_reference_per_leaf"),
+}
+
+
+def _either(choices: tuple[str, ...]) -> str:
+    return f"{', '.join(choices[:-1])} or {choices[-1]}"
+
 
 class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What can be set for a table, with the defaults of the original where it has them.
@@ -19,7 +30,11 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Sizes are bytes, times seconds; `size_ratio` is described in `policy.compaction`. `state_store`
     is where the state is kept, in objects of the data bucket (`s3`) or in items (`dynamodb`); it
     stays as it was when the table was made. `commits` are put in any order and judged in it
-    (`append`), or each on the very version it was judged by before (`strict`).
+    (`append`), or each on the very version it was judged by before (`strict`). A compaction begins
+    a new shard when one has grown to `shard_target_bytes`. An ingest writes a shard for each leaf
+    (`one_file_per_leaf`), one for all leaves (`one_reference_per_leaf`), or what suits the size of
+    the pieces (`auto`). `filters` and `aggregations` say which rows count and which become one.
+    `max_fields` bounds how many columns the schema may grow to.
     """
 
     compaction_strategy: str = "size_ratio"
@@ -32,22 +47,19 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job_patience_seconds: int = 60 * 60
     state_store: str = "s3"
     commits: str = "append"
+    shard_target_bytes: int = 512 * 1024 * 1024
+    ingest_file_strategy: str = "auto"
+    filters: str = ""
+    aggregations: str = ""
+    max_fields: int = 1_000
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""
-        if self.compaction_strategy not in ("size_ratio", "batch"):
-            raise InvalidRequestError(
-                f"compaction_strategy cannot be {self.compaction_strategy!r}",
-                hint="it is size_ratio or batch",
-            )
-        if self.state_store not in ("s3", "dynamodb"):
-            raise InvalidRequestError(
-                f"state_store cannot be {self.state_store!r}", hint="it is s3 or dynamodb"
-            )
-        if self.commits not in ("append", "strict"):
-            raise InvalidRequestError(
-                f"commits cannot be {self.commits!r}", hint="it is append or strict"
-            )
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise InvalidRequestError(
+                    f"{name} cannot be {getattr(self, name)!r}", hint=f"it is {_either(choices)}"
+                )
         for name, least in (
             ("compaction_files", 2),
             ("compaction_size_ratio", 1),
@@ -56,6 +68,8 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("gc_delay_seconds", 0),
             ("orphan_age_seconds", 0),
             ("job_patience_seconds", 0),
+            ("shard_target_bytes", 1),
+            ("max_fields", 1),
         ):
             if getattr(self, name) < least:
                 raise InvalidRequestError(f"{name} must be at least {least}")
