@@ -14,11 +14,10 @@ from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
 from dormouse.model.tables import Table
 from dormouse.policy.garbage import collectable, orphans
 from dormouse.ports import Services
-from dormouse.stages.administer import delete_all_of
 from dormouse.stages.batch_files import batch_files
+from dormouse.stages.requests.delete_table import DELETE_BATCH, delete_all_of
 
 CANDIDATES_PER_MESSAGE = 1000
-DELETE_BATCH = 1000
 
 
 def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outgoing]:

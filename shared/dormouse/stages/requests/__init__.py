@@ -1,0 +1,1 @@
+"""What administrators ask for, one module for each request; `administer` runs them."""

@@ -1,0 +1,36 @@
+"""delete_table: a table with all its rows → gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dormouse.messages import DeleteTable
+from dormouse.model.names import table_prefix
+from dormouse.model.tables import Table
+from dormouse.ports import Services
+from dormouse.stages.requests.named import named
+
+DELETE_BATCH = 1000
+
+
+def delete_table(services: Services, request: DeleteTable) -> None:
+    """Delete the table; what a crash leaves of it is deleted by the redelivery, or by `sweep`.
+
+    Raises:
+        NotFoundError: no table of that name exists.
+    """
+    delete_all_of(services, named(services, request.name))
+
+
+def delete_all_of(services: Services, table: Table) -> None:
+    """Delete a table's objects, its state and its registry entry, in an order that can resume."""
+    services.tables.update(replace(table, online=False, deleting=True))
+    batch: list[str] = []
+    for stored in services.storage.list(table_prefix(table.id)):
+        batch.append(stored.path)
+        if len(batch) == DELETE_BATCH:
+            services.storage.delete(batch)
+            batch = []
+    services.storage.delete(batch)
+    services.store(table).destroy()
+    services.tables.delete(table)
