@@ -56,6 +56,14 @@ lock: ## Resolve the dependencies anew and pin them in requirements.txt
 
 build: $(INSTALLED) ## Build layers and functions for sam deploy (ARCH=arm64 or x86_64)
 	$(BIN)/sam build --parameter-overrides Architecture=$(ARCH)
+	$(BIN)/python bench/layer_sizes.py .aws-sam/build
+
+layer: $(INSTALLED) ## Build the layers for both architectures; say what each function weighs
+	@rm -rf build/layers
+	@set -e; for arch in arm64 x86_64; do for layer in CoreLayer EngineLayer; do \
+	$(MAKE) --silent -C shared build-$$layer ARCH=$$arch PYTHON=$(abspath $(BIN))/python \
+		ARTIFACTS_DIR=$(abspath build/layers/$$arch/$$layer); done; done
+	@$(BIN)/python bench/layer_sizes.py build/layers/arm64 build/layers/x86_64
 
 invoke: $(INSTALLED) ## Run one function on one event in a container: make invoke FN=ingest EVENT=good
 	$(BIN)/sam local invoke $(shell $(BIN)/python -c "print(''.join(w.title() for w in '$(FN)'.split('_')))")Function --event events/$(FN)/$(EVENT).json
@@ -63,4 +71,4 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo test test-endpoint bench-state lint format lock clean
+.PHONY: help setup demo test test-endpoint bench-state layer lint format lock build invoke clean
