@@ -105,7 +105,10 @@ class JobRecord:
     """What the tracker shows of a job or of a refused source.
 
     `state` is one of ``assigned``, ``running``, ``finished``, ``failed``, ``refused``. `subject`
-    is what it is about: a source's key, a partition, a request.
+    is what it is about: a source's key, a partition, a request. `files` and `size_bytes` are those
+    of its input; `rows_read` came in, `rows` came out. `started_ms` is when its newest attempt
+    began, `finished_ms` when that ended, `attempts` how many there were; 0 is not known, or not
+    yet. The tracker knows these three by itself, from the records a job has over time.
     """
 
     table_id: str
@@ -116,13 +119,35 @@ class JobRecord:
     reason: str = ""
     rows: int = 0
     updated_ms: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    rows_read: int = 0
+    started_ms: int = 0
+    finished_ms: int = 0
+    attempts: int = 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Tell whether nothing more is to come of it, unless it is begun again."""
+        return self.state in ("finished", "failed", "refused")
+
+    @property
+    def seconds(self) -> float | None:
+        """Give how long the newest attempt took; None if that is not known."""
+        if not (self.started_ms and self.finished_ms):
+            return None
+        return (self.finished_ms - self.started_ms) / 1000
 
 
 class Tracker(Protocol):
     """The record of jobs, for people; records live for seven days. No row depends on it."""
 
     def record(self, record: JobRecord) -> None:
-        """Keep the newest record of a job."""
+        """Keep the newest record of a job; an older one than is kept changes nothing.
+
+        What it leaves empty of subject, files and size stays as it was. One that is ``running`` is
+        an attempt more, begun at its `updated_ms`; one that `is_finished` ends the attempt then.
+        """
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:
         """Give the newest record of a job; None if there is none."""

@@ -29,20 +29,65 @@ def test_a_job_shows_its_newest_record(tracker: Tracker) -> None:
     assert tracker.get("t", "j") is None
     for record in (RUNNING, FINISHED):
         tracker.record(record)
-        assert tracker.get("t", "j") == record
+        kept = tracker.get("t", "j")
+        assert kept is not None
+        assert (kept.state, kept.rows, kept.updated_ms) == (
+            record.state,
+            record.rows,
+            record.updated_ms,
+        )
 
 
 def test_a_record_that_comes_late_does_not_hide_a_newer_one(tracker: Tracker) -> None:
     tracker.record(FINISHED)
+    before = tracker.get("t", "j")
     tracker.record(RUNNING)
-    assert tracker.get("t", "j") == FINISHED
+    assert tracker.get("t", "j") == before
 
 
 def test_of_two_records_of_one_millisecond_the_later_counts(tracker: Tracker) -> None:
-    failed = replace(RUNNING, state="failed", reason="no disk")
     tracker.record(RUNNING)
-    tracker.record(failed)
-    assert tracker.get("t", "j") == failed
+    tracker.record(replace(RUNNING, state="failed", reason="no disk"))
+    kept = tracker.get("t", "j")
+    assert kept is not None
+    assert (kept.state, kept.reason) == ("failed", "no disk")
+
+
+def test_a_finished_job_tells_when_it_began_and_ended_and_what_its_beginning_said(
+    tracker: Tracker,
+) -> None:
+    tracker.record(replace(RUNNING, files=3, size_bytes=2**40))
+    tracker.record(replace(FINISHED, subject="", rows_read=2**41))
+    assert tracker.get("t", "j") == replace(
+        FINISHED,
+        files=3,
+        size_bytes=2**40,
+        rows_read=2**41,
+        started_ms=RUNNING.updated_ms,
+        finished_ms=FINISHED.updated_ms,
+        attempts=1,
+    )
+
+
+def test_every_attempt_is_counted_and_the_newest_has_no_end_until_it_ends(tracker: Tracker) -> None:
+    times = iter(range(1_700_000_000_000, 1_700_000_100_000, 1000))
+    for state, reason in (("running", ""), ("failed", "no disk"), ("running", "")):
+        tracker.record(replace(RUNNING, state=state, reason=reason, updated_ms=next(times)))
+    again = tracker.get("t", "j")
+    assert again is not None
+    assert (again.attempts, again.reason, again.finished_ms, again.seconds) == (2, "", 0, None)
+    tracker.record(replace(FINISHED, updated_ms=next(times)))
+    done = tracker.get("t", "j")
+    assert done is not None
+    assert (done.attempts, done.seconds) == (2, 1.0)
+
+
+def test_what_was_refused_unseen_has_an_end_but_no_beginning(tracker: Tracker) -> None:
+    tracker.record(replace(RUNNING, state="refused", reason="no such table"))
+    kept = tracker.get("t", "j")
+    assert kept is not None
+    assert (kept.started_ms, kept.finished_ms, kept.seconds) == (0, RUNNING.updated_ms, None)
+    assert kept.attempts == 0
 
 
 def test_records_are_those_of_one_table_in_the_order_of_jobs(tracker: Tracker) -> None:

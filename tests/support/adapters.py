@@ -82,7 +82,18 @@ class MemoryTracker:
     def record(self, record: JobRecord) -> None:
         kept = self.get(record.table_id, record.job_id)
         if kept is None or kept.updated_ms <= record.updated_ms:
-            self.kept[record.table_id, record.job_id] = record
+            begun = record.state == "running"
+            ended_ms = record.updated_ms if record.is_finished else 0
+            before = kept or JobRecord(record.table_id, record.job_id, record.kind, "")
+            self.kept[record.table_id, record.job_id] = replace(
+                record,
+                subject=record.subject or before.subject,
+                files=record.files or before.files,
+                size_bytes=record.size_bytes or before.size_bytes,
+                started_ms=record.updated_ms if begun else before.started_ms,
+                finished_ms=0 if begun else ended_ms or before.finished_ms,
+                attempts=before.attempts + begun,
+            )
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:
         return self.kept.get((table_id, job_id))

@@ -73,7 +73,7 @@ RARE = {
         )
     },
     ("administer", "s3:GetObject", "/state/"): "a table half made by a run that died",
-    ("sweep", "dynamodb:PutItem", "-jobs"): "a file refused that nobody was told of",
+    ("sweep", "dynamodb:UpdateItem", "-jobs"): "a file refused that nobody was told of",
 }
 """What only a race or a loss makes a function do: stage, action, and a part of the resource."""
 

@@ -23,6 +23,17 @@ RECORDS_KEPT_SECONDS = 7 * 24 * 60 * 60
 MAX_REASON_CHARACTERS = 10_000
 """Items end at 400 KB, and people read on no further anyway."""
 
+_KEPT_NUMBERS = ("files", "size_bytes")
+_NUMBERS = (
+    *_KEPT_NUMBERS,
+    "rows",
+    "rows_read",
+    "updated_ms",
+    "started_ms",
+    "finished_ms",
+    "attempts",
+)
+
 
 class DynamoTracker:
     """`Tracker` over the low-level client; safe for many threads, as the client is."""
@@ -33,12 +44,23 @@ class DynamoTracker:
 
     def record(self, record: JobRecord) -> None:
         """Keep the newest record of a job: one older than what is kept changes nothing."""
+        values = _changes(record)
+        names = {f"#{name}": name for name in values}  # some are words of DynamoDB's own
+        sets = ", ".join(f"#{name} = :{name}" for name in values)
+        counts = " ADD attempts :one" if record.state == "running" else ""
         with suppress(ConditionFailedError), writing("DynamoDB"):
-            self._client.put_item(
+            self._client.update_item(
                 TableName=self._table_name,
-                Item=_item(record),
-                ConditionExpression="attribute_not_exists(updated_ms) OR updated_ms <= :updated_ms",
-                ExpressionAttributeValues={":updated_ms": {"N": str(record.updated_ms)}},
+                Key=_key(record.table_id, record.job_id),
+                UpdateExpression=f"SET {sets}{counts}",
+                ConditionExpression=(
+                    "attribute_not_exists(updated_ms) OR updated_ms <= :updated_ms"
+                ),
+                ExpressionAttributeNames=names,
+                ExpressionAttributeValues={
+                    **{f":{name}": value for name, value in values.items()},
+                    **({":one": {"N": "1"}} if counts else {}),
+                },
             )
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:
@@ -46,7 +68,7 @@ class DynamoTracker:
         with reading("DynamoDB"):
             answer = self._client.get_item(
                 TableName=self._table_name,
-                Key={"table_id": {"S": table_id}, "job_id": {"S": job_id}},
+                Key=_key(table_id, job_id),
                 ConsistentRead=True,
             )
         item = answer.get("Item")
@@ -70,28 +92,45 @@ class DynamoTracker:
             yield from map(_record, page["Items"])
 
 
-def _item(record: JobRecord) -> _Item:
+def _key(table_id: str, job_id: str) -> _Item:
+    return {"table_id": {"S": table_id}, "job_id": {"S": job_id}}
+
+
+def _changes(record: JobRecord) -> dict[str, AttributeValueTypeDef]:
+    """Give what a record changes of its item; `attempts` is counted there."""
+    numbers = {
+        "rows": record.rows,
+        "rows_read": record.rows_read,
+        "updated_ms": record.updated_ms,
+        "expires": record.updated_ms // 1000 + RECORDS_KEPT_SECONDS,
+        **{name: value for name in _KEPT_NUMBERS if (value := getattr(record, name))},
+    }
+    if record.state == "running":
+        numbers |= {"started_ms": record.updated_ms, "finished_ms": 0}
+    elif record.is_finished:
+        numbers["finished_ms"] = record.updated_ms
+    texts = {
+        "kind": record.kind,
+        "state": record.state,
+        "reason": record.reason[:MAX_REASON_CHARACTERS],
+        **({"subject": record.subject} if record.subject else {}),
+    }
     return {
-        "table_id": {"S": record.table_id},
-        "job_id": {"S": record.job_id},
-        "kind": {"S": record.kind},
-        "state": {"S": record.state},
-        "subject": {"S": record.subject},
-        "reason": {"S": record.reason[:MAX_REASON_CHARACTERS]},
-        "rows": {"N": str(record.rows)},
-        "updated_ms": {"N": str(record.updated_ms)},
-        "expires": {"N": str(record.updated_ms // 1000 + RECORDS_KEPT_SECONDS)},
+        **{name: {"S": text} for name, text in texts.items()},
+        **{name: {"N": str(number)} for name, number in numbers.items()},
     }
 
 
 def _record(item: _Item) -> JobRecord:
+    def number(name: str) -> int:
+        return int(item[name]["N"]) if name in item else 0
+
     return JobRecord(
         table_id=item["table_id"]["S"],
         job_id=item["job_id"]["S"],
         kind=item["kind"]["S"],
         state=item["state"]["S"],
-        subject=item["subject"]["S"],
+        subject=item["subject"]["S"] if "subject" in item else "",
         reason=item["reason"]["S"],
-        rows=int(item["rows"]["N"]),
-        updated_ms=int(item["updated_ms"]["N"]),
+        **{name: number(name) for name in _NUMBERS},
     )

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dormouse.messages import GarbageCandidates, Outgoing
 from dormouse.model.names import shard_path
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
 from dormouse.model.transactions import ForgetShards
 from dormouse.policy.garbage import collectable, waiting_seconds
 from dormouse.ports import Services
+from dormouse.stages.tracking import record, tracked
 
 MAX_DELAY_SECONDS = 15 * 60
 """The longest SQS delays a message; a longer wait is several messages."""
@@ -28,11 +31,26 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outg
     now_ms, delay_seconds = services.clock.now_ms(), table.properties.gc_delay_seconds
     due, waiting = collectable(state, message.shards, now_ms, delay_seconds)
     if due:
-        services.storage.delete([shard_path(table.id, shard) for shard in due])
-        # Rejected if another delivery forgot some meanwhile; what is left, the sweep finds again.
-        store.commit(ForgetShards(tuple(due)), generation=state.generation)
+        _delete(services, table, state, due)
     if not waiting:
         return []
     left = max(waiting_seconds(state, shard, now_ms, delay_seconds) for shard in waiting)
     again = GarbageCandidates(table.id, state.generation, tuple(waiting))
     return [Outgoing("gc-candidates", again, min(left, MAX_DELAY_SECONDS))]
+
+
+def _delete(services: Services, table: Table, state: TableState, due: list[str]) -> None:
+    job_id = f"garbage-{services.ids.new()}"
+    with tracked(
+        services,
+        table.id,
+        job_id,
+        "garbage",
+        subject=f"{len(due)} shards",
+        files=len(due),
+        size_bytes=sum(state.shards[shard].size_bytes for shard in due),
+    ):
+        services.storage.delete([shard_path(table.id, shard) for shard in due])
+        # Rejected if another delivery forgot some meanwhile; what is left, the sweep finds again.
+        services.store(table).commit(ForgetShards(tuple(due)), generation=state.generation)
+    record(services, table.id, job_id, "garbage", "finished")

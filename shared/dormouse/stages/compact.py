@@ -36,7 +36,15 @@ def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
     changed = Outgoing("table-changes", TableChanged(table.id))
     if job is None or message.generation != state.generation:
         return [changed]  # done or taken back: whoever did that may have died before telling
-    with tracked(services, table.id, job.id, "compaction"):
+    with tracked(
+        services,
+        table.id,
+        job.id,
+        "compaction",
+        subject=job.partition,
+        files=len(job.inputs),
+        size_bytes=sum(state.shards[shard].size_bytes for shard in job.inputs),
+    ):
         outputs = _merge(services, table, state, job)
         replacement = ReplaceShards(job.id, job.partition, job.inputs, tuple(outputs))
         (outcome,) = services.store(table).commit(replacement, generation=state.generation)
@@ -45,7 +53,8 @@ def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
             reason = f"the result came too late: {outcome}"
             record(services, table.id, job.id, "compaction", "failed", reason=reason)
             return [changed]
-    record(services, table.id, job.id, "compaction", "finished", subject=job.partition, rows=rows)
+    rows_read = sum(r.rows for s in job.inputs if (r := state.reference(job.partition, s)))
+    record(services, table.id, job.id, "compaction", "finished", rows=rows, rows_read=rows_read)
     return [changed, *_garbage(services, table, job)]
 
 

@@ -41,16 +41,23 @@ def ingest(services: Services, job: IngestJob) -> list[Outgoing]:
     if table is None:
         return []
     changed = [Outgoing("table-changes", TableChanged(table.id))]
-    with tracked(services, table.id, job.job_id, "ingest"):
+    with tracked(
+        services,
+        table.id,
+        job.job_id,
+        "ingest",
+        subject=job.sources[0].key if len(job.sources) == 1 else f"{len(job.sources)} files",
+        files=len(job.sources),
+        size_bytes=sum(source.size_bytes for source in job.sources),
+    ):
         for _ in range(ATTEMPTS):
             state = services.store(table).current()
             now_ms = services.clock.now_ms()
             fresh = [s for s in job.sources if not state.has_ingested(s.id, now_ms)]
             rows = _attempt(services, table, state, fresh) if fresh else 0
             if rows is not None:
-                what = job.sources[0].key if len(job.sources) == 1 else f"{len(job.sources)} files"
                 record(
-                    services, table.id, job.job_id, "ingest", "finished", subject=what, rows=rows
+                    services, table.id, job.job_id, "ingest", "finished", rows=rows, rows_read=rows
                 )
                 return changed
         raise ContendedError(f"ingest job {job.job_id} lost {ATTEMPTS} times to other jobs")

@@ -36,16 +36,16 @@ def split_partition(services: Services, message: PartitionSplit) -> list[Outgoin
     if not state.partitions.get(partition).is_leaf or too_few:
         return []
     job_id = f"split-{partition}"
-    with tracked(services, table.id, job_id, "split"):
+    with tracked(services, table.id, job_id, "split", subject=partition):
         plan = _plan(services, table, state, partition)
         if isinstance(plan, str):
-            record(services, table.id, job_id, "split", "finished", subject=partition, reason=plan)
+            record(services, table.id, job_id, "split", "finished", reason=plan)
             return []
         (outcome,) = services.store(table).commit(
             SplitPartition(partition, plan.at, plan.rows_left), generation=state.generation
         )
         late = f"not split: {outcome}" if isinstance(outcome, Rejected) else ""
-        record(services, table.id, job_id, "split", "finished", subject=partition, reason=late)
+        record(services, table.id, job_id, "split", "finished", reason=late)
     return [Outgoing("table-changes", TableChanged(table.id))]
 
 

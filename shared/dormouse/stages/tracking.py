@@ -10,9 +10,27 @@ from dormouse.ports import JobRecord, Services
 
 
 @contextmanager
-def tracked(services: Services, table_id: str, job_id: str, kind: str) -> Iterator[None]:
+def tracked(
+    services: Services,
+    table_id: str,
+    job_id: str,
+    kind: str,
+    *,
+    subject: str = "",
+    files: int = 0,
+    size_bytes: int = 0,
+) -> Iterator[None]:
     """Record a job as running, and as failed with the reason if the block raises."""
-    record(services, table_id, job_id, kind, "running")
+    record(
+        services,
+        table_id,
+        job_id,
+        kind,
+        "running",
+        subject=subject,
+        files=files,
+        size_bytes=size_bytes,
+    )
     try:
         yield
     except DormouseError as error:
@@ -30,8 +48,26 @@ def record(
     subject: str = "",
     reason: str = "",
     rows: int = 0,
+    files: int = 0,
+    size_bytes: int = 0,
+    rows_read: int = 0,
 ) -> None:
-    """Keep the newest record of a job."""
+    """Keep the newest record of a job. `files` and `size_bytes` are its input's, `rows` come out.
+
+    The tracker itself keeps when the job began and ended, and how often it was tried.
+    """
     services.tracker.record(
-        JobRecord(table_id, job_id, kind, state, subject, reason, rows, services.clock.now_ms())
+        JobRecord(
+            table_id,
+            job_id,
+            kind,
+            state,
+            subject,
+            reason,
+            rows,
+            services.clock.now_ms(),
+            files,
+            size_bytes,
+            rows_read,
+        )
     )
