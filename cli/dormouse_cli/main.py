@@ -11,11 +11,12 @@ from dormouse_cli import table_commands
 from dormouse_cli.check_command import check
 from dormouse_cli.errors import EXIT_CODES, Commands
 from dormouse_cli.ingest_commands import ingest, wait_until_done
+from dormouse_cli.jobs_command import jobs
 from dormouse_cli.local import commands as local_commands
 from dormouse_cli.query_command import query
 from dormouse_cli.rebuild_command import rebuild
-from dormouse_cli.report_commands import jobs, status
 from dormouse_cli.session import Session
+from dormouse_cli.status_command import status
 
 app = typer.Typer(
     cls=Commands,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.client.dropping import Ingestible, files_to_drop, ingest_key, write_rows
+from dormouse.client.jobs import jobs_of
 from dormouse.client.keys import KeyLike, Ranges, ranges_of
 from dormouse.client.ports import IngestBucket, Queues
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
@@ -240,16 +241,11 @@ class TableHandle:
         return result
 
     def jobs(self) -> list[JobRecord]:
-        """Give what the tracker has of the table, and of files dropped before the table was there.
+        """Give the table's jobs, those that wait to be run, and files dropped before it was there.
 
-        Records live for seven days.
+        Records of what has begun live for seven days.
         """
-        strays = self.services.tracker.records(NO_TABLE)
-        folder = f"{self.name}/"
-        return [
-            *self.services.tracker.records(self.table.id),
-            *(r for r in strays if r.kind == "ingest" and r.subject.startswith(folder)),
-        ]
+        return jobs_of(self.services.tracker, self.table, self.state())
 
     def refusal(self, source: Source, *table_ids: str) -> JobRecord | None:
         """Give the record of a source's refusal for one of these tables; None if there is none."""

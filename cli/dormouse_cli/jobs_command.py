@@ -1,0 +1,110 @@
+"""`dormouse jobs`: what happened to a table's files, compactions, splits and requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from dormouse.errors import NotFoundError
+from dormouse.ports import JobRecord
+from dormouse_cli.session import instance_of
+from dormouse_cli.terminal import Format, iso_time, print_facts, print_listing
+
+_COLUMNS = (
+    "state",
+    "job",
+    "kind",
+    "subject",
+    "files",
+    "started",
+    "finished",
+    "seconds",
+    "rows",
+    "rows_per_second",
+    "attempts",
+    "reason",
+)
+
+
+def jobs(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="A table; without, what belongs to no table."),
+    ] = None,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Only what is assigned or running.")
+    ] = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only what failed when it was last tried.")
+    ] = False,
+    refused: Annotated[
+        bool, typer.Option("--refused", help="Only what was refused, such as a broken file.")
+    ] = False,
+    job_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Only the job of this id, in full.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", help="Only jobs of a kind, such as ingest, compaction or split."),
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+) -> None:
+    """Show the jobs of the last seven days, the oldest first, and refused files with the reason.
+
+    Of --unfinished, --failed and --refused, several show what any of them would.
+    """
+    instance = instance_of(ctx)
+    records = instance.jobs() if name is None else instance.table(name).jobs()
+    if job_id is not None:
+        print_facts(_row(_of_id(records, job_id, name)), form)
+        return
+    wanted = _states(unfinished=unfinished, failed=failed, refused=refused)
+    kept = [r for r in records if wanted(r) and kind in (None, r.kind)]
+    rows = [_row(r) for r in sorted(kept, key=_began_ms)]
+    print_listing(_COLUMNS, rows, form)
+
+
+def _states(*, unfinished: bool, failed: bool, refused: bool) -> Callable[[JobRecord], bool]:
+    states = {"failed"} if failed else set()
+    states |= {"refused"} if refused else set()
+    anything = not (unfinished or states)
+    return lambda r: anything or r.state in states or unfinished and not r.is_finished
+
+
+def _of_id(records: list[JobRecord], job_id: str, table: str | None) -> JobRecord:
+    for record in records:
+        if record.job_id == job_id:
+            return record
+    where = f"table {table!r}" if table else "no table"
+    raise NotFoundError(
+        f"there is no job {job_id!r} of {where}",
+        hint="records live for seven days; name the table the job was for",
+    )
+
+
+def _began_ms(record: JobRecord) -> int:
+    return record.started_ms or record.updated_ms
+
+
+def _row(record: JobRecord) -> dict[str, object]:
+    seconds = record.seconds
+    return {
+        "state": record.state,
+        "job": record.job_id,
+        "kind": record.kind,
+        "subject": record.subject,
+        "files": record.files,
+        "size_bytes": record.size_bytes,
+        "started": iso_time(record.started_ms) if record.started_ms else "",
+        "finished": iso_time(record.finished_ms) if record.finished_ms else "",
+        "updated": iso_time(record.updated_ms),
+        "seconds": seconds if seconds is None else round(seconds, 1),
+        "rows_read": record.rows_read,
+        "rows": record.rows,
+        "rows_per_second": round(record.rows / seconds) if seconds else None,
+        "attempts": record.attempts,
+        "reason": record.reason,
+    }

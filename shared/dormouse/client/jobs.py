@@ -1,0 +1,38 @@
+"""What is known of a table's jobs, from the tracker and from the table's state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.ports import NO_TABLE, JobRecord, Tracker
+
+
+def jobs_of(tracker: Tracker, table: Table, state: TableState) -> list[JobRecord]:
+    """Give a table's jobs, those that wait to be run, and files dropped before it was there."""
+    records = {record.job_id: record for record in tracker.records(table.id)}
+    waiting = (r for r in _assigned(table, state) if r.job_id not in records)
+    folder = f"{table.name}/"
+    strays = (
+        record
+        for record in tracker.records(NO_TABLE)
+        if record.kind == "ingest" and record.subject.startswith(folder)
+    )
+    return [*records.values(), *waiting, *strays]
+
+
+def _assigned(table: Table, state: TableState) -> Iterator[JobRecord]:
+    for job in state.jobs.values():
+        held = (state.reference(job.partition, shard) for shard in job.inputs)
+        yield JobRecord(
+            table.id,
+            job.id,
+            "compaction",
+            "assigned",
+            subject=job.partition,
+            updated_ms=job.assigned_ms,
+            files=len(job.inputs),
+            size_bytes=sum(state.shards[shard].size_bytes for shard in job.inputs),
+            rows_read=sum(reference.rows for reference in held if reference is not None),
+        )

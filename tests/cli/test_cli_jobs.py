@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dormouse.errors import UnavailableError
+from tests.cli.conftest import Dormouse
+from tests.support.instances import InMemory
+from tests.support.world import letters
+
+HEADER = "carrier,flight,at,delay\n"
+
+
+def listed(dormouse: Dormouse, *arguments: str) -> list[dict[str, Any]]:
+    shown = dormouse("jobs", *arguments, "--format", "json")
+    assert shown.exit_code == 0, shown.output
+    return [json.loads(line) for line in shown.stdout.splitlines()]
+
+
+@pytest.fixture
+def busy(flights: Dormouse, memory: InMemory) -> Dormouse:
+    """Compacted once, with a refused file, a failed compaction and one not begun."""
+    (table,) = memory.world.tables.all()
+    for number in range(12):
+        memory.world.drop(f"flights/{number}.csv", f"{HEADER}AA,{number},0,1\n".encode())
+    memory.world.drop("flights/bad.csv", b"carrier\nAA\n")
+    memory.world.settle()
+    for number in range(12):
+        memory.world.drop(f"flights/again-{number}.csv", f"{HEADER}BB,{number},0,1\n".encode())
+    while memory.world.queue[0].queue == "ingest-jobs":
+        memory.world.queue += memory.world.deliver(memory.world.queue.popleft())
+    memory.world.queue += memory.world.deliver(memory.world.queue.popleft())
+    (job,) = [m for m in memory.world.queue if m.queue == "compaction-jobs"]
+    memory.world.before_next_commit(unavailable)
+    with pytest.raises(UnavailableError):
+        memory.world.deliver(job)
+    assert table.id
+    return flights
+
+
+def unavailable() -> None:
+    raise UnavailableError("DynamoDB is throttled")
+
+
+def test_jobs_tell_how_long_they_took_how_many_rows_and_how_often_they_were_tried(
+    busy: Dormouse,
+) -> None:
+    done, failed = listed(busy, "flights", "--kind", "compaction")
+    assert (done["state"], done["attempts"]) == ("finished", 1)
+    assert (failed["state"], failed["attempts"], failed["rows"]) == ("failed", 1, 0)
+    assert done["files"] >= 2
+    assert done["rows_read"] == done["rows"] > 0
+    assert done["size_bytes"] > 0
+    assert done["seconds"] == 0
+    assert done["started"] == done["finished"]
+
+
+def test_only_what_failed_was_refused_or_is_unfinished_can_be_asked_for(busy: Dormouse) -> None:
+    (failed,) = listed(busy, "flights", "--failed")
+    assert failed["reason"] == "DynamoDB is throttled"
+    (refused,) = listed(busy, "flights", "--refused")
+    assert refused["subject"] == "flights/bad.csv"
+    both = listed(busy, "flights", "--failed", "--refused")
+    assert {j["job"] for j in both} == {failed["job"], refused["job"]}
+    assert listed(busy, "flights", "--unfinished") == []
+
+
+def test_a_job_that_nobody_has_begun_is_shown_from_the_state(
+    busy: Dormouse, memory: InMemory
+) -> None:
+    (failed,) = listed(busy, "flights", "--failed")
+    memory.world.tracker.kept.clear()
+    (waiting,) = listed(busy, "flights", "--unfinished")
+    assert (waiting["job"], waiting["state"]) == (failed["job"], "assigned")
+    assert waiting["rows_read"] >= 12
+
+
+def test_one_job_is_shown_in_full_by_its_id(busy: Dormouse) -> None:
+    (failed,) = listed(busy, "flights", "--failed")
+    shown = busy("jobs", "flights", "--id", failed["job"]).stdout
+    assert "DynamoDB is throttled" in shown
+    assert "rows_read" in shown
+    missing = busy("jobs", "flights", "--id", "nothing")
+    assert missing.exit_code == 3
+    assert "seven days" in missing.stderr
+
+
+def test_what_belongs_to_no_table_is_found_without_a_name(busy: Dormouse) -> None:
+    (created,) = listed(busy, "--kind", "CreateTable")
+    assert (created["subject"], created["state"]) == ("flights", "finished")
+
+
+def test_splits_and_garbage_are_jobs_too(flights: Dormouse, memory: InMemory) -> None:
+    batch: dict[str, object] = {"compaction_strategy": "batch", "compaction_files": 2}
+    table = memory.world.create("small", split_threshold_rows=40, **batch)
+    for number in range(12):
+        memory.world.drop(f"small/{number}.parquet", letters("abcd", at=number))
+        memory.world.settle()
+    assert len(memory.world.state(table).partitions) > 1
+    kinds = {j["kind"]: j for j in listed(flights, "small")}
+    assert {"ingest", "split", "compaction", "garbage"} == set(kinds)
+    assert kinds["split"]["subject"] == "root"
+    assert kinds["garbage"]["files"] >= 1
