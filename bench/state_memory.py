@@ -27,9 +27,9 @@ from dormouse.model.invariants import broken_invariants
 from dormouse.model.keys import KeyRange, decode_key
 from dormouse.model.layered import LayeredMap
 from dormouse.model.partitions import PartitionTree
+from dormouse.model.properties import Properties
 from dormouse.model.shards import Holding, NewShard, Reference, Shard
 from dormouse.model.state import TableState
-from dormouse.model.tables import Properties
 from dormouse.model.transactions import (
     AddShards,
     AssignJob,

@@ -93,11 +93,34 @@ class Tables(Protocol):
     def create(self, table: Table) -> None:
         """Add a table. Raises AlreadyExistsError if the name is taken by another id."""
 
-    def update(self, table: Table) -> None:
-        """Replace what is kept of a table, its name and id excepted. Raises NotFoundError."""
+    def change(
+        self, table_id: str, change: Callable[[Table], Table], *, request_id: str = ""
+    ) -> Table:
+        """Replace what is kept of a table by what `change` makes of the newest; give that.
+
+        `change` may be called several times. With a `request_id` it takes effect once, however
+        often it is asked for. What else it raises is raised here.
+
+        Raises:
+            NotFoundError: there is no such table, or its deletion has begun, which nothing undoes.
+            AlreadyExistsError: it is to have the name of another table.
+            ContendedError: others kept changing the same table; nothing was changed.
+        """
 
     def delete(self, table: Table) -> None:
         """Remove a table; none of that id is no error."""
+
+    def defaults(self) -> dict[str, int | str]:
+        """Give the properties set for the instance: tables have them where they set none."""
+
+    def change_defaults(
+        self, change: Callable[[dict[str, int | str]], dict[str, int | str]]
+    ) -> dict[str, int | str]:
+        """Replace the instance's properties by what `change` makes of them; give that.
+
+        Raises:
+            ContendedError: others kept changing them; nothing was changed.
+        """
 
 
 @dataclass(frozen=True, slots=True)

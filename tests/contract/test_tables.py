@@ -8,15 +8,33 @@ from dataclasses import replace
 import pytest
 
 from dormouse.aws.tables import DynamoTables
-from dormouse.errors import AlreadyExistsError, CorruptDataError, NotFoundError, UnavailableError
+from dormouse.errors import (
+    AlreadyExistsError,
+    CorruptDataError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+)
+from dormouse.model.properties import Properties
 from dormouse.model.schema import Field, Primitive
-from dormouse.model.tables import Properties, Table
+from dormouse.model.tables import Table
 from dormouse.ports import Tables
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.adapters import MemoryTables
 from tests.support.world import LETTERS
 
-A = Table("a1", "letters", LETTERS, Properties(compaction_files=3), created_ms=7)
+A = Table(
+    "a1",
+    "letters",
+    LETTERS,
+    Properties(compaction_files=3),
+    frozenset({"compaction_files"}),
+    created_ms=7,
+)
+
+
+def offline(table: Table) -> Table:
+    return replace(table, online=False)
 
 
 @pytest.fixture(params=["memory", "dynamodb"])
@@ -42,9 +60,9 @@ def test_what_was_never_made_is_not_there(tables: Tables) -> None:
 
 def test_making_a_table_again_changes_nothing(tables: Tables) -> None:
     tables.create(A)
-    tables.update(replace(A, online=False))
+    tables.change("a1", offline)
     tables.create(A)
-    assert tables.get("a1") == replace(A, online=False)
+    assert tables.get("a1") == offline(A)
 
 
 def test_a_name_belongs_to_one_table(tables: Tables) -> None:
@@ -68,32 +86,122 @@ def test_tables_are_listed_by_name(tables: Tables) -> None:
     assert [table.name for table in tables.all()] == ["a", "b", "c"]
 
 
-def test_a_change_keeps_all_but_the_name(tables: Tables) -> None:
+def test_a_change_is_made_of_the_newest_and_given_back(tables: Tables) -> None:
     tables.create(A)
     wider = replace(LETTERS, values=(*LETTERS.values, Field("more", Primitive.LONG)))
-    changed = replace(
-        A, schema=wider, properties=Properties(gc_delay_seconds=1), online=False, created_ms=8
+    tables.change("a1", offline)
+    changed = tables.change(
+        "a1", lambda t: replace(t, schema=wider, log="l", generation=2, emptied_ms=9)
     )
-    tables.update(replace(changed, name="another"))
-    assert tables.get("a1") == changed
-    assert tables.named("another") is None
+    expected = replace(A, schema=wider, online=False, log="l", generation=2, emptied_ms=9)
+    assert changed == tables.get("a1") == tables.named("letters") == expected
 
 
 def test_a_change_of_a_table_that_is_gone_does_not_bring_it_back(tables: Tables) -> None:
     with pytest.raises(NotFoundError):
-        tables.update(A)
+        tables.change("a1", offline)
     assert tables.all() == []
+
+
+def test_a_change_that_is_refused_changes_nothing(tables: Tables) -> None:
+    def refuse(table: Table) -> Table:
+        raise InvalidRequestError("no")
+
+    tables.create(A)
+    with pytest.raises(InvalidRequestError):
+        tables.change("a1", refuse)
+    assert tables.get("a1") == A
+
+
+def test_a_request_changes_a_table_once_however_often_it_comes(tables: Tables) -> None:
+    def once_more(table: Table) -> Table:
+        return replace(table, generation=table.generation + 1)
+
+    tables.create(A)
+    for _ in range(3):
+        assert tables.change("a1", once_more, request_id="r1").generation == 1
+    assert tables.change("a1", once_more, request_id="r2").generation == 2
+    assert tables.change("a1", once_more, request_id="r1").generation == 2
+
+
+def test_a_change_that_lost_to_another_is_made_again_of_what_that_one_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with mocked_aws(monkeypatch):
+        tables = DynamoTables(dynamodb_table("tables", "pk"), "tables")
+        tables.create(A)
+        looks = []
+
+        def slow(table: Table) -> Table:
+            looks.append(table.online)
+            if len(looks) == 1:
+                tables.change("a1", offline)
+            return replace(table, log="new")
+
+        tables.change("a1", slow)
+        assert looks == [True, False]
+        assert tables.get("a1") == replace(A, online=False, log="new")
+
+
+def test_a_table_found_by_its_new_name_is_not_found_by_the_old_one(tables: Tables) -> None:
+    tables.create(A)
+    tables.change("a1", lambda t: replace(t, name="words"))
+    assert tables.named("letters") is None
+    assert tables.named("words") == tables.get("a1") == replace(A, name="words")
+    successor = replace(A, id="b2")
+    tables.create(successor)
+    assert tables.named("letters") == successor
+
+
+def test_a_name_that_is_taken_is_not_taken_away(tables: Tables) -> None:
+    tables.create(A)
+    tables.create(replace(A, id="b2", name="words"))
+    with pytest.raises(AlreadyExistsError, match="words"):
+        tables.change("a1", lambda t: replace(t, name="words"))
+    assert tables.named("letters") == A
+    assert tables.named("words") == replace(A, id="b2", name="words")
 
 
 def test_a_deletion_that_has_begun_is_not_undone_by_a_change_that_did_not_see_it(
     tables: Tables,
 ) -> None:
     tables.create(A)
-    tables.update(replace(A, deleting=True))
+    tables.change("a1", lambda t: replace(t, deleting=True))
     with pytest.raises(NotFoundError):
-        tables.update(replace(A, online=False))
-    tables.update(replace(A, deleting=True, online=False))
+        tables.change("a1", lambda t: replace(t, deleting=False))
+    tables.change("a1", offline)
     assert tables.get("a1") == replace(A, deleting=True, online=False)
+
+
+def test_a_table_has_the_instances_properties_where_it_sets_none(tables: Tables) -> None:
+    tables.create(A)
+    assert tables.change_defaults(lambda kept: {**kept, "compaction_files": 9}) == {
+        "compaction_files": 9
+    }
+    tables.change_defaults(lambda kept: {**kept, "gc_delay_seconds": 5})
+    assert tables.defaults() == {"compaction_files": 9, "gc_delay_seconds": 5}
+    for table in (tables.get("a1"), tables.named("letters"), tables.all()[0]):
+        assert table is not None
+        assert table.properties == Properties(compaction_files=3, gc_delay_seconds=5)
+        assert table.settings == {"compaction_files": 3}
+
+
+def test_changes_of_the_instances_properties_do_not_lose_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with mocked_aws(monkeypatch):
+        tables = DynamoTables(dynamodb_table("tables", "pk"), "tables")
+        looks = []
+
+        def slow(kept: dict[str, int | str]) -> dict[str, int | str]:
+            looks.append(len(kept))
+            if len(looks) == 1:
+                tables.change_defaults(lambda kept: {**kept, "gc_delay_seconds": 5})
+            return {**kept, "compaction_files": 9}
+
+        tables.change_defaults(slow)
+        assert looks == [0, 1]
+        assert tables.defaults() == {"compaction_files": 9, "gc_delay_seconds": 5}
 
 
 def test_a_deleted_name_is_free_and_a_late_repeat_of_the_deletion_leaves_the_next_table(

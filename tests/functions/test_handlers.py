@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dormouse.errors import UnavailableError
@@ -152,9 +154,7 @@ def test_a_crash_before_the_commit_makes_the_message_come_again(functions: Funct
 @pytest.mark.parametrize("event", ["good", "duplicate", "mixed"])
 def test_a_leaf_with_too_many_rows_is_split_once(functions: Functions, event: str) -> None:
     small = functions.world.create("small", split_threshold_rows=4)
-    functions.world.tables.by_id[TABLE_ID] = type(small)(
-        TABLE_ID, "letters", small.schema, small.properties
-    )
+    functions.world.tables.by_id[TABLE_ID] = replace(small, id=TABLE_ID, name="letters")
     functions.world.drop("letters/1.parquet", letters("abcdef"))
     functions.world.deliver(functions.world.queue.popleft())
     assert functions.invoke("split_partition", event) == []

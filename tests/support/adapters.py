@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import md5
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from dormouse.errors import AlreadyExistsError, NotFoundError, RefusedSourceErro
 from dormouse.messages import Outgoing
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
-from dormouse.model.tables import Table
+from dormouse.model.tables import Table, applied
 from dormouse.model.transactions import Transaction
 from dormouse.ports import JobRecord
 from dormouse.statestore.protocol import Outcome, StateStore
@@ -44,18 +44,21 @@ class CountingIds:
 
 @dataclass
 class MemoryTables:
-    """The registry as a dict."""
+    """The registry as a dict; tables are kept as they are without the instance's properties."""
 
     by_id: dict[str, Table] = field(default_factory=dict)
+    settings: dict[str, int | str] = field(default_factory=dict)
 
     def get(self, table_id: str) -> Table | None:
-        return self.by_id.get(table_id)
+        kept = self.by_id.get(table_id)
+        return None if kept is None else kept.with_settings(kept.settings, self.settings)
 
     def named(self, name: str) -> Table | None:
-        return next((t for t in self.by_id.values() if t.name == name), None)
+        return next((t for t in self.all() if t.name == name), None)
 
     def all(self) -> list[Table]:
-        return sorted(self.by_id.values(), key=lambda t: t.name)
+        tables = [t.with_settings(t.settings, self.settings) for t in self.by_id.values()]
+        return sorted(tables, key=lambda t: t.name)
 
     def create(self, table: Table) -> None:
         taken = self.named(table.name)
@@ -63,14 +66,34 @@ class MemoryTables:
             raise AlreadyExistsError(f"there is a table {table.name!r} already")
         self.by_id.setdefault(table.id, table)
 
-    def update(self, table: Table) -> None:
-        kept = self.by_id.get(table.id)
-        if kept is None or (kept.deleting and not table.deleting):
-            raise NotFoundError(f"there is no table {table.id!r}")
-        self.by_id[table.id] = replace(table, name=kept.name)
+    def change(
+        self, table_id: str, change: Callable[[Table], Table], *, request_id: str = ""
+    ) -> Table:
+        kept = self.get(table_id)
+        if kept is None:
+            raise NotFoundError(f"there is no table {table_id!r}")
+        if request_id and request_id in kept.applied:
+            return kept
+        wanted = applied(change(kept), request_id)
+        if kept.deleting and not wanted.deleting:
+            raise NotFoundError(f"table {kept.name!r} is being deleted")
+        other = self.named(wanted.name)
+        if other is not None and other.id != table_id:
+            raise AlreadyExistsError(f"there is a table {wanted.name!r} already")
+        self.by_id[table_id] = wanted
+        return wanted
 
     def delete(self, table: Table) -> None:
         self.by_id.pop(table.id, None)
+
+    def defaults(self) -> dict[str, int | str]:
+        return dict(self.settings)
+
+    def change_defaults(
+        self, change: Callable[[dict[str, int | str]], dict[str, int | str]]
+    ) -> dict[str, int | str]:
+        self.settings = change(dict(self.settings))
+        return self.settings
 
 
 @dataclass

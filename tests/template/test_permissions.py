@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import Any
 
 import boto3
-import msgspec
 import pytest
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from moto.server import ThreadedMotoServer
@@ -289,10 +288,11 @@ def leave_undone(flow: Flow, table: Table) -> None:
     stuck = AssignJob("stuck", right.id, references(store.current(), right.id))
     store.commit(AddShards("held", (), (held,)), gone, stuck, generation=0)
     store.commit(ReplaceShards("gone", left.id, gone.inputs, ()), generation=0)
-    patient = msgspec.structs.replace(table.properties, gc_delay_seconds=900)
-    services.tables.update(replace(table, properties=patient))
+    services.tables.change(
+        table.id, lambda t: t.with_settings({**t.settings, "gc_delay_seconds": 900}, {})
+    )
     flow.send("gc-candidates", encode(GarbageCandidates(table.id, 0, gone.inputs)))
-    services.tables.update(table)
+    services.tables.change(table.id, lambda _: table)
     half = replace(table, id=f"half-{table.id}", name="half", deleting=True)
     services.store(half).commit(InitialisePartitions((Partition(ROOT),)), generation=0)
     services.tables.create(half)

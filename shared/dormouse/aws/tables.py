@@ -1,33 +1,39 @@
 """The registry of tables in DynamoDB: `ports.Tables`.
 
 Two items for each table, written and deleted together: ``name#<name>`` with the id, so that a name
-belongs to one table, and ``id#<id>`` with all the rest. Reads are consistent.
+belongs to one table, and ``id#<id>`` with all the rest. One item, ``instance``, holds the
+properties that tables have unless their own say otherwise. Reads are consistent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from dormouse.aws.failures import ConditionFailedError, reading, writing
-from dormouse.errors import (
-    AlreadyExistsError,
-    CorruptDataError,
-    InvalidRequestError,
-    NotFoundError,
+from dormouse.aws.table_items import (
+    ID,
+    INSTANCE,
+    NAME,
+    defaults_item,
+    id_item,
+    key,
+    name_item,
+    revision_of,
+    settings_of,
+    table_of,
 )
-from dormouse.model.schema import Schema
-from dormouse.model.tables import Properties, Table
+from dormouse.errors import AlreadyExistsError, ContendedError, NotFoundError
+from dormouse.model.tables import Table, applied
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
+    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef, TransactWriteItemTypeDef
 
     _Item = Mapping[str, AttributeValueTypeDef]
 
-_NAME, _ID = "name#", "id#"
+ATTEMPTS = 8
+"""How often a change starts over because somebody else changed the same table."""
 
 
 class DynamoTables:
@@ -39,12 +45,12 @@ class DynamoTables:
 
     def get(self, table_id: str) -> Table | None:
         """Give a table by id; None if there is none (any more)."""
-        item = self._get(_ID + table_id)
-        return _table(item) if item else None
+        item = self._get(ID + table_id)
+        return table_of(item, self.defaults()) if item else None
 
     def named(self, name: str) -> Table | None:
         """Give a table by name; None if there is none."""
-        item = self._get(_NAME + name)
+        item = self._get(NAME + name)
         return self.get(item["id"]["S"]) if item else None
 
     def all(self) -> list[Table]:
@@ -53,11 +59,12 @@ class DynamoTables:
             TableName=self._table_name,
             ConsistentRead=True,
             FilterExpression="begins_with(pk, :id)",
-            ExpressionAttributeValues={":id": {"S": _ID}},
+            ExpressionAttributeValues={":id": {"S": ID}},
         )
         with reading("DynamoDB"):
-            tables = [_table(item) for page in scan for item in page["Items"]]
-        return sorted(tables, key=lambda table: table.name)
+            items = [item for page in scan for item in page["Items"]]
+        defaults = self.defaults()
+        return sorted((table_of(item, defaults) for item in items), key=lambda table: table.name)
 
     def create(self, table: Table) -> None:
         """Add a table; that it was added before, by the same id and name, is no error.
@@ -66,116 +73,131 @@ class DynamoTables:
             AlreadyExistsError: the name is taken by another id, or the id by another name.
         """
         try:
-            with writing("DynamoDB"):
-                self._client.transact_write_items(
-                    TransactItems=[
-                        {
-                            "Put": {
-                                "TableName": self._table_name,
-                                "Item": item,
-                                "ConditionExpression": "attribute_not_exists(pk)",
-                            }
-                        }
-                        for item in (_name_item(table), _id_item(table))
-                    ]
-                )
+            self._transact(self._new(name_item(table)), self._new(id_item(table, revision=0)))
         except ConditionFailedError as error:
             kept = self.get(table.id)
             if kept is None or kept.name != table.name:
                 raise AlreadyExistsError(f"there is a table {table.name!r} already") from error
 
-    def update(self, table: Table) -> None:
-        """Replace what is kept of a table, its name and id excepted.
+    def change(
+        self, table_id: str, change: Callable[[Table], Table], *, request_id: str = ""
+    ) -> Table:
+        """Replace what is kept of a table by what `change` makes of the newest; give that.
+
+        A change for a request whose change was made before is not made again.
 
         Raises:
-            NotFoundError: there is no such table, or it is being deleted, which nothing stops.
+            NotFoundError: there is no such table, or its deletion has begun, which nothing undoes.
+            AlreadyExistsError: it is to have the name of another table.
+            ContendedError: others kept changing the same table; nothing was changed.
         """
-        changed = _changeable(table)
-        try:
-            with writing("DynamoDB"):
-                self._client.update_item(
-                    TableName=self._table_name,
-                    Key={"pk": {"S": _ID + table.id}},
-                    UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in changed),
-                    ConditionExpression=(
-                        "attribute_exists(pk) AND (#deleting = :no OR #deleting = :deleting)"
-                    ),
-                    ExpressionAttributeNames={f"#{name}": name for name in changed},
-                    ExpressionAttributeValues={
-                        **{f":{name}": value for name, value in changed.items()},
-                        ":no": {"BOOL": False},
-                    },
-                )
-        except ConditionFailedError as error:
-            raise NotFoundError(f"there is no table {table.name!r} any more") from error
+        for _ in range(ATTEMPTS):
+            item = self._get(ID + table_id)
+            kept = table_of(item, self.defaults()) if item else None
+            if kept is None:
+                raise NotFoundError(f"there is no table {table_id!r} any more")
+            if request_id and request_id in kept.applied:
+                return kept
+            wanted = applied(change(kept), request_id)
+            if kept.deleting and not wanted.deleting:
+                raise NotFoundError(f"table {kept.name!r} is being deleted")
+            if wanted == kept or self._replace(kept, wanted, revision_of(item)):
+                return wanted
+        raise ContendedError(f"others keep changing table {table_id!r}; try again")
 
     def delete(self, table: Table) -> None:
-        """Remove a table; none of that id is no error."""
+        """Remove a table, under whatever name; none of that id is no error."""
+        kept = self.get(table.id)
         try:
-            with writing("DynamoDB"):
-                self._client.transact_write_items(
-                    TransactItems=[
-                        {
-                            "Delete": {
-                                "TableName": self._table_name,
-                                "Key": {"pk": {"S": _ID + table.id}},
-                            }
-                        },
-                        {
-                            "Delete": {
-                                "TableName": self._table_name,
-                                "Key": {"pk": {"S": _NAME + table.name}},
-                                "ConditionExpression": "attribute_not_exists(pk) OR #id = :id",
-                                "ExpressionAttributeNames": {"#id": "id"},
-                                "ExpressionAttributeValues": {":id": {"S": table.id}},
-                            }
-                        },
-                    ]
-                )
+            self._transact(
+                {"Delete": {"TableName": self._table_name, "Key": key(ID + table.id)}},
+                self._freed((kept or table).name, table.id),
+            )
         except ConditionFailedError:
             return  # another table has the name, so this one was removed before
 
-    def _get(self, key: str) -> _Item:
+    def defaults(self) -> dict[str, int | str]:
+        """Give the properties set for the instance."""
+        item = self._get(INSTANCE)
+        return settings_of(item) if item else {}
+
+    def change_defaults(
+        self, change: Callable[[dict[str, int | str]], dict[str, int | str]]
+    ) -> dict[str, int | str]:
+        """Replace the properties set for the instance by what `change` makes of them; give that.
+
+        Raises:
+            ContendedError: others kept changing them; nothing was changed.
+        """
+        for _ in range(ATTEMPTS):
+            item = self._get(INSTANCE)
+            kept = settings_of(item) if item else {}
+            wanted = change(dict(kept))
+            if wanted == kept:
+                return wanted
+            revision = revision_of(item) if item else 0
+            try:
+                with writing("DynamoDB"):
+                    self._client.put_item(
+                        TableName=self._table_name,
+                        Item=defaults_item(wanted, revision + 1),
+                        ConditionExpression="attribute_not_exists(pk) OR revision = :revision",
+                        ExpressionAttributeValues={":revision": {"N": str(revision)}},
+                    )
+            except ConditionFailedError:
+                continue
+            return wanted
+        raise ContendedError("others keep changing the instance's properties; try again")
+
+    def _replace(self, kept: Table, wanted: Table, revision: int) -> bool:
+        """Replace one table; False, and nothing done, if it is not at `revision` any more."""
+        new_item: TransactWriteItemTypeDef = {
+            "Put": {
+                "TableName": self._table_name,
+                "Item": id_item(wanted, revision + 1),
+                "ConditionExpression": "revision = :revision",
+                "ExpressionAttributeValues": {":revision": {"N": str(revision)}},
+            }
+        }
+        renaming: list[TransactWriteItemTypeDef] = []
+        if wanted.name != kept.name:
+            taken = self._get(NAME + wanted.name)
+            if taken and taken["id"]["S"] != kept.id:
+                raise AlreadyExistsError(f"there is a table {wanted.name!r} already")
+            renaming = [self._new(name_item(wanted)), self._freed(kept.name, kept.id)]
+        try:
+            self._transact(new_item, *renaming)
+        except ConditionFailedError:
+            return False
+        return True
+
+    def _new(self, item: _Item) -> TransactWriteItemTypeDef:
+        return {
+            "Put": {
+                "TableName": self._table_name,
+                "Item": item,
+                "ConditionExpression": "attribute_not_exists(pk)",
+            }
+        }
+
+    def _freed(self, name: str, table_id: str) -> TransactWriteItemTypeDef:
+        return {
+            "Delete": {
+                "TableName": self._table_name,
+                "Key": key(NAME + name),
+                "ConditionExpression": "attribute_not_exists(pk) OR #id = :id",
+                "ExpressionAttributeNames": {"#id": "id"},
+                "ExpressionAttributeValues": {":id": {"S": table_id}},
+            }
+        }
+
+    def _transact(self, *items: TransactWriteItemTypeDef) -> None:
+        with writing("DynamoDB"):
+            self._client.transact_write_items(TransactItems=items)
+
+    def _get(self, pk: str) -> _Item:
         with reading("DynamoDB"):
             answer = self._client.get_item(
-                TableName=self._table_name, Key={"pk": {"S": key}}, ConsistentRead=True
+                TableName=self._table_name, Key=key(pk), ConsistentRead=True
             )
         return answer.get("Item", {})
-
-
-def _name_item(table: Table) -> _Item:
-    return {"pk": {"S": _NAME + table.name}, "id": {"S": table.id}}
-
-
-def _id_item(table: Table) -> _Item:
-    return {"pk": {"S": _ID + table.id}, "name": {"S": table.name}, **_changeable(table)}
-
-
-def _changeable(table: Table) -> dict[str, AttributeValueTypeDef]:
-    return {
-        "schema": {"S": msgspec.json.encode(table.schema.to_json()).decode()},
-        "properties": {"S": msgspec.json.encode(table.properties).decode()},
-        "online": {"BOOL": table.online},
-        "deleting": {"BOOL": table.deleting},
-        "created_ms": {"N": str(table.created_ms)},
-        "log": {"S": table.log},
-    }
-
-
-def _table(item: _Item) -> Table:
-    try:
-        return Table(
-            id=item["pk"]["S"].removeprefix(_ID),
-            name=item["name"]["S"],
-            schema=Schema.loads(item["schema"]["S"]),
-            properties=msgspec.json.decode(item["properties"]["S"], type=Properties),
-            online=item["online"]["BOOL"],
-            deleting=item["deleting"]["BOOL"],
-            created_ms=int(item["created_ms"]["N"]),
-            log=item["log"]["S"],
-        )
-    except (KeyError, ValueError, InvalidRequestError, msgspec.DecodeError) as error:
-        raise CorruptDataError(
-            f"the registry's item {item['pk'].get('S')!r} is no table: {error}",
-            hint="restore the item from the table's point-in-time backup",
-        ) from error

@@ -3,99 +3,78 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-
-import msgspec
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from dormouse.errors import InvalidRequestError
+from dormouse.model.properties import KNOWN, Properties, properties_of
 from dormouse.model.schema import Schema
 
+REQUESTS_REMEMBERED = 16
+"""A request is repeated within moments, seldom after another one."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-_CHOICES = {
-    "compaction_strategy": ("size_ratio", "batch"),
-    "state_store": ("s3", "dynamodb"),
-    "commits": ("append", "strict"),
-    "ingest_file_strategy": ("auto", "one_file_per_leaf", "one_reference_per_leaf"),
-}
-
-
-def _either(choices: tuple[str, ...]) -> str:
-    return f"{', '.join(choices[:-1])} or {choices[-1]}"
-
-
-class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What can be set for a table, with the defaults of the original where it has them.
-
-    Sizes are bytes, times seconds; `size_ratio` is described in `policy.compaction`. `state_store`
-    is where the state is kept, in objects of the data bucket (`s3`) or in items (`dynamodb`); it
-    stays as it was when the table was made. `commits` are put in any order and judged in it
-    (`append`), or each on the very version it was judged by before (`strict`). A compaction begins
-    a new shard when one has grown to `shard_target_bytes`. An ingest writes a shard for each leaf
-    (`one_file_per_leaf`), one for all leaves (`one_reference_per_leaf`), or what suits the size of
-    the pieces (`auto`). `filters` and `aggregations` say which rows count and which become one.
-    `max_fields` bounds how many columns the schema may grow to.
-    """
-
-    compaction_strategy: str = "size_ratio"
-    compaction_files: int = 12
-    compaction_size_ratio: int = 3
-    compaction_jobs_per_partition: int = 2**31 - 1
-    split_threshold_rows: int = 1_000_000_000
-    gc_delay_seconds: int = 15 * 60
-    orphan_age_seconds: int = 7 * 24 * 60 * 60
-    job_patience_seconds: int = 60 * 60
-    state_store: str = "s3"
-    commits: str = "append"
-    shard_target_bytes: int = 512 * 1024 * 1024
-    ingest_file_strategy: str = "auto"
-    filters: str = ""
-    aggregations: str = ""
-    max_fields: int = 1_000
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise InvalidRequestError(
-                    f"{name} cannot be {getattr(self, name)!r}", hint=f"it is {_either(choices)}"
-                )
-        for name, least in (
-            ("compaction_files", 2),
-            ("compaction_size_ratio", 1),
-            ("compaction_jobs_per_partition", 1),
-            ("split_threshold_rows", 2),
-            ("gc_delay_seconds", 0),
-            ("orphan_age_seconds", 0),
-            ("job_patience_seconds", 0),
-            ("shard_target_bytes", 1),
-            ("max_fields", 1),
-        ):
-            if getattr(self, name) < least:
-                raise InvalidRequestError(f"{name} must be at least {least}")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """One table. `id` never changes and is never used again; names can be.
 
+    `own` names the properties set for this very table; the others are the instance's or defaults.
     A table being deleted keeps its name until the last of it is gone. `log` tells the log of its
-    state from earlier ones, if the state was ever rebuilt.
+    state from earlier ones, if the state was ever rebuilt. `generation` counts how often the table
+    was emptied, last at `emptied_ms`: what was queued or dropped before is not for this generation.
+    `applied` are the last requests that changed the table, the newest last.
     """
 
     id: str
     name: str
     schema: Schema
     properties: Properties = field(default_factory=Properties)
+    own: frozenset[str] = frozenset()
     online: bool = True
     deleting: bool = False
     created_ms: int = 0
     log: str = ""
+    generation: int = 0
+    emptied_ms: int = 0
+    applied: tuple[str, ...] = ()
 
     @property
     def state_id(self) -> str:
         """The id of the table's state; what it keeps in the data bucket lies below the table's."""
         return f"{self.id}/{self.log}" if self.log else self.id
+
+    @property
+    def settings(self) -> dict[str, int | str]:
+        """The properties set for this very table."""
+        return {name: getattr(self.properties, name) for name in KNOWN if name in self.own}
+
+    def with_settings(
+        self, settings: Mapping[str, int | str], defaults: Mapping[str, int | str]
+    ) -> Table:
+        """Give the table with just these properties of its own, over the instance's defaults."""
+        return replace(self, properties=properties_of(defaults, settings), own=frozenset(settings))
+
+
+def applied(table: Table, request_id: str) -> Table:
+    """Give the table with a request remembered, if it is one, as having changed it."""
+    if not request_id:
+        return table
+    return replace(table, applied=(*table.applied, request_id)[-REQUESTS_REMEMBERED:])
+
+
+def changed_settings(
+    kept: Mapping[str, int | str], put: Mapping[str, int | str], unset: Iterable[str]
+) -> dict[str, int | str]:
+    """Give settings with some changed and some taken away.
+
+    Raises:
+        InvalidRequestError: a property is in both.
+    """
+    away = set(unset)
+    if both := sorted(away & set(put)):
+        raise InvalidRequestError(f"{both[0]} is to be set and unset at once")
+    return {name: value for name, value in {**kept, **put}.items() if name not in away}
 
 
 def check_name(name: str) -> str:
@@ -112,15 +91,3 @@ def check_name(name: str) -> str:
             hint="up to 100 letters, digits, dots, dashes, underscores; first a letter or digit",
         )
     return name
-
-
-def parse_properties(body: object) -> Properties:
-    """Build properties from parsed JSON, the defaults where it is silent.
-
-    Raises:
-        InvalidRequestError: an unknown name or a bad value; the message says which.
-    """
-    try:
-        return msgspec.convert(body, Properties)
-    except msgspec.ValidationError as error:
-        raise InvalidRequestError(f"bad table properties: {error}") from error

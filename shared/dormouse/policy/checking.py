@@ -14,9 +14,9 @@ from dormouse.model.invariants import broken_invariants
 from dormouse.model.keys import Key, show_key
 from dormouse.model.names import run_of, shard_id_of
 from dormouse.model.origins import Origin
+from dormouse.model.properties import Properties
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
-from dormouse.model.tables import Properties
 from dormouse.policy.garbage import collectable
 
 

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dormouse.model.properties import Properties
 from dormouse.model.shards import Reference
 from dormouse.model.state import TableState
-from dormouse.model.tables import Properties
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,15 +75,22 @@ def rebuild(
     if (difference := _difference(expected, store.current())) is not None:
         store.destroy()
         raise InvariantError(f"the new state of table {table.name!r} has other {difference}")
-    if services.tables.get(table.id) != table:
+    try:
+        services.tables.change(table.id, lambda newest: _with_log(newest, table, changed.log))
+    except (ContendedError, NotFoundError):
         store.destroy()
-        raise ContendedError(
-            f"table {table.name!r} was changed by somebody else while it was rebuilt",
-            hint="look at it, and rebuild it again if that is still needed",
-        )
-    services.tables.update(changed)
+        raise
     services.store(table).destroy()
     return Rebuilt(expected, plan.left_out), [Outgoing("table-changes", TableChanged(table.id))]
+
+
+def _with_log(newest: Table, known: Table, log: str) -> Table:
+    if newest.log == known.log:
+        return replace(newest, log=log)
+    raise ContendedError(
+        f"table {known.name!r} was rebuilt by somebody else meanwhile",
+        hint="look at it, and rebuild it again if that is still needed",
+    )
 
 
 def _commit(store: StateStore, plan: RebuildPlan, now_ms: int) -> TableState:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from dormouse.model.fold import apply
 from dormouse.model.partitions import ROOT, PartitionTree
+from dormouse.model.properties import Properties
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
-from dormouse.model.tables import Properties
 from dormouse.model.transactions import AddShards, AssignJob, Entry, InitialisePartitions
 from dormouse.policy.compaction import plan_compactions
 

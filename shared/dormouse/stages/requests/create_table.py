@@ -8,8 +8,9 @@ from dormouse.errors import AlreadyExistsError, InvalidRequestError
 from dormouse.messages import CreateTable
 from dormouse.model.keys import Key, KeyPart
 from dormouse.model.partitions import PartitionTree
+from dormouse.model.properties import parse_settings
 from dormouse.model.schema import Field, Primitive, Schema
-from dormouse.model.tables import Table, check_name, parse_properties
+from dormouse.model.tables import Table, check_name
 from dormouse.model.transactions import InitialisePartitions
 from dormouse.ports import Services
 from dormouse.shards.text import parse_key_part
@@ -28,9 +29,8 @@ def create_table(services: Services, request: CreateTable) -> None:
         id=blake2b(request.request_id.encode(), digest_size=8).hexdigest(),
         name=check_name(request.name),
         schema=schema,
-        properties=parse_properties(request.properties),
         created_ms=services.clock.now_ms(),
-    )
+    ).with_settings(parse_settings(request.properties), services.tables.defaults())
     points = [_split_point(schema, i, point) for i, point in enumerate(request.split_points)]
     tree = PartitionTree.from_split_points(points)
     taken = services.tables.named(table.name)

@@ -24,7 +24,7 @@ def delete_table(services: Services, request: DeleteTable) -> None:
 
 def delete_all_of(services: Services, table: Table) -> None:
     """Delete a table's objects, its state and its registry entry, in an order that can resume."""
-    services.tables.update(replace(table, online=False, deleting=True))
+    services.tables.change(table.id, lambda t: replace(t, online=False, deleting=True))
     batch: list[str] = []
     for stored in services.storage.list(table_prefix(table.id)):
         batch.append(stored.path)

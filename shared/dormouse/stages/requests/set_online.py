@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dormouse.errors import NotFoundError
 from dormouse.messages import Outgoing, SetOnline, TableChanged
 from dormouse.ports import Services
 from dormouse.stages.requests.named import named
@@ -17,7 +16,7 @@ def set_online(services: Services, request: SetOnline) -> list[Outgoing]:
         NotFoundError: no table of that name exists, or it is being deleted.
     """
     table = named(services, request.name)
-    if table.deleting:
-        raise NotFoundError(f"table {request.name!r} is being deleted")
-    services.tables.update(replace(table, online=request.online))
+    services.tables.change(
+        table.id, lambda t: replace(t, online=request.online), request_id=request.request_id
+    )
     return [Outgoing("table-changes", TableChanged(table.id))] if request.online else []

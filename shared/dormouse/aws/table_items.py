@@ -1,0 +1,105 @@
+"""Tables and the instance's properties as items of the registry; used by `tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.model.properties import parse_settings
+from dormouse.model.schema import Schema
+from dormouse.model.tables import Table
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
+
+    _Item = Mapping[str, AttributeValueTypeDef]
+
+NAME, ID, INSTANCE = "name#", "id#", "instance"
+
+
+def key(pk: str) -> _Item:
+    """Give the key of an item."""
+    return {"pk": {"S": pk}}
+
+
+def name_item(table: Table) -> _Item:
+    """Give the item that holds a table's name."""
+    return {**key(NAME + table.name), "id": {"S": table.id}}
+
+
+def id_item(table: Table, revision: int) -> _Item:
+    """Give the item that holds all of a table; `revision` counts how often it was changed."""
+    return {
+        **key(ID + table.id),
+        "revision": {"N": str(revision)},
+        "name": {"S": table.name},
+        "schema": {"S": msgspec.json.encode(table.schema.to_json()).decode()},
+        "properties": {"S": msgspec.json.encode(table.settings).decode()},
+        "online": {"BOOL": table.online},
+        "deleting": {"BOOL": table.deleting},
+        "created_ms": {"N": str(table.created_ms)},
+        "log": {"S": table.log},
+        "generation": {"N": str(table.generation)},
+        "emptied_ms": {"N": str(table.emptied_ms)},
+        "applied": {"L": [{"S": request} for request in table.applied]},
+    }
+
+
+def defaults_item(settings: Mapping[str, int | str], revision: int) -> _Item:
+    """Give the item of the instance's properties."""
+    return {
+        **key(INSTANCE),
+        "revision": {"N": str(revision)},
+        "properties": {"S": msgspec.json.encode(settings).decode()},
+    }
+
+
+def revision_of(item: _Item) -> int:
+    """Give how often what an item holds was changed."""
+    return int(item["revision"]["N"])
+
+
+def settings_of(item: _Item) -> dict[str, int | str]:
+    """Give the properties an item sets.
+
+    Raises:
+        CorruptDataError: the item was damaged.
+    """
+    try:
+        return parse_settings(msgspec.json.decode(item["properties"]["S"]))
+    except (KeyError, msgspec.DecodeError, InvalidRequestError) as error:
+        raise _damaged(item, error) from error
+
+
+def table_of(item: _Item, defaults: Mapping[str, int | str]) -> Table:
+    """Give the table an item holds, over the instance's properties.
+
+    Raises:
+        CorruptDataError: the item was damaged.
+    """
+    try:
+        table = Table(
+            id=item["pk"]["S"].removeprefix(ID),
+            name=item["name"]["S"],
+            schema=Schema.loads(item["schema"]["S"]),
+            online=item["online"]["BOOL"],
+            deleting=item["deleting"]["BOOL"],
+            created_ms=int(item["created_ms"]["N"]),
+            log=item["log"]["S"],
+            generation=int(item["generation"]["N"]),
+            emptied_ms=int(item["emptied_ms"]["N"]),
+            applied=tuple(request["S"] for request in item["applied"]["L"]),
+        )
+    except (KeyError, ValueError, InvalidRequestError) as error:
+        raise _damaged(item, error) from error
+    return table.with_settings(settings_of(item), defaults)
+
+
+def _damaged(item: _Item, error: Exception) -> CorruptDataError:
+    return CorruptDataError(
+        f"the registry's item {item['pk'].get('S')!r} cannot be read: {error}",
+        hint="restore the item from the registry's point-in-time backup",
+    )
