@@ -38,6 +38,7 @@ HOMES = {
     "pyarrow": ("shards/", "statestore/codec", "statestore/snapshot", "client/"),
     "datafusion": ("shards/",),
     "pyspark": (),
+    "sqlglot": ("model/sql_",),
 }
 """Which files of the library may import what, by how their paths begin."""
 

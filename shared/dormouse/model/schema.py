@@ -138,7 +138,7 @@ class Schema:
         for key in self.keys:
             if key.type not in KEY_TYPES:
                 raise InvalidRequestError(
-                    f"field {key.name!r} cannot be a key: {_type_name(key.type)} has no key order",
+                    f"field {key.name!r} cannot be a key: {type_name(key.type)} has no key order",
                     hint="keys are " + ", ".join(sorted(t.value for t in KEY_TYPES)),
                 )
             if key.nullable:
@@ -273,5 +273,6 @@ def _object(body: object, where: str) -> Mapping[str, object]:
     return body
 
 
-def _type_name(kind: FieldType) -> str:
+def type_name(kind: FieldType) -> str:
+    """Give the name of a type, for people."""
     return kind.value if isinstance(kind, Primitive) else type(kind).__name__

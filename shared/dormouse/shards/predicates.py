@@ -1,0 +1,147 @@
+"""Conditions as DataFusion evaluates them: pushed down into scans, or applied to batches.
+
+The engine is given SQL made from the checked tree, never what somebody wrote. Floating numbers are
+compared as PostgreSQL does: all NaNs are equal and above everything else, -0.0 equals 0.0. That
+also keeps the engine from trusting a shard's statistics, which know nothing of NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+import pyarrow as pa
+from datafusion import Expr, SessionContext
+
+from dormouse.model.conditions import (
+    ARITHMETIC,
+    Call,
+    Column,
+    Condition,
+    Literal,
+    call_sql,
+    parse_condition,
+    quoted,
+    render,
+    text_literal,
+)
+from dormouse.model.schema import DecimalType, FieldType, Primitive, Schema
+from dormouse.shards import engine
+from dormouse.shards.arrow import arrow_schema
+
+CHUNK_ROWS = 64 * 1024
+"""How many rows are filtered by one plan: making it costs about as much as filtering as many."""
+
+_NAN = "CAST('NaN' AS DOUBLE)"
+_FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
+_WHOLE = (Primitive.INT, Primitive.LONG)
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A condition on the columns of a schema, for the engine."""
+
+    condition: Condition
+    schema: Schema
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The names of the columns it needs."""
+        return self.condition.columns
+
+    @property
+    def sql(self) -> str:
+        """The normal form, which `parse_predicate` reads."""
+        return self.condition.sql
+
+    def negated(self) -> Predicate:
+        """Give the predicate that keeps just the rows which this one does not, null or false."""
+        return Predicate(self.condition.negated(), self.schema)
+
+    def expr(self, context: SessionContext) -> Expr:
+        """Give the expression, of columns without a relation, to filter frames of `context`."""
+        wanted = arrow_schema(self.schema)
+        named = [f for f in wanted if f.name in self.columns] or [wanted.field(0)]
+        columns = pa.schema(named)
+        nothing = pa.RecordBatch.from_pylist([], columns)
+        frame = context.create_dataframe([[nothing]])
+        # a column under a name of its own has no relation
+        plain = frame.select(*(engine.column(name).alias(name) for name in columns.names))
+        return plain.parse_sql_expr(engine_sql(self.condition))
+
+    def apply(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give the rows that match, in their order; the batches have all columns it needs."""
+        context = engine.session()
+        term = self.expr(context)
+        for chunk in _chunks(batches):
+            schema = chunk[0].schema
+            rows = context.create_dataframe([chunk], schema=schema).filter(term)
+            for batch in engine.stream(rows):
+                if batch.num_rows:
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def parse_predicate(text: str, schema: Schema) -> Predicate:
+    """Parse a condition in SQL on the columns of `schema`.
+
+    Raises:
+        InvalidRequestError: it is not allowed; the message says where and why.
+    """
+    return Predicate(parse_condition(text, schema), schema)
+
+
+def engine_sql(condition: Condition) -> str:
+    """Give a condition as SQL in which the engine has nothing to guess about types."""
+    return render(condition.expression, _leaf, _call)
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    chunk: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        chunk.append(batch)
+        rows += batch.num_rows
+        if rows >= CHUNK_ROWS:
+            yield chunk
+            chunk, rows = [], 0
+    if chunk:
+        yield chunk
+
+
+def _leaf(leaf: Column | Literal) -> str:
+    if isinstance(leaf, Column):
+        name = quoted(leaf.name)
+        return _comparable(f"CAST({name} AS DOUBLE)") if leaf.type in _FLOATS else name
+    return _literal(leaf.value, leaf.type)
+
+
+def _literal(value: bool | int | float | Decimal | str | bytes, kind: FieldType) -> str:
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    match kind:
+        case Primitive.TIMESTAMP:
+            return f"arrow_cast({value}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+        case Primitive.DATE:
+            return f"arrow_cast({value}, 'Date32')"
+        case DecimalType(precision=precision, scale=scale):
+            return f"CAST('{value:f}' AS DECIMAL({precision}, {scale}))"
+        case Primitive.DOUBLE:
+            return f"CAST('{float(value)!r}' AS DOUBLE)"
+        case Primitive.BOOLEAN:
+            return str(value).upper()
+    return text_literal(value) if isinstance(value, str) else str(value)
+
+
+def _call(call: Call, parts: list[str]) -> str:
+    if call.op in ARITHMETIC and call.type in _WHOLE:
+        parts = [f"CAST({part} AS BIGINT)" for part in parts]  # 64 bits, which wrap around
+    sql = call_sql(call, parts)
+    if call.op in ARITHMETIC and call.type in _FLOATS:
+        return _comparable(sql)
+    return sql
+
+
+def _comparable(double: str) -> str:
+    """Make one NaN of all, and 0.0 of -0.0."""
+    return f"nanvl({double} + 0.0, {_NAN})"

@@ -1,0 +1,32 @@
+"""The rules of a table applied to sorted rows, wherever rows are written or read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from dormouse.model.row_rules import RowRules
+from dormouse.model.schema import Schema
+from dormouse.shards.predicates import Predicate
+
+
+def refined(
+    batches: Iterable[pa.RecordBatch], schema: Schema, rules: RowRules, now_ms: int
+) -> Iterator[pa.RecordBatch]:
+    """Give the rows that count, those of a group as one; sorted, as `batches` are.
+
+    `batches` have all columns of `schema`, or at least those which `rules.needed` names. All of
+    them have the same, and so have those that are given.
+    """
+    where = filter_at(schema, rules, now_ms)
+    return iter(batches) if where is None else where.apply(batches)
+
+
+def filter_at(schema: Schema, rules: RowRules, now_ms: int) -> Predicate | None:
+    """Give the filters of `rules` as a predicate, to be pushed down into a scan; None for none.
+
+    Filtering rows before they are merged gives what filtering them afterwards does.
+    """
+    condition = rules.filter_at(now_ms)
+    return None if condition is None else Predicate(condition, schema)
