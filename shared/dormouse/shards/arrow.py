@@ -75,6 +75,16 @@ def key_part(value: object, kind: FieldType) -> KeyPart:
     raise TypeError(f"{value!r} cannot be part of a key of type {kind}")
 
 
+def key_scalar(part: KeyPart, kind: FieldType) -> Scalar:
+    """Give one part of a key as a value of the Arrow type of its column, which must fit it."""
+    wanted = arrow_type(kind)
+    if kind is Primitive.DATE:
+        return pa.scalar(part, pa.int32()).cast(wanted)
+    if kind is Primitive.TIMESTAMP:
+        return pa.scalar(part, pa.int64()).cast(wanted)
+    return pa.scalar(part, wanted)
+
+
 def row_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
     """Give the row key of one row of `batch`, whose first columns are those of `schema`."""
     return tuple(

@@ -34,6 +34,8 @@ _OPTIONS = {
     "datafusion.execution.parquet.schema_force_view_types": "false",
     # statistics of whole files serve no plan here, and cost a read of each footer beforehand
     "datafusion.execution.collect_statistics": "false",
+    # what is sorted here is small: one sort, no merge of sorted batches
+    "datafusion.execution.sort_in_place_threshold_bytes": str(2**40),
     "datafusion.execution.parquet.metadata_size_hint": str(64 * 1024),
 }
 _S3 = "s3://"

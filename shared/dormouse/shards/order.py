@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from dormouse.errors import UnsortedRowsError
 from dormouse.model.keys import Key, show_key
 from dormouse.model.schema import Schema
-from dormouse.shards.arrow import key_part, row_key
+from dormouse.shards.arrow import Array, Scalar, key_part, key_scalar, row_key
 
 
 class OrderCheck:
@@ -30,16 +30,16 @@ class OrderCheck:
         """
         if not batch.num_rows:
             return
-        first = _sort_key(batch, 0, self._schema)
+        first = sort_key(batch, 0, self._schema)
         if self._last is not None and first < self._last:
             raise self._error(self._rows, self._last, first)
         descents = _descents(batch, len(self._schema.keys))
         if descents is not None and pc.any(descents).as_py():
             row = pc.index(descents, True).as_py()
-            before, here = (_sort_key(batch, row + i, self._schema) for i in (0, 1))
+            before, here = (sort_key(batch, row + i, self._schema) for i in (0, 1))
             raise self._error(self._rows + row + 1, before, here)
         self._rows += batch.num_rows
-        self._last = _sort_key(batch, batch.num_rows - 1, self._schema)
+        self._last = sort_key(batch, batch.num_rows - 1, self._schema)
 
     def _error(self, row: int, before: Key, here: Key) -> UnsortedRowsError:
         return UnsortedRowsError(
@@ -53,7 +53,29 @@ def rows_below(batch: pa.RecordBatch, bound: Key, schema: Schema) -> int:
     return bisect_left(range(batch.num_rows), bound, key=lambda row: row_key(batch, row, schema))
 
 
-def _sort_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
+def span_of(batch: pa.RecordBatch, key: Key, schema: Schema) -> tuple[int, int]:
+    """Count the rows of a sorted batch that come before `key`, and those that come up to it.
+
+    `key` may have any of the parts of a row's keys, sort keys included, from the first on: rows
+    that begin with it lie between the two.
+    """
+    low, high = 0, batch.num_rows
+    for i, part in enumerate(key):
+        cells = batch.column(i).slice(low, high - low)
+        value = key_scalar(part, schema.keys[i].type)
+        low, high = low + _place(cells, value, "left"), low + _place(cells, value, "right")
+        if low == high:
+            break
+    return low, high
+
+
+def _place(cells: Array, value: Scalar, side: str) -> int:
+    found = pc.search_sorted(cells, value, side=side)  # type: ignore[attr-defined]  # stubs lag
+    return int(found.as_py())
+
+
+def sort_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
+    """Give the row keys and sort keys of one row of `batch`, which has them first."""
     return tuple(key_part(batch.column(i)[row], f.type) for i, f in enumerate(schema.keys))
 
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
-import pyarrow as pa
-
 from dormouse.errors import InvalidRequestError
 from dormouse.model.keys import INT64_MAX, INT64_MIN, Key, KeyPart, KeyRange, after, show_key
 from dormouse.model.schema import Field, FieldType, Primitive, Schema
-from dormouse.shards.arrow import Scalar, arrow_type
+from dormouse.shards.arrow import Scalar, key_scalar
 
 _INT32_TYPES = (Primitive.INT, Primitive.DATE)
 _PYTHON_TYPES: dict[FieldType, type[KeyPart]] = {Primitive.STRING: str, Primitive.BYTES: bytes}
@@ -127,16 +125,7 @@ def _below(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
 
 def _literals(bound: Key, schema: Schema, literal: Callable[[Scalar], _T]) -> list[_T]:
     fields = schema.row_keys[: len(bound)]
-    return [literal(_scalar(p, f)) for p, f in zip(bound, fields, strict=True)]
-
-
-def _scalar(part: KeyPart, field: Field) -> Scalar:
-    kind = arrow_type(field.type)
-    if field.type is Primitive.DATE:
-        return pa.scalar(part, pa.int32()).cast(kind)
-    if field.type is Primitive.TIMESTAMP:
-        return pa.scalar(part, pa.int64()).cast(kind)
-    return pa.scalar(part, kind)
+    return [literal(key_scalar(p, f.type)) for p, f in zip(bound, fields, strict=True)]
 
 
 def _common_prefix(low: Key, high: Key) -> int:

@@ -1,102 +1,247 @@
-"""Sort a stream of rows of any length in bounded memory: sorted runs in scratch, then a merge.
+"""Sort any number of rows in bounded memory, by ranges of keys instead of a merge.
 
-`ingest` calls this. What fits the memory is sorted there and touches no disk.
+Sorting is fast as long as the rows stay in the processor's cache. So rows are sorted in small
+pieces as they come, which are the runs; when all are there, samples of the runs tell where to cut
+the keys into ranges as small as a piece, and each range is picked out of all runs and sorted. Both
+sorts together take a third of the time of one sort of all rows, and half that of a merge. Runs may
+lie in memory or in files; whoever owns the memory says when runs must go to a file.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from dormouse.model.keys import KeyRange
+from dormouse.model.keys import Key
 from dormouse.model.schema import Schema
 from dormouse.shards import engine
 from dormouse.shards.arrow import arrow_schema, conform
-from dormouse.shards.steps import steps
+from dormouse.shards.order import sort_key, span_of
 
-SORT_COPIES = 4
-"""How often rows are in memory at once while they are sorted: read, keyed, ordered, given on."""
-PIECE_ROWS = 256 * 1024
-RUN_ROW_GROUP_BYTES = 1024 * 1024
+PIECE_BYTES = 4 * 1024 * 1024
+"""What is sorted at once: about what a processor's cache holds, and never much memory."""
+PIECES_IN_MEMORY = 128
+BLOCKS_IN_MEMORY = 2048
+"""Little memory makes smaller pieces, and smaller blocks of files."""
+SAMPLES_PER_PIECE = 32
+MAX_FILES = 64
+"""One block of each file is in memory while they are merged, so there are only so many."""
 
 
-def sort_rows(
-    batches: Iterable[pa.RecordBatch], schema: Schema, *, memory_bytes: int, scratch: Path
-) -> Iterator[pa.RecordBatch]:
-    """Give the rows of `batches` sorted by the keys of `schema`, in about `memory_bytes` of memory.
+class Sorter:
+    """Rows being sorted; `rows` counts them, `size_bytes` is what they take in memory.
 
-    What does not fit goes to `scratch`, and is gone from there when the last row was given. Rows
-    of equal keys come in no particular order.
+    `held_bytes` is what is in memory of them right now.
     """
-    with tempfile.TemporaryDirectory(prefix="sort-", dir=scratch) as folder:
-        runs: list[Path] = []
-        held: list[pa.RecordBatch] = []
-        widest = 1.0
-        for chunk in _chunks(batches, max(1, memory_bytes // SORT_COPIES)):
-            if held:
-                runs.append(_write_run(held, schema, Path(folder) / f"run-{len(runs)}.parquet"))
-            held = chunk
-            widest = max(widest, sum(b.nbytes for b in held) / sum(b.num_rows for b in held))
-        if not runs:
-            yield from _sorted(held, schema)
-            return
-        runs.append(_write_run(held, schema, Path(folder) / f"run-{len(runs)}.parquet"))
-        held = []
-        batch_rows = engine.batch_rows(memory_bytes, len(runs), widest)
-        for step in steps([pq.read_metadata(run) for run in runs], schema, memory_bytes):
-            yield from _merged(runs, schema, step, batch_rows)
+
+    def __init__(self, schema: Schema, scratch: Path, *, memory_bytes: int) -> None:
+        """Start empty. Files go to `scratch`; pieces and blocks fit into `memory_bytes` well."""
+        self.rows = 0
+        self.size_bytes = 0
+        self._schema = schema
+        self._scratch = scratch
+        self._piece_bytes = max(1, min(PIECE_BYTES, memory_bytes // PIECES_IN_MEMORY))
+        self._block_bytes = max(1, memory_bytes // BLOCKS_IN_MEMORY)
+        self._loose: list[pa.RecordBatch] = []
+        self._loose_bytes = 0
+        self._held: list[_Run] = []
+        self._held_bytes = 0
+        self._files: list[_Run] = []
+
+    @property
+    def held_bytes(self) -> int:
+        """What is in memory of the rows."""
+        return self._loose_bytes + self._held_bytes
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows, in any order."""
+        self.rows += batch.num_rows
+        self.size_bytes += batch.nbytes
+        for piece in _cut(batch, self._piece_bytes):
+            self._loose.append(piece)
+            self._loose_bytes += piece.nbytes
+            if self._loose_bytes >= self._piece_bytes:
+                self._settle()
+
+    def absorb(self, other: Sorter) -> None:
+        """Take over all rows of another sorter of the same table, which must not be used again."""
+        self.rows += other.rows
+        self.size_bytes += other.size_bytes
+        self._held += other._held
+        self._held_bytes += other._held_bytes
+        self._files += other._files
+        self._loose += other._loose
+        self._loose_bytes += other._loose_bytes
+        if self._loose_bytes >= self._piece_bytes:
+            self._settle()
+
+    def spill(self) -> None:
+        """Move what is in memory to a file."""
+        self._settle()
+        if self._held:
+            held, self._held, self._held_bytes = self._held, [], 0
+            self._files.append(self._write(held))
+
+    def discard(self) -> None:
+        """Drop all rows."""
+        for run in self._files:
+            run.discard()
+        self._loose, self._held, self._files = [], [], []
+
+    def sorted_rows(self) -> Iterator[pa.RecordBatch]:
+        """Give all rows in key order; can be read once. Rows of equal keys are in no order.
+
+        The same rows, added alike, come in the same order every time.
+        """
+        self._settle()
+        while len(self._files) > MAX_FILES:
+            self._files.sort(key=lambda run: run.size_bytes)
+            few, self._files = self._files[: MAX_FILES // 2], self._files[MAX_FILES // 2 :]
+            self._files.append(self._write(few))
+        yield from self._merged([*self._files, *self._held])
+
+    def _settle(self) -> None:
+        """Sort loose rows into a run."""
+        if self._loose:
+            loose, self._loose, self._loose_bytes = self._loose, [], 0
+            for batch in _sorted(loose, self._schema):
+                run = _held_run(batch, self._schema)
+                self._held.append(run)
+                self._held_bytes += run.size_bytes
+
+    def _merged(self, runs: Sequence[_Run]) -> Iterator[pa.RecordBatch]:
+        cursors = [_Cursor(run.blocks, self._schema) for run in runs]
+        for cut in _cuts([s for run in runs for s in run.samples], self._piece_bytes):
+            picked = (batch for cursor in cursors for batch in cursor.until(cut))
+            yield from picked if cut and cut.through else _sorted(picked, self._schema)
+
+    def _write(self, runs: Sequence[_Run]) -> _Run:
+        """Merge runs into one in a file; they are gone then."""
+        with tempfile.NamedTemporaryFile(dir=self._scratch, suffix=".run", delete=False) as file:
+            path = Path(file.name)
+        samples: list[_Sample] = []
+        options = pa.ipc.IpcWriteOptions(compression="lz4")  # scratch is small
+        with pa.ipc.new_stream(str(path), arrow_schema(self._schema), options=options) as stream:
+            for batch in self._merged(runs):
+                for block in _cut(batch, self._block_bytes):
+                    samples.append(_Sample(sort_key(block, 0, self._schema), block.nbytes))
+                    stream.write_batch(block)
+        return _Run(_stored(path), samples, path)
 
 
-def _chunks(batches: Iterable[pa.RecordBatch], size_bytes: int) -> Iterator[list[pa.RecordBatch]]:
-    """Give lists of batches which take about `size_bytes` each."""
-    chunk: list[pa.RecordBatch] = []
-    taken = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        if chunk and taken + batch.nbytes > size_bytes:
-            yield chunk
-            chunk, taken = [], 0
-        chunk.append(batch)
-        taken += batch.nbytes
-    if chunk:
-        yield chunk
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """The key of a row of a run, and what the rows from there to the next sample take."""
+
+    key: Key
+    size_bytes: int
 
 
-def _sorted(chunk: list[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Sort rows in memory: pieces of them each for itself, then merged, is fastest."""
-    if not chunk:
-        return
-    pieces: list[list[pa.RecordBatch]] = []
-    rows = PIECE_ROWS
-    for batch in chunk:
-        if rows >= PIECE_ROWS:
-            pieces.append([])
-            rows = 0
-        pieces[-1].append(batch)
-        rows += batch.num_rows
-    frame = engine.session().create_dataframe(pieces, schema=arrow_schema(schema))
-    for batch in engine.stream(frame.sort(*engine.key_order(schema))):
-        yield conform(batch, arrow_schema(schema))
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Sorted rows in blocks, to be read once; in a file if there is a `path`."""
+
+    blocks: Iterable[pa.RecordBatch]
+    samples: Sequence[_Sample]
+    path: Path | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(sample.size_bytes for sample in self.samples)
+
+    def discard(self) -> None:
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
 
 
-def _write_run(chunk: list[pa.RecordBatch], schema: Schema, local: Path) -> Path:
-    """Sort rows into a file that only this process will read: quick to write, not small."""
-    wanted = arrow_schema(schema)
-    with pq.ParquetWriter(str(local), wanted, compression="lz4", use_dictionary=False) as writer:
-        for group in _chunks(_sorted(chunk, schema), RUN_ROW_GROUP_BYTES):
-            writer.write_table(pa.Table.from_batches(group, wanted))
-    return local
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Where a range ends: before the rows of `key`, or after them, and then it has no others."""
+
+    key: Key
+    through: bool = False
 
 
-def _merged(
-    runs: list[Path], schema: Schema, step: KeyRange, batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    context = engine.session(batch_rows)
-    frames = [engine.sorted_file(context, run.as_uri(), schema, step) for run in runs]
-    for batch in engine.stream(engine.merge(frames, schema)):
-        yield conform(batch, arrow_schema(schema))
+class _Cursor:
+    """A run being read from range to range."""
+
+    def __init__(self, blocks: Iterable[pa.RecordBatch], schema: Schema) -> None:
+        self._blocks = iter(blocks)
+        self._block: pa.RecordBatch | None = None
+        self._schema = schema
+
+    def until(self, cut: _Cut | None) -> Iterator[pa.RecordBatch]:
+        """Give the rows before `cut` that were not given yet; all of them without one."""
+        while True:
+            block = next(self._blocks, None) if self._block is None else self._block
+            if block is None:
+                return
+            end = block.num_rows
+            if cut is not None:
+                end = span_of(block, cut.key, self._schema)[cut.through]
+            if end:
+                yield block.slice(0, end)
+            self._block = block.slice(end) if end < block.num_rows else None
+            if self._block is not None:
+                return
+
+
+def _cuts(samples: Iterable[_Sample], range_bytes: int) -> Iterator[_Cut | None]:
+    """Give the ends of ranges that take about `range_bytes` each; None ends the last.
+
+    A key whose rows are more than that gets a range of its own, which needs no sorting.
+    """
+    taken_bytes = 0
+    for key, group in groupby(sorted(samples, key=_key), key=_key):
+        size_bytes = sum(sample.size_bytes for sample in group)
+        if taken_bytes + size_bytes > range_bytes:
+            yield _Cut(key)
+            taken_bytes = 0
+        if size_bytes > range_bytes:
+            yield _Cut(key, through=True)
+        else:
+            taken_bytes += size_bytes
+    yield None
+
+
+def _key(sample: _Sample) -> Key:
+    return sample.key
+
+
+def _sorted(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Sort rows which are few enough to be in memory thrice."""
+    table = pa.Table.from_batches(batches, arrow_schema(schema))
+    pieces = table.combine_chunks().to_batches()
+    if pieces:
+        frame = engine.session(table.num_rows).create_dataframe([pieces])
+        for batch in engine.stream(frame.sort(*engine.key_order(schema))):
+            yield conform(batch, arrow_schema(schema))
+
+
+def _held_run(batch: pa.RecordBatch, schema: Schema) -> _Run:
+    step = -(-batch.num_rows // SAMPLES_PER_PIECE)
+    rows = range(0, batch.num_rows, step)
+    share_bytes = batch.nbytes // len(rows) + 1
+    samples = [_Sample(sort_key(batch, row, schema), share_bytes) for row in rows]
+    return _Run([batch], samples)
+
+
+def _stored(path: Path) -> Iterator[pa.RecordBatch]:
+    try:
+        with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as stream:
+            yield from stream
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _cut(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Give the rows of a batch in batches that take about `size_bytes` each."""
+    pieces = max(1, batch.nbytes // size_bytes)
+    rows = -(-batch.num_rows // pieces)
+    for start in range(0, batch.num_rows, max(1, rows)):
+        yield batch.slice(start, rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from dormouse.model.transactions import AddShards, Entry
 from dormouse.ports import Storage
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.querying import LOOK_UP_BYTES, QueryResult, query_rows
-from dormouse.shards.sorting import sort_rows
+from dormouse.shards.sorting import Sorter
 from dormouse.shards.writing import ShardContext, write_shards
 
 MEMORY_BYTES = 64 * 1024 * 1024
@@ -32,6 +32,18 @@ def batches_of(
     """Give rows as batches of `size` rows."""
     for start in range(0, len(rows), size):
         yield pa.RecordBatch.from_pylist(list(rows[start : start + size]), arrow_schema(schema))
+
+
+def sort_rows(
+    batches: Iterable[pa.RecordBatch], schema: Schema, *, memory_bytes: int, scratch: Path
+) -> Iterator[pa.RecordBatch]:
+    """Sort rows, spilling when half of the memory is full."""
+    sorter = Sorter(schema, scratch, memory_bytes=memory_bytes)
+    for batch in batches:
+        sorter.add(batch)
+        if sorter.held_bytes > memory_bytes // 2:
+            sorter.spill()
+    return sorter.sorted_rows()
 
 
 class ShardTable:

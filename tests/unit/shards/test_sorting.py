@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.model.schema import Schema
-from dormouse.shards import sorting, steps
+from dormouse.shards import sorting
 from dormouse.shards.arrow import arrow_schema
-from dormouse.shards.sorting import sort_rows
+from dormouse.shards.order import sort_key, span_of
+from dormouse.shards.sorting import Sorter
 from tests.unit.shards.strategies import rows_of, schemas, sort_key_of
-from tests.unit.shards.tables import batches_of
+from tests.unit.shards.tables import batches_of, sort_rows
 from tests.unit.shards.test_oracle import assert_same_rows
 
 SCHEMA = Schema.from_json(
@@ -26,18 +27,46 @@ SCHEMA = Schema.from_json(
 )
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
-@given(data=st.data(), memory_bytes=st.sampled_from([1, 2000, 10**8]))
-def test_rows_come_sorted_whether_or_not_they_fit_the_memory(
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), memory_bytes=st.sampled_from([1, 2000, 10**6, 10**8]))
+def test_rows_come_sorted_whatever_fits_the_memory_and_whenever_they_are_spilled(
     tmp_path: Path, data: st.DataObject, memory_bytes: int
 ) -> None:
     schema = data.draw(schemas())
     rows = data.draw(rows_of(schema))
-    found = sort_rows(batches_of(rows, schema), schema, memory_bytes=memory_bytes, scratch=tmp_path)
-    batches = list(found)
+    sorter = Sorter(schema, tmp_path, memory_bytes=memory_bytes)
+    for batch in batches_of(rows, schema, 3):
+        other = Sorter(schema, tmp_path, memory_bytes=memory_bytes)
+        target = data.draw(st.sampled_from([sorter, other]))
+        target.add(batch)
+        if data.draw(st.booleans()):
+            target.spill()
+        sorter.absorb(other)
+    assert sorter.rows == len(rows)
+    batches = list(sorter.sorted_rows())
     assert all(batch.schema == arrow_schema(schema) for batch in batches)
-    assert_same_rows([row for b in batches for row in b.to_pylist()], rows, schema)
+    found = [row for batch in batches for row in batch.to_pylist()]
+    assert_same_rows(found, rows, schema)
+    keys = [sort_key_of(row, schema) for row in found]
+    assert keys == sorted(keys)
     assert not list(tmp_path.iterdir())
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_rows_before_and_up_to_a_key_are_counted_exactly(data: st.DataObject) -> None:
+    schema = data.draw(schemas())
+    rows = data.draw(rows_of(schema).filter(bool))
+    rows.sort(key=lambda row: sort_key_of(row, schema))
+    (batch,) = batches_of(rows, schema, len(rows))
+    keys = [sort_key_of(row, schema) for row in rows]
+    assert keys == [sort_key(batch, n, schema) for n in range(len(rows))]
+    others = data.draw(rows_of(schema, 2))
+    for key in (*keys, *(sort_key_of(row, schema) for row in others)):
+        key = key[: data.draw(st.integers(0, len(key)))]
+        before = sum(k < key for k in keys)
+        beginning = sum(k[: len(key)] == key for k in keys)
+        assert span_of(batch, key, schema) == (before, before + beginning)
 
 
 def scrambled(count: int, width: int = 0) -> Iterator[pa.RecordBatch]:
@@ -48,35 +77,55 @@ def scrambled(count: int, width: int = 0) -> Iterator[pa.RecordBatch]:
         yield from batches_of(rows, SCHEMA, 1000)
 
 
-def test_more_rows_than_memory_spill_and_are_given_as_a_stream(tmp_path: Path) -> None:
-    rows = sort_rows(scrambled(2**16), SCHEMA, memory_bytes=1 << 20, scratch=tmp_path)
-    keys = [key for batch in rows for key in batch.column("k").to_pylist()]
-    assert keys == list(range(2**16))
+def keys_of(batches: Iterable[pa.RecordBatch]) -> list[int]:
+    return [key for batch in batches for key in batch.column("k").to_pylist()]
 
 
-def test_a_merge_of_many_runs_goes_step_by_step(
+def test_more_rows_than_memory_spill_and_are_given_range_by_range(tmp_path: Path) -> None:
+    rows = list(sort_rows(scrambled(2**16), SCHEMA, memory_bytes=1 << 20, scratch=tmp_path))
+    assert keys_of(rows) == list(range(2**16))
+    assert max(batch.nbytes for batch in rows) <= 64 * 1024
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_are_merged_before_there_are_too_many_to_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "GROUPS_PER_STEP", 0)
-    monkeypatch.setattr(sorting, "RUN_ROW_GROUP_BYTES", 1 << 14)
-    monkeypatch.setattr(sorting, "PIECE_ROWS", 1 << 12)
-    rows = sort_rows(scrambled(2**14, 10), SCHEMA, memory_bytes=1 << 18, scratch=tmp_path)
-    keys = [key for batch in rows for key in batch.column("k").to_pylist()]
-    assert keys == list(range(2**14))
+    monkeypatch.setattr(sorting, "MAX_FILES", 4)
+    sorter = Sorter(SCHEMA, tmp_path, memory_bytes=1 << 20)
+    for batch in scrambled(2**14, 10):
+        sorter.add(batch)
+        sorter.spill()
+    assert len(list(tmp_path.iterdir())) == 17
+    rows = sorter.sorted_rows()
+    next(rows)
+    assert len(list(tmp_path.iterdir())) <= 4
+    assert keys_of(rows)[-1] == 2**14 - 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_of_one_key_beyond_the_memory_are_given_as_they_lie(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"k": 5, "v": "x" * 1000} for _ in range(4000)]
+    rows += [{"k": k, "v": ""} for k in (9, 1)]
+    batches = batches_of(rows, SCHEMA, 100)
+    found = list(sort_rows(batches, SCHEMA, memory_bytes=1 << 18, scratch=tmp_path))
+    assert keys_of(found) == [1, *[5] * 4000, 9]
+    assert max(batch.nbytes for batch in found) <= 16 * 1024
 
 
 def test_batches_of_wide_rows_shrink_with_the_memory(tmp_path: Path) -> None:
     rows = sort_rows(scrambled(2**10, 20_000), SCHEMA, memory_bytes=8 << 20, scratch=tmp_path)
-    assert max(batch.nbytes for batch in rows) <= 2 << 20
+    assert max(batch.nbytes for batch in rows) <= 256 * 1024
 
 
 def test_a_failing_source_or_a_reader_that_stops_leaves_scratch_clean(tmp_path: Path) -> None:
-    def failing() -> Iterator[pa.RecordBatch]:
-        yield from scrambled(2**12, 100)
-        raise OSError("the source broke")
-
-    with pytest.raises(OSError, match="broke"):
-        list(sort_rows(failing(), SCHEMA, memory_bytes=1 << 18, scratch=tmp_path))
+    sorter = Sorter(SCHEMA, tmp_path, memory_bytes=1 << 18)
+    for batch in scrambled(2**12, 100):
+        sorter.add(batch)
+        sorter.spill()
+    assert list(tmp_path.iterdir())
+    sorter.discard()
+    assert not list(tmp_path.iterdir())
     stopped = sort_rows(scrambled(2**12, 100), SCHEMA, memory_bytes=1 << 18, scratch=tmp_path)
     next(stopped)
     assert isinstance(stopped, Generator)
@@ -95,7 +144,7 @@ def test_equal_files_sort_equally_every_time(tmp_path: Path) -> None:
 
     def run() -> list[dict[str, object]]:
         batches = batches_of(rows, schema, 100)
-        ordered = sort_rows(batches, schema, memory_bytes=1 << 30, scratch=tmp_path)
+        ordered = sort_rows(batches, schema, memory_bytes=1 << 20, scratch=tmp_path)
         return [row for batch in ordered for row in batch.to_pylist()]
 
     first = run()

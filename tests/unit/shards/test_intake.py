@@ -1,0 +1,82 @@
+"""The way in: a file counts as a whole or not at all, however much of it was read or spilled."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dormouse.errors import RefusedSourceError
+from dormouse.model.schema import Schema
+from dormouse.shards.intake import Intake
+
+SCHEMA = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "k", "type": "LongType"}],
+        "valueFields": [{"name": "v", "type": "StringType"}],
+    }
+)
+LITTLE = 1 << 20
+PLENTY = 1 << 30
+
+
+def csv_file(local: Path, keys: Iterable[object], width: int = 10) -> Path:
+    local.write_text("k,v\n" + "".join(f"{key},{'x' * width}\n" for key in keys))
+    return local
+
+
+def shuffled(start: int, end: int) -> list[int]:
+    keys = list(range(start, end))
+    random.Random(start).shuffle(keys)
+    return keys
+
+
+def keys_of(batches: Iterable[pa.RecordBatch]) -> list[int]:
+    return [key for batch in batches for key in batch.column("k").to_pylist()]
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("memory_bytes", [LITTLE, PLENTY])
+def test_rows_of_all_files_come_out_sorted(
+    tmp_path: Path, scratch: Path, memory_bytes: int
+) -> None:
+    intake = Intake(SCHEMA, scratch, memory_bytes=memory_bytes)
+    for n in range(4):
+        keys = shuffled(20_000 * n, 20_000 * n + 30_000)
+        intake.add(csv_file(tmp_path / "file", keys), "letters/1.csv")
+    assert intake.rows == 120_000
+    assert intake.size_bytes > 120_000 * 18
+    assert bool(list(scratch.iterdir())) == (memory_bytes == LITTLE)
+    expected = sorted(key for n in range(4) for key in shuffled(20_000 * n, 20_000 * n + 30_000))
+    assert keys_of(intake.sorted_rows()) == expected
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.parametrize("memory_bytes", [LITTLE, PLENTY])
+def test_a_file_bad_at_its_last_row_is_dropped_as_a_whole_and_leaves_the_others(
+    tmp_path: Path, scratch: Path, memory_bytes: int
+) -> None:
+    intake = Intake(SCHEMA, scratch, memory_bytes=memory_bytes)
+    intake.add(csv_file(tmp_path / "good", shuffled(0, 30_000)), "letters/1.csv")
+    bad = csv_file(tmp_path / "bad", [*shuffled(30_000, 150_000), "no number"])
+    with pytest.raises(RefusedSourceError, match="row 120001"):
+        intake.add(bad, "letters/2.csv")
+    intake.add(csv_file(tmp_path / "next", shuffled(30_000, 40_000)), "letters/3.csv")
+    assert intake.rows == 40_000
+    assert keys_of(intake.sorted_rows()) == list(range(40_000))
+    assert not list(scratch.iterdir())
+
+
+def test_nothing_taken_in_gives_no_rows(tmp_path: Path, scratch: Path) -> None:
+    intake = Intake(SCHEMA, scratch, memory_bytes=LITTLE)
+    intake.add(csv_file(tmp_path / "empty", []), "letters/1.csv")
+    assert keys_of(intake.sorted_rows()) == []
