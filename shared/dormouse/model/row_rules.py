@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, cast, get_args
 from dormouse.errors import InvalidRequestError
 from dormouse.model.conditions import Column, Condition, greater_than, parse_condition
 from dormouse.model.keys import INT64_MAX, INT64_MIN
+from dormouse.model.properties import Properties
 from dormouse.model.schema import (
     DecimalType,
     Field,
@@ -24,7 +25,6 @@ from dormouse.model.schema import (
     Schema,
     type_name,
 )
-from dormouse.model.tables import Properties
 
 Operation: TypeAlias = Literal["sum", "min", "max", "map_sum", "map_min", "map_max"]
 Kept: TypeAlias = Literal["first", "last"]
