@@ -3,6 +3,7 @@
 A map of the package, lowest layer first; a layer imports only those above it in this list:
 
 - ``errors``: what can go wrong, by what the caller should do about it
+- ``cache``: what a process keeps of stored objects
 - ``model``: schema, keys, partitions, shards, transactions, the fold; pure
 - ``statestore``: how transactions are ordered, stored and read back
 - ``policy``: what to compact, split and collect; pure

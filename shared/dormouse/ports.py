@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from dormouse.cache import Cache
 from dormouse.messages import Outgoing
 from dormouse.model.sources import Source
 from dormouse.model.tables import Table
@@ -195,7 +196,8 @@ class Services:
     """All that a stage may ask of the world.
 
     `scratch` is a local folder for files while a stage runs, `memory_bytes` what sorting and
-    merging may use of memory before they spill to it.
+    merging may use of memory before they spill to it. `cache` is what the process keeps of what it
+    read.
     """
 
     tables: Tables
@@ -207,6 +209,7 @@ class Services:
     ids: Ids
     scratch: Path
     memory_bytes: int = 512 * 1024 * 1024
+    cache: Cache = field(default_factory=Cache)
 
     def table(self, table_id: str) -> Table | None:
         """Give a table that is there to be worked on: None if it is gone or being deleted."""

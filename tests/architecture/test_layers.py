@@ -17,7 +17,7 @@ ALL_CODE = [
 ]
 
 LAYERS = [
-    {"errors"},
+    {"errors", "cache"},
     {"aws.failures"},
     {"model"},
     {"statestore.protocol"},

@@ -126,6 +126,7 @@ class TableHandle:
             columns=columns,
             limit=limit,
             memory_bytes=self.services.memory_bytes,
+            cache=self.services.cache,
         )
 
     def count(

@@ -12,11 +12,11 @@ from dormouse.model.schema import Schema
 from dormouse.ports import Storage
 from dormouse.shards import engine
 from dormouse.shards.arrow import arrow_schema, conform
-from dormouse.shards.reading import RowGroups, Slice, find_all, narrowed, read_row_groups
+from dormouse.shards.reading import RowGroups, Slice, find_all, narrowed, read_all
 from dormouse.shards.statistics import row_bytes
 from dormouse.shards.steps import steps
 
-__all__ = ["Slice", "merge_rows", "sort_in_memory"]
+__all__ = ["Slice", "merge_found", "merge_rows", "sort_in_memory"]
 
 
 def merge_rows(
@@ -37,10 +37,26 @@ def merge_rows(
         NotFoundError: a shard is gone.
         CorruptDataError: a shard is damaged.
     """
+    found = find_all(storage, table_id, slices, schema)
+    yield from merge_found(
+        storage, table_id, found, schema, columns=columns, memory_bytes=memory_bytes
+    )
+
+
+def merge_found(
+    storage: Storage,
+    table_id: str,
+    found: Sequence[RowGroups],
+    schema: Schema,
+    *,
+    columns: Sequence[str] | None = None,
+    memory_bytes: int,
+) -> Iterator[pa.RecordBatch]:
+    """Give the rows of slices as `merge_rows` does, their footers being read."""
     wanted = arrow_schema(schema)
     if columns is not None:
         wanted = pa.schema([wanted.field(name) for name in columns])
-    found = [g for g in find_all(storage, table_id, slices, schema) if g.numbers]
+    found = [groups for groups in found if groups.numbers]
     if not found:
         return
     widest = max(row_bytes(groups.metadata) for groups in found)
@@ -75,8 +91,8 @@ def _merged(
         merged = engine.merge(frames, schema)
         return engine.stream(merged.select(*(engine.column(name) for name in columns)))
     names = [f.name for f in schema.keys] + list(columns)
-    held = (b for part in parts for b in read_row_groups(storage, table_id, part, schema, names))
-    return sort_in_memory(held, schema)
+    rows = read_all(storage, table_id, parts, schema, list(dict.fromkeys(names)))
+    return sort_in_memory((batch for batches in rows for batch in batches), schema)
 
 
 def sort_in_memory(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,8 @@
-"""Read the rows of a key range from one shard, and little else of it: the way of look-ups.
+"""Read the rows of key ranges from shards, and little else of them: the way of look-ups.
 
-A look-up costs a read of the footer and one of the row groups whose statistics let them hold the
-range; the size of a shard is known from the state, so nothing has to be asked beforehand.
+A look-up costs a read of the footer, which is kept, and one of the row groups whose statistics let
+them hold the range; the size of a shard is known from the state, so nothing has to be asked
+beforehand.
 """
 
 from __future__ import annotations
@@ -9,25 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_path
 from dormouse.model.schema import Schema
 from dormouse.model.shards import Shard
 from dormouse.ports import Storage
-from dormouse.shards.arrow import Scalar, arrow_schema, conform
-from dormouse.shards.footer import read_metadata
-from dormouse.shards.prefetch import Prefetched, chunks
-from dormouse.shards.ranges import fitted, predicate
-from dormouse.shards.statistics import may_hold
+from dormouse.shards.arrow import arrow_schema, conform, row_key
+from dormouse.shards.index import ShardIndex, read_index
+from dormouse.shards.order import rows_below
+from dormouse.shards.prefetch import Fetched, chunks, fetch
+from dormouse.shards.ranges import fitted
 
 READ_THREADS = 8
-"""How many footers, or slices of a look-up, are read at once."""
+"""How many reads of storage a query or a merge has under way at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,109 +47,135 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class RowGroups:
-    """The row groups of a shard that can hold a slice, and their size in memory."""
+    """The row groups of a shard that can hold a slice."""
 
     slice: Slice
-    metadata: pq.FileMetaData
-    numbers: tuple[int, ...]
-    size_bytes: int
+    index: ShardIndex
+    numbers: range
 
-
-def read_range(
-    storage: Storage,
-    table_id: str,
-    slice: Slice,
-    schema: Schema,
-    columns: Sequence[str] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a slice in the shard's order; all columns, or those named.
-
-    Raises:
-        NotFoundError: the shard is gone.
-        CorruptDataError: it is damaged.
-    """
-    groups = find_row_groups(storage, table_id, slice, schema)
-    yield from read_row_groups(storage, table_id, groups, schema, columns)
-
-
-def find_row_groups(storage: Storage, table_id: str, slice: Slice, schema: Schema) -> RowGroups:
-    """Read a shard's footer and give the row groups that can hold rows of the slice.
-
-    Raises:
-        NotFoundError: the shard is gone.
-        CorruptDataError: it is damaged, or not the shard of the state.
-    """
-    shard = slice.shard
-    path = shard_path(table_id, shard.id)
-    metadata = read_metadata(storage, path, shard.size_bytes)
-    if metadata.num_rows != shard.rows:
-        raise CorruptDataError(f"{path} holds {metadata.num_rows} rows, not {shard.rows}")
-    return _row_groups(slice, metadata, schema)
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """The Parquet footer of the shard."""
+        return self.index.metadata
 
 
 def narrowed(groups: RowGroups, step: KeyRange, schema: Schema) -> RowGroups:
     """Give what of a slice lies in `step` too, without reading anything."""
     part = replace(groups.slice, range=groups.slice.range.intersection(step))
-    return _row_groups(part, groups.metadata, schema)
+    return _row_groups(part, groups.index, schema)
 
 
-def _row_groups(slice: Slice, metadata: pq.FileMetaData, schema: Schema) -> RowGroups:
-    wanted = fitted(slice.range, schema)
-    numbers = [
-        i
-        for i in range(metadata.num_row_groups)
-        if not wanted.is_empty() and may_hold(metadata.row_group(i), wanted, schema)
-    ]
-    size_bytes = sum(metadata.row_group(i).total_byte_size for i in numbers)
-    return RowGroups(slice, metadata, tuple(numbers), size_bytes)
+def _row_groups(slice: Slice, index: ShardIndex, schema: Schema) -> RowGroups:
+    return RowGroups(slice, index, index.row_groups_in(fitted(slice.range, schema)))
 
 
 def find_all(
-    storage: Storage, table_id: str, slices: Sequence[Slice], schema: Schema
-) -> list[RowGroups]:
-    """Find the row groups of many slices at once, as `find_row_groups` does for one."""
-
-    def find(slice: Slice) -> RowGroups:
-        return find_row_groups(storage, table_id, slice, schema)
-
-    with ThreadPoolExecutor(READ_THREADS) as threads:
-        return list(threads.map(find, slices))
-
-
-def read_row_groups(
     storage: Storage,
     table_id: str,
-    groups: RowGroups,
+    slices: Sequence[Slice],
     schema: Schema,
-    columns: Sequence[str] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a slice from the row groups found for it.
+    cache: Cache | None = None,
+) -> list[RowGroups]:
+    """Give the row groups that can hold rows of slices; reads several footers at once.
 
     Raises:
-        NotFoundError: the shard is gone.
-        CorruptDataError: it is damaged.
+        NotFoundError: a shard is gone.
+        CorruptDataError: one is damaged, or not the shard of the state.
     """
-    if not groups.numbers:
-        return
-    names = [f.name for f in schema.fields] if columns is None else list(dict.fromkeys(columns))
-    wanted = arrow_schema(schema)
-    result_schema = pa.schema([wanted.field(name) for name in names])
-    needed = dict.fromkeys([f.name for f in schema.row_keys] + names)
-    term = predicate(fitted(groups.slice.range, schema), schema, pc.field, _literal)
+    held = Cache(0) if cache is None else cache
+
+    def find(shard: Shard) -> ShardIndex:
+        return read_index(storage, table_id, shard, schema, held)
+
+    shards = {slice.shard.id: slice.shard for slice in slices}
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        found = dict(zip(shards, threads.map(find, shards.values()), strict=True))
+    return [_row_groups(slice, found[slice.shard.id], schema) for slice in slices]
+
+
+def read_all(
+    storage: Storage,
+    table_id: str,
+    found: Sequence[RowGroups],
+    schema: Schema,
+    columns: Sequence[str],
+) -> list[list[pa.RecordBatch]]:
+    """Read the row groups found for disjoint slices: the rows of each shard, in its order.
+
+    Each row group is read once however many slices are in it, and neighbours in one read.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        CorruptDataError: one is damaged.
+    """
+    by_shard = sorted((g for g in found if g.numbers), key=_place)
+    wanted = [list(groups) for _, groups in groupby(by_shard, key=lambda g: g.slice.shard.id)]
+    needed = list(dict.fromkeys([f.name for f in schema.row_keys] + list(columns)))
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        fetched = [
+            fetch(
+                threads,
+                storage,
+                shard_path(table_id, groups[0].slice.shard.id),
+                groups[0].slice.shard.size_bytes,
+                chunks(groups[0].metadata, _numbers(groups), needed),
+            )
+            for groups in wanted
+        ]
+        return [
+            list(_rows(file, groups, schema, needed, columns))
+            for file, groups in zip(fetched, wanted, strict=True)
+        ]
+
+
+def _place(groups: RowGroups) -> tuple[object, ...]:
     shard = groups.slice.shard
-    path = shard_path(table_id, shard.id)
-    stored = groups.metadata.schema.to_arrow_schema().names
-    present = [name for name in needed if name in stored]
-    with storage.open(path, shard.size_bytes) as file:
-        fetched = Prefetched(file, chunks(groups.metadata, groups.numbers, present))
-        source = pq.ParquetFile(pa.PythonFile(fetched, mode="r"), metadata=groups.metadata)
-        batches = source.iter_batches(
-            row_groups=list(groups.numbers), columns=present, use_threads=False
-        )
-        for batch in _undamaged(batches, path):
-            rows = batch if term is None else batch.filter(term)
-            if rows.num_rows:
-                yield conform(rows, result_schema)
+    return shard.min_key, shard.id, groups.slice.range.min
+
+
+def _numbers(found: Sequence[RowGroups]) -> list[int]:
+    return sorted({number for groups in found for number in groups.numbers})
+
+
+def _rows(
+    file: Fetched,
+    found: Sequence[RowGroups],
+    schema: Schema,
+    needed: Sequence[str],
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """Give the rows of some slices of one shard."""
+    metadata = found[0].metadata
+    wanted = arrow_schema(schema)
+    result_schema = pa.schema([wanted.field(name) for name in columns])
+    stored = metadata.schema.to_arrow_schema().names
+    source = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=metadata)
+    batches = source.iter_batches(
+        row_groups=_numbers(found),
+        columns=[name for name in needed if name in stored],
+        use_threads=False,
+    )
+    ranges = [fitted(groups.slice.range, schema) for groups in found]
+    for batch in _undamaged(batches, file.path):
+        for part in _parts(batch, ranges, schema):
+            yield conform(part, result_schema)
+
+
+def _parts(
+    batch: pa.RecordBatch, ranges: Sequence[KeyRange], schema: Schema
+) -> Iterator[pa.RecordBatch]:
+    """Give what of a sorted batch lies in each of some disjoint ascending ranges."""
+    if not batch.num_rows:
+        return
+    low, high = row_key(batch, 0, schema), row_key(batch, batch.num_rows - 1, schema)
+    for wanted in ranges:
+        if wanted.contains_span(low, high):
+            yield batch
+        elif wanted.overlaps_span(low, high):
+            start = rows_below(batch, wanted.min, schema)
+            end = batch.num_rows if wanted.max is None else rows_below(batch, wanted.max, schema)
+            if start < end:
+                yield batch.slice(start, end - start)
 
 
 def _undamaged(batches: Iterator[pa.RecordBatch], path: str) -> Iterator[pa.RecordBatch]:
@@ -155,7 +183,3 @@ def _undamaged(batches: Iterator[pa.RecordBatch], path: str) -> Iterator[pa.Reco
         yield from batches
     except (pa.ArrowException, OSError) as error:
         raise CorruptDataError(f"{path} is damaged: {error}") from error
-
-
-def _literal(value: Scalar) -> pc.Expression:
-    return pc.scalar(value)  # type: ignore[arg-type]  # takes scalars of all types

@@ -17,7 +17,6 @@ from dormouse.model.schema import Schema
 from dormouse.model.shards import NewShard
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.merging import Slice, merge_rows
-from dormouse.shards.reading import read_range
 from dormouse.storage import FolderStorage
 from tests.unit.shards.tables import MEMORY_BYTES, ShardTable
 
@@ -124,12 +123,11 @@ def test_a_key_that_is_not_there_costs_no_more_than_the_footer(large: ShardTable
 
 def test_a_range_of_one_shard_is_read_in_order_and_by_its_row_groups(large: ShardTable) -> None:
     (shard,) = large.state.shards.values()
-    part = Slice(shard, KeyRange(("010", 2990), ("011", 10)))
+    span = KeyRange(("010", 2990), ("011", 10))
     found: list[object] = []
 
     def read() -> None:
-        for batch in read_range(large.storage, "table", part, SCHEMA, ["n"]):
-            found.extend(batch.column("n").to_pylist())
+        found.extend(row["n"] for row in large.rows(span, columns=["n"]))
 
     assert sum(reads_of(large, read)) < shard.size_bytes / 10
     assert found == [*range(2990, 3000), *range(10)]

@@ -1,0 +1,67 @@
+"""Indexes find just the row groups that statistics cannot rule out, whatever is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.model.keys import Key, KeyRange
+from dormouse.shards.index import ShardIndex
+
+PARTS = st.integers(0, 3)
+KEYS: st.SearchStrategy[Key] = st.tuples(PARTS, PARTS)
+BOUNDS: st.SearchStrategy[Key] = st.just(()) | st.tuples(PARTS) | KEYS
+
+
+def empty_metadata() -> pq.FileMetaData:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"k": pa.array([], pa.int64())}), sink)
+    return pq.read_metadata(pa.BufferReader(sink.getvalue()))
+
+
+METADATA = empty_metadata()
+
+
+def span(low: Key, high: Key, known: bool) -> tuple[Key, Key | None]:
+    """Give of two keys what statistics tell: the parts that all rows share, and one more."""
+    if not known:
+        return (), None
+    return (low, high) if low[0] == high[0] else (low[:1], high[:1])
+
+
+def index_of(groups: Sequence[Sequence[Key]], known: Sequence[bool]) -> ShardIndex:
+    spans = (span(keys[0], keys[-1], k) for keys, k in zip(groups, known, strict=True))
+    return ShardIndex(METADATA, tuple(spans))
+
+
+@given(
+    st.lists(KEYS, min_size=1, max_size=12),
+    st.integers(1, 4),
+    st.lists(st.booleans(), min_size=12, max_size=12),
+    BOUNDS,
+    st.none() | BOUNDS,
+)
+def test_no_row_group_that_holds_a_key_is_missed_and_none_within_holds_another(
+    keys: list[Key], size: int, known: list[bool], low: Key, high: Key | None
+) -> None:
+    keys.sort()
+    groups = [keys[i : i + size] for i in range(0, len(keys), size)]
+    index = index_of(groups, known[: len(groups)])
+    wanted = KeyRange(low, high)
+    found = index.row_groups_in(wanted)
+    holding = {i for i, g in enumerate(groups) if any(wanted.contains(key) for key in g)}
+    assert holding <= set(found)
+    within = index.row_groups_within(wanted, found)
+    assert all(wanted.contains(key) for i in within for key in groups[i])
+
+
+def test_row_groups_outside_the_range_are_left_out() -> None:
+    index = index_of([[(i, 0), (i, 3)] for i in range(9)], [True] * 9)
+    assert index.row_groups_in(KeyRange((3, 4), (5,))) == range(4, 5)
+    assert index.row_groups_in(KeyRange((3, 3), (5, 0))) == range(3, 5)
+    assert index.row_groups_in(KeyRange((9,), None)) == range(9, 9)
+    assert index.row_groups_within(KeyRange((3, 1), (6,)), range(3, 6)) == range(4, 6)
