@@ -13,6 +13,7 @@ from dormouse_cli.errors import EXIT_CODES, Commands
 from dormouse_cli.ingest_commands import ingest, wait_until_done
 from dormouse_cli.jobs_command import jobs
 from dormouse_cli.local import commands as local_commands
+from dormouse_cli.metrics_command import metrics
 from dormouse_cli.query_command import query
 from dormouse_cli.rebuild_command import rebuild
 from dormouse_cli.session import Session
@@ -32,6 +33,7 @@ app.command("wait")(wait_until_done)
 app.command()(query)
 app.command()(status)
 app.command()(jobs)
+app.command()(metrics)
 app.command()(check)
 app.command()(rebuild)
 app.add_typer(local_commands.app, name="local")

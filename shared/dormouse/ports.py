@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from dormouse.cache import Cache
 from dormouse.messages import Outgoing
+from dormouse.model.measures import Measure
 from dormouse.model.sources import Source
 from dormouse.model.tables import Table
 from dormouse.statestore.protocol import StateStore
@@ -180,6 +181,20 @@ class Tracker(Protocol):
         """Give a table's records, in job id order; all pages of them."""
 
 
+class Metrics(Protocol):
+    """Where numbers about tables go, for people to watch. No row depends on them."""
+
+    def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:
+        """Tell what was measured of a table, or counted, just now."""
+
+
+class Unmeasured:
+    """`Metrics` for a process whose numbers nobody watches, as the command line's."""
+
+    def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:
+        """Tell nobody."""
+
+
 class Outbox(Protocol):
     """The way out to the queues."""
 
@@ -210,6 +225,7 @@ class Services:
     scratch: Path
     memory_bytes: int = 512 * 1024 * 1024
     cache: Cache = field(default_factory=Cache)
+    metrics: Metrics = Unmeasured()
 
     def table(self, table_id: str) -> Table | None:
         """Give a table that is there to be worked on: None if it is gone or being deleted."""

@@ -217,6 +217,6 @@ def test_a_table_that_cannot_be_swept_does_not_keep_the_others_from_it(
 ) -> None:
     broken = functions.world.create("broken")
     functions.world.services.store(broken).destroy()
-    with pytest.raises(ExceptionGroup, match="some tables"):
+    with pytest.raises(ExceptionGroup, match="for some tables"):
         functions.invoke("sweep", "good")
     assert functions.sent() == [CHANGED]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import md5
 from pathlib import Path
 
 from dormouse.errors import AlreadyExistsError, NotFoundError, RefusedSourceError
 from dormouse.messages import Outgoing
+from dormouse.model.measures import Measure
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table, applied
@@ -178,6 +179,9 @@ class HookedStore:
     def maintain(self) -> None:
         self.inner.maintain()
 
+    def log_length(self) -> int:
+        return self.inner.log_length()
+
     def reopen(self) -> None:
         self.inner.reopen()
 
@@ -186,6 +190,20 @@ class HookedStore:
 
     def destroy(self) -> None:
         self.inner.destroy()
+
+
+@dataclass
+class MemoryMetrics:
+    """Keeps what was emitted: the table's name, and the values."""
+
+    emitted: list[tuple[str, dict[Measure, float]]] = field(default_factory=list)
+
+    def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:
+        self.emitted.append((table_name, dict(values)))
+
+    def total(self, measure: Measure) -> float:
+        """Add up what was counted."""
+        return sum(values.get(measure, 0) for _, values in self.emitted)
 
 
 @dataclass

@@ -50,6 +50,7 @@ from tests.support.adapters import (
     CountingIds,
     FakeClock,
     HookedStore,
+    MemoryMetrics,
     MemorySources,
     MemoryTables,
     MemoryTracker,
@@ -86,6 +87,7 @@ class World:
         self.sources = MemorySources(self.clock)
         self.tables = MemoryTables()
         self.tracker = MemoryTracker()
+        self.metrics = MemoryMetrics()
         (folder / "data").mkdir(parents=True)
         (folder / "scratch").mkdir()
         self.storage = FolderStorage(folder / "data")
@@ -102,6 +104,7 @@ class World:
             clock=self.clock,
             ids=self.ids,
             scratch=folder / "scratch",
+            metrics=self.metrics,
         )
 
     def new_store(self, table: Table) -> S3StateStore:

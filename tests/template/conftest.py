@@ -29,7 +29,9 @@ QUEUE_OF = {
     "collect_garbage": "gc-candidates",
     "administer": "admin",
 }
-"""Which queue feeds which function; `sweep` has a schedule instead."""
+"""Which queue feeds which function."""
+SCHEDULED = ("measure", "sweep")
+"""The functions that have a schedule instead."""
 
 
 @dataclass(frozen=True)

@@ -247,6 +247,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     flow.send("admin", encode(SetOnline(f"3 {name}", name, False)))
     flow.wirings.clear()  # from here on, all are new processes, which read it
     leave_undone(flow, table)
+    flow.invoke("measure", {})
     for event in ("good", "audit"):
         path = TEMPLATE.parent / "events" / "sweep" / f"{event}.json"
         flow.invoke("sweep", json.loads(path.read_text()))

@@ -15,6 +15,7 @@ from tests.template.conftest import (
     NAMES,
     QUEUE_OF,
     ROOT,
+    SCHEDULED,
     STAGES,
     Template,
     logical_id_of,
@@ -50,7 +51,7 @@ def test_every_stage_has_a_function_and_sample_events_and_nothing_else_has(
 ) -> None:
     assert set(template.of_type("AWS::Lambda::Function")) == set(map(logical_id_of, STAGES))
     assert sorted(path.name for path in (ROOT / "events").iterdir()) == STAGES
-    assert sorted([*QUEUE_OF, "sweep"]) == STAGES
+    assert sorted([*QUEUE_OF, *SCHEDULED]) == STAGES
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -161,6 +162,7 @@ def test_data_outlives_the_stack_and_can_be_restored(template: Template) -> None
 def test_the_sweep_runs_often_and_audits_daily(template: Template) -> None:
     rules = template.of_type("AWS::Events::Rule").values()
     inputs = {rule["ScheduleExpression"]: rule["Targets"][0].get("Input") for rule in rules}
+    assert inputs["rate(1 minute)"] is None
     assert inputs["rate(5 minutes)"] is None
     assert json.loads(inputs["rate(1 day)"]) == {"audit": True}
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.batch import (
     BatchProcessor,
     EventType,
@@ -25,6 +24,7 @@ from aws_lambda_powertools.utilities.batch.types import (
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from dormouse.aws.logs import about, about_ids, logger
 from dormouse.aws.s3_events import created_objects
 from dormouse.aws.wiring import wiring
 from dormouse.errors import (
@@ -35,14 +35,13 @@ from dormouse.errors import (
 )
 from dormouse.messages import AdminRequest, Message, Outgoing, TableChanged, decode, decode_admin
 from dormouse.model.sources import Source
+from dormouse.model.tables import Table
 from dormouse.ports import Services
 
 Event = dict[str, object]
 _Kind = TypeVar("_Kind", bound=Message)
 
 SECONDS_AFTER_FIRST_FAILURE = 30
-
-logger = Logger()
 
 
 def handle_messages(
@@ -147,18 +146,29 @@ def handle_schedule(
     Raises:
         ExceptionGroup: it failed for some tables; it was run for all others.
     """
-    audit, sent, failures = event.get("audit") is True, 0, []
+    audit = event.get("audit") is True
+    return handle_tables(lambda services, table: stage(services, table, audit=audit))
+
+
+def handle_tables(stage: Callable[[Services, Table], list[Outgoing]]) -> dict[str, int]:
+    """Run `stage` for each table.
+
+    Raises:
+        ExceptionGroup: it failed for some tables; it was run for all others.
+    """
+    sent, failures = 0, []
     for table in wiring().services.tables.all():
-        try:
-            messages = stage(wiring().services, table, audit=audit)
-            wiring().outbox.send(messages)
-            sent += len(messages)
-        except Exception as error:  # one table must not keep the others from being swept
-            logger.exception("failed", table_id=table.id)
-            failures.append(error)
-    logger.info("swept", sent=sent)
+        with about_ids({"table_id": table.id}):
+            try:
+                messages = stage(wiring().services, table)
+                wiring().outbox.send(messages)
+                sent += len(messages)
+            except Exception as error:  # one table must not keep it from the others
+                logger.exception("failed")
+                failures.append(error)
+    logger.info("done", sent=sent)
     if failures:
-        raise ExceptionGroup("some tables could not be swept", failures)
+        raise ExceptionGroup("it failed for some tables", failures)
     return {"sent": sent}
 
 
@@ -176,15 +186,10 @@ def _decoded(record: SQSRecord, queue: str, decoder: Callable[[str], _Decoded]) 
 
 
 def _run(message: Message, stage: Callable[[], list[Outgoing]]) -> None:
-    with logger.append_context_keys(**_ids(message)):
+    with about(message):
         messages = stage()
         wiring().outbox.send(messages)
         logger.info("done", sent=[outgoing.queue for outgoing in messages])
-
-
-def _ids(message: Message) -> dict[str, str]:
-    names = ("table_id", "job_id", "partition", "request_id")
-    return {name: getattr(message, name) for name in names if hasattr(message, name)}
 
 
 def _each(

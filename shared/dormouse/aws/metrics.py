@@ -1,18 +1,42 @@
-"""What commits cost, as CloudWatch metrics in a function's log; wired by `wiring`."""
+"""Numbers about commits and tables, as CloudWatch metrics in a function's log; wired by `wiring`.
+
+CloudWatch reads them from the log by their embedded format: no call, and nothing that can fail.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
+from dormouse.model.measures import Measure
 from dormouse.statestore.protocol import CommitReport
 
 NAMESPACE = "Dormouse"
+_NO_SERVICE = ""  # else Powertools adds a dimension of its own
 
 
-def log_commit(state_id: str, report: CommitReport) -> None:
-    """Print a report in CloudWatch's embedded metric format; the table and version go along."""
-    metrics = EphemeralMetrics(namespace=NAMESPACE)
-    metrics.set_default_dimensions(operation="commit")
+class LoggedMetrics:
+    """`ports.Metrics` of an instance, with the dimensions ``instance`` and ``table``."""
+
+    def __init__(self, instance: str) -> None:
+        """Tell of the tables of `instance`."""
+        self._instance = instance
+
+    def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:
+        """Print what was measured of a table."""
+        metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
+        metrics.add_dimension("instance", self._instance)
+        metrics.add_dimension("table", table_name)
+        for measure, value in values.items():
+            metrics.add_metric(measure.title, MetricUnit(measure.unit), value)
+        metrics.flush_metrics()
+
+
+def log_commit(instance: str, state_id: str, report: CommitReport) -> None:
+    """Print what a commit cost, by instance; the table's id and the version go along."""
+    metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
+    metrics.add_dimension("instance", instance)
     metrics.add_metric("CommitAttempts", MetricUnit.Count, report.attempts)
     metrics.add_metric("CommitBytes", MetricUnit.Bytes, report.size_bytes)
     metrics.add_metric("CommitMilliseconds", MetricUnit.Milliseconds, report.milliseconds)

@@ -13,7 +13,8 @@ from functools import cache, lru_cache, partial
 import boto3
 from botocore.config import Config
 
-from dormouse.aws.metrics import log_commit
+from dormouse.aws.logs import note_commit
+from dormouse.aws.metrics import LoggedMetrics
 from dormouse.aws.s3 import S3Sources, S3Storage
 from dormouse.aws.sqs import SqsOutbox
 from dormouse.aws.system import SystemClock, TimeOrderedIds, patience
@@ -21,7 +22,7 @@ from dormouse.aws.tables import DynamoTables
 from dormouse.aws.tracker import DynamoTracker
 from dormouse.model.names import InstanceNames
 from dormouse.model.tables import Table
-from dormouse.ports import Services
+from dormouse.ports import Metrics, Services, Unmeasured
 from dormouse.settings import Settings
 from dormouse.statestore.dynamodb_items import DynamoItems
 from dormouse.statestore.dynamodb_pages import DynamoPages
@@ -73,13 +74,20 @@ def wiring() -> Wiring:
     if scratch.exists():
         shutil.rmtree(scratch)
     scratch.mkdir(parents=True)
-    return wire(replace(settings, scratch=scratch), observe=log_commit)
+    return wire(
+        replace(settings, scratch=scratch),
+        observe=partial(note_commit, settings.instance),
+        metrics=LoggedMetrics(settings.instance),
+    )
 
 
-def wire(settings: Settings, *, observe: Observer = _unobserved) -> Wiring:
+def wire(
+    settings: Settings, *, observe: Observer = _unobserved, metrics: Metrics | None = None
+) -> Wiring:
     """Make the services of the instance which `settings` names.
 
-    `observe` is given the id of a table's state, and what a commit to it cost.
+    `observe` is given the id of a table's state, and what a commit to it cost; `metrics` is told
+    what is measured of tables.
     """
     if not settings.account:
         identity = boto3.client("sts", config=_CONFIG).get_caller_identity()
@@ -102,6 +110,7 @@ def wire(settings: Settings, *, observe: Observer = _unobserved) -> Wiring:
         ids=TimeOrderedIds(),
         scratch=settings.scratch,
         memory_bytes=settings.memory_bytes,
+        metrics=metrics or Unmeasured(),
     )
     return Wiring(settings, services, SqsOutbox(boto3.client("sqs", config=_CONFIG), names))
 

@@ -15,6 +15,7 @@ from dormouse.client.keys import KeyLike, Ranges, ranges_of
 from dormouse.client.ports import IngestBucket, Queues
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
+from dormouse.model.measures import Measure
 from dormouse.model.schema import Schema
 from dormouse.model.sources import Source
 from dormouse.model.state import DAY_MS, TableState
@@ -22,6 +23,7 @@ from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.shards.querying import QueryResult, query_rows
 from dormouse.stages.check import CheckReport, Progress, check
+from dormouse.stages.measure import levels
 from dormouse.stages.rebuild import Rebuilt, preview, rebuild
 
 PENDING_FILES_MS = 7 * DAY_MS
@@ -193,6 +195,14 @@ class TableHandle:
             version=state.version,
             pending=pending,
         )
+
+    def levels(self) -> dict[Measure, float]:
+        """Give the levels that the metrics are told every minute, as they are now.
+
+        Raises:
+            NotFoundError: the table was deleted.
+        """
+        return levels(self.services, self._current())
 
     def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
         """Wait until nothing is pending, neither of the table's own nor in the working queues.

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dormouse.errors import DormouseError
-from dormouse.ports import JobRecord, Services
+from dormouse.model.measures import Measure
+from dormouse.ports import NO_TABLE, JobRecord, Services
 
 
 @contextmanager
@@ -54,7 +55,8 @@ def record(
 ) -> None:
     """Keep the newest record of a job. `files` and `size_bytes` are its input's, `rows` come out.
 
-    The tracker itself keeps when the job began and ended, and how often it was tried.
+    The tracker itself keeps when the job began and ended, and how often it was tried. What is
+    counted of such jobs is told to the metrics too.
     """
     services.tracker.record(
         JobRecord(
@@ -71,3 +73,19 @@ def record(
             rows_read,
         )
     )
+    if counts := _counts(kind, state, rows):
+        table = services.tables.get(table_id) if table_id != NO_TABLE else None
+        services.metrics.emit(table.name if table else NO_TABLE, counts)
+
+
+def _counts(kind: str, state: str, rows: int) -> dict[Measure, float]:
+    match kind, state:
+        case "ingest", "finished":
+            return {Measure.ROWS_INGESTED: rows}
+        case "compaction", "finished":
+            return {Measure.ROWS_COMPACTED: rows}
+        case "ingest", "refused":
+            return {Measure.FILES_REFUSED: 1}
+        case _, "failed":
+            return {Measure.JOBS_FAILED: 1}
+    return {}

@@ -134,6 +134,11 @@ class LogStateStore:
         if self._collector.is_due(head):
             self._patience.insist(self._collector.collect)
 
+    def log_length(self) -> int:
+        """Count the versions since the newest snapshot: what a new process has to fold."""
+        newest = self._patience.insist(self._reader.root).newest
+        return self.current().version - (newest.version if newest else 0)
+
     def reopen(self) -> None:
         """Drop what is kept in memory: the next look reads what is stored."""
         self._follower.forget()

@@ -102,6 +102,9 @@ class StateStore(Protocol):
     def maintain(self) -> None:
         """Do what keeps reads cheap, such as a snapshot, if it is due. Any number may at once."""
 
+    def log_length(self) -> int:
+        """Count the versions since the newest snapshot: what a new process has to fold."""
+
     def reopen(self) -> None:
         """Drop what is kept in memory: the next look reads what is stored."""
 

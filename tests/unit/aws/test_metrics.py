@@ -1,4 +1,4 @@
-"""What a commit's report looks like in a log."""
+"""What commits and tables look like in a log, for CloudWatch to take metrics from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from dormouse.aws.metrics import log_commit
+from dormouse.aws.metrics import LoggedMetrics, log_commit
+from dormouse.model.measures import Measure
 from dormouse.statestore.protocol import CommitReport
 
 
@@ -16,8 +17,8 @@ def test_a_commit_is_logged_as_embedded_metrics_with_its_table_and_version(
     report = CommitReport(
         version=7, attempts=2, size_bytes=3000, milliseconds=40, transactions=3, rejected=1
     )
-    log_commit("t1", report)
-    log_commit("t2", report)
+    log_commit("dev", "t1", report)
+    log_commit("dev", "t2", report)
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["CommitAttempts"] == [2]
     assert first["CommitBytes"] == [3000]
@@ -26,6 +27,8 @@ def test_a_commit_is_logged_as_embedded_metrics_with_its_table_and_version(
     assert first["version"] == 7
     (declared,) = first["_aws"]["CloudWatchMetrics"]
     assert declared["Namespace"] == "Dormouse"
+    assert declared["Dimensions"] == [["instance"]]
+    assert first["instance"] == "dev"
     assert {metric["Name"] for metric in declared["Metrics"]} == {
         "CommitAttempts",
         "CommitBytes",
@@ -33,3 +36,19 @@ def test_a_commit_is_logged_as_embedded_metrics_with_its_table_and_version(
         "CommitTransactions",
         "CommitRejected",
     }
+
+
+@pytest.mark.parametrize("service", ["", "dormouse"])
+def test_what_is_measured_of_a_table_has_just_the_dimensions_instance_and_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, service: str
+) -> None:
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", service)
+    LoggedMetrics("dev").emit("letters", dict.fromkeys(Measure, 1.5))
+    logged = json.loads(capsys.readouterr().out)
+    (declared,) = logged["_aws"]["CloudWatchMetrics"]
+    assert declared["Namespace"] == "Dormouse"
+    assert declared["Dimensions"] == [["instance", "table"]]
+    assert (logged["instance"], logged["table"]) == ("dev", "letters")
+    units = {metric["Name"]: metric["Unit"] for metric in declared["Metrics"]}
+    assert units == {measure.title: measure.unit for measure in Measure}
+    assert logged["OldestJobAge"] == [1.5]

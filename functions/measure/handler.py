@@ -1,0 +1,11 @@
+"""measure: on a schedule: how does every table stand?"""
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from dormouse.aws.handling import Event, handle_tables
+from dormouse.stages.measure import measure
+
+
+def handle(event: Event, context: LambdaContext) -> dict[str, int]:
+    """Run the stage for the schedule."""
+    return handle_tables(measure)
