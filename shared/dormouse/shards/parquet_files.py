@@ -20,7 +20,11 @@ from dormouse.shards.casting import (
     type_name,
 )
 
-BATCH_ROWS = 64 * 1024
+BATCH_ROWS = 16 * 1024
+BATCH_BYTES = 4 * 1024 * 1024
+BUFFER_BYTES = 1024 * 1024
+"""What is read of a column at once: row groups may be large, and the file is local."""
+PROBE_ROWS = 64
 
 
 def read_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -30,14 +34,26 @@ def read_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
         RefusedSourceError: it is damaged, or its columns or values are not the table's.
     """
     try:
-        with pq.ParquetFile(local) as file:
+        with pq.ParquetFile(local, pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
             _check_types(file.schema_arrow, schema)
             row = 1
-            for batch in file.iter_batches(BATCH_ROWS):
+            # one thread: whoever takes the batches is busy with them meanwhile
+            for batch in file.iter_batches(_batch_rows(file), use_threads=False):
                 yield _converted(batch, schema, row)
                 row += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise RefusedSourceError(f"the Parquet file cannot be read: {error}") from error
+
+
+def _batch_rows(file: pq.ParquetFile) -> int:
+    """Give the length of batches that stay small in memory, judged by the first rows and by what
+    the file says; repeated values are stored once and can be much larger than that."""
+    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+    widest = max((g.total_byte_size / g.num_rows for g in groups if g.num_rows), default=0.0)
+    for probe in file.iter_batches(PROBE_ROWS, use_threads=False):
+        widest = max(widest, probe.nbytes / probe.num_rows)
+        break
+    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(widest, 1))))
 
 
 def _check_types(found: pa.Schema, schema: Schema) -> None:

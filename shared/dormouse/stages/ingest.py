@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dormouse.errors import ContendedError, RefusedSourceError
 from dormouse.messages import IngestJob, Outgoing, TableChanged
 from dormouse.model.names import shard_id_in, shard_path
 from dormouse.model.origins import Lineage
+from dormouse.model.row_rules import row_rules
 from dormouse.model.rules import Rule
 from dormouse.model.shards import NewShard
 from dormouse.model.sources import Source, job_id_of
@@ -23,6 +25,7 @@ from dormouse.model.tables import Table
 from dormouse.model.transactions import AddShards
 from dormouse.ports import Services
 from dormouse.shards.intake import Intake
+from dormouse.shards.refining import refined
 from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.stages.tracking import record, tracked
 from dormouse.statestore.protocol import Rejected
@@ -54,29 +57,43 @@ def ingest(services: Services, job: IngestJob) -> list[Outgoing]:
             state = services.store(table).current()
             now_ms = services.clock.now_ms()
             fresh = [s for s in job.sources if not state.has_ingested(s.id, now_ms)]
-            rows = _attempt(services, table, state, fresh) if fresh else 0
-            if rows is not None:
+            done = _attempt(services, table, state, fresh) if fresh else _Done()
+            if done is not None:
                 record(
-                    services, table.id, job.job_id, "ingest", "finished", rows=rows, rows_read=rows
+                    services,
+                    table.id,
+                    job.job_id,
+                    "ingest",
+                    "finished",
+                    rows=done.rows,
+                    rows_read=done.rows_read,
                 )
                 return changed
         raise ContendedError(f"ingest job {job.job_id} lost {ATTEMPTS} times to other jobs")
 
 
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """Rows of good files, and how many came of them: the table's rules may drop or join some."""
+
+    rows_read: int = 0
+    rows: int = 0
+
+
 def _attempt(
     services: Services, table: Table, state: TableState, sources: Sequence[Source]
-) -> int | None:
-    """Write and commit what is good of `sources`; give its rows, or None to try again."""
+) -> _Done | None:
+    """Write and commit what is good of `sources`; give None to try again."""
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
         intake = Intake(table.schema, Path(folder), memory_bytes=services.memory_bytes)
         accepted = tuple(s for s in sources if _take(services, table, intake, s, Path(folder)))
         if not accepted:
-            return 0
+            return _Done()
         shards = _write(services, table, state, intake, accepted, Path(folder))
     addition = AddShards(job_id_of(accepted), tuple(s.id for s in accepted), tuple(shards))
     (outcome,) = services.store(table).commit(addition, generation=state.generation)
     if not isinstance(outcome, Rejected):
-        return intake.rows
+        return _Done(intake.rows, sum(new.shard.rows for new in shards))
     # Known not to have landed, and its names are this attempt's own: nobody can need the shards.
     # The last goes first: a run without it is never taken for one that was committed.
     paths = [shard_path(table.id, new.shard.id) for new in shards]
@@ -119,6 +136,7 @@ def _write(
     folder: Path,
 ) -> list[NewShard]:
     attempt = services.ids.new()
+    rules = row_rules(table.schema, table.properties)
     context = ShardContext(
         table_id=table.id,
         schema=table.schema,
@@ -129,7 +147,7 @@ def _write(
     )
     return write_shards(
         services.storage,
-        intake.sorted_rows(),
+        refined(intake.sorted_rows(), table.schema, rules, context.written_ms),
         context,
         list(state.partitions.leaves()),
         lambda n: shard_id_in(attempt, n),

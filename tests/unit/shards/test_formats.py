@@ -132,6 +132,15 @@ def test_parquet_of_narrower_or_wider_types_is_taken_when_exact(read: Read) -> N
     assert read(sink.getvalue().to_pybytes(), "x.parquet", KEY_ONLY) == [{"k": "a", "v": 1}]
 
 
+def test_long_values_that_parquet_stores_once_come_in_small_batches(tmp_path: Path) -> None:
+    local = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"k": ["a" * 100_000] * 2000, "v": range(2000)}), local)
+    assert local.stat().st_size < 200_000
+    batches = list(read_source(local, "x.parquet", KEY_ONLY))
+    assert sum(batch.num_rows for batch in batches) == 2000
+    assert max(batch.nbytes for batch in batches) <= 5 * 2**20
+
+
 @pytest.mark.parametrize(
     ("key", "body", "reason"),
     [
