@@ -90,7 +90,26 @@ class SetOnline(Message, frozen=True, tag="set_online"):
     v: int = 1
 
 
-AdminRequest = CreateTable | DeleteTable | SetOnline
+class PurgeRows(Message, frozen=True, tag="purge_rows"):
+    """Remove all rows that match: those `where` is true of, or those whose key begins with one of
+    `keys`; either is given. A key is a list of parts, as a split point."""
+
+    request_id: str
+    name: str
+    where: str = ""
+    keys: tuple[tuple[object, ...], ...] = ()
+    v: int = 1
+
+
+class PurgeStep(Message, frozen=True, tag="purge_step"):
+    """Go on with this purge; what it removes is in its request, in the data bucket."""
+
+    table_id: str
+    purge_id: str
+    v: int = 1
+
+
+AdminRequest = CreateTable | DeleteTable | SetOnline | PurgeRows
 
 _Wanted = TypeVar("_Wanted", bound=Message)
 

@@ -21,6 +21,7 @@ from dormouse.messages import (
     Message,
     Outgoing,
     PartitionSplit,
+    PurgeStep,
     SetOnline,
     TableChanged,
     decode,
@@ -41,6 +42,7 @@ from dormouse.stages.collect_garbage import collect_garbage
 from dormouse.stages.compact import compact
 from dormouse.stages.ingest import ingest
 from dormouse.stages.plan_table import plan_table
+from dormouse.stages.purge_rows import purge_rows
 from dormouse.stages.split_partition import split_partition
 from dormouse.stages.sweep import sweep
 from dormouse.statestore.memory_pages import MemoryPages
@@ -62,6 +64,7 @@ STAGES: dict[str, tuple[type[Message], Callable[..., list[Outgoing]]]] = {
     "compaction-jobs": (CompactionJob, compact),
     "partition-splits": (PartitionSplit, split_partition),
     "gc-candidates": (GarbageCandidates, collect_garbage),
+    "purges": (PurgeStep, purge_rows),
 }
 
 LETTERS = Schema.from_json(

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from dormouse.errors import TimedOutError
 from dormouse.ports import Clock
 
-WORKING_QUEUES = ("files", "ingest-jobs", "table-changes", "compaction-jobs", "partition-splits")
+WORKING_QUEUES = (
+    "files",
+    "ingest-jobs",
+    "table-changes",
+    "compaction-jobs",
+    "partition-splits",
+    "purges",
+)
 """The queues with work that changes what a table holds or how; garbage may wait."""
 
 WAIT_SECONDS = 600

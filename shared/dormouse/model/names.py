@@ -15,6 +15,7 @@ QUEUES = (
     "partition-splits",
     "gc-candidates",
     "admin",
+    "purges",
 )
 """All queues, in the order of the flow. Each has a dead-letter queue."""
 
@@ -126,3 +127,44 @@ def segment_prefix(table_id: str) -> str:
 def snapshot_prefix(table_id: str) -> str:
     """Give the prefix of a table's state snapshots."""
     return f"{state_prefix(table_id)}snapshots/"
+
+
+_PURGE = "-purge-"
+
+
+def purge_prefix(table_id: str) -> str:
+    """Give the prefix of a table's purges that are not finished."""
+    return f"{table_id}/purges/"
+
+
+def purge_path(table_id: str, purge_id: str) -> str:
+    """Give the path of a purge's request."""
+    return f"{purge_prefix(table_id)}{purge_id}.json"
+
+
+def verdict_prefix(table_id: str, purge_id: str) -> str:
+    """Give the prefix of what the steps of a purge found out about shards."""
+    return f"{purge_prefix(table_id)}{purge_id}/"
+
+
+def verdict_path(table_id: str, purge_id: str, unique: str) -> str:
+    """Give the path of what one step of a purge found out."""
+    return f"{verdict_prefix(table_id, purge_id)}{unique}.json"
+
+
+def purge_in(path: str) -> tuple[str, bool]:
+    """Give the purge id of a path below a purge prefix, and whether its request lies there."""
+    _, _, rest = path.partition("/purges/")
+    purge_id, slash, _ = rest.partition("/")
+    return (purge_id, False) if slash else (rest.removesuffix(".json"), True)
+
+
+def purge_job_id(purge_id: str, unique: str) -> str:
+    """Give the id of a job which rewrites shards for a purge; it begins with `unique`."""
+    return f"{unique}{_PURGE}{purge_id}"
+
+
+def purge_of(job_id: str) -> str | None:
+    """Give the purge a job rewrites shards for; None if it is for none."""
+    _, found, purge_id = job_id.partition(_PURGE)
+    return purge_id if found else None

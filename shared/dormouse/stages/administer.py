@@ -7,10 +7,11 @@ finished request is remembered by its id. What each does is in `stages.requests`
 from __future__ import annotations
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.messages import AdminRequest, CreateTable, DeleteTable, Outgoing, SetOnline
+from dormouse.messages import AdminRequest, CreateTable, DeleteTable, Outgoing, PurgeRows, SetOnline
 from dormouse.ports import NO_TABLE, Services
 from dormouse.stages.requests.create_table import create_table
 from dormouse.stages.requests.delete_table import delete_table
+from dormouse.stages.requests.purge_rows import purge_rows
 from dormouse.stages.requests.set_online import set_online
 from dormouse.stages.tracking import record
 
@@ -52,4 +53,6 @@ def _perform(services: Services, request: AdminRequest) -> list[Outgoing]:
             delete_table(services, request)
         case SetOnline():
             return set_online(services, request)
+        case PurgeRows():
+            return purge_rows(services, request)
     return []

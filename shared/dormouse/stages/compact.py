@@ -1,6 +1,6 @@
 """compact: an assigned job → its shards merged into one, in one commit.
 
-The output is named after the job, so two runs of one job write the same object and the first
+A job of a purge leaves out the rows that the purge removes. The output is named after the job, so two runs of one job write the same object and the first
 wins. Order of writes: output, commit, messages. A crash leaves an output that the next run adopts.
 """
 
@@ -11,17 +11,20 @@ from pathlib import Path
 
 from dormouse.errors import InvariantError
 from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
-from dormouse.model.names import shard_id_in
+from dormouse.model.names import purge_of, shard_id_in
 from dormouse.model.origins import lineage_of
 from dormouse.model.shards import Job, NewShard
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
-from dormouse.model.transactions import ReplaceShards
+from dormouse.model.transactions import ReleaseJob, ReplaceShards
 from dormouse.ports import Services
+from dormouse.shards.counted import Counted
 from dormouse.shards.footer import read_footers
 from dormouse.shards.merging import Slice, merge_rows
+from dormouse.shards.purging import RowMatcher
 from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.stages.collect_garbage import MAX_DELAY_SECONDS
+from dormouse.stages.purges import purge_request
 from dormouse.stages.tracking import record, tracked
 from dormouse.statestore.protocol import Rejected
 
@@ -36,6 +39,11 @@ def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
     changed = Outgoing("table-changes", TableChanged(table.id))
     if job is None or message.generation != state.generation:
         return [changed]  # done or taken back: whoever did that may have died before telling
+    purge_id = purge_of(job.id)
+    purge = purge_request(services, table.id, purge_id) if purge_id else None
+    if purge_id and purge is None:
+        _release(services, table, job, message.generation)
+        return [changed]
     with tracked(
         services,
         table.id,
@@ -45,7 +53,8 @@ def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
         files=len(job.inputs),
         size_bytes=sum(state.shards[shard].size_bytes for shard in job.inputs),
     ):
-        outputs = _merge(services, table, state, job)
+        removed = RowMatcher.of(purge, table.schema) if purge is not None else None
+        outputs, rows_read = _merge(services, table, state, job, removed)
         replacement = ReplaceShards(job.id, job.partition, job.inputs, tuple(outputs))
         (outcome,) = services.store(table).commit(replacement, generation=state.generation)
         rows = sum(new.shard.rows for new in outputs)
@@ -53,12 +62,21 @@ def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
             reason = f"the result came too late: {outcome}"
             record(services, table.id, job.id, "compaction", "failed", reason=reason)
             return [changed]
-    rows_read = sum(r.rows for s in job.inputs if (r := state.reference(job.partition, s)))
     record(services, table.id, job.id, "compaction", "finished", rows=rows, rows_read=rows_read)
     return [changed, *_garbage(services, table, job)]
 
 
-def _merge(services: Services, table: Table, state: TableState, job: Job) -> list[NewShard]:
+def _release(services: Services, table: Table, job: Job, generation: int) -> None:
+    """Take back a job whose purge was given up; its inputs are free for other jobs."""
+    services.store(table).commit(ReleaseJob(job.id), generation=generation)
+    reason = "its purge was given up"
+    record(services, table.id, job.id, "compaction", "failed", reason=reason)
+
+
+def _merge(
+    services: Services, table: Table, state: TableState, job: Job, removed: RowMatcher | None
+) -> tuple[list[NewShard], int]:
+    """Write what is left of a job's inputs; give it, and the number of rows read."""
     partition = state.partitions.get(job.partition)
     inputs = [state.shards[shard] for shard in job.inputs]
     footers = read_footers(services.storage, table.id, inputs)
@@ -71,32 +89,36 @@ def _merge(services: Services, table: Table, state: TableState, job: Job) -> lis
         lineage=lineage_of({shard.id: footer.origin for shard, footer in footers}, state),
     )
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
-        rows = merge_rows(
-            services.storage,
-            table.id,
-            [Slice(shard, partition.range) for shard in inputs],
-            table.schema,
-            memory_bytes=services.memory_bytes,
+        read = Counted(
+            merge_rows(
+                services.storage,
+                table.id,
+                [Slice(shard, partition.range) for shard in inputs],
+                table.schema,
+                memory_bytes=services.memory_bytes,
+            )
         )
+        kept = Counted(read if removed is None else removed.kept(read))
         outputs = write_shards(
             services.storage,
-            rows,
+            kept,
             context,
             [partition],
             lambda n: shard_id_in(job.id, n),
             scratch=Path(folder),
         )
-    _check_rows(state, job, outputs)
-    return outputs
+    written = sum(new.shard.rows for new in outputs)
+    _check_rows(state, job, read.rows, kept.rows, written)
+    return outputs, read.rows
 
 
-def _check_rows(state: TableState, job: Job, outputs: list[NewShard]) -> None:
+def _check_rows(state: TableState, job: Job, read: int, kept: int, written: int) -> None:
     inputs = [state.reference(job.partition, shard) for shard in job.inputs]
     known = [r.rows for r in inputs if r is not None and r.exact]
-    written = sum(new.shard.rows for new in outputs)
-    if len(known) == len(inputs) and sum(known) != written:
+    if (len(known) == len(inputs) and sum(known) != read) or written != kept:
         raise InvariantError(
-            f"job {job.id} read {sum(known)} rows and wrote {written}; nothing was committed"
+            f"job {job.id} read {read} rows of {sum(known)}, kept {kept} and wrote {written}; "
+            "nothing was committed"
         )
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from dormouse.errors import AlreadyExistsError, InvalidRequestError
+from dormouse.errors import AlreadyExistsError
 from dormouse.messages import CreateTable
-from dormouse.model.keys import Key, KeyPart
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.properties import parse_settings
-from dormouse.model.schema import Field, Primitive, Schema
+from dormouse.model.schema import Schema
 from dormouse.model.tables import Table, check_name
 from dormouse.model.transactions import InitialisePartitions
 from dormouse.ports import Services
-from dormouse.shards.text import parse_key_part
+from dormouse.stages.requests.json_keys import key_of_json
 from dormouse.statestore.protocol import accepted
 
 
@@ -31,7 +30,10 @@ def create_table(services: Services, request: CreateTable) -> None:
         schema=schema,
         created_ms=services.clock.now_ms(),
     ).with_settings(parse_settings(request.properties), services.tables.defaults())
-    points = [_split_point(schema, i, point) for i, point in enumerate(request.split_points)]
+    points = [
+        key_of_json(schema, point, f"split point {number}")
+        for number, point in enumerate(request.split_points, start=1)
+    ]
     tree = PartitionTree.from_split_points(points)
     taken = services.tables.named(table.name)
     if taken is not None and taken.id != table.id:
@@ -46,26 +48,3 @@ def create_table(services: Services, request: CreateTable) -> None:
     except AlreadyExistsError:  # somebody took the name since we looked
         services.store(table).destroy()
         raise
-
-
-def _split_point(schema: Schema, index: int, point: tuple[object, ...]) -> Key:
-    where = f"split point {index + 1}"
-    if not 1 <= len(point) <= len(schema.row_keys):
-        raise InvalidRequestError(
-            f"{where} has {len(point)} parts, not 1 to {len(schema.row_keys)}"
-        )
-    return tuple(
-        _split_part(part, field, where) for part, field in zip(point, schema.row_keys, strict=False)
-    )
-
-
-def _split_part(part: object, field: Field, where: str) -> KeyPart:
-    """Read one part as JSON has it: numbers as numbers, everything else as text."""
-    is_number = isinstance(part, int) and not isinstance(part, bool)
-    if field.type is Primitive.STRING and is_number or not (is_number or isinstance(part, str)):
-        raise InvalidRequestError(f"{where}: {part!r} is no value for {field.name}")
-    assert isinstance(field.type, Primitive)  # a key always is
-    try:
-        return parse_key_part(str(part), field.type)
-    except InvalidRequestError as error:
-        raise InvalidRequestError(f"{where}: {error}", hint=error.hint) from error

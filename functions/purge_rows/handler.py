@@ -1,0 +1,13 @@
+"""purge_rows: shards with rows to remove are found and rewritten."""
+
+from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from dormouse.aws.handling import Event, handle_messages
+from dormouse.messages import PurgeStep
+from dormouse.stages.purge_rows import purge_rows
+
+
+def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:
+    """Run the stage for each message."""
+    return handle_messages(event, context, "purges", PurgeStep, purge_rows)

@@ -1,0 +1,182 @@
+"""A purge: which rows of a table are to be removed, and what is known of its shards so far.
+
+What is kept of a purge names keys or values which are to be forgotten, so it is itself deleted
+when the purge is finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from dormouse.errors import CorruptDataError
+from dormouse.model.keys import Key, KeyRange, decode_key, encode_key, merged
+from dormouse.model.shards import Reference, Shard
+from dormouse.model.state import TableState
+
+MAX_INPUTS = 50
+"""The most shards which one job rewrites."""
+MAX_JOB_BYTES = 1024**3
+"""What one job rewrites at most, unless a single shard is larger: a function has minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeRequest:
+    """Rows to remove: those `where` is true of, or, if it is empty, those below any of `keys`.
+
+    `where` is a predicate in its normal form; keys may be prefixes. `generation` is that of the
+    table when it was asked for, at `requested_ms`.
+    """
+
+    id: str
+    generation: int
+    requested_ms: int
+    where: str = ""
+    keys: tuple[Key, ...] = ()
+
+    @property
+    def ranges(self) -> list[KeyRange]:
+        """The ranges of keys whose rows can match, disjoint and in order."""
+        return merged([KeyRange.exactly(key) for key in self.keys]) if self.keys else [KeyRange()]
+
+    def can_match(self, shard: Shard) -> bool:
+        """Tell whether, by its least and greatest key, a shard can hold rows to remove."""
+        return any(span.overlaps_span(shard.min_key, shard.max_key) for span in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What was found out about shards, which never change: `matching` hold rows to remove."""
+
+    matching: frozenset[str] = frozenset()
+    clean: frozenset[str] = frozenset()
+
+    def __contains__(self, shard: str) -> bool:
+        """Tell whether a shard was looked at."""
+        return shard in self.matching or shard in self.clean
+
+    def __len__(self) -> int:
+        """Count the shards looked at."""
+        return len(self.matching) + len(self.clean)
+
+    def __or__(self, other: Verdicts) -> Verdicts:
+        """Give what both know."""
+        return Verdicts(self.matching | other.matching, self.clean | other.clean)
+
+
+def verdicts_of(found: Mapping[str, bool]) -> Verdicts:
+    """Give the verdicts on shards of which is known whether they match."""
+    return Verdicts(
+        frozenset(shard for shard, matches in found.items() if matches),
+        frozenset(shard for shard, matches in found.items() if not matches),
+    )
+
+
+def unknown_shards(state: TableState, request: PurgeRequest, known: Verdicts) -> list[Shard]:
+    """Give the shards with references that can hold rows to remove and were not looked at."""
+    referenced = {reference.shard for reference in state.all_references()}
+    shards = (state.shards[shard] for shard in sorted(referenced) if shard not in known)
+    return [shard for shard in shards if request.can_match(shard)]
+
+
+def references_to(state: TableState, shards: frozenset[str]) -> list[Reference]:
+    """Give all references to some shards.
+
+    Those in partitions without a row to remove are among them: as long as one is left, the object
+    with the rows of all partitions stays.
+    """
+    return [reference for reference in state.all_references() if reference.shard in shards]
+
+
+def rewrites(
+    state: TableState, references: Iterable[Reference]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Give the partition and inputs of each job that rewrites the free ones of `references`."""
+    free: dict[str, list[Shard]] = {}
+    for reference in references:
+        if reference.job is None:
+            free.setdefault(reference.partition, []).append(state.shards[reference.shard])
+    for partition in sorted(free):
+        ordered = sorted(free[partition], key=lambda shard: (shard.min_key, shard.id))
+        for group in _groups(ordered):
+            yield partition, tuple(shard.id for shard in group)
+
+
+def _groups(shards: Sequence[Shard]) -> Iterator[list[Shard]]:
+    group: list[Shard] = []
+    size_bytes = 0
+    for shard in shards:
+        is_full = len(group) == MAX_INPUTS or size_bytes + shard.size_bytes > MAX_JOB_BYTES
+        if group and is_full:
+            yield group
+            group, size_bytes = [], 0
+        group.append(shard)
+        size_bytes += shard.size_bytes
+    if group:
+        yield group
+
+
+class _StoredRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON form; keys are hexadecimal `encode_key`."""
+
+    id: str
+    generation: int
+    requested_ms: int
+    where: str
+    keys: tuple[str, ...]
+    v: int = 1
+
+
+class _StoredVerdicts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    matching: tuple[str, ...]
+    clean: tuple[str, ...]
+    v: int = 1
+
+
+def encode_request(request: PurgeRequest) -> bytes:
+    """Give the stored form of a request."""
+    keys = tuple(encode_key(key).hex() for key in request.keys)
+    stored = _StoredRequest(
+        request.id,
+        request.generation,
+        request.requested_ms,
+        request.where,
+        keys,
+    )
+    return msgspec.json.encode(stored)
+
+
+def decode_request(stored: bytes, path: str) -> PurgeRequest:
+    """Parse what `encode_request` gave.
+
+    Raises:
+        CorruptDataError: it is no such thing; `path` is named.
+    """
+    try:
+        body = msgspec.json.decode(stored, type=_StoredRequest)
+        keys = tuple(decode_key(bytes.fromhex(key)) for key in body.keys)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise CorruptDataError(f"{path} is no request of a purge: {error}") from error
+    return PurgeRequest(body.id, body.generation, body.requested_ms, body.where, keys)
+
+
+def encode_verdicts(verdicts: Verdicts) -> bytes:
+    """Give the stored form of verdicts."""
+    return msgspec.json.encode(
+        _StoredVerdicts(tuple(sorted(verdicts.matching)), tuple(sorted(verdicts.clean)))
+    )
+
+
+def decode_verdicts(stored: bytes, path: str) -> Verdicts:
+    """Parse what `encode_verdicts` gave.
+
+    Raises:
+        CorruptDataError: it is no such thing; `path` is named.
+    """
+    try:
+        body = msgspec.json.decode(stored, type=_StoredVerdicts)
+    except msgspec.DecodeError as error:
+        raise CorruptDataError(f"{path} holds no verdicts of a purge: {error}") from error
+    return Verdicts(frozenset(body.matching), frozenset(body.clean))

@@ -1,0 +1,26 @@
+"""Count rows where they pass by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+
+class Counted:
+    """Batches on their way; `rows` counts those which were taken so far."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Count the rows of `batches`."""
+        self.rows = 0
+        self._batches = iter(batches)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Give the batches themselves."""
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        """Give the next batch."""
+        batch = next(self._batches)
+        self.rows += batch.num_rows
+        return batch

@@ -1,0 +1,96 @@
+"""Find the rows which a purge removes, and let all others through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.model.keys import KeyRange
+from dormouse.model.purges import PurgeRequest
+from dormouse.model.schema import Schema
+from dormouse.ports import Storage
+from dormouse.shards.arrow import Scalar
+from dormouse.shards.merging import merge_rows
+from dormouse.shards.predicates import Predicate, parse_predicate
+from dormouse.shards.ranges import fitted, predicate
+from dormouse.shards.reading import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class RowMatcher:
+    """Tells the rows of one table that a purge removes from those it keeps."""
+
+    request: PurgeRequest
+    schema: Schema
+    predicate: Predicate | None
+    ranges: tuple[KeyRange, ...]
+
+    @staticmethod
+    def of(request: PurgeRequest, schema: Schema) -> RowMatcher:
+        """Read a request with the schema that the table has now.
+
+        Raises:
+            InvalidRequestError: it does not fit the schema.
+        """
+        found = parse_predicate(request.where, schema) if request.where else None
+        spans = (fitted(span, schema) for span in request.ranges)
+        return RowMatcher(
+            request, schema, found, tuple(span for span in spans if not span.is_empty())
+        )
+
+    def count(
+        self,
+        storage: Storage,
+        table_id: str,
+        slice: Slice,
+        *,
+        memory_bytes: int,
+        at_most: int | None = None,
+    ) -> int:
+        """Count the rows of a slice that match; no further than to `at_most`.
+
+        Raises:
+            NotFoundError: the shard is gone.
+            CorruptDataError: it is damaged.
+        """
+        counted = 0
+        for span in self.ranges:
+            part = span.intersection(slice.range)
+            if part.is_empty() or not part.overlaps_span(slice.shard.min_key, slice.shard.max_key):
+                continue
+            for batch in self._matching(storage, table_id, Slice(slice.shard, part), memory_bytes):
+                counted += batch.num_rows
+                if at_most is not None and counted >= at_most:
+                    return at_most
+        return counted
+
+    def _matching(
+        self, storage: Storage, table_id: str, slice: Slice, memory_bytes: int
+    ) -> Iterator[pa.RecordBatch]:
+        key = self.schema.row_keys[0].name
+        named = {key} | (self.predicate.columns if self.predicate else frozenset())
+        columns = [field.name for field in self.schema.fields if field.name in named]
+        rows = merge_rows(
+            storage, table_id, [slice], self.schema, columns=columns, memory_bytes=memory_bytes
+        )
+        return rows if self.predicate is None else self.predicate.apply(rows)
+
+    def kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give the rows which do not match, of batches with all columns of the schema."""
+        if self.predicate is not None:
+            yield from self.predicate.negated().apply(batches)
+            return
+        terms = [predicate(span, self.schema, pc.field, _literal) for span in self.ranges]
+        for batch in batches:
+            for term in terms:
+                # Without a term the range holds all keys.
+                batch = batch.filter(~term) if term is not None else batch.slice(0, 0)
+            if batch.num_rows:
+                yield batch
+
+
+def _literal(value: Scalar) -> pc.Expression:
+    return pc.scalar(value)  # type: ignore[arg-type]  # takes scalars of all types

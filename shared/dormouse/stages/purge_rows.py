@@ -1,0 +1,182 @@
+"""purge_rows: one step of a purge → shards looked at, jobs that rewrite those which match.
+
+A step looks at shards it knows nothing of yet, has the free ones that hold rows to remove
+rewritten by compaction jobs which leave those rows out, and sends the purge round again. The purge
+is finished by the step which finds, at one version of the table, no such shard referenced at all.
+
+Shards never change, so what was found out about one holds for ever: it is kept beside the table's
+shards, and a step that was cut off is gone on with by its redelivery. Two steps at once look at
+some shards twice, and cannot have one rewritten twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from dormouse.errors import DormouseError, InvalidRequestError, NotFoundError
+from dormouse.messages import CompactionJob, Outgoing, PurgeStep
+from dormouse.model.keys import KeyRange
+from dormouse.model.names import purge_job_id, purge_of
+from dormouse.model.purges import (
+    Verdicts,
+    references_to,
+    rewrites,
+    unknown_shards,
+    verdicts_of,
+)
+from dormouse.model.shards import Reference, Shard
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.model.transactions import AssignJob
+from dormouse.ports import Services
+from dormouse.shards.purging import RowMatcher
+from dormouse.shards.reading import Slice
+from dormouse.stages.purges import (
+    forget_purge,
+    keep_verdicts,
+    known_verdicts,
+    purge_request,
+)
+from dormouse.stages.tracking import record
+from dormouse.statestore.protocol import Committed
+
+STEP_SECONDS = 240
+"""How long a step looks at shards it has not begun with yet, well below its function's time-out."""
+LOOKS_AT_ONCE = 4
+JOBS_PER_COMMIT = 100
+LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 1, 120
+WAITS_PER_AGE = 8
+"""A purge waits for its jobs by this part of its age: short ones end soon, long ones ask rarely."""
+
+
+def purge_rows(
+    services: Services, message: PurgeStep, *, step_seconds: float = STEP_SECONDS
+) -> list[Outgoing]:
+    """Go on with a purge, unless it is finished.
+
+    Raises:
+        CorruptDataError: a shard is damaged, so that nobody knows what rows it holds.
+    """
+    table = services.table(message.table_id)
+    request = purge_request(services, table.id, message.purge_id) if table is not None else None
+    if table is None or request is None:
+        return []
+    state = services.store(table).current()
+    if state.generation != request.generation:
+        return _end(services, table, request.id, "finished", "the table was cleared since")
+    try:
+        matcher = RowMatcher.of(request, table.schema)
+    except InvalidRequestError as error:
+        return _end(services, table, request.id, "failed", error.explanation)
+    _tell_running(services, table, request.id)
+    try:
+        return _step(services, table, state, matcher, step_seconds)
+    except DormouseError as error:
+        record(services, table.id, request.id, "purge", "failed", reason=error.explanation)
+        raise
+
+
+def _step(
+    services: Services, table: Table, state: TableState, matcher: RowMatcher, seconds: float
+) -> list[Outgoing]:
+    request = matcher.request
+    known = known_verdicts(services, table.id, request.id)
+    unknown = unknown_shards(state, request, known)
+    found = _look(services, table, matcher, unknown, seconds)
+    if len(found):
+        keep_verdicts(services, table.id, request.id, found)
+        known |= found
+    references = references_to(state, known.matching)
+    left = len(unknown) - len(found)
+    if not references and not left:
+        removed = _rows_removed(services, table, request.id)
+        reason = f"looked at {len(known)} shards, rewrote {len(known.matching)}"
+        return _end(services, table, request.id, "finished", reason, removed)
+    jobs = _assign(services, table, state, request.id, references)
+    age_seconds = (services.clock.now_ms() - request.requested_ms) // 1000
+    wait = min(max(age_seconds // WAITS_PER_AGE, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)
+    again = Outgoing("purges", PurgeStep(table.id, request.id), 0 if left else wait)
+    return [*jobs, again]
+
+
+def _look(
+    services: Services, table: Table, matcher: RowMatcher, shards: list[Shard], seconds: float
+) -> Verdicts:
+    """Look at shards for some seconds; at some of them in any case.
+
+    A whole shard is looked at, wherever its references are: it is the object that is to go.
+    """
+    memory_bytes = services.memory_bytes // LOOKS_AT_ONCE
+    end_ms = services.clock.now_ms() + seconds * 1000
+
+    def matches(shard: Shard) -> bool | None:
+        whole = Slice(shard, KeyRange())
+        try:
+            return bool(
+                matcher.count(
+                    services.storage, table.id, whole, memory_bytes=memory_bytes, at_most=1
+                )
+            )
+        except NotFoundError:  # merged and collected since: the next step has a newer state
+            return None
+
+    found: dict[str, bool] = {}
+    with ThreadPoolExecutor(LOOKS_AT_ONCE) as threads:
+        for start in range(0, len(shards), LOOKS_AT_ONCE):
+            if start and services.clock.now_ms() >= end_ms:
+                break
+            some = shards[start : start + LOOKS_AT_ONCE]
+            for shard, verdict in zip(some, threads.map(matches, some), strict=True):
+                if verdict is not None:
+                    found[shard.id] = verdict
+    return verdicts_of(found)
+
+
+def _assign(
+    services: Services,
+    table: Table,
+    state: TableState,
+    purge_id: str,
+    references: Iterable[Reference],
+) -> list[Outgoing]:
+    """Assign jobs for the free references. What dies before they are sent, the sweep sends."""
+    jobs = [
+        AssignJob(purge_job_id(purge_id, services.ids.new()), partition, inputs)
+        for partition, inputs in rewrites(state, references)
+    ]
+    sent = []
+    for start in range(0, len(jobs), JOBS_PER_COMMIT):
+        chunk = jobs[start : start + JOBS_PER_COMMIT]
+        outcomes = services.store(table).commit(*chunk, generation=state.generation)
+        sent += [
+            Outgoing("compaction-jobs", CompactionJob(table.id, state.generation, job.job))
+            for job, outcome in zip(chunk, outcomes, strict=True)
+            if isinstance(outcome, Committed)
+        ]
+    return sent
+
+
+def _tell_running(services: Services, table: Table, purge_id: str) -> None:
+    told = services.tracker.get(table.id, purge_id)
+    if told is None or told.state != "running":
+        record(services, table.id, purge_id, "purge", "running")
+
+
+def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
+    """Sum what the purge's jobs left out, as far as they lived to tell."""
+    records = services.tracker.records(table.id)
+    return sum(
+        job.rows_read - job.rows
+        for job in records
+        if purge_of(job.job_id) == purge_id and job.state == "finished"
+    )
+
+
+def _end(
+    services: Services, table: Table, purge_id: str, state: str, reason: str, rows: int = 0
+) -> list[Outgoing]:
+    """Tell how it ended, then forget it: a crash in between has the redelivery tell it again."""
+    record(services, table.id, purge_id, "purge", state, reason=reason, rows=rows)
+    forget_purge(services, table.id, purge_id)
+    return []

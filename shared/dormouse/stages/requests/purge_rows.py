@@ -1,0 +1,84 @@
+"""purge_rows: rows to be removed → a purge, whose steps then run by themselves."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.messages import Outgoing, PurgeRows, PurgeStep
+from dormouse.model.conditions import Condition, parse_condition
+from dormouse.model.keys import Key
+from dormouse.model.names import purge_path
+from dormouse.model.purges import PurgeRequest, encode_request
+from dormouse.model.row_rules import row_rules
+from dormouse.model.tables import Table
+from dormouse.ports import Services
+from dormouse.stages.requests.json_keys import key_of_json
+from dormouse.stages.requests.named import named
+from dormouse.stages.tracking import record
+
+
+def purge_rows(services: Services, request: PurgeRows) -> list[Outgoing]:
+    """Keep the request beside the table's shards; a redelivery finds it there.
+
+    Raises:
+        InvalidRequestError: it does not say which rows, or the table cannot remove just those.
+        NotFoundError: no table of that name exists, or it is being deleted.
+    """
+    table = named(services, request.name)
+    if table.deleting:
+        raise NotFoundError(f"table {request.name!r} is being deleted")
+    where, keys = wanted_rows(table, request)
+    purge = PurgeRequest(
+        id=purge_id_of(request.request_id),
+        generation=services.store(table).current().generation,
+        requested_ms=services.clock.now_ms(),
+        where=where,
+        keys=keys,
+    )
+    services.storage.put(purge_path(table.id, purge.id), encode_request(purge))
+    # Not what it removes: records live longer than what is to be forgotten.
+    record(services, table.id, purge.id, "purge", "assigned", subject=request.request_id)
+    return [Outgoing("purges", PurgeStep(table.id, purge.id))]
+
+
+def purge_id_of(request_id: str) -> str:
+    """Give the id of the purge that a request asks for; a redelivery asks for the same."""
+    return blake2b(request_id.encode(), digest_size=8).hexdigest()
+
+
+def wanted_rows(table: Table, request: PurgeRows) -> tuple[str, tuple[Key, ...]]:
+    """Give the predicate in its normal form, or the keys, checked against the table.
+
+    Raises:
+        InvalidRequestError: it does not say which rows, or the table cannot remove just those.
+    """
+    if bool(request.where.strip()) == bool(request.keys):
+        raise InvalidRequestError(
+            "say which rows to purge: either by a predicate or by keys",
+            hint="a predicate can name key columns too",
+        )
+    if request.keys:
+        keys = (
+            key_of_json(table.schema, key, f"key {number}")
+            for number, key in enumerate(request.keys, start=1)
+        )
+        return "", tuple(dict.fromkeys(keys))
+    condition = parse_condition(request.where, table.schema)
+    _check_groups(table, condition)
+    return condition.sql, ()
+
+
+def _check_groups(table: Table, condition: Condition) -> None:
+    """Refuse what would remove parts of rows: stored rows of one group are one row of the table."""
+    aggregation = row_rules(table.schema, table.properties).aggregation
+    if aggregation is None:
+        return
+    shared = [field.name for field in aggregation.group_keys(table.schema)]
+    alone = sorted(condition.columns - set(shared))
+    if alone:
+        raise InvalidRequestError(
+            f"a purge of {table.name!r} cannot look at {', '.join(alone)}: the table aggregates, "
+            "and what is stored may be a part only of the row that is meant",
+            hint="columns for purges: " + ", ".join(shared),
+        )
