@@ -14,6 +14,8 @@ from dormouse.messages import (
     Outgoing,
     TableChanged,
 )
+from dormouse.model.names import purge_path
+from dormouse.model.purges import PurgeRequest, encode_request
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE
@@ -34,6 +36,7 @@ JOB = "018f3a5e7c2d4b6f8a9b0c1d2e3f4051"
         ("compact", "compaction-jobs", 2),
         ("collect_garbage", "gc-candidates", 2),
         ("administer", "admin", 3),
+        ("purge_rows", "purges", 2),
     ],
 )
 def test_a_malformed_message_is_a_dead_letter_with_its_reason_and_does_not_come_again(
@@ -171,6 +174,23 @@ def test_candidates_that_are_still_needed_or_unknown_are_left_alone(
     before = functions.world.shard_objects(functions.table)
     assert functions.invoke("collect_garbage", event) == []
     assert functions.world.shard_objects(functions.table) == before
+
+
+@pytest.mark.parametrize("event", ["good", "duplicate", "mixed"])
+def test_a_step_of_a_purge_has_matching_shards_rewritten_once(
+    functions: Functions, event: str
+) -> None:
+    compactable(functions)
+    request = PurgeRequest("00112233445566aa", 0, functions.world.clock.now_ms(), "letter = 'a'")
+    path = purge_path(TABLE_ID, request.id)
+    functions.world.storage.put(path, encode_request(request))
+    assert functions.invoke("purge_rows", event) == []
+    sent = functions.sent()
+    assert [o.queue for o in sent if o.queue != "purges"] == ["compaction-jobs"]
+    functions.world.queue += sent
+    functions.world.settle()
+    letters_left = [row["letter"] for row in functions.world.rows(functions.table)]
+    assert letters_left == sorted("bc" * 4)
 
 
 @pytest.mark.parametrize("event", ["good", "duplicate"])

@@ -21,6 +21,7 @@ from dormouse.messages import (
     Message,
     Outgoing,
     PartitionSplit,
+    PurgeRows,
     PurgeStep,
     SetOnline,
     TableChanged,
@@ -43,6 +44,7 @@ from dormouse.stages.compact import compact
 from dormouse.stages.ingest import ingest
 from dormouse.stages.plan_table import plan_table
 from dormouse.stages.purge_rows import purge_rows
+from dormouse.stages.requests.purge_rows import purge_id_of
 from dormouse.stages.split_partition import split_partition
 from dormouse.stages.sweep import sweep
 from dormouse.statestore.memory_pages import MemoryPages
@@ -178,6 +180,12 @@ class World:
     def set_online(self, table: Table, online: bool) -> None:
         request = SetOnline(self.ids.new(), table.name, online)
         self.queue += administer(self.services, request)
+
+    def purge(self, table: Table, where: str = "", *keys: str) -> str:
+        """Ask for a purge; give its id."""
+        request = PurgeRows(self.ids.new(), table.name, where, tuple((key,) for key in keys))
+        self.queue += administer(self.services, request)
+        return purge_id_of(request.request_id)
 
     def delete(self, table: Table) -> None:
         self.queue += administer(self.services, DeleteTable(self.ids.new(), table.name))

@@ -28,6 +28,7 @@ QUEUE_OF = {
     "split_partition": "partition-splits",
     "collect_garbage": "gc-candidates",
     "administer": "admin",
+    "purge_rows": "purges",
 }
 """Which queue feeds which function."""
 SCHEDULED = ("measure", "sweep")

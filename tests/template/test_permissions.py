@@ -21,9 +21,18 @@ from werkzeug.serving import WSGIRequestHandler
 
 from dormouse.aws import handling
 from dormouse.aws.wiring import Wiring, wire
-from dormouse.messages import CreateTable, DeleteTable, GarbageCandidates, SetOnline, encode
-from dormouse.model.names import QUEUES, shard_path
+from dormouse.messages import (
+    CreateTable,
+    DeleteTable,
+    GarbageCandidates,
+    PurgeRows,
+    PurgeStep,
+    SetOnline,
+    encode,
+)
+from dormouse.model.names import QUEUES, purge_path, shard_path, verdict_path
 from dormouse.model.partitions import ROOT, Partition
+from dormouse.model.purges import PurgeRequest, encode_request
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
@@ -35,6 +44,7 @@ from dormouse.model.transactions import (
     ReplaceShards,
 )
 from dormouse.settings import Settings
+from dormouse.stages.requests.purge_rows import purge_id_of
 from dormouse.statestore.pages import PAGE_CAPACITY
 from dormouse_cli.local import moto_server
 from dormouse_cli.local.deploy import deploy
@@ -55,7 +65,15 @@ NO_REQUEST_SHOWS = {
 }
 """What Lambda does in a function's name; and without ListBucket, S3 calls a missing object a
 forbidden one."""
-COMMITS = ("ingest", "plan_table", "split_partition", "compact", "collect_garbage", "administer")
+COMMITS = (
+    "ingest",
+    "plan_table",
+    "split_partition",
+    "compact",
+    "collect_garbage",
+    "administer",
+    "purge_rows",
+)
 RARE = {
     **{(s, "dynamodb:PutItem", "-state"): "the next page, if the log's is full" for s in COMMITS},
     ("ingest", "s3:DeleteObject", "/data/"): "its own shards, after a rejected commit",
@@ -246,6 +264,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     flow.send("admin", encode(SetOnline(f"2 {name}", name, True)))  # the planner writes a segment
     flow.send("admin", encode(SetOnline(f"3 {name}", name, False)))
     flow.wirings.clear()  # from here on, all are new processes, which read it
+    remove_rows(flow, table)
     leave_undone(flow, table)
     flow.invoke("measure", {})
     for event in ("good", "audit"):
@@ -254,6 +273,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     flow.settle()
     for queue in QUEUES:
         flow.send(queue, "not a message")
+    keep_request(flow, table, "last")
     flow.send("admin", encode(DeleteTable(f"4 {name}", name)))
     assert not services.tables.all()
 
@@ -297,6 +317,20 @@ def leave_undone(flow: Flow, table: Table) -> None:
     half = replace(table, id=f"half-{table.id}", name="half", deleting=True)
     services.store(half).commit(InitialisePartitions((Partition(ROOT),)), generation=0)
     services.tables.create(half)
+
+
+def remove_rows(flow: Flow, table: Table) -> None:
+    """Purge a row, and leave behind what steps that died do."""
+    request = PurgeRows(f"5 {table.name}", table.name, "letter = 'a'")
+    flow.send("admin", encode(request))
+    flow.send("purges", encode(PurgeStep(table.id, purge_id_of(request.request_id))))
+    keep_request(flow, table, "undone")
+    flow.wiring().services.storage.put(verdict_path(table.id, "finished", "1"), b"too late")
+
+
+def keep_request(flow: Flow, table: Table, purge_id: str) -> None:
+    body = encode_request(PurgeRequest(purge_id, 0, 0, "letter = 'b'"))
+    flow.wiring().services.storage.put(purge_path(table.id, purge_id), body)
 
 
 def shard_in(partition: str) -> NewShard:

@@ -1,7 +1,8 @@
 """compact: an assigned job → its shards merged into one, in one commit.
 
-A job of a purge leaves out the rows that the purge removes. The output is named after the job, so two runs of one job write the same object and the first
+The output is named after the job, so two runs of one job write the same object and the first
 wins. Order of writes: output, commit, messages. A crash leaves an output that the next run adopts.
+A job of a purge leaves out the rows which that purge removes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dormouse.errors import NotFoundError
-from dormouse.model.names import purge_path, verdict_path, verdict_prefix
+from dormouse.model.names import purge_in, purge_path, purge_prefix, verdict_path, verdict_prefix
 from dormouse.model.purges import (
     PurgeRequest,
     Verdicts,
@@ -56,3 +56,19 @@ def forget_purge(services: Services, table_id: str, purge_id: str) -> None:
     if paths:
         services.storage.delete(paths)
     services.storage.delete([purge_path(table_id, purge_id)])
+
+
+def kept_purges(services: Services, table_id: str) -> tuple[dict[str, int], list[str]]:
+    """Give the purges that are not finished, with when they were asked for, and what can go.
+
+    The latter are paths: a step that went on when another had finished its purge leaves verdicts.
+    """
+    requested_ms: dict[str, int] = {}
+    verdicts: list[tuple[str, str]] = []
+    for stored in services.storage.list(purge_prefix(table_id)):
+        purge_id, is_request = purge_in(stored.path)
+        if is_request:
+            requested_ms[purge_id] = stored.modified_ms
+        else:
+            verdicts.append((purge_id, stored.path))
+    return requested_ms, [path for purge_id, path in verdicts if purge_id not in requested_ms]

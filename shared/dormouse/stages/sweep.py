@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dormouse.errors import CorruptDataError
-from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
+from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, PurgeStep, TableChanged
 from dormouse.model.names import data_prefix, shard_id_of, shard_path
 from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
 from dormouse.model.tables import Table
 from dormouse.policy.garbage import collectable, orphans
 from dormouse.ports import Services
 from dormouse.stages.batch_files import batch_files
+from dormouse.stages.purges import kept_purges
 from dormouse.stages.requests.delete_table import DELETE_BATCH, delete_all_of
 
 CANDIDATES_PER_MESSAGE = 1000
@@ -23,8 +24,8 @@ CANDIDATES_PER_MESSAGE = 1000
 def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outgoing]:
     """Give the messages a table should have had; `audit` also looks at what lies in the buckets.
 
-    An audit sends files again that were never ingested, and deletes shards which no commit ever
-    referenced. It lists buckets, so it runs more rarely.
+    An audit sends files again that were never ingested, goes on with purges, and deletes shards
+    which no commit ever referenced. It lists buckets, so it runs more rarely.
 
     Raises:
         CorruptDataError: the state is lost; nothing was sent or deleted.
@@ -43,6 +44,7 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outg
     messages += _overdue_garbage(services, table, state)
     if audit:
         messages += _missed_files(services, table, state)
+        messages += _old_purges(services, table)
         _delete_orphans(services, table, state)
     return messages
 
@@ -77,6 +79,19 @@ def _missed_files(services: Services, table: Table, state: TableState) -> list[O
         and services.tracker.get(table.id, source.id) is None
     ]
     return batch_files(services, missed)
+
+
+def _old_purges(services: Services, table: Table) -> list[Outgoing]:
+    """Give a step to each purge that should have got far by now; delete what finished ones left."""
+    requested_ms, leftovers = kept_purges(services, table.id)
+    if leftovers:
+        services.storage.delete(leftovers)
+    oldest_ms = services.clock.now_ms() - table.properties.job_patience_seconds * 1000
+    return [
+        Outgoing("purges", PurgeStep(table.id, purge_id))
+        for purge_id, time_ms in sorted(requested_ms.items())
+        if time_ms <= oldest_ms
+    ]
 
 
 def _delete_orphans(services: Services, table: Table, state: TableState) -> None:
