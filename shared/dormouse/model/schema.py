@@ -2,108 +2,71 @@
 
 The JSON form is that of GCHQ's Sleeper, accepted unchanged, with more types beside its own:
 ``{"rowKeyFields": [{"name": "id", "type": "LongType"}], "sortKeyFields": [], "valueFields": []}``.
+
+A field has an id, which is what its column in a shard is found by, whatever it was called then.
+Ids are never used again, so a field that takes the name of a dropped one does not get its values.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from dormouse.errors import InvalidRequestError
-
-MAX_FIELDS = 1_000
-_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
-
-
-class Primitive(Enum):
-    """A type without parameters; the value is its name in the JSON form."""
-
-    INT = "IntType"
-    LONG = "LongType"
-    FLOAT = "FloatType"
-    DOUBLE = "DoubleType"
-    BOOLEAN = "BooleanType"
-    STRING = "StringType"
-    BYTES = "ByteArrayType"
-    TIMESTAMP = "TimestampType"  # microseconds since 1970-01-01T00:00Z
-    DATE = "DateType"  # days since 1970-01-01
-
-    def to_json(self) -> object:
-        """Give the JSON form."""
-        return self.value
-
-
-@dataclass(frozen=True, slots=True)
-class DecimalType:
-    """A decimal number of `precision` digits, `scale` of them after the point."""
-
-    precision: int
-    scale: int
-
-    def __post_init__(self) -> None:
-        """Refuse what Parquet cannot hold."""
-        if not (1 <= self.precision <= 38 and 0 <= self.scale <= self.precision):
-            raise InvalidRequestError(
-                f"DecimalType({self.precision}, {self.scale}) is not a decimal type",
-                hint="precision is 1 to 38, scale 0 to precision",
-            )
-
-    def to_json(self) -> object:
-        """Give the JSON form."""
-        return {"DecimalType": {"precision": self.precision, "scale": self.scale}}
-
-
-@dataclass(frozen=True, slots=True)
-class ListType:
-    """A list of one element type."""
-
-    element: FieldType
-
-    def to_json(self) -> object:
-        """Give the JSON form."""
-        return {"ListType": {"elementType": self.element.to_json()}}
-
-
-@dataclass(frozen=True, slots=True)
-class MapType:
-    """A map from one primitive type to any type."""
-
-    key: Primitive
-    value: FieldType
-
-    def to_json(self) -> object:
-        """Give the JSON form."""
-        return {"MapType": {"keyType": self.key.to_json(), "valueType": self.value.to_json()}}
-
-
-FieldType = Primitive | DecimalType | ListType | MapType
-
-KEY_TYPES = frozenset(
-    {
-        Primitive.INT,
-        Primitive.LONG,
-        Primitive.STRING,
-        Primitive.BYTES,
-        Primitive.TIMESTAMP,
-        Primitive.DATE,
-    }
+from dormouse.model.types import (
+    KEY_TYPES,
+    DecimalType,
+    FieldType,
+    ListType,
+    MapType,
+    Member,
+    Primitive,
+    StructType,
+    leaf_columns,
+    parse_list,
+    parse_named,
+    parse_object,
+    parse_type,
+    type_name,
 )
+
+__all__ = [
+    "KEY_TYPES",
+    "DecimalType",
+    "Field",
+    "FieldType",
+    "ListType",
+    "MapType",
+    "Member",
+    "Primitive",
+    "Schema",
+    "StructType",
+    "parse_field",
+    "parse_type",
+    "type_name",
+]
+
+MAX_FIELD_ID = 2**31 - 1  # what Parquet has room for
+MAX_LEAF_COLUMNS = 10_000
+"""What no table can have more of, whatever its properties say: each costs every footer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column: name, type, and whether it may be null (values only)."""
+    """One column: name, type, and whether it may be null (values only).
+
+    `id` tells it from all the fields the table ever had; 0 leaves it to the schema to give one.
+    """
 
     name: str
     type: FieldType
     nullable: bool = False
+    id: int = 0
 
     def to_json(self) -> dict[str, object]:
         """Give the JSON form."""
-        body: dict[str, object] = {"name": self.name, "type": self.type.to_json()}
+        body: dict[str, object] = {"id": self.id, "name": self.name, "type": self.type.to_json()}
         if self.nullable:
             body["nullable"] = True
         return body
@@ -113,41 +76,55 @@ class Field:
 class Schema:
     """The columns of a table, in order: row keys, sort keys, values.
 
-    Rows are partitioned and sorted by the row keys, then sorted by the sort keys.
+    Rows are partitioned and sorted by the row keys, then sorted by the sort keys. Fields without an
+    id get the next ones, in column order, counted on from `next_field_id`.
 
     Raises:
-        InvalidRequestError: no row key, a name twice, a key of a type without an order, a
+        InvalidRequestError: no row key, a name or an id twice, a key of a type without an order, a
             nullable key, or too many fields.
     """
 
     row_keys: tuple[Field, ...]
     sort_keys: tuple[Field, ...] = ()
     values: tuple[Field, ...] = ()
+    next_field_id: int = 1
     _by_name: Mapping[str, Field] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the rules above and index the fields by name."""
+        """Check the rules above, give ids, and index the fields by name."""
         if not self.row_keys:
             raise InvalidRequestError(
                 "the schema has no row key", hint="add a field to rowKeyFields"
             )
-        if len(self.fields) > MAX_FIELDS:
+        if self.leaf_columns > MAX_LEAF_COLUMNS:
             raise InvalidRequestError(
-                f"the schema has {len(self.fields)} fields; at most {MAX_FIELDS} are allowed"
+                f"the schema has {self.leaf_columns} columns; "
+                f"at most {MAX_LEAF_COLUMNS} are possible"
             )
         for key in self.keys:
-            if key.type not in KEY_TYPES:
-                raise InvalidRequestError(
-                    f"field {key.name!r} cannot be a key: {type_name(key.type)} has no key order",
-                    hint="keys are " + ", ".join(sorted(t.value for t in KEY_TYPES)),
-                )
-            if key.nullable:
-                raise InvalidRequestError(f"field {key.name!r} is a key and cannot be nullable")
+            _check_key(key)
         names = [f.name for f in self.fields]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
+        if len(set(names)) < len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})
             raise InvalidRequestError(f"the schema names {', '.join(twice)} more than once")
+        self._give_ids()
         object.__setattr__(self, "_by_name", {f.name: f for f in self.fields})
+
+    def _give_ids(self) -> None:
+        given = [f.id for f in self.fields if f.id]
+        if len(set(given)) < len(given) or any(not 0 < i <= MAX_FIELD_ID for i in given):
+            raise InvalidRequestError(
+                "the ids of the schema's fields are not all different and positive",
+                hint="leave ids out of the schema of a new table: it gives its own",
+            )
+        next_id = max(self.next_field_id, 1, *(i + 1 for i in given))
+        for part in ("row_keys", "sort_keys", "values"):
+            numbered = []
+            for item in getattr(self, part):
+                numbered.append(item if item.id else replace(item, id=next_id))
+                next_id += not item.id
+            object.__setattr__(self, part, tuple(numbered))
+        object.__setattr__(self, "next_field_id", next_id)
 
     @property
     def keys(self) -> tuple[Field, ...]:
@@ -158,6 +135,11 @@ class Schema:
     def fields(self) -> tuple[Field, ...]:
         """All fields in column order."""
         return self.row_keys + self.sort_keys + self.values
+
+    @property
+    def leaf_columns(self) -> int:
+        """How many columns of primitive type the fields take in a file."""
+        return sum(leaf_columns(f.type) for f in self.fields)
 
     def field_named(self, name: str) -> Field:
         """Give the field called `name`.
@@ -177,6 +159,7 @@ class Schema:
             "rowKeyFields": [f.to_json() for f in self.row_keys],
             "sortKeyFields": [f.to_json() for f in self.sort_keys],
             "valueFields": [f.to_json() for f in self.values],
+            "nextFieldId": self.next_field_id,
         }
 
     def dumps(self) -> str:
@@ -192,7 +175,7 @@ class Schema:
         """
         try:
             body = json.loads(text)
-        except ValueError as error:  # covers bad JSON and bad UTF-8
+        except (ValueError, RecursionError) as error:  # covers bad JSON and bad UTF-8
             raise InvalidRequestError(f"the schema is not valid JSON: {error}") from error
         return Schema.from_json(body)
 
@@ -203,76 +186,46 @@ class Schema:
         Raises:
             InvalidRequestError: `body` is not a schema; the message says where.
         """
-        parts = _object(body, "the schema")
-        unknown = set(parts) - {"rowKeyFields", "sortKeyFields", "valueFields"}
+        parts = parse_object(body, "the schema")
+        unknown = set(parts) - {"rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId"}
         if unknown:
             raise InvalidRequestError(f"the schema has unknown parts: {', '.join(sorted(unknown))}")
         return Schema(
             row_keys=_fields(parts.get("rowKeyFields"), "rowKeyFields"),
             sort_keys=_fields(parts.get("sortKeyFields"), "sortKeyFields"),
             values=_fields(parts.get("valueFields"), "valueFields"),
+            next_field_id=_id(parts.get("nextFieldId", 1), "nextFieldId"),
         )
+
+
+def parse_field(body: object, where: str) -> Field:
+    """Build a field from its JSON form; `where` names it in errors.
+
+    Raises:
+        InvalidRequestError: it is no field.
+    """
+    name, parts, nullable = parse_named(body, where, known=frozenset({"id"}))
+    kind = parse_type(parts["type"], f"{where} ({name})")
+    return Field(name, kind, nullable, _id(parts.get("id", 0), f"{where} ({name}): the id"))
 
 
 def _fields(body: object, where: str) -> tuple[Field, ...]:
-    if body is None:
-        return ()
-    if not isinstance(body, Sequence) or isinstance(body, str):
-        raise InvalidRequestError(f"{where} is not a list of fields")
-    return tuple(_field(item, f"{where}[{i}]") for i, item in enumerate(body))
-
-
-def _field(body: object, where: str) -> Field:
-    parts = _object(body, where)
-    name, nullable = parts.get("name"), parts.get("nullable", False)
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidRequestError(
-            f"{where} has no usable name", hint="a name is 1 to 255 characters, none a control one"
-        )
-    if not isinstance(nullable, bool):
-        raise InvalidRequestError(f"{where} ({name}): nullable must be true or false")
-    if "type" not in parts:
-        raise InvalidRequestError(f"{where} ({name}) has no type")
-    return Field(name, parse_type(parts["type"], f"{where} ({name})"), nullable)
-
-
-def parse_type(body: object, where: str) -> FieldType:
-    """Build a field type from its JSON form; `where` names it in errors.
-
-    Raises:
-        InvalidRequestError: there is no such type.
-    """
-    if isinstance(body, str):
-        for primitive in Primitive:
-            if primitive.value == body:
-                return primitive
-    elif isinstance(body, Mapping) and len(body) == 1:
-        (kind, parameters), *_ = body.items()
-        if kind == "ListType":
-            return ListType(parse_type(_object(parameters, where).get("elementType"), where))
-        if kind == "MapType":
-            inner = _object(parameters, where)
-            key = parse_type(inner.get("keyType"), where)
-            if not isinstance(key, Primitive):
-                raise InvalidRequestError(f"{where}: the key of a map must be a primitive type")
-            return MapType(key, parse_type(inner.get("valueType"), where))
-        if kind == "DecimalType":
-            inner = _object(parameters, where)
-            precision, scale = inner.get("precision"), inner.get("scale", 0)
-            if isinstance(precision, int) and isinstance(scale, int):
-                return DecimalType(precision, scale)
-    raise InvalidRequestError(
-        f"{where} has an unknown type: {json.dumps(body)}",
-        hint="types: " + ", ".join(p.value for p in Primitive) + ", DecimalType, ListType, MapType",
+    return tuple(
+        parse_field(item, f"{where}[{i}]") for i, item in enumerate(parse_list(body, where))
     )
 
 
-def _object(body: object, where: str) -> Mapping[str, object]:
-    if not isinstance(body, Mapping):
-        raise InvalidRequestError(f"{where} is not a JSON object")
-    return body
+def _id(value: object, where: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_FIELD_ID:
+        return value
+    raise InvalidRequestError(f"{where} is no whole number from 0 to {MAX_FIELD_ID}")
 
 
-def type_name(kind: FieldType) -> str:
-    """Give the name of a type, for people."""
-    return kind.value if isinstance(kind, Primitive) else type(kind).__name__
+def _check_key(key: Field) -> None:
+    if key.type not in KEY_TYPES:
+        raise InvalidRequestError(
+            f"field {key.name!r} cannot be a key: {type_name(key.type)} has no key order",
+            hint="keys are " + ", ".join(sorted(t.value for t in KEY_TYPES)),
+        )
+    if key.nullable:
+        raise InvalidRequestError(f"field {key.name!r} is a key and cannot be nullable")

@@ -9,7 +9,15 @@ import pyarrow as pa
 
 from dormouse.errors import CorruptDataError
 from dormouse.model.keys import Key, KeyPart
-from dormouse.model.schema import DecimalType, FieldType, ListType, Primitive, Schema
+from dormouse.model.schema import (
+    DecimalType,
+    FieldType,
+    ListType,
+    MapType,
+    Primitive,
+    Schema,
+    StructType,
+)
 
 _PRIMITIVES: dict[Primitive, pa.DataType] = {
     Primitive.INT: pa.int32(),
@@ -38,8 +46,12 @@ def arrow_type(kind: FieldType) -> pa.DataType:
             return pa.decimal128(precision, scale)
         case ListType(element=element):
             return pa.list_(arrow_type(element))
-        case _:
-            return pa.map_(arrow_type(kind.key), arrow_type(kind.value))
+        case MapType(key=key, value=value):
+            return pa.map_(arrow_type(key), arrow_type(value))
+        case StructType(members=members):
+            # Which members may be null is checked at ingest. Engines are not told: where a struct
+            # is null they leave null members behind, which a writer would take for broken rows.
+            return pa.struct([pa.field(m.name, arrow_type(m.type)) for m in members])
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:

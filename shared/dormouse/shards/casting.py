@@ -22,6 +22,7 @@ from dormouse.model.schema import (
     MapType,
     Primitive,
     Schema,
+    StructType,
 )
 from dormouse.shards.arrow import Array, arrow_type
 
@@ -106,10 +107,23 @@ def can_cast(source: pa.DataType, kind: FieldType) -> bool:
                 and can_cast(source.key_type, key)
                 and can_cast(source.item_type, value)
             )
+        case StructType():
+            return isinstance(source, pa.StructType) and _can_cast_members(source, kind)
         case DecimalType():
             return bool(types.is_decimal(source))
-        case _:
+        case Primitive():
             return any(accepts(source) for accepts in _ACCEPTED[kind])
+
+
+def _can_cast_members(source: pa.StructType, kind: StructType) -> bool:
+    wanted = {member.name: member for member in kind.members}
+    names = [field.name for field in source]
+    required = {member.name for member in kind.members if not member.nullable}
+    return (
+        len(set(names)) == len(names)
+        and required <= set(names) <= wanted.keys()
+        and all(can_cast(field.type, wanted[field.name].type) for field in source)
+    )
 
 
 def cast(column: Array, kind: FieldType) -> Array:
@@ -119,7 +133,24 @@ def cast(column: Array, kind: FieldType) -> Array:
         column = column.dictionary_decode()  # type: ignore[attr-defined]  # told by its type
     result = column if column.type.equals(wanted) else column.cast(wanted)
     result.validate(full=True)  # text that is not UTF-8 comes in here and would break readers
+    _check_members(result, kind)
     return result
+
+
+def _check_members(cells: Array, kind: FieldType) -> None:
+    """Check, however deep, that structs have values where they must. Raises ValueError."""
+    match kind:
+        case ListType(element=element):
+            _check_members(cells.flatten(), element)  # type: ignore[attr-defined]  # a list
+        case MapType(value=value):
+            values = pa.ListArray.from_arrays(cells.offsets, cells.items)  # type: ignore[attr-defined]
+            _check_members(values.flatten(), value)  # only those of a slice
+        case StructType(members=members):
+            present = cells.filter(cells.is_valid()).flatten()  # type: ignore[attr-defined]
+            for member, values in zip(members, present, strict=True):
+                if values.null_count and not member.nullable:
+                    raise ValueError(f"{member.name!r} has no value in it, and cannot be null")
+                _check_members(values, member.type)
 
 
 def _is_narrow_float(kind: pa.DataType) -> bool:

@@ -27,6 +27,7 @@ from dormouse.model.keys import KeyRange
 from dormouse.model.schema import Schema
 from dormouse.ports import Storage
 from dormouse.shards.arrow import arrow_schema
+from dormouse.shards.evolution import stored_names
 from dormouse.shards.ranges import fitted, predicate
 
 _OPTIONS = {
@@ -110,17 +111,57 @@ def key_order(schema: Schema) -> list[SortExpr]:
 
 
 def sorted_file(
-    context: SessionContext, location: str, schema: Schema, wanted: KeyRange
+    context: SessionContext,
+    location: str,
+    names: Mapping[int, str],
+    schema: Schema,
+    wanted: KeyRange,
 ) -> DataFrame:
     """Give the rows in `wanted` of a Parquet file sorted by the keys, as columns of `schema`.
 
-    What an older file lacks of the columns is null.
+    `names` are those of its columns, by the ids of their fields; what it lacks of them is null.
+
+    Raises:
+        CorruptDataError: it lacks a column that cannot be null.
     """
+    stored = stored_names(names, schema.fields)
+    columns = [(column, stored.get(column.name)) for column in arrow_schema(schema)]
     frame = context.read_parquet(
-        location, schema=arrow_schema(schema), file_sort_order=[key_order(schema)]
+        location,
+        schema=pa.schema([column.with_name(name) for column, name in columns if name is not None]),
+        file_sort_order=[key_order(schema)],
     )
+    if any(column.name != name for column, name in columns):
+        frame = frame.select(*(_evolved(column, name) for column, name in columns))
     term = predicate(fitted(wanted, schema), schema, column, literal)
     return frame if term is None else frame.filter(term)
+
+
+def _evolved(wanted: pa.Field[Any], stored_name: str | None) -> Expr:
+    found = lit(None).cast(wanted.type) if stored_name is None else column(stored_name)
+    return found.alias(wanted.name)
+
+
+def in_memory(context: SessionContext, batches: Sequence[pa.RecordBatch]) -> DataFrame:
+    """Give the rows of batches of one schema, of which there is at least one."""
+    return context.create_dataframe(
+        [[_importable(batch) for batch in batches]], schema=batches[0].schema
+    )
+
+
+def _importable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Give a batch whose structs within structs are no slices: the engine aborts on such."""
+    columns = [
+        pa.concat_arrays([c.slice(0, 0), c]) if _nests_struct(c.type) else c for c in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _nests_struct(kind: pa.DataType) -> bool:
+    inner = [kind.field(i).type for i in range(kind.num_fields)]
+    if pa.types.is_struct(kind) and any(pa.types.is_struct(item) for item in inner):
+        return True
+    return any(_nests_struct(item) for item in inner)
 
 
 def merge(frames: Sequence[DataFrame], schema: Schema) -> DataFrame:

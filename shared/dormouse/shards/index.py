@@ -7,7 +7,7 @@ a thousand keys of one shard cost a thousand times nearly nothing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow.parquet as pq
@@ -16,9 +16,10 @@ from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError
 from dormouse.model.keys import Key, KeyRange
 from dormouse.model.names import shard_path
-from dormouse.model.schema import Schema
+from dormouse.model.schema import Field, Schema
 from dormouse.model.shards import Shard
 from dormouse.ports import Storage
+from dormouse.shards.evolution import names_by_id, stored_names
 from dormouse.shards.footer import read_metadata
 from dormouse.shards.statistics import key_span
 
@@ -28,9 +29,13 @@ _MEMORY_PER_FOOTER_BYTE = 8
 
 @dataclass(frozen=True, slots=True)
 class ShardIndex:
-    """The Parquet footer of a shard, with prefixes of each row group's least and greatest key."""
+    """The Parquet footer of a shard, with prefixes of each row group's least and greatest key.
+
+    `names` are those of its columns by the ids of their fields.
+    """
 
     metadata: pq.FileMetaData
+    names: Mapping[int, str]
     spans: tuple[tuple[Key, Key | None], ...]
 
     def row_groups_in(self, wanted: KeyRange) -> range:
@@ -54,8 +59,9 @@ class ShardIndex:
             last -= 1
         return range(first, last)
 
-    def column_bytes(self, group: int, columns: Collection[str]) -> int:
+    def column_bytes(self, group: int, fields: Iterable[Field]) -> int:
         """Give what some columns of a row group take in memory, about."""
+        columns = stored_names(self.names, fields).values()
         chunks = self.metadata.row_group(group)
         return sum(
             chunk.total_uncompressed_size
@@ -99,6 +105,8 @@ def read_index(
     if metadata.num_rows != shard.rows:
         raise CorruptDataError(f"{path} holds {metadata.num_rows} rows, not {shard.rows}")
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    index = ShardIndex(metadata, tuple(key_span(group, schema) for group in groups))
+    index = ShardIndex(
+        metadata, names_by_id(metadata), tuple(key_span(group, schema) for group in groups)
+    )
     cache.keep(path, index, _MEMORY_PER_FOOTER_BYTE * metadata.serialized_size)
     return index

@@ -1,7 +1,8 @@
 """JSON values → Arrow columns: what a JSON value of each field type looks like, exactly.
 
+The objects of a struct have no names but its members'; one that may be null may be left out.
 Text stands for what JSON has no form for: bytes in base64, times and dates in ISO 8601 (or times
-as microseconds since 1970), decimals as text or as numbers of any length.
+as microseconds and dates as days since 1970), decimals as text or as numbers of any length.
 """
 
 from __future__ import annotations
@@ -15,9 +16,18 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 
-from dormouse.model.schema import DecimalType, FieldType, ListType, Primitive
+from dormouse.model.schema import (
+    DecimalType,
+    FieldType,
+    ListType,
+    MapType,
+    Member,
+    Primitive,
+    StructType,
+)
 from dormouse.shards.arrow import Array, arrow_type
 
+_KEPT = (bytes, dt.datetime, dt.date, Decimal)
 _MAX_FLOAT32 = 3.4028234663852886e38
 
 
@@ -34,7 +44,7 @@ _TYPES: dict[Primitive, Any] = {
     Primitive.STRING: str,
     Primitive.BYTES: bytes,
     Primitive.TIMESTAMP: dt.datetime | _integers(64),
-    Primitive.DATE: dt.date,
+    Primitive.DATE: dt.date | _integers(32),
 }
 
 
@@ -46,7 +56,16 @@ def cell_decoder(kind: FieldType) -> msgspec.json.Decoder[object]:
 
 def column(values: Sequence[object], kind: FieldType) -> Array:
     """Give decoded values as a column. Raises ArrowInvalid if one does not fit."""
-    return pa.array(values, arrow_type(kind))
+    plain = msgspec.to_builtins(values, builtin_types=_KEPT) if _has_struct(kind) else values
+    return pa.array(plain, arrow_type(kind))
+
+
+def _has_struct(kind: FieldType) -> bool:
+    match kind:
+        case ListType(element=inner) | MapType(value=inner):
+            return _has_struct(inner)
+        case _:
+            return isinstance(kind, StructType)
 
 
 def _python_type(kind: FieldType) -> Any:
@@ -57,8 +76,27 @@ def _python_type(kind: FieldType) -> Any:
             return Decimal
         case ListType(element=element):
             return list[_python_type(element) | None]  # type: ignore[misc]  # built at run time
-        case _:
+        case MapType():
             key, value = _python_type(kind.key), _python_type(kind.value) | None
             if kind.key is Primitive.BOOLEAN:  # no name of a JSON object is a boolean
                 return list[tuple[key, value]]  # type: ignore[valid-type]
             return dict[key, value] | list[tuple[key, value]]  # type: ignore[valid-type]
+        case StructType(members=members):
+            return _object_of(members)
+
+
+def _object_of(members: Sequence[Member]) -> type[msgspec.Struct]:
+    """Give a class that decodes a struct; attributes are numbered, as not all names could be."""
+    fields: list[tuple[str, Any, Any]] = []
+    for i, member in enumerate(members):
+        kind = _python_type(member.type)
+        fields.append(
+            (f"f{i}", kind | None, None) if member.nullable else (f"f{i}", kind, msgspec.NODEFAULT)
+        )
+    return msgspec.defstruct(
+        "Object",
+        fields,
+        rename={f"f{i}": member.name for i, member in enumerate(members)},
+        forbid_unknown_fields=True,
+        kw_only=True,
+    )

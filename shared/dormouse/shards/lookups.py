@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dormouse.model.keys import KeyRange
-from dormouse.model.schema import Schema
+from dormouse.model.schema import Field, Schema
 from dormouse.shards.reading import RowGroups, narrowed
 
 FIRST_BYTES = 256 * 1024
@@ -43,7 +43,7 @@ class _Pending:
     groups: set[tuple[str, int]] = field(default_factory=set)
     size_bytes: int = 0
 
-    def takes(self, part: Part, columns: Collection[str], budget: int) -> bool:
+    def takes(self, part: Part, fields: Collection[Field], budget: int) -> bool:
         """Add a part if the row groups it needs besides fit into the budget."""
         added: set[tuple[str, int]] = set()
         size_bytes = self.size_bytes
@@ -52,7 +52,7 @@ class _Pending:
             for number in groups.numbers:
                 if (shard, number) not in self.groups:
                     added.add((shard, number))
-                    size_bytes += groups.index.column_bytes(number, columns)
+                    size_bytes += groups.index.column_bytes(number, fields)
                     if size_bytes > budget:
                         return False
         self.found += part
@@ -73,17 +73,18 @@ def plan(
 
     A look-up takes up to `look_up_bytes` in memory.
     """
+    fields = [schema.field_named(name) for name in columns]
     budget = min(FIRST_BYTES, look_up_bytes) if is_limited else look_up_bytes
     for window in windows:
         pending = _Pending()
         for part in window:
             rest: Part | None = part
-            while rest is not None and not pending.takes(rest, columns, budget):
+            while rest is not None and not pending.takes(rest, fields, budget):
                 if pending.found:
                     yield LookUp(pending.found)
                     pending = _Pending()
                 elif budget < look_up_bytes:
-                    head, rest = _cut(rest, schema, columns, budget)
+                    head, rest = _cut(rest, schema, fields, budget)
                     yield LookUp(head)
                 else:
                     yield Scan(rest)
@@ -95,7 +96,7 @@ def plan(
 
 
 def _cut(
-    part: Part, schema: Schema, columns: Collection[str], budget: int
+    part: Part, schema: Schema, fields: Collection[Field], budget: int
 ) -> tuple[Part, Part | None]:
     """Give the beginning of a part, of about `budget` in memory, and the rest if there is any.
 
@@ -111,7 +112,7 @@ def _cut(
     least = max(groups.slice.range.min for groups in part)
     taken_bytes = 0
     for low, at, number in starts:
-        size_bytes = part[at].index.column_bytes(number, columns)
+        size_bytes = part[at].index.column_bytes(number, fields)
         if taken_bytes and taken_bytes + size_bytes > budget and low > least:
             head = [narrowed(groups, KeyRange((), low), schema) for groups in part]
             rest = [narrowed(groups, KeyRange(low, None), schema) for groups in part]

@@ -83,6 +83,7 @@ def _merged(
             engine.sorted_file(
                 context,
                 engine.url(storage, shard_path(table_id, part.slice.shard.id)),
+                part.index.names,
                 schema,
                 KeyRange() if part.slice.is_whole else part.slice.range,
             )

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from dormouse.model.schema import Schema
 from dormouse.shards.arrow import arrow_schema
+from dormouse.shards.evolution import stored_schema
 
 FIRST_ROW_GROUP_ROWS = 8192
 ROW_GROUPS_BEFORE_DOUBLING = 256
@@ -100,7 +101,7 @@ class ParquetFile:
             "max_rows_per_page": PAGE_ROWS,
             "sorting_columns": [pq.SortingColumn(i) for i in range(len(self._schema.keys))],
         }
-        return pq.ParquetWriter(str(self._local), first.schema, **layout)
+        return pq.ParquetWriter(str(self._local), stored_schema(self._schema), **layout)
 
 
 def repetitive_columns(rows: pa.Table) -> list[str]:

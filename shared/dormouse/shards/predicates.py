@@ -76,7 +76,7 @@ class Predicate:
         term = self.expr(context)
         for chunk in _chunks(batches):
             schema = chunk[0].schema
-            rows = context.create_dataframe([chunk], schema=schema).filter(term)
+            rows = engine.in_memory(context, chunk).filter(term)
             for batch in engine.stream(rows):
                 if batch.num_rows:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)

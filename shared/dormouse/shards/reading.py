@@ -19,10 +19,11 @@ from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_path
-from dormouse.model.schema import Schema
+from dormouse.model.schema import Field, Schema
 from dormouse.model.shards import Shard
 from dormouse.ports import Storage
 from dormouse.shards.arrow import arrow_schema, conform, row_key
+from dormouse.shards.evolution import renamed, stored_names
 from dormouse.shards.index import ShardIndex, read_index
 from dormouse.shards.order import rows_below
 from dormouse.shards.prefetch import Fetched, chunks, fetch
@@ -110,7 +111,8 @@ def read_all(
     """
     by_shard = sorted((g for g in found if g.numbers), key=_place)
     wanted = [list(groups) for _, groups in groupby(by_shard, key=lambda g: g.slice.shard.id)]
-    needed = list(dict.fromkeys([f.name for f in schema.row_keys] + list(columns)))
+    asked = [schema.field_named(name) for name in columns]
+    needed = list(dict.fromkeys([*schema.row_keys, *asked]))
     with ThreadPoolExecutor(READ_THREADS) as threads:
         fetched = [
             fetch(
@@ -118,7 +120,11 @@ def read_all(
                 storage,
                 shard_path(table_id, groups[0].slice.shard.id),
                 groups[0].slice.shard.size_bytes,
-                chunks(groups[0].metadata, _numbers(groups), needed),
+                chunks(
+                    groups[0].metadata,
+                    _numbers(groups),
+                    stored_names(groups[0].index.names, needed).values(),
+                ),
             )
             for groups in wanted
         ]
@@ -141,23 +147,23 @@ def _rows(
     file: Fetched,
     found: Sequence[RowGroups],
     schema: Schema,
-    needed: Sequence[str],
+    needed: Sequence[Field],
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     """Give the rows of some slices of one shard."""
     metadata = found[0].metadata
     wanted = arrow_schema(schema)
     result_schema = pa.schema([wanted.field(name) for name in columns])
-    stored = metadata.schema.to_arrow_schema().names
+    present = stored_names(found[0].index.names, needed)
     source = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=metadata)
     batches = source.iter_batches(
         row_groups=_numbers(found),
-        columns=[name for name in needed if name in stored],
+        columns=list(present.values()),
         use_threads=False,
     )
     ranges = [fitted(groups.slice.range, schema) for groups in found]
     for batch in _undamaged(batches, file.path):
-        for part in _parts(batch, ranges, schema):
+        for part in _parts(renamed(batch, present), ranges, schema):
             yield conform(part, result_schema)
 
 

@@ -218,7 +218,7 @@ def _sorted(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.Re
     table = pa.Table.from_batches(batches, arrow_schema(schema))
     pieces = table.combine_chunks().to_batches()
     if pieces:
-        frame = engine.session(table.num_rows).create_dataframe([pieces])
+        frame = engine.in_memory(engine.session(table.num_rows), pieces)
         for batch in engine.stream(frame.sort(*engine.key_order(schema))):
             yield conform(batch, arrow_schema(schema))
 

@@ -1,6 +1,7 @@
 """Schemas: the original's JSON unchanged, more types, and clear refusals."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,10 @@ from dormouse.model.schema import (
     FieldType,
     ListType,
     MapType,
+    Member,
     Primitive,
     Schema,
+    StructType,
 )
 
 ORIGINAL = {
@@ -30,11 +33,25 @@ ORIGINAL = {
 }
 
 
-def test_the_json_of_the_original_is_read_and_written_unchanged() -> None:
+def test_the_json_of_the_original_is_read_unchanged_and_gets_ids() -> None:
     schema = Schema.from_json(ORIGINAL)
-    assert schema.to_json() == ORIGINAL
+    assert [f.id for f in schema.fields] == [1, 2, 3, 4, 5, 6]
+    assert schema.next_field_id == 7
+    assert _without_ids(schema.to_json()) == ORIGINAL
     assert [f.name for f in schema.keys] == ["key", "timestamp"]
     assert schema.field_named("list").type == ListType(Primitive.INT)
+
+
+def _without_ids(body: dict[str, object]) -> dict[str, object]:
+    return {
+        part: [{name: value for name, value in field.items() if name != "id"} for field in fields]
+        for part, fields in body.items()
+        if isinstance(fields, list)
+    }
+
+
+def _struct_of(kinds: list[FieldType]) -> StructType:
+    return StructType(tuple(Member(f"m{i}", kind, i % 2 == 1) for i, kind in enumerate(kinds)))
 
 
 _types = st.recursive(
@@ -43,7 +60,9 @@ _types = st.recursive(
         lambda p: st.integers(0, p).map(lambda scale: DecimalType(p, scale))
     ),
     lambda inner: (
-        st.builds(ListType, inner) | st.builds(MapType, st.sampled_from(Primitive), inner)
+        st.builds(ListType, inner)
+        | st.builds(MapType, st.sampled_from(Primitive), inner)
+        | st.lists(inner, min_size=1, max_size=2).map(_struct_of)
     ),
     max_leaves=3,
 )
@@ -58,6 +77,12 @@ def test_any_schema_is_read_back_from_its_json(
         values=tuple(Field(f"v{i}", kind, nullable=i % 2 == 0) for i, kind in enumerate(values)),
     )
     assert Schema.loads(schema.dumps()) == schema
+
+
+def _with(kind: object, **more: object) -> str:
+    schema = {"nextFieldId": more.pop("nextFieldId", 1)}
+    key, value = {"name": "k", "type": "IntType"}, {"name": "v", "type": kind, **more}
+    return json.dumps({**schema, "rowKeyFields": [key], "valueFields": [value]})
 
 
 @pytest.mark.parametrize(
@@ -90,6 +115,18 @@ def test_any_schema_is_read_back_from_its_json(
             ' [{"name": "d", "type": {"DecimalType": {"precision": 40, "scale": 1}}}]}',
             "not a decimal type",
         ),
+        (_with({"StructType": {}}), "a struct has no fields"),
+        (_with({"StructType": {"fields": {}}}), "not a list of fields"),
+        (_with({"StructType": {"fields": [{"name": "a"}]}}), "has no type"),
+        (
+            _with({"StructType": {"fields": [{"name": "a", "type": "IntType"}] * 2}}),
+            "a more than once",
+        ),
+        (_with({"DecimalType": {"precision": True}}), "whole numbers"),
+        (_with("IntType", colour="red"), "unknown parts: colour"),
+        (_with("IntType", id="1"), "no whole number"),
+        (_with("IntType", id=2**31), "no whole number"),
+        (_with("IntType", id=7, nextFieldId=-1), "no whole number"),
     ],
 )
 def test_a_bad_schema_is_refused_with_its_reason(body: str | bytes, reason: str) -> None:
@@ -97,10 +134,34 @@ def test_a_bad_schema_is_refused_with_its_reason(body: str | bytes, reason: str)
         Schema.loads(body)
 
 
-def test_more_fields_than_the_bound_are_refused() -> None:
-    fields = [{"name": f"f{i}", "type": "IntType"} for i in range(1001)]
-    with pytest.raises(InvalidRequestError, match="at most 1000"):
+def test_more_columns_than_a_footer_can_carry_are_refused() -> None:
+    fields = [{"name": f"f{i}", "type": "IntType"} for i in range(10_001)]
+    with pytest.raises(InvalidRequestError, match="at most 10000"):
         Schema.loads(json.dumps({"rowKeyFields": fields}))
+
+
+def test_types_that_nest_too_deep_are_refused() -> None:
+    kind: object = "IntType"
+    for _ in range(16):
+        kind = {"ListType": {"elementType": kind}}
+    with pytest.raises(InvalidRequestError, match="at most 16 deep"):
+        Schema.loads(_with(kind))
+
+
+def test_fields_without_ids_get_those_after_the_last_ever_given() -> None:
+    key = Field("k", Primitive.LONG)
+    schema = Schema((key,), values=(Field("v", Primitive.LONG, id=7),), next_field_id=5)
+    assert [f.id for f in schema.fields] == [8, 7]
+    assert schema.next_field_id == 9
+    wider = replace(schema, values=(*schema.values, Field("w", Primitive.LONG)))
+    assert wider.field_named("w").id == 9
+    without = replace(wider, values=wider.values[:1])
+    assert without.next_field_id == 10
+
+
+def test_one_id_for_two_fields_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="not all different"):
+        Schema((Field("k", Primitive.LONG, id=1),), values=(Field("v", Primitive.LONG, id=1),))
 
 
 def test_an_unknown_column_is_answered_with_those_there_are() -> None:

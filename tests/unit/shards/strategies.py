@@ -14,8 +14,10 @@ from dormouse.model.schema import (
     FieldType,
     ListType,
     MapType,
+    Member,
     Primitive,
     Schema,
+    StructType,
 )
 
 Row = dict[str, object]
@@ -54,6 +56,16 @@ VALUE_TYPES: st.SearchStrategy[FieldType] = st.one_of(
     st.just(DecimalType(9, 2)),
     st.sampled_from(list(Primitive)).map(ListType),
     st.just(MapType(Primitive.STRING, ListType(Primitive.LONG))),
+    st.just(
+        StructType(
+            (
+                Member("with space", Primitive.LONG),
+                Member("b", ListType(Primitive.STRING), nullable=True),
+                Member("c", StructType((Member("d", Primitive.BYTES),)), nullable=True),
+            )
+        )
+    ),
+    st.just(ListType(StructType((Member("e", Primitive.DOUBLE, nullable=True),)))),
 )
 NAMES = ["k", "Key", "with space", 'quo"te', "dot.ted", "snow☃"]
 
@@ -68,9 +80,15 @@ def cells(kind: FieldType) -> st.SearchStrategy[object]:
             return st.integers(-most, most).map(lambda n: Decimal(n).scaleb(-scale))
         case ListType(element=element):
             return st.lists(st.none() | cells(element), max_size=2)
-        case _:
+        case StructType(members=members):
+            return st.fixed_dictionaries({m.name: _maybe(m) for m in members})
+        case MapType():
             entry = st.tuples(cells(kind.key), st.none() | cells(kind.value))
             return st.lists(entry, max_size=2, unique_by=lambda pair: pair[0])
+
+
+def _maybe(field: Field | Member) -> st.SearchStrategy[object]:
+    return (st.none() | cells(field.type)) if field.nullable else cells(field.type)
 
 
 @st.composite
@@ -89,9 +107,7 @@ def schemas(draw: st.DrawFn) -> Schema:
 
 def rows_of(schema: Schema, max_size: int = 40) -> st.SearchStrategy[list[Row]]:
     """Give lists of rows of a schema."""
-    columns = {
-        f.name: (st.none() | cells(f.type)) if f.nullable else cells(f.type) for f in schema.fields
-    }
+    columns = {f.name: _maybe(f) for f in schema.fields}
     return st.lists(st.fixed_dictionaries(columns), max_size=max_size)
 
 

@@ -35,7 +35,7 @@ def span(low: Key, high: Key, known: bool) -> tuple[Key, Key | None]:
 
 def index_of(groups: Sequence[Sequence[Key]], known: Sequence[bool]) -> ShardIndex:
     spans = (span(keys[0], keys[-1], k) for keys, k in zip(groups, known, strict=True))
-    return ShardIndex(METADATA, tuple(spans))
+    return ShardIndex(METADATA, {}, tuple(spans))
 
 
 @given(

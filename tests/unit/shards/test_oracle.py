@@ -76,4 +76,6 @@ def _without_zone(cell: object) -> object:
     """Give a cell comparable: Arrow and the strategies have different objects for UTC."""
     if isinstance(cell, list):
         return [_without_zone(item) for item in cell]
+    if isinstance(cell, dict):
+        return sorted((name, _without_zone(item)) for name, item in cell.items())
     return cell.replace(tzinfo=None) if isinstance(cell, dt.datetime) else cell

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dormouse.model.schema import Schema
+from dormouse.model.schema import Field, Member, Primitive, Schema, StructType
 from dormouse.shards import sorting
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.order import sort_key, span_of
@@ -152,3 +152,17 @@ def test_equal_files_sort_equally_every_time(tmp_path: Path) -> None:
         sort_key_of(row, schema) for row in rows
     )
     assert run() == first
+
+
+def test_slices_of_structs_within_structs_are_sorted_and_do_not_abort_the_engine(
+    tmp_path: Path,
+) -> None:
+    inner = StructType((Member("n", Primitive.LONG),))
+    schema = Schema(
+        (Field("k", Primitive.LONG),), values=(Field("v", StructType((Member("i", inner),))),)
+    )
+    rows = [{"k": -n, "v": {"i": {"n": n}}} for n in range(9)]
+    (batch,) = batches_of(rows, schema, size=9)
+    sorter = Sorter(schema, tmp_path, memory_bytes=10**8)
+    sorter.add(batch.slice(5, 3))
+    assert [row for b in sorter.sorted_rows() for row in b.to_pylist()] == rows[5:8][::-1]

@@ -1,0 +1,233 @@
+"""The types of columns, their JSON form, and how many leaf columns a value takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from dormouse.errors import InvalidRequestError
+
+MAX_DEPTH = 16
+"""How deep types nest; deeper ones are a mistake, and engines recurse over them."""
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
+
+
+class Primitive(Enum):
+    """A type without parameters; the value is its name in the JSON form."""
+
+    INT = "IntType"
+    LONG = "LongType"
+    FLOAT = "FloatType"
+    DOUBLE = "DoubleType"
+    BOOLEAN = "BooleanType"
+    STRING = "StringType"
+    BYTES = "ByteArrayType"
+    TIMESTAMP = "TimestampType"  # microseconds since 1970-01-01T00:00Z
+    DATE = "DateType"  # days since 1970-01-01
+
+    def to_json(self) -> object:
+        """Give the JSON form."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalType:
+    """A decimal number of `precision` digits, `scale` of them after the point."""
+
+    precision: int
+    scale: int
+
+    def __post_init__(self) -> None:
+        """Refuse what Parquet cannot hold."""
+        if not (1 <= self.precision <= 38 and 0 <= self.scale <= self.precision):
+            raise InvalidRequestError(
+                f"DecimalType({self.precision}, {self.scale}) is not a decimal type",
+                hint="precision is 1 to 38, scale 0 to precision",
+            )
+
+    def to_json(self) -> object:
+        """Give the JSON form."""
+        return {"DecimalType": {"precision": self.precision, "scale": self.scale}}
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    """A list of one element type; elements may be null."""
+
+    element: FieldType
+
+    def to_json(self) -> object:
+        """Give the JSON form."""
+        return {"ListType": {"elementType": self.element.to_json()}}
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    """A map from one primitive type to any type; values may be null."""
+
+    key: Primitive
+    value: FieldType
+
+    def to_json(self) -> object:
+        """Give the JSON form."""
+        return {"MapType": {"keyType": self.key.to_json(), "valueType": self.value.to_json()}}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One field of a struct: name, type, and whether it may be null."""
+
+    name: str
+    type: FieldType
+    nullable: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """Give the JSON form."""
+        body: dict[str, object] = {"name": self.name, "type": self.type.to_json()}
+        if self.nullable:
+            body["nullable"] = True
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class StructType:
+    """Named members of one type each."""
+
+    members: tuple[Member, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a struct without members, or with two of one name."""
+        names = [member.name for member in self.members]
+        if not names:
+            raise InvalidRequestError("a struct has no fields", hint="give it at least one")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise InvalidRequestError(f"a struct names {', '.join(twice)} more than once")
+
+    def to_json(self) -> object:
+        """Give the JSON form."""
+        return {"StructType": {"fields": [member.to_json() for member in self.members]}}
+
+
+FieldType = Primitive | DecimalType | ListType | MapType | StructType
+
+KEY_TYPES = frozenset(
+    {
+        Primitive.INT,
+        Primitive.LONG,
+        Primitive.STRING,
+        Primitive.BYTES,
+        Primitive.TIMESTAMP,
+        Primitive.DATE,
+    }
+)
+
+
+def type_name(kind: FieldType) -> str:
+    """Give the name of a type, without its parameters."""
+    return kind.value if isinstance(kind, Primitive) else type(kind).__name__
+
+
+def leaf_columns(kind: FieldType) -> int:
+    """Count the columns of primitive type which a column of type `kind` takes in a file."""
+    match kind:
+        case Primitive() | DecimalType():
+            return 1
+        case ListType(element=element):
+            return leaf_columns(element)
+        case MapType(value=value):
+            return 1 + leaf_columns(value)
+        case StructType(members=members):
+            return sum(leaf_columns(member.type) for member in members)
+
+
+def parse_type(body: object, where: str, depth: int = 1) -> FieldType:
+    """Build a type from its JSON form; `where` names it in errors.
+
+    Raises:
+        InvalidRequestError: there is no such type.
+    """
+    if depth > MAX_DEPTH:
+        raise InvalidRequestError(f"{where}: types nest at most {MAX_DEPTH} deep")
+    if isinstance(body, str):
+        for primitive in Primitive:
+            if primitive.value == body:
+                return primitive
+    elif isinstance(body, Mapping) and len(body) == 1:
+        (kind, parameters), *_ = body.items()
+        if kind in ("DecimalType", "ListType", "MapType", "StructType"):
+            return _nested(kind, parse_object(parameters, where), where, depth + 1)
+    raise InvalidRequestError(
+        f"{where} has an unknown type: {json.dumps(body)}",
+        hint="types: "
+        + ", ".join(p.value for p in Primitive)
+        + ", DecimalType, ListType, MapType, StructType",
+    )
+
+
+def _nested(kind: str, inner: Mapping[str, object], where: str, depth: int) -> FieldType:
+    match kind:
+        case "ListType":
+            return ListType(parse_type(inner.get("elementType"), where, depth))
+        case "MapType":
+            key = parse_type(inner.get("keyType"), where, depth)
+            if not isinstance(key, Primitive):
+                raise InvalidRequestError(f"{where}: the key of a map must be a primitive type")
+            return MapType(key, parse_type(inner.get("valueType"), where, depth))
+        case "StructType":
+            fields = parse_list(inner.get("fields"), f"{where}: the fields of a struct")
+            return StructType(tuple(_member(f, where, depth) for f in fields))
+    precision, scale = inner.get("precision"), inner.get("scale", 0)
+    if _is_int(precision) and _is_int(scale):
+        return DecimalType(precision, scale)  # type: ignore[arg-type]  # both were just checked
+    raise InvalidRequestError(f"{where}: precision and scale of a decimal are whole numbers")
+
+
+def _member(body: object, where: str, depth: int) -> Member:
+    name, parts, nullable = parse_named(body, f"{where}: a field of a struct")
+    return Member(name, parse_type(parts["type"], f"{where}.{name}", depth), nullable)
+
+
+def parse_named(
+    body: object, where: str, known: frozenset[str] = frozenset()
+) -> tuple[str, Mapping[str, object], bool]:
+    """Give the name of a field in JSON form, its parts, which have a type, and if it may be null.
+
+    Raises:
+        InvalidRequestError: it has none, or parts beside those and the `known` ones.
+    """
+    parts = parse_object(body, where)
+    name, nullable = parts.get("name"), parts.get("nullable", False)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidRequestError(
+            f"{where} has no usable name", hint="a name is 1 to 255 characters, none a control one"
+        )
+    if not isinstance(nullable, bool):
+        raise InvalidRequestError(f"{where} ({name}): nullable must be true or false")
+    if "type" not in parts:
+        raise InvalidRequestError(f"{where} ({name}) has no type")
+    if unknown := sorted(set(parts) - known - {"name", "type", "nullable"}):
+        raise InvalidRequestError(f"{where} ({name}) has unknown parts: {', '.join(unknown)}")
+    return name, parts, nullable
+
+
+def parse_object(body: object, where: str) -> Mapping[str, object]:
+    """Give a JSON object. Raises InvalidRequestError if it is none."""
+    if not isinstance(body, Mapping):
+        raise InvalidRequestError(f"{where} is not a JSON object")
+    return body
+
+
+def parse_list(body: object, where: str) -> Sequence[object]:
+    """Give a JSON list, empty if it is left out. Raises InvalidRequestError if it is none."""
+    if body is None:
+        return ()
+    if not isinstance(body, Sequence) or isinstance(body, str):
+        raise InvalidRequestError(f"{where} is not a list of fields")
+    return body
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
