@@ -30,8 +30,8 @@ from dormouse.model.schema import DecimalType, FieldType, Primitive, Schema
 from dormouse.shards import engine
 from dormouse.shards.arrow import arrow_schema
 
-CHUNK_ROWS = 64 * 1024
-"""How many rows are filtered by one plan: making it costs about as much as filtering as many."""
+CHUNK_ROWS, CHUNK_BYTES = 64 * 1024, 8 * 1024 * 1024
+"""How much is filtered by one plan, whichever comes first: making one has its cost too."""
 
 _NAN = "CAST('NaN' AS DOUBLE)"
 _FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
@@ -98,13 +98,14 @@ def engine_sql(condition: Condition) -> str:
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     chunk: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size_bytes = 0
     for batch in batches:
         chunk.append(batch)
         rows += batch.num_rows
-        if rows >= CHUNK_ROWS:
+        size_bytes += batch.nbytes
+        if rows >= CHUNK_ROWS or size_bytes >= CHUNK_BYTES:
             yield chunk
-            chunk, rows = [], 0
+            chunk, rows, size_bytes = [], 0, 0
     if chunk:
         yield chunk
 

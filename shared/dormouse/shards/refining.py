@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from dormouse.model.row_rules import RowRules
 from dormouse.model.schema import Schema
+from dormouse.shards.aggregating import aggregated
 from dormouse.shards.predicates import Predicate
 
 
@@ -20,7 +21,8 @@ def refined(
     them have the same, and so have those that are given.
     """
     where = filter_at(schema, rules, now_ms)
-    return iter(batches) if where is None else where.apply(batches)
+    rows = iter(batches) if where is None else where.apply(batches)
+    return rows if rules.aggregation is None else aggregated(rows, schema, rules.aggregation)
 
 
 def filter_at(schema: Schema, rules: RowRules, now_ms: int) -> Predicate | None:
