@@ -18,7 +18,6 @@ from dormouse.model.keys import Key, show_key
 from dormouse.model.partitions import Partition
 from dormouse.model.schema import Schema
 from dormouse.model.shards import NewShard
-from dormouse.model.tables import Properties
 from dormouse.ports import Storage
 from dormouse.shards.ahead import ahead
 from dormouse.shards.arrow import row_key
@@ -27,7 +26,7 @@ from dormouse.shards.order import OrderCheck, rows_below, span_of
 
 __all__ = ["UNSPLIT", "ShardContext", "write_shards"]
 
-TARGET_BYTES = Properties().shard_target_bytes
+TARGET_BYTES = 512 * 1024 * 1024
 
 
 def write_shards(
