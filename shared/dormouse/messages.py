@@ -109,7 +109,16 @@ class PurgeStep(Message, frozen=True, tag="purge_step"):
     v: int = 1
 
 
-AdminRequest = CreateTable | DeleteTable | SetOnline | PurgeRows
+class Redrive(Message, frozen=True, tag="redrive"):
+    """Send dead letters of a queue back to it, those of `ids` or all there are."""
+
+    request_id: str
+    queue: str
+    ids: tuple[str, ...] = ()
+    v: int = 1
+
+
+AdminRequest = CreateTable | DeleteTable | SetOnline | PurgeRows | Redrive
 
 _Wanted = TypeVar("_Wanted", bound=Message)
 
