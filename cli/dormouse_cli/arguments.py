@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from dormouse.client import KeyValue
+from dormouse.client import AsOf, KeyValue
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.keys import KeyPart
 from dormouse.model.schema import Field, Primitive, Schema
@@ -16,26 +17,59 @@ from dormouse.shards.text import parse_key_part
 Keys = dict[str, KeyValue]
 
 
-def parse_keys(given: Sequence[str], schema: Schema) -> Keys:
-    """Give the keys written as ``name=value``, one an argument or several with commas between.
+def parse_key(text: str, schema: Schema) -> Keys:
+    """Give the key, or prefix of one, written as ``name=value,name=value…``.
 
     A comma divides only where a row key's name and ``=`` follow, so that values may have commas.
 
     Raises:
         InvalidRequestError: a name is no row key or comes twice, or a value is not of its type.
     """
-    keys: Keys = {}
-    for text in given:
-        for assignment in _divided(text, schema):
-            name, equals, value = assignment.partition("=")
-            if not equals:
-                raise InvalidRequestError(
-                    f"{assignment!r} is no key", hint="write it as name=value"
-                )
-            if name in keys:
-                raise InvalidRequestError(f"key {name!r} is given twice")
-            keys[name] = parse_part(value, _row_key(schema, name))
-    return keys
+    key: Keys = {}
+    for assignment in re.split(rf",(?={_key_start(schema)})", text):
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise InvalidRequestError(f"{assignment!r} is no key", hint="write it as name=value")
+        if name in key:
+            raise InvalidRequestError(f"key {name!r} is given twice")
+        key[name] = parse_part(value, _row_key(schema, name))
+    return key
+
+
+def parse_range(text: str, schema: Schema) -> tuple[Keys | None, Keys | None]:
+    """Give the ends of a range written as ``from..to``, each a key or nothing for an open end.
+
+    Two dots divide only where a row key's name and ``=`` follow, or nothing.
+
+    Raises:
+        InvalidRequestError: it has no two ends, or one is no key.
+    """
+    ends = re.split(rf"\.\.(?={_key_start(schema)}|$)", text)
+    if len(ends) != 2:
+        raise InvalidRequestError(
+            f"{text!r} is no range",
+            hint="write it as name=value..name=value; an end left out is open",
+        )
+    low, high = (parse_key(end, schema) if end else None for end in ends)
+    return low, high
+
+
+def parse_as_of(text: str) -> AsOf:
+    """Give the version or the time that `text` stands for; a time without a zone is UTC.
+
+    Raises:
+        InvalidRequestError: it is neither.
+    """
+    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidRequestError(
+            f"{text!r} is neither a version nor a time",
+            hint="a version is a whole number, a time is as 2026-01-31T12:00:00Z",
+        ) from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def parse_part(text: str, field: Field) -> KeyPart:
@@ -146,9 +180,9 @@ def _text(value: object) -> str:
     raise InvalidRequestError(f"{json.dumps(value)} cannot be part of a key")
 
 
-def _divided(text: str, schema: Schema) -> list[str]:
-    names = "|".join(re.escape(field.name) for field in schema.row_keys)
-    return re.split(rf",(?=(?:{names})=)", text)
+def _key_start(schema: Schema) -> str:
+    """Give the pattern of what every part of a key begins with."""
+    return "(?:" + "|".join(re.escape(field.name) for field in schema.row_keys) + ")="
 
 
 def _row_key(schema: Schema, name: str) -> Field:

@@ -1,10 +1,11 @@
-"""`dormouse query`: rows by key or key range, to a person, a pipe or a file."""
+"""`dormouse query`: rows by key, key range and condition, to a person, a pipe or a file."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -12,16 +13,14 @@ from typing import Annotated, BinaryIO
 import pyarrow as pa
 import typer
 
-from dormouse.client import TableHandle
-from dormouse.client.keys import KeyLike, Ranges
-from dormouse_cli.arguments import parse_columns, parse_keys
+from dormouse.client import AsOf, KeyLike, QueryResult, TableHandle
+from dormouse.client.keys import Ranges
+from dormouse_cli.arguments import parse_as_of, parse_columns, parse_key, parse_range
 from dormouse_cli.row_output import Writer, table_of_rows, write_csv, write_json, write_parquet
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import note, notes, results
+from dormouse_cli.terminal import Format, note, notes, print_facts, results
 
 ROWS_SHOWN = 50
-
-RowKeys = list[str] | None
 
 
 class RowFormat(StrEnum):
@@ -40,15 +39,32 @@ WRITERS: dict[RowFormat, Writer] = {
 }
 
 
-ExactOption = Annotated[
-    RowKeys,
-    typer.Option(metavar="KEY=VALUE", help="Rows of this key; repeat for more of its parts."),
+KeyOption = Annotated[
+    list[str] | None,
+    typer.Option("--key", metavar="KEY=VALUE,…", help="Rows of this key or prefix; repeatable."),
 ]
-FromOption = Annotated[
-    RowKeys, typer.Option("--from", metavar="KEY=VALUE,…", help="Rows from this key on.")
+RangeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--range",
+        metavar="KEY=VALUE,…..KEY=VALUE,…",
+        help="Rows from one key up to, not including, another; repeatable.",
+    ),
 ]
-ToOption = Annotated[
-    RowKeys, typer.Option("--to", metavar="KEY=VALUE,…", help="Rows before this key.")
+WhereOption = Annotated[
+    str | None, typer.Option(metavar="SQL", help="Only rows for which this condition is true.")
+]
+AsOfOption = Annotated[
+    str | None,
+    typer.Option("--as-of", metavar="VERSION|TIME", help="As the table was then; by default now."),
+]
+ExplainOption = Annotated[
+    bool,
+    typer.Option(
+        "--explain",
+        help="Show no rows, but what is read for them. Requests of scans, by which much is read, "
+        "are not counted.",
+    ),
 ]
 ColumnsOption = Annotated[list[str] | None, typer.Option(metavar="A,B", help="Just these columns.")]
 LimitOption = Annotated[
@@ -66,62 +82,107 @@ OutputOption = Annotated[
 def query(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
-    exact: ExactOption = None,
-    start: FromOption = None,
-    end: ToOption = None,
+    key: KeyOption = None,
+    key_range: RangeOption = None,
+    where: WhereOption = None,
     columns: ColumnsOption = None,
     limit: LimitOption = None,
+    as_of: AsOfOption = None,
     count: Annotated[bool, typer.Option("--count", help="Just count the rows.")] = False,
+    explain: ExplainOption = False,
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Find rows by key or key range, sorted by the keys.
+    """Find rows by key, key range and condition, sorted by the keys.
 
-    The first several row keys are enough: --exact carrier=AA finds all rows of that carrier. Ranges
-    are half-open: --from carrier=AA,flight=10 --to carrier=B6 finds AA from flight 10 on, and
-    all carriers between AA and B6. Timestamps and dates are ISO 8601, bytes base64.
+    The first several row keys are enough: --key carrier=AA finds all rows of that carrier. Ranges
+    are half-open, and may be open at an end: --range carrier=AA,flight=10..carrier=B6 finds AA from
+    flight 10 on, and all carriers between AA and B6. Timestamps and dates are ISO 8601, bytes
+    base64. Conditions are SQL: --where "delay > 60 AND dest IN ('JFK', 'LGA')".
 
     JSON is an object a line: timestamps and dates ISO 8601, bytes base64, decimals text, floats
     which are not finite the texts NaN, Infinity and -Infinity.
     """
     chosen = form or _format_of(output)
-    if exact and (start or end):
-        raise typer.BadParameter("--exact does not go with --from and --to")
-    if count and (columns or limit is not None or form or output):
-        raise typer.BadParameter("--count goes with --exact, --from and --to alone")
-    if chosen is RowFormat.parquet and output is None:
-        raise typer.BadParameter("--format parquet needs --output")
-    if chosen is RowFormat.table and output is not None:
-        raise typer.BadParameter("--output needs --format json, csv or parquet")
+    if count and (columns or limit is not None or form or output or explain):
+        raise typer.BadParameter("--count goes with --key, --range, --where and --as-of alone")
+    _check_output(chosen, output, explain=explain)
     handle = table_of(ctx, name)
-    ranges, key = _wanted(handle, exact, start, end)
+    asked = _Asked(handle, key, key_range, where, as_of)
     if count:
-        typer.echo(handle.count(ranges, exact=key))
+        typer.echo(asked.count())
         return
     names = parse_columns(columns or [], handle.schema)
+    if explain:
+        _explain(asked.rows(names, limit), chosen)
+        return
     began = time.monotonic()
-    shown = _shown(chosen, limit)
-    found = handle.query_result(ranges, exact=key, columns=names, limit=shown)
+    found = asked.rows(names, _shown(chosen, limit))
     if chosen is RowFormat.table:
         rows = _print_table(found.reader, limit)
     else:
         with _sink(output) as sink:
             rows = WRITERS[chosen](found.reader, sink)
-    _tell(rows, found.shards_opened, began)
+    _tell(rows, len(found.reads.shards), began)
+
+
+def _check_output(form: RowFormat, output: Path | None, *, explain: bool) -> None:
+    if explain and (output is not None or form not in (RowFormat.table, RowFormat.json)):
+        raise typer.BadParameter("--explain shows no rows: it goes with --format table or json")
+    if form is RowFormat.parquet and output is None:
+        raise typer.BadParameter("--format parquet needs --output")
+    if form is RowFormat.table and output is not None:
+        raise typer.BadParameter("--output needs --format json, csv or parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Which rows of which version are asked for, as it was typed."""
+
+    handle: TableHandle
+    keys: list[str] | None
+    key_ranges: list[str] | None
+    where: str | None
+    as_of: str | None
+
+    def rows(self, columns: list[str] | None, limit: int | None) -> QueryResult:
+        ranges, exact, as_of = self._parsed()
+        return self.handle.query_result(
+            ranges, exact=exact, where=self.where, columns=columns, limit=limit, as_of=as_of
+        )
+
+    def count(self) -> int:
+        ranges, exact, as_of = self._parsed()
+        return self.handle.count(ranges, exact=exact, where=self.where, as_of=as_of)
+
+    def _parsed(self) -> tuple[Ranges | None, list[KeyLike] | None, AsOf | None]:
+        schema = self.handle.schema
+        ranges = [parse_range(text, schema) for text in self.key_ranges or ()]
+        exact: list[KeyLike] = [parse_key(text, schema) for text in self.keys or ()]
+        as_of = None if self.as_of is None else parse_as_of(self.as_of)
+        return ranges or None, exact or None, as_of
+
+
+def _explain(found: QueryResult, form: RowFormat) -> None:
+    """Read all rows, show none, and tell what was read for them."""
+    rows = sum(batch.num_rows for batch in found.reader)
+    facts: dict[str, object] = {
+        "version": found.version,
+        "partitions": found.partitions,
+        "shards": found.shards,
+        "shards_opened": len(found.reads.shards),
+        "row_groups": found.reads.row_groups,
+        "requests": found.reads.requests,
+        "bytes": found.reads.size_bytes,
+        "scans": found.reads.scans,
+        "rows": rows,
+    }
+    print_facts(facts, Format.json if form is RowFormat.json else Format.table)
 
 
 def _shown(form: RowFormat, limit: int | None) -> int | None:
     """Give the rows to ask for: a table without a limit wants to know whether there are more."""
     return ROWS_SHOWN + 1 if form is RowFormat.table and limit is None else limit
-
-
-def _wanted(
-    handle: TableHandle, exact: RowKeys, start: RowKeys, end: RowKeys
-) -> tuple[Ranges | None, KeyLike | None]:
-    low, high, key = (
-        parse_keys(given, handle.schema) if given else None for given in (start, end, exact)
-    )
-    return ([(low, high)] if low or high else None), key
 
 
 def _format_of(output: Path | None) -> RowFormat:

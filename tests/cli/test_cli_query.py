@@ -35,23 +35,27 @@ def test_json_is_one_object_a_line_in_key_order_and_nothing_else(flights: Dormou
 
 
 def test_json_keeps_null_and_not_a_number_apart(flights: Dormouse) -> None:
-    result = flights("query", "flights", "--exact", "carrier=AA", "--format", "json")
+    result = flights("query", "flights", "--key", "carrier=AA", "--format", "json")
     assert [json.loads(line)["delay"] for line in result.stdout.splitlines()] == ["NaN", None]
 
 
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [
-        (["--exact", "carrier=AA"], ALL[:2]),
-        (["--exact", "carrier=AA", "--exact", "flight=12"], ALL[1:2]),
-        (["--exact", "flight=12,carrier=AA"], ALL[1:2]),
-        (["--exact", "carrier=AA,flight=3"], []),
-        (["--exact", "carrier=nobody"], []),
-        (["--from", "carrier=AA,flight=10", "--to", "carrier=UA"], ALL[1:4]),
-        (["--from", "carrier=AA", "--from", "flight=12", "--to", "carrier=AA,flight=13"], ALL[1:2]),
-        (["--to", "carrier=AA,flight=12"], ALL[:1]),
-        (["--from", "carrier=UA"], ALL[4:]),
-        (["--from", "carrier=AA", "--to", "carrier=AA"], []),
+        (["--key", "carrier=AA"], ALL[:2]),
+        (["--key", "carrier=AA,flight=12"], ALL[1:2]),
+        (["--key", "carrier=UA", "--key", "carrier=AA,flight=12"], [ALL[1], ALL[4]]),
+        (["--key", "flight=12,carrier=AA"], ALL[1:2]),
+        (["--key", "carrier=AA,flight=3"], []),
+        (["--key", "carrier=nobody"], []),
+        (["--range", "carrier=AA,flight=10..carrier=UA"], ALL[1:4]),
+        (["--range", "carrier=AA,flight=12..carrier=AA,flight=13"], ALL[1:2]),
+        (["--range", "..carrier=AB", "--range", "carrier=AA,flight=12..carrier=B7"], ALL[:4]),
+        (["--where", "delay >= 0 AND delay < 2"], ALL[2:3]),
+        (["--where", "flight > 9", "--key", "carrier=AA"], ALL[1:2]),
+        (["--range", "..carrier=AA,flight=12"], ALL[:1]),
+        (["--range", "carrier=UA.."], ALL[4:]),
+        (["--range", "carrier=AA..carrier=AA"], []),
         (["--limit", "2"], ALL[:2]),
         (["--limit", "0"], []),
     ],
@@ -69,15 +73,19 @@ def test_keys_and_half_open_ranges_find_their_rows(
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [
-        (["--exact", "flight=12"], 4, "a value for 'carrier' too"),
-        (["--exact", "at=12"], 4, "not a row key"),
-        (["--exact", "carier=AA"], 4, "no column 'carier'"),
-        (["--exact", "AA"], 4, "'AA' is no key"),
-        (["--exact", "carrier=AA,flight=x"], 4, "key 'flight': 'x' is not"),
-        (["--exact", "carrier=AA", "--exact", "carrier=B6"], 4, "given twice"),
-        (["--from", "carrier=B", "--to", "carrier=A"], 4, "before it starts"),
+        (["--key", "flight=12"], 4, "a value for 'carrier' too"),
+        (["--key", "at=12"], 4, "not a row key"),
+        (["--key", "carier=AA"], 4, "no column 'carier'"),
+        (["--key", "AA"], 4, "'AA' is no key"),
+        (["--key", "carrier=AA,flight=x"], 4, "key 'flight': 'x' is not"),
+        (["--key", "carrier=AA,carrier=B6"], 4, "given twice"),
+        (["--range", "carrier=B..carrier=A"], 4, "before it starts"),
         (["--columns", "colour"], 4, "no column 'colour'"),
-        (["--exact", "carrier=AA", "--to", "carrier=A"], 2, "does not go with"),
+        (["--range", "carrier=AA"], 4, "is no range"),
+        (["--where", "colour = 1"], 4, "colour"),
+        (["--as-of", "yesterday"], 4, "neither a version nor a time"),
+        (["--as-of", "1000"], 3, "there is no version 1000"),
+        (["--explain", "--output", "rows.csv"], 2, "--explain shows no rows"),
         (["--format", "parquet"], 2, "needs --output"),
         (["--output", "rows.txt"], 2, "needs --format"),
         (["--count", "--limit", "3"], 2, "--count goes with"),
@@ -97,7 +105,7 @@ def test_a_table_stops_at_fifty_rows_and_says_so(flights: Dormouse) -> None:
     lines = ["carrier,flight,at,delay"] + [f"ZZ,{i},2013-01-01T00:00:00Z,1" for i in range(60)]
     Path("more.csv").write_text("\n".join(lines))
     flights("ingest", "flights", "more.csv", "--wait")
-    result = flights("query", "flights", "--from", "carrier=ZZ")
+    result = flights("query", "flights", "--range", "carrier=ZZ..")
     assert "the first 50 rows; --limit N shows more" in result.stderr
     assert result.stdout.count("ZZ") == 50
     assert flights("query", "flights", "--limit", "60").stdout.count("ZZ") == 55
@@ -111,7 +119,7 @@ def test_csv_has_a_header_even_without_rows_and_only_the_columns_asked_for(
     rows = list(csv.reader(io.StringIO(flights(*arguments).stdout)))
     assert rows[0] == ["delay", "carrier"]
     assert rows[-1] == ["2.5", "UA"]
-    empty = flights(*arguments, "--exact", "carrier=nobody").stdout
+    empty = flights(*arguments, "--key", "carrier=nobody").stdout
     assert list(csv.reader(io.StringIO(empty))) == [["delay", "carrier"]]
 
 

@@ -54,7 +54,6 @@ from tests.support.adapters import (
     CountingIds,
     FakeClock,
     HookedStore,
-    MemoryDeadLetters,
     MemoryMetrics,
     MemorySources,
     MemoryTables,
@@ -94,7 +93,6 @@ class World:
         self.tables = MemoryTables()
         self.tracker = MemoryTracker()
         self.metrics = MemoryMetrics()
-        self.dead_letters = MemoryDeadLetters(self.clock)
         (folder / "data").mkdir(parents=True)
         (folder / "scratch").mkdir()
         self.storage = FolderStorage(folder / "data")
@@ -112,7 +110,6 @@ class World:
             ids=self.ids,
             scratch=folder / "scratch",
             metrics=self.metrics,
-            dead_letters=self.dead_letters,
         )
 
     def new_store(self, table: Table) -> S3StateStore:
@@ -205,7 +202,12 @@ class World:
     def rows(self, table: Table, *ranges: KeyRange) -> list[dict[str, object]]:
         """Give what a query gives, as dicts."""
         result = query_rows(
-            self.storage, table, self.state(table), list(ranges), memory_bytes=64 * 1024 * 1024
+            self.storage,
+            table,
+            self.state(table),
+            list(ranges),
+            now_ms=self.clock.now_ms(),
+            memory_bytes=64 * 1024 * 1024,
         )
         return result.reader.read_all().to_pylist()
 

@@ -197,7 +197,7 @@ def look_up(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
         table.add_row(
             text,
             f"{rows.num_rows:,}",
-            f"{found.shards_opened} of {shards}",
+            f"{len(found.reads.shards)} of {shards}",
             f"{milliseconds:.0f} ms",
         )
         if not rows.equals(_expected(stored, start, end)):

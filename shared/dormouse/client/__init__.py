@@ -14,5 +14,16 @@ into the ingest bucket), ``table``, ``instance``.
 from dormouse.client.instance import Instance
 from dormouse.client.keys import KeyLike, KeyValue
 from dormouse.client.table import Ingested, Status, TableHandle
+from dormouse.client.versions import AsOf
+from dormouse.shards.querying import QueryResult
 
-__all__ = ["Ingested", "Instance", "KeyLike", "KeyValue", "Status", "TableHandle"]
+__all__ = [
+    "AsOf",
+    "Ingested",
+    "Instance",
+    "KeyLike",
+    "KeyValue",
+    "QueryResult",
+    "Status",
+    "TableHandle",
+]

@@ -13,6 +13,7 @@ from dormouse.client.dropping import Ingestible, files_to_drop, ingest_key, writ
 from dormouse.client.jobs import jobs_of
 from dormouse.client.keys import KeyLike, Ranges, ranges_of
 from dormouse.client.ports import IngestBucket, Queues
+from dormouse.client.versions import AsOf, state_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.model.measures import Measure
@@ -21,7 +22,9 @@ from dormouse.model.sources import Source
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE, JobRecord, Services
-from dormouse.shards.querying import QueryResult, query_rows
+from dormouse.shards.counting import count_rows
+from dormouse.shards.predicates import parse_predicate
+from dormouse.shards.querying import QueryResult, check_columns, query_rows
 from dormouse.stages.check import CheckReport, Progress, check
 from dormouse.stages.measure import levels
 from dormouse.stages.rebuild import Rebuilt, preview, rebuild
@@ -89,8 +92,10 @@ class TableHandle:
         ranges: Ranges | None = None,
         *,
         exact: KeyLike | list[KeyLike] | None = None,
+        where: str | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
+        as_of: AsOf | None = None,
     ) -> pa.RecordBatchReader:
         """Give the rows, sorted by the keys, streamed, of one version of the table.
 
@@ -99,34 +104,43 @@ class TableHandle:
                 an open end; a row is given if it lies in any.
             exact: a key or prefix whose rows are wanted, or a list of such. Without `ranges` and
                 `exact`, every row is given.
+            where: a condition in SQL on any columns, which must be true of a row besides.
             columns: the columns wanted; by default all.
             limit: the most rows to give.
+            as_of: the version, or the time, at which the table is read; by default the newest.
 
         Raises:
-            InvalidRequestError: a key or column does not fit the schema.
+            InvalidRequestError: a key, column or condition does not fit the schema.
+            NotFoundError: that version is not kept any more, or is yet to come.
         """
-        return self.query_result(ranges, exact=exact, columns=columns, limit=limit).reader
+        return self.query_result(
+            ranges, exact=exact, where=where, columns=columns, limit=limit, as_of=as_of
+        ).reader
 
     def query_result(
         self,
         ranges: Ranges | None = None,
         *,
         exact: KeyLike | list[KeyLike] | None = None,
+        where: str | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
+        as_of: AsOf | None = None,
     ) -> QueryResult:
-        """Query as `query` does; the result also tells how many shards and partitions it opens."""
-        for column in columns or ():
-            self.schema.field_named(column)
-        if limit is not None and limit < 0:
-            raise InvalidRequestError("the limit must not be negative")
+        """Query as `query` does; the result also tells the version, and counts what is read."""
+        table = self._current()
+        check_columns(table.schema, columns, limit)
+        wanted = ranges_of(table.schema, ranges, exact)
+        condition = None if where is None else parse_predicate(where, table.schema)
         return query_rows(
             self.services.storage,
-            self.table,
-            self.state(),
-            ranges_of(self.schema, ranges, exact),
+            table,
+            state_as_of(self.services.store(table), as_of),
+            wanted,
             columns=columns,
+            where=condition,
             limit=limit,
+            now_ms=self.services.clock.now_ms(),
             memory_bytes=self.services.memory_bytes,
             cache=self.services.cache,
         )
@@ -136,11 +150,23 @@ class TableHandle:
         ranges: Ranges | None = None,
         *,
         exact: KeyLike | list[KeyLike] | None = None,
+        where: str | None = None,
+        as_of: AsOf | None = None,
     ) -> int:
-        """Count the rows which `query` would give, by reading one key column of them."""
-        first_key = self.schema.row_keys[0].name
-        rows = self.query(ranges, exact=exact, columns=[first_key])
-        return sum(batch.num_rows for batch in rows)
+        """Count the rows which `query` would give, reading as few of them as it can."""
+        table = self._current()
+        wanted = ranges_of(table.schema, ranges, exact)
+        condition = None if where is None else parse_predicate(where, table.schema)
+        return count_rows(
+            self.services.storage,
+            table,
+            state_as_of(self.services.store(table), as_of),
+            wanted,
+            where=condition,
+            now_ms=self.services.clock.now_ms(),
+            memory_bytes=self.services.memory_bytes,
+            cache=self.services.cache,
+        )
 
     def ingest(
         self,

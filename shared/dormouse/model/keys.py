@@ -96,6 +96,21 @@ def merged(ranges: list[KeyRange]) -> list[KeyRange]:
     return result
 
 
+def intersected(these: list[KeyRange], those: list[KeyRange]) -> list[KeyRange]:
+    """Give the keys in both of two lists of disjoint, sorted ranges, as such a list."""
+    result: list[KeyRange] = []
+    i = j = 0
+    while i < len(these) and j < len(those):
+        common = these[i].intersection(those[j])
+        if not common.is_empty():
+            result.append(common)
+        if common.max == these[i].max:
+            i += 1
+        else:
+            j += 1
+    return result
+
+
 # The stored form: an order-preserving, self-describing byte string, so that stored keys can be
 # compared without decoding. After the tuple layer of FoundationDB: a tag for each part, strings
 # and bytes end with 00 (a 00 within is 00 FF), integers are eight bytes with the sign bit flipped.

@@ -21,6 +21,8 @@ from datafusion import (
 )
 from datafusion.expr import SortExpr
 from datafusion.object_store import AmazonS3
+from datafusion.plan import ExecutionPlan
+from datafusion.record_batch import RecordBatchStream
 
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError, UnavailableError
 from dormouse.model.keys import KeyRange
@@ -164,8 +166,15 @@ def _nests_struct(kind: pa.DataType) -> bool:
     return any(_nests_struct(item) for item in inner)
 
 
-def merge(frames: Sequence[DataFrame], schema: Schema) -> DataFrame:
-    """Merge frames of one file each, sorted by the keys of `schema`, into one which is too.
+def has_no_rows(frame: DataFrame) -> bool:
+    """Tell whether the terms of a frame contradict each other, so that no file need be read."""
+    return frame.optimized_logical_plan().display_indent().startswith("EmptyRelation")
+
+
+def merge(frames: Sequence[DataFrame], schema: Schema, columns: Sequence[str]) -> ExecutionPlan:
+    """Plan to merge frames of one file each, sorted by the keys of `schema`, into one which is too.
+
+    Requires: none of them `has_no_rows`, for DataFusion takes an absent file for no rows as well.
 
     Raises:
         NotFoundError: a file is gone.
@@ -173,28 +182,44 @@ def merge(frames: Sequence[DataFrame], schema: Schema) -> DataFrame:
     union = frames[0]
     for frame in frames[1:]:
         union = union.union(frame)
-    merged = union.sort(*key_order(schema))
-    plan = merged.execution_plan().display_indent()
-    steps = [line.strip().partition(":")[0] for line in plan.splitlines()]
-    if steps.count("DataSourceExec") != len(frames):  # DataFusion takes an absent file for no rows
+    merged = union.sort(*key_order(schema)).select(*(column(name) for name in columns))
+    plan = merged.execution_plan()
+    shown = plan.display_indent()
+    steps = [line.strip().partition(":")[0] for line in shown.splitlines()]
+    if steps.count("DataSourceExec") != len(frames):
         raise NotFoundError("a shard was deleted just when it was to be read")
     if "SortExec" in steps:
-        raise InvariantError(f"the merge would sort what is sorted already:\n{plan}")
-    return merged
+        raise InvariantError(f"the merge would sort what is sorted already:\n{shown}")
+    return plan
+
+
+def scanned_bytes(plan: ExecutionPlan) -> int:
+    """Give what running a plan has read of its files so far."""
+    metrics = plan.metrics()
+    own = metrics.sum_by_name("bytes_scanned") if metrics else None
+    return (own or 0) + sum(scanned_bytes(child) for child in plan.children())
+
+
+def run(context: SessionContext, plan: ExecutionPlan) -> Iterator[pa.RecordBatch]:
+    """Run a plan of one partition, and give its batches as `stream` does."""
+    return _batches(context.execute(plan, 0))
 
 
 def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Run a frame's plan and give its batches as they come.
+    """Plan and run a frame, and give its batches as they come.
 
     Raises:
         NotFoundError: a file is gone.
         CorruptDataError: a file is damaged.
         UnavailableError: the object store did not answer.
     """
-    batches = iter(frame.execute_stream())
+    return _batches(frame.execute_stream())
+
+
+def _batches(stream: RecordBatchStream) -> Iterator[pa.RecordBatch]:
     while True:
         try:
-            batch = next(batches, None)
+            batch = next(stream, None)
         except Exception as error:  # the engine has no errors of its own: it raises just this type
             raise _translated(error) from error
         if batch is None:

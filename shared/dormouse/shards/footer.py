@@ -24,7 +24,7 @@ from dormouse.model.names import shard_path
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.schema import Schema
 from dormouse.model.shards import Shard
-from dormouse.ports import Storage
+from dormouse.ports import Objects, Storage
 
 METADATA_KEY = "dormouse"
 VERSION = 1
@@ -195,14 +195,14 @@ def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:
     return footer
 
 
-def read_metadata(storage: Storage, path: str, size_bytes: int) -> pq.FileMetaData:
+def read_metadata(objects: Objects, path: str, size_bytes: int) -> pq.FileMetaData:
     """Read the Parquet metadata of a shard of known size, by one or two ranged reads.
 
     Raises:
         NotFoundError: there is no such object.
         CorruptDataError: it is truncated, or no Parquet file.
     """
-    with storage.open(path, size_bytes) as file:
+    with objects.open(path, size_bytes) as file:
         tail = _tail(file, path, size_bytes, _likely_footer_bytes(size_bytes))
         (length,) = struct.unpack("<I", tail[-_ENDING_BYTES:-4])
         if length + _ENDING_BYTES > size_bytes:

@@ -18,7 +18,7 @@ from dormouse.model.keys import Key, KeyRange
 from dormouse.model.names import shard_path
 from dormouse.model.schema import Field, Schema
 from dormouse.model.shards import Shard
-from dormouse.ports import Storage
+from dormouse.ports import Objects
 from dormouse.shards.evolution import names_by_id, stored_names
 from dormouse.shards.footer import read_metadata
 from dormouse.shards.statistics import key_span
@@ -50,8 +50,9 @@ class ShardIndex:
             return range(first, len(self.spans))
         return range(first, bisect_left(self.spans, wanted.max, lo=first, key=lambda span: span[0]))
 
-    def row_groups_within(self, wanted: KeyRange, among: range) -> range:
-        """Give those of some row groups that surely hold no key outside `wanted`."""
+    def row_groups_within(self, wanted: KeyRange) -> range:
+        """Give the row groups that surely hold no key outside `wanted`; neighbours, too."""
+        among = self.row_groups_in(wanted)
         first, last = among.start, among.stop
         while first < last and not wanted.min <= self.spans[first][0]:
             first += 1
@@ -89,7 +90,7 @@ def _ends_before(high: Key | None, end: Key | None) -> bool:
 
 
 def read_index(
-    storage: Storage, table_id: str, shard: Shard, schema: Schema, cache: Cache
+    objects: Objects, table_id: str, shard: Shard, schema: Schema, cache: Cache
 ) -> ShardIndex:
     """Give the index of a shard, from the cache or by a read of its footer.
 
@@ -101,7 +102,7 @@ def read_index(
     kept = cache.get(path, ShardIndex)
     if kept is not None:
         return kept
-    metadata = read_metadata(storage, path, shard.size_bytes)
+    metadata = read_metadata(objects, path, shard.size_bytes)
     if metadata.num_rows != shard.rows:
         raise CorruptDataError(f"{path} holds {metadata.num_rows} rows, not {shard.rows}")
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -12,11 +12,16 @@ from dormouse.model.schema import Schema
 from dormouse.ports import Storage
 from dormouse.shards import engine
 from dormouse.shards.arrow import arrow_schema, conform
+from dormouse.shards.predicates import Predicate
 from dormouse.shards.reading import RowGroups, Slice, find_all, narrowed, read_all
 from dormouse.shards.statistics import row_bytes
 from dormouse.shards.steps import steps
 
 __all__ = ["Slice", "merge_found", "merge_rows", "sort_in_memory"]
+
+
+def _unseen(size_bytes: int) -> None:
+    """Stand where nobody counts."""
 
 
 def merge_rows(
@@ -26,12 +31,14 @@ def merge_rows(
     schema: Schema,
     *,
     columns: Sequence[str] | None = None,
+    where: Predicate | None = None,
     memory_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     """Give the rows of all slices in key order, streamed; all columns, or those named.
 
     Every footer is read first, for what is missing must not be taken for empty. Rows of equal keys
-    come in no particular order.
+    come in no particular order. With `where`, only rows that match are given; row groups and pages
+    are left out that cannot hold any.
 
     Raises:
         NotFoundError: a shard is gone.
@@ -39,7 +46,7 @@ def merge_rows(
     """
     found = find_all(storage, table_id, slices, schema)
     yield from merge_found(
-        storage, table_id, found, schema, columns=columns, memory_bytes=memory_bytes
+        storage, table_id, found, schema, columns=columns, where=where, memory_bytes=memory_bytes
     )
 
 
@@ -50,9 +57,14 @@ def merge_found(
     schema: Schema,
     *,
     columns: Sequence[str] | None = None,
+    where: Predicate | None = None,
     memory_bytes: int,
+    scanned: Callable[[int], object] = _unseen,
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of slices as `merge_rows` does, their footers being read."""
+    """Give the rows of slices as `merge_rows` does, their footers being read.
+
+    `scanned` is told, step by step, how many bytes the engine has read.
+    """
     wanted = arrow_schema(schema)
     if columns is not None:
         wanted = pa.schema([wanted.field(name) for name in columns])
@@ -64,7 +76,9 @@ def merge_found(
     for step in steps([groups.metadata for groups in found], schema, memory_bytes):
         parts = [g for g in (narrowed(groups, step, schema) for groups in found) if g.numbers]
         if parts:
-            for batch in _merged(storage, table_id, parts, schema, wanted.names, batch_rows):
+            for batch in _merged(
+                storage, table_id, parts, schema, wanted.names, where, batch_rows, scanned
+            ):
                 yield conform(batch, wanted)
 
 
@@ -74,7 +88,9 @@ def _merged(
     parts: Sequence[RowGroups],
     schema: Schema,
     columns: Sequence[str],
+    where: Predicate | None,
     batch_rows: int,
+    scanned: Callable[[int], object],
 ) -> Iterator[pa.RecordBatch]:
     """Merge in one session, which keeps all it has read until it ends."""
     context = engine.session(batch_rows)
@@ -89,16 +105,26 @@ def _merged(
             )
             for part in parts
         ]
-        merged = engine.merge(frames, schema)
-        return engine.stream(merged.select(*(engine.column(name) for name in columns)))
-    names = [f.name for f in schema.keys] + list(columns)
-    rows = read_all(storage, table_id, parts, schema, list(dict.fromkeys(names)))
-    return sort_in_memory((batch for batches in rows for batch in batches), schema)
+        if where is not None:
+            term = where.expr(context)
+            frames = [frame.filter(term) for frame in frames]
+            if engine.has_no_rows(frames[0]):
+                return
+        plan = engine.merge(frames, schema, columns)
+        try:
+            yield from engine.run(context, plan)
+        finally:
+            scanned(engine.scanned_bytes(plan))
+        return
+    used = where.columns if where is not None else ()
+    names = list(dict.fromkeys([*(f.name for f in schema.keys), *columns, *used]))
+    read = read_all(storage, table_id, parts, schema, names)
+    rows = sort_in_memory([batch for batches in read for batch in batches], schema)
+    yield from rows if where is None else where.apply(rows)
 
 
-def sort_in_memory(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
+def sort_in_memory(batches: Sequence[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
     """Sort the few rows of a look-up by the keys of `schema`; stable."""
-    held = list(batches)
-    if held:
-        rows = pa.Table.from_batches(held)
+    if batches:
+        rows = pa.Table.from_batches(batches)
         yield from rows.sort_by([(f.name, "ascending") for f in schema.keys]).to_batches()

@@ -13,7 +13,7 @@ from concurrent.futures import Executor, Future
 import pyarrow.parquet as pq
 
 from dormouse.errors import InvariantError
-from dormouse.ports import Storage
+from dormouse.ports import Objects
 from dormouse.shards.index import is_part_of
 
 GAP_BYTES = 64 * 1024
@@ -61,12 +61,12 @@ class Fetched(io.RawIOBase):
 
 
 def fetch(
-    threads: Executor, storage: Storage, path: str, size_bytes: int, spans: Iterable[Span]
+    threads: Executor, objects: Objects, path: str, size_bytes: int, spans: Iterable[Span]
 ) -> Fetched:
     """Begin to fetch some spans of an object, in as few reads as they lie together."""
 
     def read(span: Span) -> bytes:
-        with storage.open(path, size_bytes) as file:
+        with objects.open(path, size_bytes) as file:
             file.seek(span[0])
             return file.read(span[1] - span[0])
 

@@ -1,4 +1,4 @@
-"""Answer queries by key ranges from one version of a table."""
+"""Answer queries by keys, key ranges and conditions from one version of a table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dormouse.cache import Cache
-from dormouse.errors import InvalidRequestError
-from dormouse.model.keys import KeyRange, merged
+from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.model.key_bounds import key_bounds
+from dormouse.model.keys import KeyRange, intersected, merged
+from dormouse.model.row_rules import RowRules, row_rules
 from dormouse.model.schema import Schema
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
@@ -17,8 +19,11 @@ from dormouse.ports import Storage
 from dormouse.shards.arrow import arrow_schema, conform
 from dormouse.shards.lookups import LookUp, Part, Scan, plan
 from dormouse.shards.merging import merge_found, sort_in_memory
+from dormouse.shards.predicates import Predicate
 from dormouse.shards.ranges import fitted
 from dormouse.shards.reading import READ_THREADS, RowGroups, Slice, find_all, read_all
+from dormouse.shards.reads import CountedObjects, Reads
+from dormouse.shards.refining import filter_at, refined
 
 LOOK_UP_BYTES = 16 * 1024 * 1024
 """Up to what size in memory row groups are read at once instead of streamed."""
@@ -26,10 +31,16 @@ LOOK_UP_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The rows, sorted by the keys and streamed, and what they are read from."""
+    """The rows, sorted by the keys and streamed, and what they are read from.
+
+    `shards` are those that can hold rows which were asked for; `reads` tells what was read of them,
+    and grows as the reader is read.
+    """
 
     reader: pa.RecordBatchReader
-    shards_opened: int
+    reads: Reads
+    version: int
+    shards: int
     partitions: int
 
 
@@ -40,58 +51,120 @@ def query_rows(
     ranges: Sequence[KeyRange],
     *,
     columns: Sequence[str] | None = None,
+    where: Predicate | None = None,
     limit: int | None = None,
+    now_ms: int,
     memory_bytes: int,
     cache: Cache | None = None,
     look_up_bytes: int = LOOK_UP_BYTES,
 ) -> QueryResult:
     """Give the rows of `table` in any of `ranges`, all rows if there are none; sorted by the keys.
 
-    Rows are read as the reader is read: with a `limit`, little more than it takes. Up to
+    Rows are as the table's filters and aggregations make them, and given if `where` is true of
+    them. They are read as the reader is read: with a `limit`, little more than it takes. Up to
     `look_up_bytes` of rows are read at once rather than merged as a stream.
 
     Raises:
         InvalidRequestError: an unknown column, a negative limit, or a bound of the wrong type.
     """
     schema = table.schema
-    names = _columns(schema, columns)
-    if limit is not None and limit < 0:
-        raise InvalidRequestError(f"a limit cannot be negative, as {limit} is")
+    names = check_columns(schema, columns, limit)
     wanted = merged([fitted(r, schema) for r in ranges]) if ranges else [KeyRange()]
-    parts = [
+    rules = row_rules(schema, table.properties)
+    if where is not None:
+        bounds = [fitted(r, schema) for r in key_bounds(where.condition, schema)]
+        wanted = intersected(wanted, merged(bounds))
+    parts = slices_to_read(state, wanted)
+    query = _Query(
+        storage=storage,
+        table=table,
+        version=state.version,
+        columns=names,
+        where=where,
+        rules=rules,
+        limit=limit,
+        now_ms=now_ms,
+        memory_bytes=memory_bytes,
+        look_up_bytes=look_up_bytes,
+        cache=cache or Cache(),
+        reads=Reads(),
+    )
+    result_schema = pa.schema([arrow_schema(schema).field(name) for name in names])
+    leaves = {leaf.id for item in wanted for leaf in state.partitions.leaves_overlapping(item)}
+    return QueryResult(
+        reader=pa.RecordBatchReader.from_batches(result_schema, query.result(parts, result_schema)),
+        reads=query.reads,
+        version=state.version,
+        shards=len({part.shard.id for slices in parts for part in slices}),
+        partitions=len(leaves),
+    )
+
+
+def slices_to_read(state: TableState, wanted: Sequence[KeyRange]) -> list[list[Slice]]:
+    """Give what of which shards disjoint ranges need, in key order: each part lies in one leaf."""
+    return [
         [Slice(state.shards[r.shard], span) for r in references]
         for item in wanted
         for span, references in state.partitions_to_read(item)
     ]
-    query = _Query(
-        storage, table.id, schema, names, limit, memory_bytes, look_up_bytes, cache or Cache()
-    )
-    result_schema = pa.schema([arrow_schema(schema).field(name) for name in names])
-    return QueryResult(
-        reader=pa.RecordBatchReader.from_batches(result_schema, query.rows(parts, result_schema)),
-        shards_opened=len({part.shard.id for slices in parts for part in slices}),
-        partitions=len(
-            {leaf.id for r in wanted for leaf in state.partitions.leaves_overlapping(r)}
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Query:
     storage: Storage
-    table_id: str
-    schema: Schema
+    table: Table
+    version: int
     columns: list[str]
+    where: Predicate | None
+    rules: RowRules
     limit: int | None
+    now_ms: int
     memory_bytes: int
     look_up_bytes: int
     cache: Cache
+    reads: Reads
 
-    def rows(
+    @property
+    def schema(self) -> Schema:
+        return self.table.schema
+
+    def result(
         self, parts: Sequence[list[Slice]], result_schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """Give the rows of parts, which are in key order."""
-        needed = list(dict.fromkeys([f.name for f in self.schema.keys] + self.columns))
+        """Give the rows that were asked for, of parts in key order."""
+        rows = self._aggregated(parts) if self.rules.aggregates else self._filtered(parts)
+        try:
+            for batch in rows if self.limit is None else _limited(rows, self.limit):
+                yield conform(batch, result_schema)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"version {self.version} of table {self.table.name!r} cannot be read any more: "
+                f"{error}",
+                hint="its shards were merged into others since, and collected; query a newer "
+                "version, and raise gc_delay_seconds if versions are to be kept for longer",
+            ) from error
+
+    def _filtered(self, parts: Sequence[list[Slice]]) -> Iterator[pa.RecordBatch]:
+        """Give the rows that match; rows are tested before they are merged."""
+        tests = [filter_at(self.schema, self.rules, self.now_ms), self.where]
+        return self._rows(parts, self.columns, _both([test for test in tests if test is not None]))
+
+    def _aggregated(self, parts: Sequence[list[Slice]]) -> Iterator[pa.RecordBatch]:
+        """Give the rows that match once all rows of a group are one."""
+        used = self.where.columns if self.where else ()
+        needed = self.rules.needed([*self.columns, *used], self.schema)
+        before = filter_at(self.schema, self.rules, self.now_ms)
+        together = RowRules(aggregation=self.rules.aggregation)
+        rows = self._rows(parts, needed, before)
+        rows = refined(rows, self.schema, together, self.now_ms)
+        return rows if self.where is None else self.where.apply(rows)
+
+    def _rows(
+        self, parts: Sequence[list[Slice]], columns: Sequence[str], where: Predicate | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Give the stored rows of parts that match, sorted; the batches may have more columns."""
+        used = {*(f.name for f in self.schema.keys), *columns, *(where.columns if where else ())}
+        needed = [f.name for f in self.schema.fields if f.name in used]
         steps = plan(
             self._found(parts),
             self.schema,
@@ -99,33 +172,57 @@ class _Query:
             look_up_bytes=self.look_up_bytes,
             is_limited=self.limit is not None,
         )
-        rows = (batch for step in steps for batch in self._read(step, needed))
-        for batch in rows if self.limit is None else _limited(rows, self.limit):
-            yield conform(batch, result_schema)
+        for step in steps:
+            self._note(step)
+            if isinstance(step, Scan):
+                yield from self._scanned(step, columns, where)
+            else:
+                rows = self._looked_up(step, needed)
+                yield from rows if where is None else where.apply(rows)
 
     def _found(self, parts: Iterable[list[Slice]]) -> Iterator[list[Part]]:
         """Find the row groups of parts, of many at once unless few may do."""
-        for window in _windows(parts, 1 if self.limit is not None else 2 * READ_THREADS):
+        objects = CountedObjects(self.storage, self.reads)
+        for window in windows(parts, 1 if self.limit is not None else 2 * READ_THREADS):
             slices = [slice for part in window for slice in part]
-            found = iter(find_all(self.storage, self.table_id, slices, self.schema, self.cache))
+            self.reads.shards.update(slice.shard.id for slice in slices)
+            found = iter(find_all(objects, self.table.id, slices, self.schema, self.cache))
             yield [[next(found) for _ in part] for part in window]
 
-    def _read(self, step: LookUp | Scan, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        if isinstance(step, Scan):
-            return merge_found(
-                self.storage,
-                self.table_id,
-                step.found,
-                self.schema,
-                columns=columns,
-                memory_bytes=self.memory_bytes,
-            )
-        rows = read_all(self.storage, self.table_id, step.found, self.schema, columns)
+    def _scanned(
+        self, step: Scan, columns: Sequence[str], where: Predicate | None
+    ) -> Iterator[pa.RecordBatch]:
+        return merge_found(
+            self.storage,
+            self.table.id,
+            step.found,
+            self.schema,
+            columns=columns,
+            where=where,
+            memory_bytes=self.memory_bytes,
+            scanned=self.reads.add_scan,
+        )
+
+    def _looked_up(self, step: LookUp, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        objects = CountedObjects(self.storage, self.reads)
+        rows = read_all(objects, self.table.id, step.found, self.schema, columns)
         batches = [batch for of_shard in rows for batch in of_shard]
         return iter(batches) if _in_order(step.found) else sort_in_memory(batches, self.schema)
 
+    def _note(self, step: LookUp | Scan) -> None:
+        places = {(g.slice.shard.id, number) for g in step.found for number in g.numbers}
+        self.reads.row_groups += len(places)
 
-def _windows(parts: Iterable[list[Slice]], shards: int) -> Iterator[list[list[Slice]]]:
+
+def _both(tests: Sequence[Predicate]) -> Predicate | None:
+    """Give the predicate of rows that pass all of up to two tests."""
+    if len(tests) < 2:
+        return tests[0] if tests else None
+    first, second = tests
+    return Predicate(first.condition.and_also(second.condition), first.schema)
+
+
+def windows(parts: Iterable[list[Slice]], shards: int) -> Iterator[list[list[Slice]]]:
     """Give parts in groups of at least so many shards; the size of the groups doubles."""
     window: list[list[Slice]] = []
     seen: set[str] = set()
@@ -147,7 +244,16 @@ def _in_order(found: Sequence[RowGroups]) -> bool:
     return all(a.max_key < b.min_key for a, b in zip(ordered, ordered[1:], strict=False))
 
 
-def _columns(schema: Schema, columns: Sequence[str] | None) -> list[str]:
+def check_columns(
+    schema: Schema, columns: Sequence[str] | None, limit: int | None = None
+) -> list[str]:
+    """Give the columns of a query, all if None are named.
+
+    Raises:
+        InvalidRequestError: one is unknown, none is left, or the limit is negative.
+    """
+    if limit is not None and limit < 0:
+        raise InvalidRequestError(f"a limit cannot be negative, as {limit} is")
     if columns is None:
         return [f.name for f in schema.fields]
     if not columns:

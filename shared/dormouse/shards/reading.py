@@ -21,7 +21,7 @@ from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_path
 from dormouse.model.schema import Field, Schema
 from dormouse.model.shards import Shard
-from dormouse.ports import Storage
+from dormouse.ports import Objects
 from dormouse.shards.arrow import arrow_schema, conform, row_key
 from dormouse.shards.evolution import renamed, stored_names
 from dormouse.shards.index import ShardIndex, read_index
@@ -52,7 +52,7 @@ class RowGroups:
 
     slice: Slice
     index: ShardIndex
-    numbers: range
+    numbers: Sequence[int]
 
     @property
     def metadata(self) -> pq.FileMetaData:
@@ -71,7 +71,7 @@ def _row_groups(slice: Slice, index: ShardIndex, schema: Schema) -> RowGroups:
 
 
 def find_all(
-    storage: Storage,
+    objects: Objects,
     table_id: str,
     slices: Sequence[Slice],
     schema: Schema,
@@ -86,7 +86,7 @@ def find_all(
     held = Cache(0) if cache is None else cache
 
     def find(shard: Shard) -> ShardIndex:
-        return read_index(storage, table_id, shard, schema, held)
+        return read_index(objects, table_id, shard, schema, held)
 
     shards = {slice.shard.id: slice.shard for slice in slices}
     with ThreadPoolExecutor(READ_THREADS) as threads:
@@ -95,7 +95,7 @@ def find_all(
 
 
 def read_all(
-    storage: Storage,
+    objects: Objects,
     table_id: str,
     found: Sequence[RowGroups],
     schema: Schema,
@@ -117,7 +117,7 @@ def read_all(
         fetched = [
             fetch(
                 threads,
-                storage,
+                objects,
                 shard_path(table_id, groups[0].slice.shard.id),
                 groups[0].slice.shard.size_bytes,
                 chunks(

@@ -7,20 +7,11 @@ finished request is remembered by its id. What each does is in `stages.requests`
 from __future__ import annotations
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.messages import (
-    AdminRequest,
-    CreateTable,
-    DeleteTable,
-    Outgoing,
-    PurgeRows,
-    Redrive,
-    SetOnline,
-)
+from dormouse.messages import AdminRequest, CreateTable, DeleteTable, Outgoing, PurgeRows, SetOnline
 from dormouse.ports import NO_TABLE, Services
 from dormouse.stages.requests.create_table import create_table
 from dormouse.stages.requests.delete_table import delete_table
 from dormouse.stages.requests.purge_rows import purge_rows
-from dormouse.stages.requests.redrive import redrive
 from dormouse.stages.requests.set_online import set_online
 from dormouse.stages.tracking import record
 
@@ -46,16 +37,12 @@ def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
             request.request_id,
             kind,
             "refused",
-            subject=_subject(request),
+            subject=request.name,
             reason=error.explanation,
         )
         raise
-    record(services, NO_TABLE, request.request_id, kind, "finished", subject=_subject(request))
+    record(services, NO_TABLE, request.request_id, kind, "finished", subject=request.name)
     return messages
-
-
-def _subject(request: AdminRequest) -> str:
-    return request.queue if isinstance(request, Redrive) else request.name
 
 
 def _perform(services: Services, request: AdminRequest) -> list[Outgoing]:
@@ -64,8 +51,6 @@ def _perform(services: Services, request: AdminRequest) -> list[Outgoing]:
             create_table(services, request)
         case DeleteTable():
             delete_table(services, request)
-        case Redrive():
-            redrive(services, request)
         case SetOnline():
             return set_online(services, request)
         case PurgeRows():

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dormouse.cache import Cache
 from dormouse.model.fold import apply
 from dormouse.model.keys import Key, KeyRange
 from dormouse.model.origins import Lineage
 from dormouse.model.partitions import PartitionTree
+from dormouse.model.properties import Properties
 from dormouse.model.schema import Schema
 from dormouse.model.shards import NewShard
 from dormouse.model.state import TableState
@@ -19,11 +21,13 @@ from dormouse.model.tables import Table
 from dormouse.model.transactions import AddShards, Entry
 from dormouse.ports import Storage
 from dormouse.shards.arrow import arrow_schema
+from dormouse.shards.predicates import parse_predicate
 from dormouse.shards.querying import LOOK_UP_BYTES, QueryResult, query_rows
 from dormouse.shards.sorting import Sorter
 from dormouse.shards.writing import ShardContext, write_shards
 
 MEMORY_BYTES = 64 * 1024 * 1024
+NOW_MS = 1_700_000_000_000
 
 
 def batches_of(
@@ -55,6 +59,7 @@ class ShardTable:
         self.storage = storage
         self.schema = schema
         self.folder = folder
+        self.properties = Properties()
         self.state = TableState(partitions=PartitionTree.from_split_points(splits))
         self._jobs = count()
 
@@ -95,18 +100,23 @@ class ShardTable:
         *ranges: KeyRange,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
+        where: str | None = None,
+        cache: Cache | None = None,
         look_up_bytes: int = LOOK_UP_BYTES,
         memory_bytes: int = MEMORY_BYTES,
     ) -> QueryResult:
         return query_rows(
             self.storage,
-            Table("table", "table", self.schema),
+            Table("table", "table", self.schema, self.properties),
             self.state,
             list(ranges),
             columns=columns,
+            where=None if where is None else parse_predicate(where, self.schema),
             limit=limit,
+            now_ms=NOW_MS,
             memory_bytes=memory_bytes,
             look_up_bytes=look_up_bytes,
+            cache=cache,
         )
 
     def rows(
@@ -114,6 +124,8 @@ class ShardTable:
         *ranges: KeyRange,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
+        where: str | None = None,
+        cache: Cache | None = None,
         look_up_bytes: int = LOOK_UP_BYTES,
         memory_bytes: int = MEMORY_BYTES,
     ) -> list[dict[str, object]]:
@@ -121,6 +133,8 @@ class ShardTable:
             *ranges,
             columns=columns,
             limit=limit,
+            where=where,
+            cache=cache,
             look_up_bytes=look_up_bytes,
             memory_bytes=memory_bytes,
         )

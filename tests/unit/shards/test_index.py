@@ -55,7 +55,7 @@ def test_no_row_group_that_holds_a_key_is_missed_and_none_within_holds_another(
     found = index.row_groups_in(wanted)
     holding = {i for i, g in enumerate(groups) if any(wanted.contains(key) for key in g)}
     assert holding <= set(found)
-    within = index.row_groups_within(wanted, found)
+    within = index.row_groups_within(wanted)
     assert all(wanted.contains(key) for i in within for key in groups[i])
 
 
@@ -64,4 +64,4 @@ def test_row_groups_outside_the_range_are_left_out() -> None:
     assert index.row_groups_in(KeyRange((3, 4), (5,))) == range(4, 5)
     assert index.row_groups_in(KeyRange((3, 3), (5, 0))) == range(3, 5)
     assert index.row_groups_in(KeyRange((9,), None)) == range(9, 9)
-    assert index.row_groups_within(KeyRange((3, 1), (6,)), range(3, 6)) == range(4, 6)
+    assert index.row_groups_within(KeyRange((3, 1), (6,))) == range(4, 6)

@@ -1,0 +1,45 @@
+"""Which version of a table is asked for: the newest, one by its number, or the one of a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TypeAlias
+
+from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.model.state import TableState
+from dormouse.statestore.protocol import StateStore
+
+AsOf: TypeAlias = int | dt.datetime
+"""A version, or an aware time."""
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECOND = dt.timedelta(milliseconds=1)
+
+
+def state_as_of(store: StateStore, as_of: AsOf | None) -> TableState:
+    """Give the state at a version or a time; the newest for None.
+
+    Raises:
+        InvalidRequestError: it is no version, or a time without a zone.
+        NotFoundError: that version is not kept any more, or is yet to come.
+    """
+    if as_of is None:
+        return store.current()
+    try:
+        if isinstance(as_of, dt.datetime):
+            return store.at(time_ms=_milliseconds(as_of))
+        if isinstance(as_of, bool) or as_of < 0:
+            raise InvalidRequestError(f"{as_of!r} is no version of a table")
+        return store.at(version=as_of)
+    except NotFoundError as error:
+        raise NotFoundError(
+            str(error),
+            hint="versions are kept for gc_delay_seconds at least; without a version or time, the "
+            "newest is read",
+        ) from error
+
+
+def _milliseconds(time: dt.datetime) -> int:
+    if time.tzinfo is None:
+        raise InvalidRequestError(f"the time {time} has no time zone", hint="give it one, as UTC")
+    return (time - _EPOCH) // _MILLISECOND

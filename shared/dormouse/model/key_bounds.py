@@ -1,0 +1,105 @@
+"""Where the rows can lie that match a condition: ranges of keys, as far as the condition tells.
+
+They may hold other rows too, but never lack one that matches. Each row key is bounded for itself;
+where the first is one of a few values, the second narrows further, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dormouse.model.conditions import MAX_LIST, Call, Column, Condition, Expression, Literal
+from dormouse.model.keys import KeyPart, KeyRange, after, intersected, merged
+from dormouse.model.schema import Field, Primitive, Schema
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_WHOLE = (Primitive.INT, Primitive.LONG)
+
+
+def key_bounds(condition: Condition, schema: Schema) -> list[KeyRange]:
+    """Give disjoint ranges in key order that hold every row which matches; none if none can."""
+    return _bounds(condition.expression, schema.row_keys)
+
+
+def _bounds(expression: Expression, fields: Sequence[Field]) -> list[KeyRange]:
+    first = _of_column(expression, fields[0])
+    values = [_only_value(span) for span in first]
+    if len(fields) == 1 or None in values:
+        return first
+    rest = _bounds(expression, fields[1:])
+    if rest == [KeyRange()] or len(first) * len(rest) > MAX_LIST:
+        return first
+    return [_within(value, span) for value in values if value is not None for span in rest]
+
+
+def _within(value: KeyPart, rest: KeyRange) -> KeyRange:
+    """Give the keys that begin with `value` and go on in `rest`."""
+    high = after((value,)) if rest.max is None else (value, *rest.max)
+    return KeyRange((value, *rest.min), high)
+
+
+def _only_value(span: KeyRange) -> KeyPart | None:
+    """Give the one value a range of one-part keys has room for; None if it may have more."""
+    if len(span.min) == 1 and span == KeyRange.exactly(span.min):
+        return span.min[0]
+    return None
+
+
+def _of_column(expression: Expression, field: Field) -> list[KeyRange]:
+    """Give the ranges of one column's values, as keys of one part, where a term can be true."""
+    if not isinstance(expression, Call):
+        return [KeyRange()]
+    if expression.op == "AND":
+        found = [KeyRange()]
+        for term in expression.arguments:
+            found = intersected(found, _of_column(term, field))
+        return found
+    if expression.op == "OR":
+        return merged([s for term in expression.arguments for s in _of_column(term, field)])
+    return _of_test(expression, field)
+
+
+def _of_test(call: Call, field: Field) -> list[KeyRange]:
+    head, *rest = call.arguments
+    if call.op == "IN":
+        values = [_value(item, field) for item in rest]
+        if not _is(head, field) or None in values:
+            return [KeyRange()]
+        return merged([KeyRange.exactly((value,)) for value in values if value is not None])
+    if len(rest) != 1:
+        return [KeyRange()]
+    op, column, value = call.op, head, _value(rest[0], field)
+    if value is None:
+        op, column, value = _MIRRORED.get(call.op, call.op), rest[0], _value(head, field)
+    if value is None or not _is(column, field):
+        return [KeyRange()]
+    return merged([_range_of(op, value)])
+
+
+def _range_of(op: str, value: KeyPart) -> KeyRange:
+    here = KeyRange.exactly((value,))
+    match op:
+        case "=" | "IS NOT DISTINCT FROM":
+            return here
+        case "<":
+            return KeyRange((), here.min)
+        case "<=":
+            return KeyRange((), here.max)
+        case ">=":
+            return KeyRange(here.min)
+        case ">":
+            return KeyRange((), ()) if here.max is None else KeyRange(here.max)
+        case _:
+            return KeyRange()
+
+
+def _is(expression: Expression, field: Field) -> bool:
+    return isinstance(expression, Column) and expression.name == field.name
+
+
+def _value(expression: Expression, field: Field) -> KeyPart | None:
+    """Give a literal of the field's own type; None for anything else."""
+    if not isinstance(expression, Literal) or isinstance(expression.value, bool):
+        return None
+    alike = expression.type == field.type or (expression.type in _WHOLE and field.type in _WHOLE)
+    return expression.value if alike and isinstance(expression.value, int | str | bytes) else None

@@ -1,0 +1,94 @@
+"""Count rows without reading them, as far as the state and the footers of shards tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from dormouse.cache import Cache
+from dormouse.model.keys import KeyRange, merged
+from dormouse.model.row_rules import row_rules
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.ports import Storage
+from dormouse.shards.lookups import Part, plan
+from dormouse.shards.predicates import Predicate
+from dormouse.shards.querying import LOOK_UP_BYTES, query_rows, windows
+from dormouse.shards.ranges import fitted
+from dormouse.shards.reading import READ_THREADS, Slice, find_all, read_all
+
+
+def count_rows(
+    storage: Storage,
+    table: Table,
+    state: TableState,
+    ranges: Sequence[KeyRange],
+    *,
+    where: Predicate | None = None,
+    now_ms: int,
+    memory_bytes: int,
+    cache: Cache | None = None,
+) -> int:
+    """Count the rows that `query_rows` gives.
+
+    Where a condition, filters or aggregations decide about rows, they are read. Else a shard that
+    lies wholly in a range counts by the state, a row group by the footer, and only row groups at
+    the ends of ranges are read.
+
+    Raises:
+        InvalidRequestError: a bound of the wrong type.
+        NotFoundError: the version cannot be read any more.
+    """
+    schema = table.schema
+    if where is not None or not row_rules(schema, table.properties).is_empty:
+        found = query_rows(
+            storage,
+            table,
+            state,
+            ranges,
+            columns=[schema.row_keys[0].name],
+            where=where,
+            now_ms=now_ms,
+            memory_bytes=memory_bytes,
+            cache=cache,
+        )
+        return sum(batch.num_rows for batch in found.reader)
+    wanted = merged([fitted(r, schema) for r in ranges]) if ranges else [KeyRange()]
+    known, rest = _by_state(state, wanted)
+    for part in _by_footer(storage, table, rest, cache or Cache()):
+        known += part
+    return known
+
+
+def _by_state(state: TableState, wanted: Sequence[KeyRange]) -> tuple[int, list[Slice]]:
+    """Give how many rows the state knows of, and the slices whose rows it does not know."""
+    known, rest = 0, []
+    for item in wanted:
+        for span, references in state.partitions_to_read(item):
+            for reference in references:
+                slice = Slice(state.shards[reference.shard], span)
+                if slice.is_whole:
+                    known += slice.shard.rows
+                elif reference.exact and state.partitions.get(reference.partition).range == span:
+                    known += reference.rows
+                else:
+                    rest.append(slice)
+    return known, rest
+
+
+def _by_footer(
+    storage: Storage, table: Table, slices: Sequence[Slice], cache: Cache
+) -> Iterator[int]:
+    schema = table.schema
+    keys = [field.name for field in schema.row_keys]
+    for window in windows([[slice] for slice in slices], 2 * READ_THREADS):
+        found = find_all(storage, table.id, [s for part in window for s in part], schema, cache)
+        borders: list[Part] = []
+        for groups in found:
+            within = groups.index.row_groups_within(fitted(groups.slice.range, schema))
+            yield sum(groups.metadata.row_group(number).num_rows for number in within)
+            border = tuple(number for number in groups.numbers if number not in within)
+            borders.append([replace(groups, numbers=border)])
+        for step in plan([borders], schema, keys, look_up_bytes=LOOK_UP_BYTES, is_limited=False):
+            rows = read_all(storage, table.id, step.found, schema, keys[:1])
+            yield sum(batch.num_rows for batches in rows for batch in batches)

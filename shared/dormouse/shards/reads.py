@@ -1,0 +1,79 @@
+"""What a query reads, counted: for people who ask what it costs, and for tests."""
+
+from __future__ import annotations
+
+import io
+import threading
+from dataclasses import dataclass, field
+from typing import BinaryIO, cast
+
+from dormouse.ports import Objects
+
+
+@dataclass(slots=True)
+class Reads:
+    """What has been read so far.
+
+    `shards` are those whose rows or footers were looked at, `row_groups` of how many row groups
+    rows were taken. `requests` counts ranged reads, `size_bytes` what they brought. A scan is read
+    by the engine, which tells its bytes but not its requests.
+    """
+
+    shards: set[str] = field(default_factory=set)
+    row_groups: int = 0
+    requests: int = 0
+    size_bytes: int = 0
+    scans: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add_request(self, size_bytes: int) -> None:
+        """Count a read."""
+        with self.lock:
+            self.requests += 1
+            self.size_bytes += size_bytes
+
+    def add_scan(self, size_bytes: int) -> None:
+        """Count what the engine read to stream rows."""
+        with self.lock:
+            self.scans += 1
+            self.size_bytes += size_bytes
+
+
+class _Counted(io.RawIOBase):
+    """A file whose reads are counted."""
+
+    def __init__(self, file: BinaryIO, reads: Reads) -> None:
+        self._file, self._reads = file, reads
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def read(self, size: int = -1) -> bytes:
+        body = self._file.read(size)
+        self._reads.add_request(len(body))
+        return body
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+@dataclass(frozen=True, slots=True)
+class CountedObjects:
+    """The objects of a storage, as `ports.Objects`, whose reads are counted."""
+
+    objects: Objects
+    reads: Reads
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        """Open an object. Raises NotFoundError, at the latest when it is read."""
+        return cast(BinaryIO, _Counted(self.objects.open(path, size_bytes), self.reads))
