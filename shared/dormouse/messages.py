@@ -23,6 +23,7 @@ class IngestJob(Message, frozen=True, tag="ingest_job"):
     """Turn these sources into rows of the table, in one commit."""
 
     table_id: str
+    generation: int
     job_id: str
     sources: tuple[Source, ...]
     v: int = 1
@@ -63,13 +64,17 @@ class GarbageCandidates(Message, frozen=True, tag="garbage_candidates"):
 
 
 class CreateTable(Message, frozen=True, tag="create_table"):
-    """Create a table. `schema` is in its JSON form; a split point is a list of key parts."""
+    """Create a table. `schema` is in its JSON form; a split point is a list of key parts.
+
+    With `strings_base64`, strings in split points are base64 of their UTF-8; bytes always are.
+    """
 
     request_id: str
     name: str
     schema: dict[str, object]
     properties: dict[str, object] = {}
     split_points: tuple[tuple[object, ...], ...] = ()
+    strings_base64: bool = False
     v: int = 1
 
 
@@ -87,6 +92,49 @@ class SetOnline(Message, frozen=True, tag="set_online"):
     request_id: str
     name: str
     online: bool
+    v: int = 1
+
+
+class RenameTable(Message, frozen=True, tag="rename_table"):
+    """Give a table another name. Files are dropped for it under the new name from then on."""
+
+    request_id: str
+    name: str
+    new_name: str
+    v: int = 1
+
+
+class ReinitialiseTable(Message, frozen=True, tag="reinitialise_table"):
+    """Empty a table. Its partitions stay, or become those of `split_points`, if any are given.
+
+    Files ingested before are not ingested again. With `strings_base64`, strings in split points
+    are base64 of their UTF-8; bytes always are.
+    """
+
+    request_id: str
+    name: str
+    keep_partitions: bool = True
+    split_points: tuple[tuple[object, ...], ...] = ()
+    strings_base64: bool = False
+    v: int = 1
+
+
+class SetProperties(Message, frozen=True, tag="set_properties"):
+    """Set some properties of a table, and unset others: those are the instance's again."""
+
+    request_id: str
+    name: str
+    properties: dict[str, object] = {}
+    unset: tuple[str, ...] = ()
+    v: int = 1
+
+
+class SetDefaults(Message, frozen=True, tag="set_defaults"):
+    """Set, or unset, properties of the instance: those of all tables that set none of their own."""
+
+    request_id: str
+    properties: dict[str, object] = {}
+    unset: tuple[str, ...] = ()
     v: int = 1
 
 
@@ -109,7 +157,16 @@ class PurgeStep(Message, frozen=True, tag="purge_step"):
     v: int = 1
 
 
-AdminRequest = CreateTable | DeleteTable | SetOnline | PurgeRows
+AdminRequest = (
+    CreateTable
+    | DeleteTable
+    | SetOnline
+    | RenameTable
+    | ReinitialiseTable
+    | SetProperties
+    | SetDefaults
+    | PurgeRows
+)
 
 _Wanted = TypeVar("_Wanted", bound=Message)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.messages import (
+    AdminRequest,
     CompactionJob,
     CreateTable,
     DeleteTable,
@@ -176,6 +177,14 @@ class World:
             for _ in range(2 if twice else 1):
                 self.queue += self.deliver(outgoing)
         raise AssertionError(f"{len(self.queue)} messages are left after {limit} deliveries")
+
+    def administer(self, request: AdminRequest) -> None:
+        """Do what an administrator asks, and queue what follows from it."""
+        self.queue += administer(self.services, request)
+
+    def names(self, table: Table) -> str:
+        """Give the letters of all rows, in order."""
+        return "".join(str(row["letter"]) for row in self.rows(table))
 
     def set_online(self, table: Table, online: bool) -> None:
         request = SetOnline(self.ids.new(), table.name, online)

@@ -21,6 +21,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import (
     AddShards,
     AssignJob,
+    ClearTable,
     Entry,
     InitialisePartitions,
     ReplaceShards,
@@ -58,6 +59,7 @@ class RebuildPlan:
     shards: tuple[PlacedShard, ...]
     sources: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...]
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,10 @@ def transactions(plan: RebuildPlan) -> Iterator[Transaction]:
     A shard is added with all its rows; where they were merged into others, an empty replacement
     takes them out again. So the collector knows of what nothing references.
     """
-    yield InitialisePartitions(tuple(plan.tree.by_id.values()))
+    partitions = tuple(plan.tree.by_id.values())
+    yield InitialisePartitions(partitions)
+    if plan.generation:
+        yield ClearTable(plan.generation, partitions)
     for start in range(0, len(plan.sources), SOURCES_PER_TRANSACTION):
         chunk = plan.sources[start : start + SOURCES_PER_TRANSACTION]
         yield AddShards(f"rebuild-sources-{start}", chunk, ())

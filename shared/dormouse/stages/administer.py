@@ -7,13 +7,30 @@ finished request is remembered by its id. What each does is in `stages.requests`
 from __future__ import annotations
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.messages import AdminRequest, CreateTable, DeleteTable, Outgoing, PurgeRows, SetOnline
+from dormouse.messages import (
+    AdminRequest,
+    CreateTable,
+    DeleteTable,
+    Outgoing,
+    PurgeRows,
+    ReinitialiseTable,
+    RenameTable,
+    SetDefaults,
+    SetOnline,
+    SetProperties,
+)
 from dormouse.ports import NO_TABLE, Services
 from dormouse.stages.requests.create_table import create_table
 from dormouse.stages.requests.delete_table import delete_table
 from dormouse.stages.requests.purge_rows import purge_rows
+from dormouse.stages.requests.reinitialise_table import reinitialise_table
+from dormouse.stages.requests.rename_table import rename_table
 from dormouse.stages.requests.set_online import set_online
+from dormouse.stages.requests.set_properties import set_defaults, set_properties
 from dormouse.stages.tracking import record
+
+INSTANCE_NAME = "(instance)"
+"""The subject of a request about no table."""
 
 
 def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
@@ -28,6 +45,7 @@ def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
     if earlier is not None and earlier.state == "finished":
         return []
     kind = type(request).__name__
+    subject = INSTANCE_NAME if isinstance(request, SetDefaults) else request.name
     try:
         messages = _perform(services, request)
     except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
@@ -37,11 +55,11 @@ def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
             request.request_id,
             kind,
             "refused",
-            subject=request.name,
+            subject=subject,
             reason=error.explanation,
         )
         raise
-    record(services, NO_TABLE, request.request_id, kind, "finished", subject=request.name)
+    record(services, NO_TABLE, request.request_id, kind, "finished", subject=subject)
     return messages
 
 
@@ -53,6 +71,14 @@ def _perform(services: Services, request: AdminRequest) -> list[Outgoing]:
             delete_table(services, request)
         case SetOnline():
             return set_online(services, request)
+        case RenameTable():
+            rename_table(services, request)
+        case ReinitialiseTable():
+            return reinitialise_table(services, request)
+        case SetProperties():
+            return set_properties(services, request)
+        case SetDefaults():
+            set_defaults(services, request)
         case PurgeRows():
             return purge_rows(services, request)
     return []

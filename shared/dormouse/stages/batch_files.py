@@ -19,7 +19,7 @@ from dormouse.stages.tracking import record
 
 def batch_files(services: Services, sources: Sequence[Source]) -> list[Outgoing]:
     """Give the ingest jobs of `sources`; what belongs to no table is recorded as refused."""
-    by_table: dict[str, dict[str, Source]] = {}
+    by_table: dict[Table, dict[str, Source]] = {}
     tables: dict[str, Table | None] = {}
     for source in sources:
         try:
@@ -35,10 +35,10 @@ def batch_files(services: Services, sources: Sequence[Source]) -> list[Outgoing]
                 reason=error.explanation,
             )
         else:
-            by_table.setdefault(table.id, {})[source.id] = source
+            by_table.setdefault(table, {})[source.id] = source
     return [
-        Outgoing("ingest-jobs", IngestJob(table_id, job_id_of(job), job))
-        for table_id, found in by_table.items()
+        Outgoing("ingest-jobs", IngestJob(table.id, table.generation, job_id_of(job), job))
+        for table, found in by_table.items()
         for job in batches(tuple(found.values()))
     ]
 

@@ -55,6 +55,12 @@ def ingest(services: Services, job: IngestJob) -> list[Outgoing]:
     ):
         for _ in range(ATTEMPTS):
             state = services.store(table).current()
+            if job.generation < state.generation:
+                reason = "the table was emptied since the files were dropped"
+                record(services, table.id, job.job_id, "ingest", "refused", reason=reason)
+                return []
+            if job.generation > state.generation:
+                raise ContendedError(f"table {table.name!r} is about to be emptied")
             now_ms = services.clock.now_ms()
             fresh = [s for s in job.sources if not state.has_ingested(s.id, now_ms)]
             done = _attempt(services, table, state, fresh) if fresh else _Done()

@@ -18,6 +18,7 @@ from dormouse.model.names import data_prefix, shard_id_of
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
+from dormouse.model.transactions import ClearTable
 from dormouse.policy.rebuilding import (
     FoundShard,
     RebuildPlan,
@@ -96,8 +97,11 @@ def _with_log(newest: Table, known: Table, log: str) -> Table:
 def _commit(store: StateStore, plan: RebuildPlan, now_ms: int) -> TableState:
     """Commit the plan to an empty log; give the state it is to make."""
     expected = rebuilt(plan, now_ms)
+    generation = 0
     for transaction in transactions(plan):
-        (outcome,) = store.commit(transaction, generation=0)
+        (outcome,) = store.commit(transaction, generation=generation)
+        if isinstance(transaction, ClearTable):
+            generation = transaction.generation
         if isinstance(outcome, Rejected):
             raise InvariantError(f"a rebuild was rejected: {outcome}")
     return expected
@@ -123,7 +127,8 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
     if isinstance(plan, Refusal):
         told = "; ".join(plan.reasons[:REASONS_TOLD])
         raise CorruptDataError(f"table {table.name!r} cannot be rebuilt: {told}", hint=HINT)
-    return replace(plan, left_out=plan.left_out + strangers)
+    left_out = plan.left_out + strangers
+    return replace(plan, left_out=left_out, generation=table.generation)
 
 
 def _read(

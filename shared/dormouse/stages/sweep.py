@@ -19,6 +19,8 @@ from dormouse.stages.purges import kept_purges
 from dormouse.stages.requests.delete_table import DELETE_BATCH, delete_all_of
 
 CANDIDATES_PER_MESSAGE = 1000
+CLOCKS_APART_MS = 5 * 60 * 1000
+"""How far the clocks of a function and of the object store may be apart, generously."""
 
 
 def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outgoing]:
@@ -71,7 +73,8 @@ def _overdue_garbage(services: Services, table: Table, state: TableState) -> Ite
 def _missed_files(services: Services, table: Table, state: TableState) -> list[Outgoing]:
     """Give ingest jobs for files that were neither ingested nor refused while they could be."""
     now_ms = services.clock.now_ms()
-    known = services.sources.list(table.name, since_ms=now_ms - SOURCES_REMEMBERED_MS)
+    since_ms = max(now_ms - SOURCES_REMEMBERED_MS, table.emptied_ms)
+    known = services.sources.list(table.name, since_ms=since_ms)
     missed = [
         source
         for source in known
@@ -98,7 +101,11 @@ def _delete_orphans(services: Services, table: Table, state: TableState) -> None
     """Delete shards that are not in the state and too old to be in a commit yet to come."""
     listed = services.storage.list(data_prefix(table.id))
     modified_ms = {shard: o.modified_ms for o in listed if (shard := shard_id_of(o.path))}
-    oldest_ms = services.clock.now_ms() - table.properties.orphan_age_seconds * 1000
+    now_ms = services.clock.now_ms()
+    oldest_ms = now_ms - table.properties.orphan_age_seconds * 1000
+    if now_ms - table.emptied_ms >= table.properties.gc_delay_seconds * 1000:
+        # What was there long before the table was emptied can be in no commit any more.
+        oldest_ms = max(oldest_ms, table.emptied_ms - CLOCKS_APART_MS)
     lasts, others = orphans(state, modified_ms, oldest_ms)
     for shards in (lasts, others):
         paths = [shard_path(table.id, shard) for shard in shards]

@@ -8,11 +8,12 @@ from dormouse.errors import AlreadyExistsError
 from dormouse.messages import CreateTable
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.properties import parse_settings
+from dormouse.model.row_rules import row_rules
 from dormouse.model.schema import Schema
 from dormouse.model.tables import Table, check_name
 from dormouse.model.transactions import InitialisePartitions
 from dormouse.ports import Services
-from dormouse.stages.requests.json_keys import key_of_json
+from dormouse.stages.requests.json_keys import split_points_of_json
 from dormouse.statestore.protocol import accepted
 
 
@@ -30,10 +31,10 @@ def create_table(services: Services, request: CreateTable) -> None:
         schema=schema,
         created_ms=services.clock.now_ms(),
     ).with_settings(parse_settings(request.properties), services.tables.defaults())
-    points = [
-        key_of_json(schema, point, f"split point {number}")
-        for number, point in enumerate(request.split_points, start=1)
-    ]
+    row_rules(schema, table.properties)
+    points = split_points_of_json(
+        schema, request.split_points, strings_base64=request.strings_base64
+    )
     tree = PartitionTree.from_split_points(points)
     taken = services.tables.named(table.name)
     if taken is not None and taken.id != table.id:

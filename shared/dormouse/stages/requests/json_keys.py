@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+from collections.abc import Sequence
+
 from dormouse.errors import InvalidRequestError
 from dormouse.model.keys import Key, KeyPart
 from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.shards.text import parse_key_part
 
 
-def key_of_json(schema: Schema, parts: tuple[object, ...], where: str) -> Key:
+def split_points_of_json(
+    schema: Schema, points: Sequence[tuple[object, ...]], *, strings_base64: bool
+) -> list[Key]:
+    """Give the keys that split points mean.
+
+    Raises:
+        InvalidRequestError: one has no parts or too many, or one does not fit its column.
+    """
+    return [
+        key_of_json(schema, point, f"split point {number}", strings_base64=strings_base64)
+        for number, point in enumerate(points, start=1)
+    ]
+
+
+def key_of_json(
+    schema: Schema, parts: tuple[object, ...], where: str, *, strings_base64: bool = False
+) -> Key:
     """Give the key, or the prefix of one, that a list of parts means; `where` is for errors.
 
     Raises:
@@ -19,16 +39,28 @@ def key_of_json(schema: Schema, parts: tuple[object, ...], where: str) -> Key:
             f"{where} has {len(parts)} parts, not 1 to {len(schema.row_keys)}"
         )
     return tuple(
-        _part(part, field, where) for part, field in zip(parts, schema.row_keys, strict=False)
+        _part(part, field, where, strings_base64)
+        for part, field in zip(parts, schema.row_keys, strict=False)
     )
 
 
-def _part(part: object, field: Field, where: str) -> KeyPart:
+def _part(part: object, field: Field, where: str, strings_base64: bool) -> KeyPart:
     is_number = isinstance(part, int) and not isinstance(part, bool)
     if field.type is Primitive.STRING and is_number or not (is_number or isinstance(part, str)):
         raise InvalidRequestError(f"{where}: {part!r} is no value for {field.name}")
+    if field.type is Primitive.STRING and strings_base64:
+        return _decoded(str(part), field, where)
     assert isinstance(field.type, Primitive)  # a key always is
     try:
         return parse_key_part(str(part), field.type)
     except InvalidRequestError as error:
         raise InvalidRequestError(f"{where}: {error}", hint=error.hint) from error
+
+
+def _decoded(text: str, field: Field, where: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise InvalidRequestError(
+            f"{where}: {text!r} is not the base64 of text for {field.name}: {error}"
+        ) from error

@@ -1,0 +1,38 @@
+"""rename_table: a table gets another name; its id, rows and jobs stay as they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dormouse.errors import NotFoundError
+from dormouse.messages import RenameTable
+from dormouse.model.tables import Table, check_name
+from dormouse.ports import Services
+from dormouse.stages.requests.named import named
+
+
+def rename_table(services: Services, request: RenameTable) -> None:
+    """Rename the table, unless this very request did already.
+
+    Files dropped under the old name that no job has taken up yet are refused, and say so.
+
+    Raises:
+        InvalidRequestError: the new name is no good.
+        AlreadyExistsError: another table has it.
+        NotFoundError: no table of the old name exists, or it is being deleted.
+    """
+    new_name = check_name(request.new_name)
+    table = _meant(services, request)
+    services.tables.change(
+        table.id, lambda t: replace(t, name=new_name), request_id=request.request_id
+    )
+
+
+def _meant(services: Services, request: RenameTable) -> Table:
+    try:
+        return named(services, request.name)
+    except NotFoundError:
+        renamed = services.tables.named(request.new_name)
+        if renamed is not None and request.request_id in renamed.applied:
+            return renamed
+        raise

@@ -1,0 +1,65 @@
+"""set_properties and set_defaults: what is set for a table, and for the instance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dormouse.errors import InvalidRequestError
+from dormouse.messages import Outgoing, SetDefaults, SetProperties, TableChanged
+from dormouse.model.properties import KNOWN, parse_settings, property_named
+from dormouse.model.row_rules import row_rules
+from dormouse.model.tables import Table, changed_settings
+from dormouse.ports import Services
+from dormouse.stages.requests.named import named
+
+
+def set_properties(services: Services, request: SetProperties) -> list[Outgoing]:
+    """Change the table's own properties, and plan by them.
+
+    Raises:
+        InvalidRequestError: an unknown name, a bad value, one that never changes, or filters or
+            aggregations that do not fit the schema.
+        NotFoundError: no table of that name exists, or it is being deleted.
+    """
+    put, unset = _checked(request.properties, request.unset)
+    table = named(services, request.name)
+    defaults = services.tables.defaults()
+
+    def change(kept: Table) -> Table:
+        changed = kept.with_settings(changed_settings(kept.settings, put, unset), defaults)
+        _check_change(kept, changed)
+        return changed
+
+    services.tables.change(table.id, change, request_id=request.request_id)
+    return [Outgoing("table-changes", TableChanged(table.id))]
+
+
+def set_defaults(services: Services, request: SetDefaults) -> None:
+    """Change the instance's properties.
+
+    Raises:
+        InvalidRequestError: an unknown name, a bad value, or one that a table cannot take.
+    """
+    put, unset = _checked(request.properties, request.unset)
+    kept = services.tables.defaults()
+    wanted = changed_settings(kept, put, unset)
+    for table in services.tables.all():
+        _check_change(table, table.with_settings(table.settings, wanted))
+    services.tables.change_defaults(lambda kept: changed_settings(kept, put, unset))
+
+
+def _checked(
+    properties: Mapping[str, object], unset: Sequence[str]
+) -> tuple[dict[str, int | str], tuple[str, ...]]:
+    return parse_settings(properties), tuple(property_named(name).name for name in unset)
+
+
+def _check_change(kept: Table, changed: Table) -> None:
+    for name, known in KNOWN.items():
+        before, after = getattr(kept.properties, name), getattr(changed.properties, name)
+        if known.is_fixed and before != after:
+            raise InvalidRequestError(
+                f"{name} of table {kept.name!r} is {before} and stays so",
+                hint="create another table, and export this one's rows to it",
+            )
+    row_rules(changed.schema, changed.properties)
