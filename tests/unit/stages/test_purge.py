@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
+from typing import cast
 
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.model.names import data_prefix, purge_prefix
+from dormouse.errors import InvalidRequestError
+from dormouse.messages import CompactionJob, Outgoing, PartitionSplit, PurgeRows, PurgeStep
+from dormouse.model.names import data_prefix, purge_of, purge_path, purge_prefix
 from dormouse.model.tables import Table
-from tests.support.world import World, letters
+from dormouse.model.transactions import AssignJob, ClearTable
+from dormouse.ports import NO_TABLE, Storage
+from dormouse.stages.administer import administer
+from dormouse.stages.batch_files import batch_files
+from dormouse.stages.purge_rows import purge_rows
+from dormouse.stages.purges import known_verdicts
+from dormouse.storage import FolderStorage
+from tests.support.world import Crash, World, letters, letters_file
 
 
 @pytest.fixture
@@ -52,10 +64,245 @@ def test_no_matching_row_is_left_in_the_table_nor_in_any_object(
     before = world.shard_objects(table)
     purge = world.purge(table, where, *keys)
     world.settle()
-    assert in_table(world, table) == "aacccxxyzz".replace("ccc", "cc")
+    assert in_table(world, table) == "aaccxxyzz"
     assert stored(world, table) == list("aaccxxyzz")
     assert world.shard_objects(table) & before, "shards without such rows stay as they are"
     told = world.tracker.get(table.id, purge)
     assert told is not None
     assert (told.state, told.rows) == ("finished", 6)
     assert list(world.storage.list(purge_prefix(table.id))) == []
+
+
+def test_a_shard_with_references_in_several_partitions_is_rewritten_in_all_of_them(
+    world: World,
+) -> None:
+    table = filled(world, "abyz", "acxz", split_threshold_rows=6)
+    world.deliver(Outgoing("partition-splits", PartitionSplit(table.id, 0, "root")))
+    state = world.state(table)
+    assert max(state.reference_counts.values()) == 2
+    world.purge(table, "letter = 'b'")
+    world.settle()
+    assert in_table(world, table) == "aacxyzz"
+    assert stored(world, table) == list("aacxyzz")
+
+
+def test_the_output_of_a_compaction_that_ran_meanwhile_is_caught(world: World) -> None:
+    table = filled(world, "ab", "bc", "cd")
+    inputs = tuple(sorted(world.state(table).shards))[:2]
+    assigned = AssignJob("compaction", "root", inputs)
+    world.services.store(table).commit(assigned, generation=0)
+    world.purge(table, "letter = 'b'")
+    for _ in range(3):  # it can but wait
+        message = world.queue.popleft()
+        world.queue += world.deliver(message)
+    assert in_table(world, table) == "abbccd"
+    world.queue.append(Outgoing("compaction-jobs", CompactionJob(table.id, 0, "compaction")))
+    world.settle()
+    assert stored(world, table) == list("accd")
+    assert in_table(world, table) == "accd"
+
+
+def test_a_split_between_the_assignment_and_the_rewriting_is_harmless(world: World) -> None:
+    table = filled(world, "abyz", "abcz", split_threshold_rows=6)
+    world.purge(table, "note LIKE 'b%'")
+    world.queue += world.deliver(world.queue.popleft())
+    assert any(purge_of(job) for job in world.state(table).jobs)
+    world.deliver(Outgoing("partition-splits", PartitionSplit(table.id, 0, "root")))
+    assert len(world.state(table).partitions) == 3
+    world.settle()
+    assert in_table(world, table) == "aacyzz"
+    assert stored(world, table) == list("aacyzz")
+
+
+def test_rows_ingested_meanwhile_are_kept_unless_they_match(world: World) -> None:
+    table = filled(world, "ab", "bc")
+    world.purge(table, "letter = 'b'")
+    late = world.sources.drop("letters/late.parquet", letters_file(letters("bd", at=500)))
+    (ingest,) = batch_files(world.services, [late])
+
+    def land() -> None:
+        world.deliver(ingest)
+
+    world.before_next_commit(land)
+    world.settle()
+    assert in_table(world, table) == "acd"
+    assert stored(world, table) == list("acd")
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_table_in_use_loses_the_matching_rows_and_no_other(world: World, twice: bool) -> None:
+    table = world.create(gc_delay_seconds=60, split_threshold_rows=8)
+    for number in range(6):
+        world.drop(f"letters/{number}.parquet", letters("thequickbrownfox", at=100 * number))
+        if number == 3:
+            world.purge(table, "letter IN ('o', 'q')")
+    world.settle(twice=twice)
+    world.purge(table, "letter IN ('o', 'q')")
+    world.settle(twice=twice)
+    expected = sorted("thequickbrownfox" * 6)
+    kept = [letter for letter in expected if letter not in "oq"]
+    assert in_table(world, table) == "".join(kept)
+    assert stored(world, table) == kept
+
+
+def test_a_cleared_table_ends_its_purge_and_keeps_what_came_after(world: World) -> None:
+    table = filled(world, "ab")
+    purge = world.purge(table, "letter = 'b'")
+    tree = tuple(world.state(table).partitions.by_id.values())
+    world.services.store(table).commit(ClearTable(1, tree), generation=0)
+    world.drop("letters/new.parquet", letters("bd", at=900))
+    world.settle()
+    assert in_table(world, table) == "bd"
+    told = world.tracker.get(table.id, purge)
+    assert told is not None
+    assert (told.state, told.reason) == ("finished", "the table was cleared since")
+    assert list(world.storage.list(purge_prefix(table.id))) == []
+
+
+@dataclass
+class Dying:
+    """A storage that kills the process at its `left`-th call from now."""
+
+    inner: FolderStorage
+    left: int
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self.inner, name)
+        if name in ("get", "put", "upload", "open", "list", "delete"):
+            self.left -= 1
+            if self.left == 0:
+                raise Crash
+        return found
+
+
+@pytest.mark.parametrize("commits", range(1, 4))
+def test_a_death_before_any_commit_is_made_good_by_the_redelivery(
+    world: World, commits: int
+) -> None:
+    table = filled(world, "abb", "bc", splits=[("b",)])
+    world.purge(table, "letter = 'b'")
+    for _ in range(commits - 1):
+        world.before_next_commit(lambda: None)
+    world.before_next_commit(world.crash)
+    deaths = 0
+    while world.queue:
+        message = world.queue.popleft()
+        world.clock.advance(seconds=message.delay_seconds)
+        try:
+            world.queue += world.deliver(message)
+        except Crash:
+            deaths += 1
+            world.queue.append(message)
+    assert deaths == 1
+    assert in_table(world, table) == "ac"
+    assert stored(world, table) == list("ac")
+
+
+def test_a_death_at_any_call_of_the_storage_is_made_good_by_the_redelivery(
+    tmp_path: Path,
+) -> None:
+    for call in count(1):
+        world = World(tmp_path / str(call))
+        table = filled(world, "abb", "bc", splits=[("b",)])
+        world.purge(table, "letter = 'b'")
+        dying = Dying(world.storage, call)
+        alive = world.services
+        world.services = replace(alive, storage=cast(Storage, dying))
+        while world.queue:
+            message = world.queue.popleft()
+            world.clock.advance(seconds=message.delay_seconds)
+            try:
+                world.queue += world.deliver(message)
+            except Crash:
+                world.services = alive
+                world.queue += world.deliver(message)
+        assert in_table(world, table) == "ac"
+        world.clock.advance(seconds=3600)
+        world.sweep()
+        world.settle()
+        assert stored(world, table) == list("ac")
+        if dying.left > 0:
+            assert call > 10, "it was to die more often"
+            return
+
+
+def test_what_was_assigned_but_never_sent_is_sent_by_the_sweep(world: World) -> None:
+    table = filled(world, "ab", "bc", job_patience_seconds=600)
+    world.purge(table, "letter = 'b'")
+    step = world.queue.popleft()
+    world.deliver(step)  # dies before it sends
+    world.queue += world.deliver(step)
+    assert {message.queue for message in world.queue} == {"purges"}
+    world.clock.advance(seconds=601)
+    world.sweep()
+    world.settle()
+    assert stored(world, table) == list("ac")
+
+
+def test_the_audit_goes_on_with_a_purge_whose_messages_were_lost(world: World) -> None:
+    table = filled(world, "ab", "bc", job_patience_seconds=600)
+    world.purge(table, "letter = 'b'")
+    world.queue.clear()
+    world.age_objects(seconds=0)
+    world.clock.advance(seconds=601)
+    world.sweep(audit=True)
+    world.settle()
+    assert stored(world, table) == list("ac")
+
+
+def test_a_step_ends_in_time_and_the_next_goes_on_where_it_stopped(world: World) -> None:
+    table = filled(world, *("abc" for _ in range(10)))
+    purge = world.purge(table, "letter = 'b'")
+    world.queue.clear()
+    step = PurgeStep(table.id, purge)
+    looked_at = []
+    for _ in range(3):
+        *_, again = purge_rows(world.services, step, step_seconds=0)
+        looked_at.append(len(known_verdicts(world.services, table.id, purge)))
+    assert looked_at == [4, 8, 10]
+    assert again.delay_seconds > 0
+
+
+def test_a_job_whose_purge_was_given_up_frees_its_shards(world: World) -> None:
+    table = filled(world, "ab", "bc")
+    purge = world.purge(table, "letter = 'b'")
+    world.queue += world.deliver(world.queue.popleft())
+    world.storage.delete([purge_path(table.id, purge)])
+    world.settle()
+    assert not len(world.state(table).jobs)
+    assert in_table(world, table) == "abbc"
+
+
+@pytest.mark.parametrize(
+    ("where", "keys", "reason"),
+    [
+        ("", (), "either by a predicate or by keys"),
+        ("letter = 'a'", (("a",),), "either by a predicate or by keys"),
+        ("colour = 'red'", (), "colour"),
+        ("letter = 1", (), "do not compare"),
+        ("letter", (), "not a condition"),
+        ("1 = 1; DROP TABLE x", (), "is not allowed in a condition"),
+        ("", (("a", 1),), "key 1 has 2 parts"),
+        ("", (("a",), (1,)), "key 2: 1 is no value for letter"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_and_nothing_is_kept(
+    world: World, where: str, keys: tuple[tuple[object, ...], ...], reason: str
+) -> None:
+    table = filled(world, "ab")
+    request = PurgeRows("purge-1", table.name, where, keys)
+    with pytest.raises(InvalidRequestError, match=reason):
+        administer(world.services, request)
+    assert list(world.storage.list(purge_prefix(table.id))) == []
+    told = world.tracker.get(NO_TABLE, "purge-1")
+    assert told is not None
+    assert told.state == "refused"
+
+
+def test_of_a_table_that_aggregates_only_whole_groups_can_be_purged(world: World) -> None:
+    table = filled(world, "ab", "bc", aggregations="last(note)")
+    with pytest.raises(InvalidRequestError, match="cannot look at at, note"):
+        administer(world.services, PurgeRows("purge-1", table.name, "note = 'b1' OR at > 3"))
+    world.purge(table, "letter = 'b'")
+    world.settle()
+    assert stored(world, table) == list("ac")
