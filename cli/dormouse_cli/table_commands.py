@@ -12,6 +12,7 @@ import typer
 from dormouse.client import TableHandle
 from dormouse.model.schema import FieldType, Primitive, Schema
 from dormouse_cli.arguments import parse_properties, parse_split_points, read_file
+from dormouse_cli.purge_command import purge
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.terminal import (
     Format,
@@ -25,6 +26,8 @@ from dormouse_cli.terminal import (
 app = typer.Typer(
     help="Make, list, show and delete tables; put them online or offline.", no_args_is_help=True
 )
+
+app.command()(purge)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]

@@ -48,19 +48,27 @@ class Sleeper:
     bucket: WorldBucket
     asleep: bool = False
     sleeps: int = 0
+    delayed: dict[int, tuple[Outgoing, int]] = field(default_factory=dict)
 
     def sleep(self, seconds: float) -> None:
         self.sleeps += 1
         self.world.clock.advance(seconds=seconds)
         if self.asleep:
             return
-        due = [message for message in self.world.queue if not message.delay_seconds]
+        due = [message for message in self.world.queue if self._is_due(message)]
         for message in due:
+            self.delayed.pop(id(message), None)
             self.world.queue.remove(message)
             self.world.queue += self.world.deliver(message)
         if self.bucket.dropped:
             self.world.notify(*self.bucket.dropped)
             self.bucket.dropped.clear()
+
+    def _is_due(self, message: Outgoing) -> bool:
+        """Tell whether a message's delay is over, counted from the first sleep that saw it."""
+        now_ms = self.world.clock.now_ms()
+        _, since_ms = self.delayed.setdefault(id(message), (message, now_ms))
+        return now_ms - since_ms >= message.delay_seconds * 1000
 
 
 @dataclass

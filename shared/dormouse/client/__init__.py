@@ -13,6 +13,7 @@ into the ingest bucket), ``table``, ``instance``.
 
 from dormouse.client.instance import Instance
 from dormouse.client.keys import KeyLike, KeyValue
+from dormouse.client.purging import Purge, PurgeProgress
 from dormouse.client.table import Ingested, Status, TableHandle
 from dormouse.client.versions import AsOf
 from dormouse.shards.querying import QueryResult
@@ -24,6 +25,8 @@ __all__ = [
     "KeyLike",
     "KeyValue",
     "QueryResult",
+    "Purge",
+    "PurgeProgress",
     "Status",
     "TableHandle",
 ]

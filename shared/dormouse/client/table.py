@@ -13,6 +13,7 @@ from dormouse.client.dropping import Ingestible, files_to_drop, ingest_key, writ
 from dormouse.client.jobs import jobs_of
 from dormouse.client.keys import KeyLike, Ranges, ranges_of
 from dormouse.client.ports import IngestBucket, Queues
+from dormouse.client.purging import Purge, proof_of, start_purge
 from dormouse.client.versions import AsOf, state_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
@@ -27,6 +28,7 @@ from dormouse.shards.predicates import parse_predicate
 from dormouse.shards.querying import QueryResult, check_columns, query_rows
 from dormouse.stages.check import CheckReport, Progress, check
 from dormouse.stages.measure import levels
+from dormouse.stages.prove_purge import Proof
 from dormouse.stages.rebuild import Rebuilt, preview, rebuild
 
 PENDING_FILES_MS = 7 * DAY_MS
@@ -276,6 +278,30 @@ class TableHandle:
         result, messages = rebuild(self.services, table, watch)
         self.queues.send(messages)
         return result
+
+    def purge(self, where: str = "", keys: Sequence[KeyLike] = ()) -> Purge:
+        """Have all rows removed, from every object, that match a predicate or begin with a key.
+
+        `Purge.wait` ends when none is left in the table; `Purge.proof` tells what is left where.
+
+        Raises:
+            InvalidRequestError: not just one of the two is given, or it does not fit the table.
+            NotFoundError: the table was deleted.
+        """
+        return start_purge(self, self._current(), where, keys)
+
+    def prove_purge(
+        self, where: str = "", keys: Sequence[KeyLike] = (), *, watch: Progress | None = None
+    ) -> Proof:
+        """Look for rows that match in the table and in every object, whatever was purged before.
+
+        `watch` is told how many objects were looked at, of how many.
+
+        Raises:
+            InvalidRequestError: as `purge`.
+            NotFoundError: the table was deleted.
+        """
+        return proof_of(self, self._current(), where, keys, watch)
 
     def jobs(self) -> list[JobRecord]:
         """Give the table's jobs, those that wait to be run, and files dropped before it was there.

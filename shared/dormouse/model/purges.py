@@ -26,14 +26,16 @@ MAX_JOB_BYTES = 1024**3
 class PurgeRequest:
     """Rows to remove: those `where` is true of, or, if it is empty, those below any of `keys`.
 
-    `where` is a predicate in its normal form; keys may be prefixes. `generation` is that of the
-    table when it was asked for, at `requested_ms`.
+    `where` is a predicate in its normal form, `columns` the ids of those it names: a name can come
+    to mean another column. Keys may be prefixes. `generation` is that of the table when it was
+    asked for, at `requested_ms`.
     """
 
     id: str
-    generation: int
-    requested_ms: int
+    generation: int = 0
+    requested_ms: int = 0
     where: str = ""
+    columns: tuple[tuple[str, int], ...] = ()
     keys: tuple[Key, ...] = ()
 
     @property
@@ -125,6 +127,7 @@ class _StoredRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     generation: int
     requested_ms: int
     where: str
+    columns: tuple[tuple[str, int], ...]
     keys: tuple[str, ...]
     v: int = 1
 
@@ -143,6 +146,7 @@ def encode_request(request: PurgeRequest) -> bytes:
         request.generation,
         request.requested_ms,
         request.where,
+        request.columns,
         keys,
     )
     return msgspec.json.encode(stored)
@@ -159,7 +163,7 @@ def decode_request(stored: bytes, path: str) -> PurgeRequest:
         keys = tuple(decode_key(bytes.fromhex(key)) for key in body.keys)
     except (msgspec.DecodeError, ValueError) as error:
         raise CorruptDataError(f"{path} is no request of a purge: {error}") from error
-    return PurgeRequest(body.id, body.generation, body.requested_ms, body.where, keys)
+    return PurgeRequest(body.id, body.generation, body.requested_ms, body.where, body.columns, keys)
 
 
 def encode_verdicts(verdicts: Verdicts) -> bytes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dormouse.errors import InvalidRequestError
 from dormouse.model.keys import KeyRange
 from dormouse.model.purges import PurgeRequest
 from dormouse.model.schema import Schema
@@ -33,8 +34,14 @@ class RowMatcher:
         """Read a request with the schema that the table has now.
 
         Raises:
-            InvalidRequestError: it does not fit the schema.
+            InvalidRequestError: it does not fit the schema, or a column it names is another now.
         """
+        for name, field_id in request.columns:
+            if schema.field_named(name).id != field_id:
+                raise InvalidRequestError(
+                    f"column {name!r} is not the one it was when the purge was asked for",
+                    hint="ask for it again, by what the columns are called now",
+                )
         found = parse_predicate(request.where, schema) if request.where else None
         spans = (fitted(span, schema) for span in request.ranges)
         return RowMatcher(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import blake2b
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.messages import Outgoing, PurgeRows, PurgeStep
 from dormouse.model.conditions import Condition, parse_condition
-from dormouse.model.keys import Key
 from dormouse.model.names import purge_path
 from dormouse.model.purges import PurgeRequest, encode_request
 from dormouse.model.row_rules import row_rules
@@ -28,13 +28,11 @@ def purge_rows(services: Services, request: PurgeRows) -> list[Outgoing]:
     table = named(services, request.name)
     if table.deleting:
         raise NotFoundError(f"table {request.name!r} is being deleted")
-    where, keys = wanted_rows(table, request)
-    purge = PurgeRequest(
-        id=purge_id_of(request.request_id),
+    purge = wanted_rows(table, request)
+    purge = replace(
+        purge,
         generation=services.store(table).current().generation,
         requested_ms=services.clock.now_ms(),
-        where=where,
-        keys=keys,
     )
     services.storage.put(purge_path(table.id, purge.id), encode_request(purge))
     # Not what it removes: records live longer than what is to be forgotten.
@@ -47,12 +45,13 @@ def purge_id_of(request_id: str) -> str:
     return blake2b(request_id.encode(), digest_size=8).hexdigest()
 
 
-def wanted_rows(table: Table, request: PurgeRows) -> tuple[str, tuple[Key, ...]]:
-    """Give the predicate in its normal form, or the keys, checked against the table.
+def wanted_rows(table: Table, request: PurgeRows) -> PurgeRequest:
+    """Give the rows that are asked for, checked against the table, without generation and time.
 
     Raises:
         InvalidRequestError: it does not say which rows, or the table cannot remove just those.
     """
+    purge = PurgeRequest(purge_id_of(request.request_id))
     if bool(request.where.strip()) == bool(request.keys):
         raise InvalidRequestError(
             "say which rows to purge: either by a predicate or by keys",
@@ -63,10 +62,11 @@ def wanted_rows(table: Table, request: PurgeRows) -> tuple[str, tuple[Key, ...]]
             key_of_json(table.schema, key, f"key {number}")
             for number, key in enumerate(request.keys, start=1)
         )
-        return "", tuple(dict.fromkeys(keys))
+        return replace(purge, keys=tuple(dict.fromkeys(keys)))
     condition = parse_condition(request.where, table.schema)
     _check_groups(table, condition)
-    return condition.sql, ()
+    ids = ((name, table.schema.field_named(name).id) for name in sorted(condition.columns))
+    return replace(purge, where=condition.sql, columns=tuple(ids))
 
 
 def _check_groups(table: Table, condition: Condition) -> None:

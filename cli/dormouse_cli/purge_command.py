@@ -1,0 +1,117 @@
+"""`dormouse table purge`: rows removed for good, and the proof that they are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dormouse.client import Purge, PurgeProgress, TableHandle
+from dormouse.client.keys import KeyLike
+from dormouse.client.waiting import WAIT_SECONDS
+from dormouse.stages.prove_purge import Proof
+from dormouse_cli.arguments import parse_keys
+from dormouse_cli.ingest_commands import TimeoutOption
+from dormouse_cli.session import table_of
+from dormouse_cli.terminal import (
+    Format,
+    iso_time,
+    note,
+    print_facts,
+    print_json,
+    print_listing,
+    progress_bars,
+)
+
+
+def purge(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
+    where: Annotated[
+        str, typer.Option(metavar="PREDICATE", help="Rows of which this SQL predicate is true.")
+    ] = "",
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE,…", help="Rows whose row keys begin with this; repeat for more."
+        ),
+    ] = None,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Remove nothing; show what matches, and where.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
+    timeout: TimeoutOption = WAIT_SECONDS,
+    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+) -> None:
+    """Remove all rows that match, for good, and prove it.
+
+    Shards that hold such rows are rewritten without them, and the old ones deleted once the delay
+    of garbage collection is over. Files in the ingest bucket are left alone. With --prove it ends
+    with 1 while the table or any object holds such rows, else while the table does.
+    """
+    handle = table_of(ctx, name)
+    keys: list[KeyLike] = [parse_keys([text], handle.schema) for text in key or ()]
+    if not prove:
+        if not force:
+            _confirm(handle, where, keys)
+        _watch(handle.purge(where, keys), timeout)
+        note(f"the rows were removed from table {name}")
+    proof = _proof(handle, where, keys)
+    _show(proof, form)
+    if proof.rows or (prove and not proof.is_complete):
+        raise typer.Exit(1)
+
+
+def _confirm(handle: TableHandle, where: str, keys: list[KeyLike]) -> None:
+    found = _proof(handle, where, keys)
+    rows, shards = f"{found.rows:,} rows", f"{found.shards:,} of its shards"
+    question = f"Remove {rows} of table {handle.name} for good, and rewrite {shards}?"
+    typer.confirm(question, abort=True, err=True)
+
+
+def _proof(handle: TableHandle, where: str, keys: list[KeyLike]) -> Proof:
+    with progress_bars() as progress:
+        task = progress.add_task("objects looked at", total=None)
+        return handle.prove_purge(
+            where, keys, watch=lambda done, of: progress.update(task, completed=done, total=of)
+        )
+
+
+def _watch(purge: Purge, timeout_seconds: float) -> None:
+    with progress_bars() as progress:
+        looked = progress.add_task("shards looked at", total=None)
+        rewritten = progress.add_task("shards rewritten", total=None)
+        most = 0
+
+        def watch(now: PurgeProgress) -> None:
+            nonlocal most
+            most = max(most, now.to_rewrite)
+            total = now.looked_at + now.to_look_at
+            progress.update(looked, completed=now.looked_at, total=total)
+            progress.update(rewritten, completed=most - now.to_rewrite, total=most)
+
+        purge.wait(timeout_seconds, watch=watch)
+
+
+def _show(proof: Proof, form: Format) -> None:
+    facts: dict[str, object] = {
+        "version": proof.version,
+        "rows_in_table": proof.rows,
+        "objects_looked_at": proof.objects,
+        "objects_that_hold_rows": len(proof.remains),
+    }
+    remains: list[dict[str, object]] = [
+        {
+            "object": found.path,
+            "rows": found.rows,
+            "reason": found.reason,
+            "deleted_after": iso_time(found.until_ms) if found.until_ms is not None else None,
+        }
+        for found in proof.remains
+    ]
+    if form is Format.json:
+        print_json({**facts, "remains": remains})
+        return
+    print_facts(facts, form)
+    if remains:
+        print_listing(("object", "rows", "reason", "deleted_after"), remains, form)

@@ -1,0 +1,124 @@
+"""Purges of one table: asked for, watched, and proved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dormouse.client.keys import KeyLike, key_of, key_to_json
+from dormouse.client.waiting import WAIT_SECONDS
+from dormouse.errors import InvalidRequestError
+from dormouse.messages import PurgeRows
+from dormouse.model.purges import PurgeRequest, references_to, unknown_shards
+from dormouse.model.tables import Table
+from dormouse.shards.purging import RowMatcher
+from dormouse.stages.administer import administer
+from dormouse.stages.prove_purge import Progress, Proof, prove_purge
+from dormouse.stages.purges import known_verdicts, purge_request
+from dormouse.stages.requests.purge_rows import wanted_rows
+
+if TYPE_CHECKING:
+    from dormouse.client.table import TableHandle
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeProgress:
+    """How far a purge is, in shards: looked at, still to be, and still to be rewritten."""
+
+    looked_at: int
+    to_look_at: int
+    to_rewrite: int
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """A purge that was asked for. Its steps run in the instance, whether anybody waits or not."""
+
+    handle: TableHandle
+    table: Table
+    rows: PurgeRequest
+
+    @property
+    def id(self) -> str:
+        """The id under which the table's jobs show it."""
+        return self.rows.id
+
+    def progress(self) -> PurgeProgress | None:
+        """Tell how far it is; None once it is finished or given up."""
+        services, table_id = self.handle.services, self.table.id
+        request = purge_request(services, table_id, self.id)
+        if request is None:
+            return None
+        known = known_verdicts(services, table_id, self.id)
+        state = self.handle.state()
+        rewritten = {reference.shard for reference in references_to(state, known.matching)}
+        return PurgeProgress(len(known), len(unknown_shards(state, request, known)), len(rewritten))
+
+    def wait(
+        self,
+        timeout_seconds: float = WAIT_SECONDS,
+        *,
+        watch: Callable[[PurgeProgress], None] | None = None,
+    ) -> None:
+        """Wait until no row that matches is left in the table; objects may go some time after.
+
+        Raises:
+            InvalidRequestError: it was given up, and why.
+            TimedOutError: it was not finished after `timeout_seconds`.
+        """
+
+        def look() -> int:
+            progress = self.progress()
+            if progress is None:
+                return 0
+            if watch is not None:
+                watch(progress)
+            return max(1, progress.to_look_at + progress.to_rewrite)
+
+        self.handle.polling.until_nothing(look, timeout_seconds=timeout_seconds)
+        told = self.handle.services.tracker.get(self.table.id, self.id)
+        if told is not None and told.state == "failed":
+            raise InvalidRequestError(f"the purge was given up: {told.reason}")
+
+    def proof(self, watch: Progress | None = None) -> Proof:
+        """Look for rows that match, in the table and in every object."""
+        return _prove(self.handle, self.table, self.rows, watch)
+
+
+def start_purge(handle: TableHandle, table: Table, where: str, keys: Sequence[KeyLike]) -> Purge:
+    """Ask for a purge.
+
+    Raises:
+        InvalidRequestError: not just one of the two is given, or it does not fit the table.
+        NotFoundError: the table was deleted.
+    """
+    request = _request(handle, table, where, keys)
+    rows = wanted_rows(table, request)
+    handle.queues.send(administer(handle.services, request))
+    return Purge(handle, table, rows)
+
+
+def proof_of(
+    handle: TableHandle,
+    table: Table,
+    where: str,
+    keys: Sequence[KeyLike],
+    watch: Progress | None,
+) -> Proof:
+    """Prove what a purge of these rows would have removed.
+
+    Raises:
+        InvalidRequestError: as `start_purge`.
+    """
+    rows = wanted_rows(table, _request(handle, table, where, keys))
+    return _prove(handle, table, rows, watch)
+
+
+def _request(handle: TableHandle, table: Table, where: str, keys: Sequence[KeyLike]) -> PurgeRows:
+    parts = tuple(key_to_json(table.schema, key_of(table.schema, key)) for key in keys)
+    return PurgeRows(handle.services.ids.new(), table.name, where, parts)
+
+
+def _prove(handle: TableHandle, table: Table, rows: PurgeRequest, watch: Progress | None) -> Proof:
+    return prove_purge(handle.services, table, RowMatcher.of(rows, table.schema), watch)

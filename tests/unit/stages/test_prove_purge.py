@@ -1,0 +1,108 @@
+"""The proof of a purge: it finds what is left in any object, and says why it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dormouse.messages import CompactionJob, IngestJob
+from dormouse.model.names import data_prefix, shard_path
+from dormouse.model.purges import PurgeRequest
+from dormouse.model.tables import Table
+from dormouse.model.transactions import AssignJob
+from dormouse.shards.purging import RowMatcher
+from dormouse.stages.batch_files import batch_files
+from dormouse.stages.compact import compact
+from dormouse.stages.ingest import ingest
+from dormouse.stages.prove_purge import Proof, prove_purge
+from tests.support.world import Crash, World, letters, letters_file
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def table(world: World) -> Table:
+    table = world.create(gc_delay_seconds=600, orphan_age_seconds=3600)
+    world.set_online(table, False)
+    for number, text in enumerate(("abb", "bc", "cd")):
+        world.drop(f"letters/{number}.parquet", letters(text, at=100 * number))
+    world.settle()
+    return table
+
+
+def prove(world: World, table: Table) -> Proof:
+    request = PurgeRequest("p", where="letter = 'b'")
+    return prove_purge(world.services, table, RowMatcher.of(request, table.schema))
+
+
+def test_what_is_in_the_table_is_counted_with_the_shards_to_rewrite(
+    world: World, table: Table
+) -> None:
+    proof = prove(world, table)
+    assert (proof.rows, proof.objects, proof.shards) == (3, 3, 2)
+    assert {found.reason for found in proof.remains} == {"it is part of the table"}
+    assert not proof.is_complete
+
+
+def test_what_was_replaced_is_told_with_the_time_it_goes(world: World, table: Table) -> None:
+    world.purge(table, "letter = 'b'")
+    while world.queue:  # all but the collection
+        message = world.queue.popleft()
+        if message.queue != "gc-candidates":
+            world.queue += world.deliver(message)
+    proof = prove(world, table)
+    assert (proof.rows, proof.shards) == (0, 0)
+    assert sorted(str(found.rows) for found in proof.remains) == ["1", "2"]
+    goes_ms = world.clock.now_ms() + 600_000
+    assert {found.until_ms for found in proof.remains} == {goes_ms}
+    world.clock.advance(seconds=1201)
+    world.sweep()
+    world.settle()
+    assert prove(world, table).is_complete
+
+
+def test_what_a_dead_ingest_left_is_found_by_its_own_footer(world: World, table: Table) -> None:
+    source = world.sources.drop("letters/dead.parquet", letters_file(letters("bbb")))
+    (job,) = batch_files(world.services, [source])
+    assert isinstance(job.message, IngestJob)
+    world.before_next_commit(world.crash)
+    with pytest.raises(Crash):
+        ingest(world.services, job.message)
+    world.purge(table, "letter = 'b'")
+    world.settle()
+    world.age_objects(seconds=60)
+    proof = prove(world, table)
+    (left,) = proof.remains
+    assert (proof.rows, left.rows) == (0, 3)
+    assert "no commit refers to it" in left.reason
+    assert left.until_ms == world.clock.now_ms() + 3540_000
+    world.clock.advance(seconds=3600)
+    world.sources.objects.clear()
+    world.sweep(audit=True)
+    world.settle()
+    assert prove(world, table).is_complete
+
+
+def test_the_output_of_a_job_that_is_not_finished_is_told_apart(world: World, table: Table) -> None:
+    inputs = tuple(sorted(world.state(table).shards))
+    world.services.store(table).commit(AssignJob("job", "root", inputs), generation=0)
+    world.before_next_commit(world.crash)
+    with pytest.raises(Crash):
+        compact(world.services, CompactionJob(table.id, 0, "job"))
+    reasons = {found.reason for found in prove(world, table).remains}
+    assert "a job that is not finished wrote it" in reasons
+
+
+def test_an_object_that_cannot_be_read_is_no_proof(world: World, table: Table) -> None:
+    world.purge(table, "letter = 'b'")
+    world.settle()
+    world.storage.put(shard_path(table.id, "torn-0"), b"no shard")
+    world.storage.put(f"{data_prefix(table.id)}notes.txt", b"whatever")
+    proof = prove(world, table)
+    assert not proof.is_complete
+    assert [found.rows for found in proof.remains] == [None, None]
+    assert all("it cannot be read" in found.reason for found in proof.remains)
