@@ -10,7 +10,7 @@ from dormouse.client import Purge, PurgeProgress, TableHandle
 from dormouse.client.keys import KeyLike
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.stages.prove_purge import Proof
-from dormouse_cli.arguments import parse_keys
+from dormouse_cli.arguments import parse_key
 from dormouse_cli.ingest_commands import TimeoutOption
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import (
@@ -50,7 +50,7 @@ def purge(
     with 1 while the table or any object holds such rows, else while the table does.
     """
     handle = table_of(ctx, name)
-    keys: list[KeyLike] = [parse_keys([text], handle.schema) for text in key or ()]
+    keys: list[KeyLike] = [parse_key(text, handle.schema) for text in key or ()]
     if not prove:
         if not force:
             _confirm(handle, where, keys)
