@@ -33,6 +33,9 @@ test-endpoint: $(INSTALLED) ## Hold the state stores to their contract on AWS_EN
 bench-state: $(BENCH) ## Measure the state store: commits, writers, loads (ARGS=--quick: a minute)
 	@$(BIN)/python bench/state_bench.py $(ARGS)
 
+bench-rows: $(BENCH) ## Measure compaction, ingest, look-ups and memory beside peers (ARGS=--quick: a minute)
+	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python bench/rows_bench.py $(ARGS)
+
 $(BENCH): $(INSTALLED) requirements-bench.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-bench.txt
 	@touch $@
@@ -71,4 +74,4 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo test test-endpoint bench-state layer lint format lock build invoke clean
+.PHONY: help setup demo test test-endpoint bench-state bench-rows layer lint format lock build invoke clean

@@ -64,12 +64,17 @@ def short(value: float | None) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def show_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table in Markdown to the standard error."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Give a table in Markdown."""
     lines = [list(head), *(list(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     lines.insert(1, ["-" * width for width in widths])
-    print(f"\n{title}\n", file=sys.stderr)
-    for line in lines:
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        print(f"| {' | '.join(cells)} |", file=sys.stderr)
+    return "\n".join(
+        f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |"
+        for line in lines
+    )
+
+
+def show_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table in Markdown to the standard error."""
+    print(f"\n{title}\n\n{table(head, rows)}", file=sys.stderr)

@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from figures import Figure, Figures, parsed, short, show_table
+from goals import HEAD
 from state_goals import goals
 
 HERE = Path(__file__).parent
@@ -119,8 +120,7 @@ def show(figures: Figures) -> None:
             for name in names
         ]
         show_table(title, head, rows)
-    head = ["goal", "what", "measured", "bound", "verdict"]
-    show_table("Goals", head, [goal.row() for goal in goals(figures)])
+    show_table("Goals", HEAD, [goal.row() for goal in goals(figures)])
 
 
 def main() -> None:

@@ -3,44 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from figures import Figures, short
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """A bound, and what was measured; `measured` is None if this run did not."""
-
-    number: int
-    what: str
-    measured: float | None
-    bound: float
-    at_least: bool = False
-
-    @property
-    def verdict(self) -> str:
-        """Say whether the goal is met."""
-        if self.measured is None:
-            return "not in this run"
-        met = self.measured >= self.bound if self.at_least else self.measured <= self.bound
-        return "met" if met else "NOT MET"
-
-    def row(self) -> list[str]:
-        """Give the goal as a line of a table."""
-        sign = ">=" if self.at_least else "<="
-        return [
-            str(self.number),
-            self.what,
-            _exact(self.measured),
-            f"{sign} {short(self.bound)}",
-            self.verdict,
-        ]
-
-
-def _exact(measured: float | None) -> str:
-    """Give a number with digits enough to see on which side of a bound it lies."""
-    return f"{measured:.4g}" if measured is not None and measured < 1000 else short(measured)
+from goals import Goal, ratio
 
 
 def goals(figures: Figures) -> list[Goal]:
@@ -62,7 +27,7 @@ def _of_commits(figures: Figures, largest: int) -> Iterator[Goal]:
     size = short(largest)
     per_commit, at_ten_thousand = commit("bytes_per_commit"), commit("bytes_per_commit", 10**4)
     yield Goal(1, f"bytes written a commit at {size} references", per_commit, 7000)
-    yield Goal(1, f"those at {size} to those at 10 K", _ratio(per_commit, at_ten_thousand), 2.2)
+    yield Goal(1, f"those at {size} to those at 10 K", ratio(per_commit, at_ten_thousand), 2.2)
     yield Goal(1, "bytes written to bytes of deltas", commit("write_amplification"), 13)
     yield Goal(2, "PUT a commit", commit("put_per_commit"), 1.03)
     yield Goal(2, "DynamoDB writes a commit", commit("dynamo_writes_per_commit"), 1.1)
@@ -83,7 +48,7 @@ def _of_contention(figures: Figures) -> Iterator[Goal]:
     rewrite = figures.get("contention", "full rewrite", 32, "commits_per_second")
     rate = log("commits_per_second")
     yield Goal(3, "commits/s of 32 writers (simulated)", rate, 600, at_least=True)
-    yield Goal(3, "those to a full rewrite's", _ratio(rate, rewrite), 20, at_least=True)
+    yield Goal(3, "those to a full rewrite's", ratio(rate, rewrite), 20, at_least=True)
     yield Goal(3, "DynamoDB writes a commit of 32 writers", log("dynamo_writes_per_commit"), 1.4)
     yield Goal(3, "p99 to p50 of 32 writers", log("p99_to_p50"), 3)
     yield Goal(3, "p99 to p50 until in the log", log("in_log_p99_to_p50"), 3)
@@ -111,7 +76,7 @@ def _of_reads(figures: Figures, largest: int) -> Iterator[Goal]:
     objects = figures.get("memory", "state", largest, "load_objects_cpu_seconds")
     after = figures.get("cold_load", "after_a_snapshot", largest, "cpu_seconds")
     for when, seconds in (("best", after), ("worst", cold("cpu_seconds"))):
-        share = _ratio(seconds, objects)
+        share = ratio(seconds, objects)
         yield Goal(6, f"cold load at {size}, {when}: CPU to that of objects", share, 0.25)
     yield Goal(7, f"plan of one key, cold, at {size}: bytes", cold("bytes_read"), 3e6)
     yield Goal(7, f"plan of one key, cold, at {size}: GET", cold("get"), 60)
@@ -126,13 +91,9 @@ def _of_memory(figures: Figures, largest: int, smallest: int) -> Iterator[Goal]:
     yield Goal(6, f"memory of the state at {size}", state("state_columns_rss_bytes"), 250e6)
     made = state("load_columns_new_container_objects")
     yield Goal(6, "new objects of a load", made, 1e4)
-    flat = _ratio(state(apply), state(apply, smallest))
+    flat = ratio(state(apply), state(apply, smallest))
     yield Goal(6, f"CPU of folding a commit, {size} to {short(smallest)}", flat, 1.5)
     for where, of in (("stored", "snapshot"), ("in memory", "memory")):
         counts = figures.sizes("sources", of)
         held = figures.get("sources", of, counts[-1], "bytes_per_source") if counts else None
         yield Goal(9, f"bytes a remembered source, {where}", held, 20)
-
-
-def _ratio(above: float | None, below: float | None) -> float | None:
-    return above / below if above is not None and below else None

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dormouse import __version__
-from dormouse_cli import table_commands
+from dormouse_cli import queue_commands, table_commands
 from dormouse_cli.check_command import check
 from dormouse_cli.errors import EXIT_CODES, Commands
 from dormouse_cli.ingest_commands import ingest, wait_until_done
@@ -34,6 +34,8 @@ app.command()(query)
 app.command()(status)
 app.command()(jobs)
 app.command()(metrics)
+app.command()(queue_commands.queues)
+app.add_typer(queue_commands.app, name="dlq")
 app.command()(check)
 app.command()(rebuild)
 app.add_typer(local_commands.app, name="local")

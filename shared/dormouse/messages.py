@@ -157,6 +157,15 @@ class PurgeStep(Message, frozen=True, tag="purge_step"):
     v: int = 1
 
 
+class Redrive(Message, frozen=True, tag="redrive"):
+    """Send dead letters of a queue back to it, those of `ids` or all there are."""
+
+    request_id: str
+    queue: str
+    ids: tuple[str, ...] = ()
+    v: int = 1
+
+
 AdminRequest = (
     CreateTable
     | DeleteTable
@@ -166,6 +175,7 @@ AdminRequest = (
     | SetProperties
     | SetDefaults
     | PurgeRows
+    | Redrive
 )
 
 _Wanted = TypeVar("_Wanted", bound=Message)

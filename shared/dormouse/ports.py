@@ -206,6 +206,50 @@ class Outbox(Protocol):
         """Send all messages, or raise UnavailableError: then some may have been sent."""
 
 
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """The messages of a queue, as SQS counted them some seconds ago."""
+
+    waiting: int
+    in_flight: int
+    delayed: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that was given up. `reason` says why, if it was said when that was done.
+
+    `receives` counts how often it was handed out, to look at it included; `sent_ms` is when it was
+    first sent. `receipt` is the handle on it of who took it.
+    """
+
+    id: str
+    body: str
+    reason: str = ""
+    receives: int = 0
+    sent_ms: int = 0
+    receipt: str = ""
+
+
+class DeadLetters(Protocol):
+    """The dead letters of each queue, by the queue's own name.
+
+    All raise UnavailableError if the queues do not answer, NotFoundError if there is no such queue.
+    """
+
+    def take(self, queue: str, most: int) -> list[DeadLetter]:
+        """Take letters, to be seen by nobody else for some minutes unless they are given back."""
+
+    def give_back(self, queue: str, letters: Sequence[DeadLetter]) -> None:
+        """Let others see letters again at once."""
+
+    def send_back(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Send what the letters say to their queue again, and give those for which that landed."""
+
+    def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Delete letters that were taken, and give those which are there still."""
+
+
 NO_TABLE = "-"
 """The table id under which the tracker keeps what belongs to no table."""
 
@@ -223,6 +267,7 @@ class Services:
     tracker: Tracker
     storage: Storage
     sources: Sources
+    dead_letters: DeadLetters
     store: Callable[[Table], StateStore]
     clock: Clock
     ids: Ids

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import md5
 from pathlib import Path
@@ -14,7 +14,7 @@ from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table, applied
 from dormouse.model.transactions import Transaction
-from dormouse.ports import JobRecord
+from dormouse.ports import DeadLetter, JobRecord
 from dormouse.statestore.protocol import Outcome, StateStore
 
 
@@ -190,6 +190,48 @@ class HookedStore:
 
     def destroy(self) -> None:
         self.inner.destroy()
+
+
+@dataclass
+class MemoryDeadLetters:
+    """Dead letters as lists; `sent` is what was sent back: the queue and the body.
+
+    Letters in `stuck` cannot be deleted, those in `refused` cannot be sent.
+    """
+
+    clock: FakeClock
+    letters: dict[str, list[DeadLetter]] = field(default_factory=dict)
+    sent: list[tuple[str, str]] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+    stuck: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    before_delete: list[Callable[[], object]] = field(default_factory=list)
+
+    def add(self, queue: str, body: str, reason: str = "") -> DeadLetter:
+        kept = self.letters.setdefault(queue, [])
+        number = sum(map(len, self.letters.values()))
+        kept.append(DeadLetter(f"letter-{number}", body, reason, 1, self.clock.now_ms()))
+        return kept[-1]
+
+    def take(self, queue: str, most: int) -> list[DeadLetter]:
+        free = [each for each in self.letters.get(queue, []) if each.id not in self.taken][:most]
+        self.taken |= {each.id for each in free}
+        return free
+
+    def give_back(self, queue: str, letters: Sequence[DeadLetter]) -> None:
+        self.taken -= {each.id for each in letters}
+
+    def send_back(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        landed = [each for each in letters if each.id not in self.refused]
+        self.sent += [(queue, each.body) for each in landed]
+        return landed
+
+    def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        if self.before_delete:
+            self.before_delete.pop(0)()
+        gone = {each.id for each in letters} - self.stuck
+        self.letters[queue] = [e for e in self.letters.get(queue, []) if e.id not in gone]
+        return [each for each in letters if each.id not in gone]
 
 
 @dataclass

@@ -9,7 +9,9 @@ from pathlib import Path
 from dormouse.client import Instance
 from dormouse.client.waiting import Polling
 from dormouse.messages import Outgoing
+from dormouse.model.names import dead_letters
 from dormouse.model.sources import Source
+from dormouse.ports import QueueCounts
 from tests.support.world import World
 
 
@@ -25,6 +27,20 @@ class WorldQueues:
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
         waiting = [m.queue for m in self.world.queue if not m.delay_seconds]
         return {queue: waiting.count(queue) for queue in queues}
+
+    def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
+        return {queue: self._counts(queue) for queue in queues}
+
+    def _counts(self, queue: str) -> QueueCounts:
+        dead = {
+            dead_letters(name): found for name, found in self.world.dead_letters.letters.items()
+        }
+        delays = [m.delay_seconds for m in self.world.queue if m.queue == queue]
+        return QueueCounts(
+            waiting=delays.count(0) + len(dead.get(queue, [])),
+            in_flight=0,
+            delayed=len(delays) - delays.count(0),
+        )
 
 
 @dataclass

@@ -55,6 +55,7 @@ from tests.support.adapters import (
     CountingIds,
     FakeClock,
     HookedStore,
+    MemoryDeadLetters,
     MemoryMetrics,
     MemorySources,
     MemoryTables,
@@ -94,6 +95,7 @@ class World:
         self.tables = MemoryTables()
         self.tracker = MemoryTracker()
         self.metrics = MemoryMetrics()
+        self.dead_letters = MemoryDeadLetters(self.clock)
         (folder / "data").mkdir(parents=True)
         (folder / "scratch").mkdir()
         self.storage = FolderStorage(folder / "data")
@@ -111,6 +113,7 @@ class World:
             ids=self.ids,
             scratch=folder / "scratch",
             metrics=self.metrics,
+            dead_letters=self.dead_letters,
         )
 
     def new_store(self, table: Table) -> S3StateStore:

@@ -13,8 +13,10 @@ def needs(service: str, operation: str, params: Mapping[str, Any]) -> Iterator[t
     match service:
         case "sqs":
             name = params.get("QueueName") or params["QueueUrl"].rpartition("/")[2]
-            action = "SendMessage" if operation.startswith("SendMessage") else operation
-            yield f"sqs:{action}", f"arn:aws:sqs:{REGION}:{NAMES.account}:{name}"
+            yield (
+                f"sqs:{operation.removesuffix('Batch')}",
+                f"arn:aws:sqs:{REGION}:{NAMES.account}:{name}",
+            )
         case "dynamodb":
             yield from _dynamodb_needs(operation, params)
         case "s3":

@@ -27,6 +27,7 @@ from dormouse.messages import (
     GarbageCandidates,
     PurgeRows,
     PurgeStep,
+    Redrive,
     SetOnline,
     encode,
 )
@@ -274,6 +275,8 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     for queue in QUEUES:
         flow.send(queue, "not a message")
     keep_request(flow, table, "last")
+    for queue in QUEUES:  # the letters die again, and the request is done
+        flow.send("admin", encode(Redrive(f"redrive {queue} {name}", queue)))
     flow.send("admin", encode(DeleteTable(f"4 {name}", name)))
     assert not services.tables.all()
 

@@ -13,6 +13,7 @@ from functools import cache, lru_cache, partial
 import boto3
 from botocore.config import Config
 
+from dormouse.aws.dead_letters import SqsDeadLetters
 from dormouse.aws.logs import note_commit
 from dormouse.aws.metrics import LoggedMetrics
 from dormouse.aws.s3 import S3Sources, S3Storage
@@ -95,6 +96,7 @@ def wire(
     names = settings.names
     s3 = boto3.client("s3", config=_CONFIG)
     dynamodb = boto3.client("dynamodb", config=_CONFIG)
+    sqs = boto3.client("sqs", config=_CONFIG)
     storage = S3Storage(s3, names.data_bucket, _object_store_options(settings))
     # An append is counted as sent once only if the SDK does not repeat it by itself.
     once = boto3.client("dynamodb", config=_CONFIG.merge(Config(retries={"total_max_attempts": 1})))
@@ -105,6 +107,7 @@ def wire(
         tracker=DynamoTracker(dynamodb, names.jobs_table),
         storage=storage,
         sources=S3Sources(s3, names.ingest_bucket),
+        dead_letters=SqsDeadLetters(sqs, names),
         store=_store_factory(storage, items, pages, observe),
         clock=SystemClock(),
         ids=TimeOrderedIds(),
@@ -112,7 +115,7 @@ def wire(
         memory_bytes=settings.memory_bytes,
         metrics=metrics or Unmeasured(),
     )
-    return Wiring(settings, services, SqsOutbox(boto3.client("sqs", config=_CONFIG), names))
+    return Wiring(settings, services, SqsOutbox(sqs, names))
 
 
 def _item_tables(names: InstanceNames) -> dict[ItemTable, str]:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from dormouse.aws.failures import reading
 from dormouse.aws.ingest_bucket import S3IngestBucket
+from dormouse.aws.queue_ages import CloudWatchAges
 from dormouse.aws.system import patience
 from dormouse.aws.wiring import wire
+from dormouse.client.dead_letters import DeadLetterQueues, QueueState, queue_states
 from dormouse.client.keys import KeyLike, key_of, key_to_json
-from dormouse.client.ports import IngestBucket, Queues
+from dormouse.client.ports import IngestBucket, QueueAges, Queues, UnknownAges
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import NotFoundError
@@ -30,6 +32,7 @@ class Instance:
     queues: Queues
     bucket: IngestBucket
     polling: Polling
+    ages: QueueAges = UnknownAges()
 
     @staticmethod
     def connect(name: str | None = None) -> Instance:
@@ -46,8 +49,9 @@ class Instance:
         with reading("AWS"):
             wiring = wire(settings)
             bucket = S3IngestBucket.of(wiring.settings.names)
+            ages = CloudWatchAges.of(wiring.settings.names)
         polling = Polling(wiring.services.clock, patience().sleep)
-        return Instance(wiring.services, wiring.outbox, bucket, polling)
+        return Instance(wiring.services, wiring.outbox, bucket, polling, ages)
 
     def tables(self) -> list[TableHandle]:
         """Give all tables, by name."""
@@ -119,6 +123,18 @@ class Instance:
     def jobs(self) -> list[JobRecord]:
         """Give what the tracker has of no table: requests, and files dropped for unknown tables."""
         return list(self.services.tracker.records(NO_TABLE))
+
+    def queue_states(self) -> tuple[list[QueueState], str]:
+        """Give every queue in the order of the flow; and why ages are not known, if they are not.
+
+        Raises:
+            UnavailableError: the queues do not answer.
+        """
+        return queue_states(self.queues, self.ages, self.services.clock.now_ms())
+
+    def dead_letters(self) -> DeadLetterQueues:
+        """Give the messages that were given up, to look at, send back or discard."""
+        return DeadLetterQueues(self.services, self.queues)
 
     def _administer(self, request: AdminRequest) -> None:
         self.queues.send(administer(self.services, request))

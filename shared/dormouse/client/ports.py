@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dormouse.model.sources import Source
-from dormouse.ports import Outbox
+from dormouse.ports import Outbox, QueueCounts
 
 
 class Queues(Outbox, Protocol):
@@ -15,6 +15,28 @@ class Queues(Outbox, Protocol):
 
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
         """Give the messages of each queue that wait or are being worked on, not the delayed."""
+
+    def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
+        """Give the messages of each queue by what becomes of them, as of some seconds ago."""
+
+
+class QueueAges(Protocol):
+    """How long messages have waited, where that is known."""
+
+    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
+        """Give the age in seconds of the oldest message of the queues of which it is known.
+
+        Raises:
+            UnavailableError: it cannot be asked for.
+        """
+
+
+class UnknownAges:
+    """`QueueAges` where nobody measures them."""
+
+    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
+        """Know of none."""
+        return {}
 
 
 class IngestBucket(Protocol):

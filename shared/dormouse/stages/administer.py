@@ -13,6 +13,7 @@ from dormouse.messages import (
     DeleteTable,
     Outgoing,
     PurgeRows,
+    Redrive,
     ReinitialiseTable,
     RenameTable,
     SetDefaults,
@@ -23,6 +24,7 @@ from dormouse.ports import NO_TABLE, Services
 from dormouse.stages.requests.create_table import create_table
 from dormouse.stages.requests.delete_table import delete_table
 from dormouse.stages.requests.purge_rows import purge_rows
+from dormouse.stages.requests.redrive import redrive
 from dormouse.stages.requests.reinitialise_table import reinitialise_table
 from dormouse.stages.requests.rename_table import rename_table
 from dormouse.stages.requests.set_online import set_online
@@ -45,7 +47,7 @@ def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
     if earlier is not None and earlier.state == "finished":
         return []
     kind = type(request).__name__
-    subject = INSTANCE_NAME if isinstance(request, SetDefaults) else request.name
+    subject = _subject(request)
     try:
         messages = _perform(services, request)
     except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
@@ -63,12 +65,24 @@ def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
     return messages
 
 
+def _subject(request: AdminRequest) -> str:
+    match request:
+        case Redrive():
+            return request.queue
+        case SetDefaults():
+            return INSTANCE_NAME
+        case _:
+            return request.name
+
+
 def _perform(services: Services, request: AdminRequest) -> list[Outgoing]:
     match request:
         case CreateTable():
             create_table(services, request)
         case DeleteTable():
             delete_table(services, request)
+        case Redrive():
+            redrive(services, request)
         case SetOnline():
             return set_online(services, request)
         case RenameTable():

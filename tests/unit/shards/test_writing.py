@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dormouse.errors import CorruptDataError, InvariantError, UnsortedRowsError
+from dormouse.errors import (
+    AlreadyExistsError,
+    InvariantError,
+    UnavailableError,
+    UnsortedRowsError,
+)
 from dormouse.model.keys import KeyRange
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.partitions import Partition, PartitionTree
@@ -53,12 +60,13 @@ def write(storage: Storage, tmp_path: Path) -> Write:
         leaves: list[Partition] = WHOLE,
         size: int = 3,
         inputs: tuple[str, ...] = ("x", "y"),
+        **how: Any,
     ) -> list[NewShard]:
         tree = PartitionTree.of([UNSPLIT.get("root"), *leaves]) if len(leaves) == 1 else SPLIT
         context = ShardContext("table", SCHEMA, "job", tree, lineage=Lineage(inputs=inputs))
         batches = batches_of(rows, SCHEMA, size)
         return write_shards(
-            storage, batches, context, leaves, lambda n: f"job-{n}", scratch=tmp_path
+            storage, batches, context, leaves, lambda n: f"job-{n}", scratch=tmp_path, **how
         )
 
     return write_rows
@@ -141,13 +149,13 @@ def test_a_shard_of_other_rows_under_the_name_is_not_adopted(
     write: Write, other: list[Row]
 ) -> None:
     write([row("a"), row("b")])
-    with pytest.raises(CorruptDataError, match="job-0.*does not hold"):
+    with pytest.raises(AlreadyExistsError, match="job-0.*does not hold"):
         write(other)
 
 
 def test_a_shard_of_other_inputs_under_the_name_is_not_adopted(write: Write) -> None:
     write([row("a"), row("b")])
-    with pytest.raises(CorruptDataError, match="job-0"):
+    with pytest.raises(AlreadyExistsError, match="job-0"):
         write([row("a"), row("b")], inputs=("z",))
 
 
@@ -168,17 +176,113 @@ def test_a_shard_says_to_any_parquet_reader_how_it_is_sorted(
     assert (footer.min_key, footer.max_key, footer.rows) == (("a", 0), ("b", 1), 2)
 
 
-def test_row_groups_are_cut_by_rows_by_bytes_and_grow(
-    write: Write, storage: Storage, monkeypatch: pytest.MonkeyPatch
+def test_rows_of_several_leaves_may_share_a_shard_which_counts_them_leaf_by_leaf(
+    write: Write, storage: Storage
 ) -> None:
-    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr(parquet, "ROW_GROUPS_BEFORE_DOUBLING", 2)
-    narrow = [row("a", i) for i in range(21)]
-    wide = [row("b", i, v="x" * 9_000_000) for i in range(3)]
-    (new,) = write(narrow + wide)
+    leaves = list(SPLIT.leaves())
+    rows = [row("a"), row("a", 1), row("b", 2), row("b", 3), row("b", 4)]
+    (new,) = write(rows, leaves, spanning=True)
+    counted = [(leaves[0].id, 2), (leaves[1].id, 1), (leaves[2].id, 2)]
+    assert list(new.rows_by_partition) == counted
+    footer = read_footer(storage, "table/data/job-0.parquet", new.shard.size_bytes)
+    partition = SPLIT.get(footer.origin.partition)
+    assert partition.range.contains_span(("a", 0), ("b", 4))
+    assert not any(
+        SPLIT.get(child).range.contains_span(("a", 0), ("b", 4))
+        for child in partition.children or ()
+    )
+    assert footer.origin.splits == SPLIT.split_keys_above(partition.id)
+
+
+def test_a_spanning_shard_in_one_leaf_is_written_for_that_leaf(
+    write: Write, storage: Storage
+) -> None:
+    leaves = list(SPLIT.leaves())
+    (new,) = write([row("b", 3), row("b", 4)], leaves, spanning=True)
+    footer = read_footer(storage, "table/data/job-0.parquet", new.shard.size_bytes)
+    assert footer.origin.partition == leaves[2].id
+
+
+_keys = st.lists(st.tuples(st.sampled_from("abcz"), st.integers(0, 4)), min_size=1, max_size=30)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(keys=_keys, size=st.integers(1, 9), group=st.integers(1, 4), spanning=st.booleans())
+def test_shards_are_cut_at_their_target_between_row_keys_wherever_batches_end(
+    tmp_path: Path, keys: list[tuple[str, int]], size: int, group: int, spanning: bool
+) -> None:
+    leaves = list(SPLIT.leaves())
+    rows = [row(a, b, i) for i, (a, b) in enumerate(sorted(keys))]
+
+    def run(size: int) -> tuple[list[NewShard], list[Origin]]:
+        storage = MemoryStorage()
+        context = ShardContext("table", SCHEMA, "job", SPLIT)
+        shards = write_shards(
+            storage,
+            batches_of(rows, SCHEMA, size),
+            context,
+            leaves,
+            lambda n: f"job-{n}",
+            scratch=tmp_path,
+            target_bytes=1,
+            spanning=spanning,
+        )
+        paths = [(f"table/data/{new.shard.id}.parquet", new.shard.size_bytes) for new in shards]
+        return shards, [read_footer(storage, path, bytes_).origin for path, bytes_ in paths]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", group)
+        shards, origins = run(size)
+        assert (shards, origins) == run(100)
+    spans = [(new.shard.min_key, new.shard.max_key) for new in shards]
+    assert all(high < low for (_, high), (low, _) in pairwise(spans))
+    assert [(o.number, o.last) for o in origins] == [
+        (n, n + 1 == len(shards)) for n in range(len(shards))
+    ]
+    assert sum(new.shard.rows for new in shards) == len(rows)
+    for new in shards:
+        assert sum(count for _, count in new.rows_by_partition) == new.shard.rows
+        assert spanning or len(new.rows_by_partition) == 1
+    alike = max(keys.count(key) for key in keys)
+    assert all(new.shard.rows < group + alike for new in shards)
+
+
+def test_a_failing_upload_stops_the_job_and_leaves_no_files(
+    write: Write, storage: MemoryStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: str, local: Path) -> bool:
+        raise UnavailableError("no network")
+
+    monkeypatch.setattr(storage, "upload", fail)
+    with pytest.raises(UnavailableError):
+        write([row("a"), row("b", 2), row("c")], list(SPLIT.leaves()))
+    assert not list(tmp_path.iterdir())
+
+
+@given(st.integers(0, 10**12), st.integers(1, 1000))
+def test_row_groups_and_the_footer_stay_in_balance(size_bytes: int, columns: int) -> None:
+    group = parquet.row_group_bytes(size_bytes, columns)
+    assert group >= parquet.ROW_GROUP_BYTES
+    footer = columns * parquet.CHUNK_FOOTER_BYTES * size_bytes // group
+    assert footer <= group
+
+
+def test_row_groups_take_bounded_memory_however_wide_rows_are(
+    write: Write, storage: Storage
+) -> None:
+    wide = [row("b", i, v="x" * 3_000_000) for i in range(5)]
+    (new,) = write([row("a", i) for i in range(10)] + wide)
     with storage.open("table/data/job-0.parquet", new.shard.size_bytes) as file:
         metadata = pq.read_metadata(file)
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-    assert rows[:4] == [4, 4, 8, 5] or rows[:3] == [4, 4, 8]
-    assert sum(rows) == 24
-    assert len(rows) > 4
+    assert sum(rows) == 15
+    assert rows[-4:] == [1, 1, 1, 1]
+
+
+def test_columns_have_statistics_only_where_they_can_leave_out_rows(
+    write: Write, storage: Storage
+) -> None:
+    (new,) = write([row("a", i, v=f"text {i}") for i in range(10)])
+    with storage.open("table/data/job-0.parquet", new.shard.size_bytes) as file:
+        group = pq.read_metadata(file).row_group(0)
+    assert [group.column(i).is_stats_set for i in range(4)] == [True, True, True, False]

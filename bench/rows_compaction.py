@@ -1,0 +1,169 @@
+"""Make one sorted file of many, as Dormouse's compact stage does, and as others do it.
+
+Called by `rows_bench`: ``rows_compaction.py PART SYSTEM ROUND KIND INPUTS OUT``; prints a JSON line
+for each figure. All read the same shards, and write zstd of level 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+import rows_instance
+from rows_data import KEYS, SCHEMAS
+from rows_output import report
+
+Work = Callable[[], object]
+MEMORY_BYTES = 1024**3
+"""What the template gives the compact function."""
+ORDER = ", ".join(KEYS)
+
+
+def dormouse(files: Sequence[Path], kind: str, out: Path, memory_bytes: int = MEMORY_BYTES) -> Work:
+    """Run the compact stage on an assigned job."""
+    from dormouse.messages import CompactionJob
+    from dormouse.model.transactions import AssignJob
+    from dormouse.stages.compact import compact
+
+    storage = rows_instance.linked(files, out)
+    given = rows_instance.services(storage, out.parent / "scratch", memory_bytes, seed=2)
+    table = rows_instance.reopened(given, SCHEMAS[kind])
+    state = given.store(table).current()
+    job = AssignJob(given.ids.new(), "root", tuple(state.shards))
+    given.store(table).commit(job, generation=state.generation)
+
+    def work() -> None:
+        compact(given, CompactionJob(table.id, state.generation, job.job))
+        for file in files:  # what the stage leaves for the garbage collector is not its output
+            (out / file.relative_to(file.parents[2])).unlink()
+
+    return work
+
+
+def copy(files: Sequence[Path], kind: str, out: Path, *, dictionary: bool) -> Work:
+    """Copy all rows, unsorted, with pyarrow: what compaction costs without its purpose."""
+
+    def work() -> None:
+        schema = pq.read_schema(files[0]).remove_metadata()
+        target = out / "copy.parquet"
+        with pq.ParquetWriter(
+            target, schema, compression="zstd", use_dictionary=dictionary
+        ) as writer:
+            for file in files:
+                for batch in pq.ParquetFile(file).iter_batches():
+                    writer.write_batch(batch)
+
+    return work
+
+
+def datafusion(files: Sequence[Path], kind: str, out: Path) -> Work:
+    """Merge files that are declared sorted, and write with DataFusion too."""
+    from datafusion import SessionContext, col
+
+    def work() -> None:
+        context = SessionContext()
+        order = [[col(key).sort(ascending=True, nulls_first=True) for key in KEYS]]
+        for i, file in enumerate(files):
+            context.register_parquet(f"t{i}", str(file), file_sort_order=order)
+        union = " UNION ALL ".join(f"SELECT * FROM t{i}" for i in range(len(files)))
+        keys = ", ".join(f"{key} NULLS FIRST" for key in KEYS)
+        frame = context.sql(f"SELECT * FROM ({union}) ORDER BY {keys}")
+        frame.write_parquet(str(out / "merged.parquet"), compression="zstd", compression_level=1)
+
+    return work
+
+
+def polars(files: Sequence[Path], kind: str, out: Path) -> Work:
+    """Sort all rows anew with Polars' streaming engine."""
+    import polars as pl
+
+    def work() -> None:
+        rows = pl.scan_parquet(list(files)).sort(KEYS)
+        rows.sink_parquet(out / "sorted.parquet", compression="zstd", compression_level=1)
+
+    return work
+
+
+def duckdb(files: Sequence[Path], kind: str, out: Path) -> Work:
+    """Sort all rows anew with DuckDB."""
+    import duckdb
+
+    connection = duckdb.connect(config={"temp_directory": str(out.parent / "scratch")})
+
+    def work() -> None:
+        rows = f"SELECT * FROM read_parquet({[str(file) for file in files]}) ORDER BY {ORDER}"
+        target = f"'{out}/sorted.parquet'"
+        connection.sql(
+            f"COPY ({rows}) TO {target} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
+        )
+
+    return work
+
+
+def delta_rs(files: Sequence[Path], kind: str, out: Path) -> Work:
+    """Compact a Delta table of the same rows; its rows stay unsorted."""
+    from deltalake import DeltaTable, WriterProperties, write_deltalake
+
+    for file in files:
+        write_deltalake(out, pq.read_table(file), mode="append")
+    inputs = list(out.glob("*.parquet"))
+    table = DeltaTable(out)
+
+    def work() -> None:
+        properties = WriterProperties(compression="ZSTD", compression_level=1)
+        table.optimize.compact(target_size=2**40, writer_properties=properties)
+        for file in inputs:
+            file.unlink()
+
+    return work
+
+
+def pyiceberg(files: Sequence[Path], kind: str, out: Path) -> Work:
+    """Rewrite an Iceberg table of the same rows; its rows stay unsorted."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    database = out.parent / "scratch" / "catalog.db"
+    catalog = SqlCatalog("bench", uri=f"sqlite:///{database}", warehouse=f"file://{out}")
+    catalog.create_namespace("n")
+    schema = pq.read_schema(files[0]).remove_metadata()
+    table = catalog.create_table("n.t", schema=schema)
+    for file in files:
+        table.append(pq.read_table(file))
+    inputs = list(out.rglob("*.parquet"))
+
+    def work() -> None:
+        table.overwrite(table.scan().to_arrow())
+        for file in inputs:
+            file.unlink()
+
+    return work
+
+
+SYSTEMS: dict[str, Callable[[Sequence[Path], str, Path], Work]] = {
+    "dormouse": dormouse,
+    "pyarrow copy": partial(copy, dictionary=True),
+    "pyarrow copy, no dictionary": partial(copy, dictionary=False),
+    "datafusion merge": datafusion,
+    "polars sort": polars,
+    "duckdb sort": duckdb,
+    "delta-rs compact": delta_rs,
+    "pyiceberg rewrite": pyiceberg,
+}
+SORTED = {"dormouse", "datafusion merge", "polars sort", "duckdb sort"}
+
+
+def main() -> None:
+    """Measure one system once."""
+    part, system, number, kind, inputs, out = sys.argv[1:]
+    files = sorted(Path(inputs).resolve().glob("*/data/*.parquet"))
+    rows = sum(pq.read_metadata(file).num_rows for file in files)
+    work = SYSTEMS[system](files, kind, Path(out))
+    report(part, system, int(number), work, rows, Path(out), in_order=system in SORTED)
+
+
+if __name__ == "__main__":
+    main()

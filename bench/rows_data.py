@@ -1,0 +1,106 @@
+"""Rows to measure with, made fast, and files of them: those of the original's own benchmark, and
+wide ones.
+
+A key is 10 random lower-case letters and is sorted further by a random number below 10^10. Narrow
+rows have 10 random letters besides, wide ones a text of 100 letters and 5 random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.model.schema import Schema
+
+LETTERS = 10
+KEYS = ("key", "timestamp")
+NUMBERS = tuple(f"number_{i}" for i in range(5))
+CHUNK_ROWS = 500_000
+_KEY_FIELDS = {
+    "rowKeyFields": [{"name": "key", "type": "StringType"}],
+    "sortKeyFields": [{"name": "timestamp", "type": "LongType"}],
+}
+SCHEMAS = {
+    "narrow": Schema.from_json(
+        {**_KEY_FIELDS, "valueFields": [{"name": "value", "type": "StringType"}]}
+    ),
+    "wide": Schema.from_json(
+        {
+            **_KEY_FIELDS,
+            "valueFields": [
+                {"name": "value", "type": "StringType"},
+                *({"name": name, "type": "LongType"} for name in NUMBERS),
+            ],
+        }
+    ),
+}
+
+
+def row_bytes(kind: str) -> int:
+    """Give what a row takes in memory as Arrow holds it."""
+    return (10 + 4) + 8 + (10 + 4 if kind == "narrow" else 100 + 4 + 5 * 8)
+
+
+def split_points(leaves: int) -> list[str]:
+    """Give the keys that cut the space of keys into so many leaves alike."""
+    return [_as_letters(26**LETTERS * i // leaves) for i in range(1, leaves)]
+
+
+def key_at(fraction: float) -> str:
+    """Give the key up to which this part of all random keys lies."""
+    return _as_letters(int(26**LETTERS * fraction))
+
+
+def write_source(path: Path, kind: str, rows: int, seed: int) -> None:
+    """Write unsorted rows as people do: with pyarrow, as it is set."""
+    chance = np.random.default_rng(seed)
+    with pq.ParquetWriter(path, _schema(kind)) as writer:
+        for batch in _batches(kind, rows, chance):
+            writer.write_batch(batch)
+
+
+def some_keys(path: Path, count: int) -> list[str]:
+    """Give keys of rows that are in a source, spread over it."""
+    column = pq.read_table(path, columns=["key"])["key"]
+    return [column[i * len(column) // count].as_py() for i in range(count)]
+
+
+def _schema(kind: str) -> pa.Schema:
+    values = [("value", pa.string())]
+    if kind == "wide":
+        values += [(name, pa.int64()) for name in NUMBERS]
+    return pa.schema([("key", pa.string()), ("timestamp", pa.int64()), *values])
+
+
+def _batches(kind: str, rows: int, chance: np.random.Generator) -> Iterator[pa.RecordBatch]:
+    for start in range(0, rows, CHUNK_ROWS):
+        count = min(CHUNK_ROWS, rows - start)
+        columns = [_texts(chance, count, LETTERS), _numbers(chance, count)]
+        if kind == "narrow":
+            columns.append(_texts(chance, count, LETTERS))
+        else:
+            columns.append(_texts(chance, count, 100))
+            columns += [_numbers(chance, count) for _ in NUMBERS]
+        yield pa.RecordBatch.from_arrays(columns, schema=_schema(kind))
+
+
+def _texts(chance: np.random.Generator, count: int, length: int) -> pa.Array:
+    letters = chance.integers(97, 123, count * length, dtype=np.uint8)
+    ends = np.arange(0, (count + 1) * length, length, dtype=np.int32)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(letters))
+
+
+def _numbers(chance: np.random.Generator, count: int) -> pa.Array:
+    return pa.array(chance.integers(0, 10**10, count))
+
+
+def _as_letters(number: int) -> str:
+    letters = ""
+    for _ in range(LETTERS):
+        number, letter = divmod(number, 26)
+        letters = chr(97 + letter) + letters
+    return letters

@@ -1,0 +1,165 @@
+"""Make sorted files, one for each of 16 leaves, of an unsorted one: as Dormouse's ingest stage does
+it, and as others do.
+
+Called by `rows_bench`: ``rows_ingest.py PART SYSTEM ROUND KIND SOURCE OUT``; prints a JSON line for
+each figure. All read one Parquet file, and write zstd of level 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import rows_instance
+from rows_data import KEYS, SCHEMAS, split_points
+from rows_output import report
+
+Work = Callable[[], object]
+LEAVES = 16
+MEMORY_BYTES = 1024**3
+"""What the template gives the ingest function."""
+ORDER = ", ".join(KEYS)
+
+
+def leaves() -> Iterator[tuple[str, str]]:
+    """Give the leaves' bounds; all keys lie from the first to the last."""
+    points = ["", *split_points(LEAVES), "~"]
+    yield from zip(points, points[1:], strict=False)
+
+
+def dormouse(
+    source: Path, kind: str, out: Path, *others: Path, memory_bytes: int = MEMORY_BYTES
+) -> Work:
+    """Run the ingest stage on a job of one file, or of more."""
+    from dormouse.storage import FolderStorage
+
+    scratch = out.parent / "scratch"
+    given = rows_instance.services(FolderStorage(out), scratch, memory_bytes, seed=3)
+    rows_instance.create(given, SCHEMAS[kind], split_points(LEAVES))
+    return partial(rows_instance.ingest_files, given, [source, *others])
+
+
+def copy(source: Path, kind: str, out: Path, *, dictionary: bool) -> Work:
+    """Copy all rows, unsorted, into 16 files of as many rows with pyarrow."""
+
+    def work() -> None:
+        with pq.ParquetFile(source) as file, ExitStack() as opened:
+            rows, seen = file.metadata.num_rows, 0
+            writers = [
+                opened.enter_context(
+                    pq.ParquetWriter(
+                        out / f"{i}.parquet",
+                        file.schema_arrow,
+                        compression="zstd",
+                        use_dictionary=dictionary,
+                    )
+                )
+                for i in range(LEAVES)
+            ]
+            for batch in file.iter_batches():
+                writers[seen * LEAVES // rows].write_batch(batch)
+                seen += batch.num_rows
+
+    return work
+
+
+def datafusion(source: Path, kind: str, out: Path) -> Work:
+    """Sort with DataFusion into one file, which is not cut."""
+    from datafusion import SessionContext, col
+
+    def work() -> None:
+        rows = SessionContext().read_parquet(str(source))
+        in_order = rows.sort(*(col(key).sort(ascending=True, nulls_first=True) for key in KEYS))
+        in_order.write_parquet(str(out / "sorted.parquet"), compression="zstd", compression_level=1)
+
+    return work
+
+
+def polars(source: Path, kind: str, out: Path) -> Work:
+    """Take the rows of each leaf in turn, sort and write them, with Polars."""
+    import polars as pl
+
+    def work() -> None:
+        rows = pl.read_parquet(source)
+        for low, high in leaves():
+            part = rows.filter(
+                pl.col("key").is_between(pl.lit(low), pl.lit(high), closed="left")
+            ).sort(KEYS)
+            part.write_parquet(out / f"{low}.parquet", compression="zstd", compression_level=1)
+
+    return work
+
+
+def duckdb(source: Path, kind: str, out: Path) -> Work:
+    """Sort into a table in memory, and copy each leaf's rows from there, with DuckDB."""
+    import duckdb
+
+    connection = duckdb.connect(config={"temp_directory": str(out.parent / "scratch")})
+
+    def work() -> None:
+        rows = f"SELECT * FROM read_parquet('{source}') ORDER BY {ORDER}"
+        connection.execute(f"CREATE TABLE sorted AS {rows}")
+        for low, high in leaves():
+            part = f"SELECT * FROM sorted WHERE key >= '{low}' AND key < '{high}'"
+            connection.execute(
+                f"COPY ({part}) TO '{out}/{low}.parquet' "
+                "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
+            )
+
+    return work
+
+
+def delta_rs(source: Path, kind: str, out: Path) -> Work:
+    """Append to a Delta table; the rows are neither sorted nor cut."""
+    from deltalake import WriterProperties, write_deltalake
+
+    def work() -> None:
+        with pq.ParquetFile(source) as file:
+            properties = WriterProperties(compression="ZSTD", compression_level=1)
+            batches = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches())
+            write_deltalake(out, batches, mode="append", writer_properties=properties)
+
+    return work
+
+
+def pyiceberg(source: Path, kind: str, out: Path) -> Work:
+    """Append to an Iceberg table; the rows are neither sorted nor cut."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    database = out.parent / "scratch" / "catalog.db"
+    catalog = SqlCatalog("bench", uri=f"sqlite:///{database}", warehouse=f"file://{out}")
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", schema=pq.read_schema(source))
+    return lambda: table.append(pq.read_table(source))
+
+
+SYSTEMS: dict[str, Callable[[Path, str, Path], Work]] = {
+    "dormouse": dormouse,
+    "pyarrow copy": partial(copy, dictionary=True),
+    "pyarrow copy, no dictionary": partial(copy, dictionary=False),
+    "datafusion sort, one file": datafusion,
+    "polars filter and sort": polars,
+    "duckdb sort": duckdb,
+    "delta-rs append": delta_rs,
+    "pyiceberg append": pyiceberg,
+}
+SORTED = {"dormouse", "datafusion sort, one file", "polars filter and sort", "duckdb sort"}
+
+
+def main() -> None:
+    """Measure one system once."""
+    part, system, number, kind, given, out = sys.argv[1:]
+    source = Path(given).resolve()
+    rows = pq.read_metadata(source).num_rows
+    work = SYSTEMS[system](source, kind, Path(out))
+    report(part, system, int(number), work, rows, Path(out), in_order=system in SORTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Make what the rows benchmarks measure with: unsorted sources, and tables of their rows.
+
+Called by `rows_bench`: ``rows_make.py sources FOLDER KIND FILES ROWS`` writes files of so many rows
+each; ``rows_make.py table FOLDER KIND SOURCES LEAVES JOBS`` ingests them in so many jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import rows_instance
+from dormouse.storage import FolderStorage
+from rows_data import SCHEMAS, some_keys, split_points, write_source
+
+MEMORY_BYTES = 4 * 1024**3
+KEYS = 4000
+
+
+def make_sources(folder: Path, kind: str, files: int, rows: int) -> None:
+    """Write unsorted files, and some of their keys, in no order, to ``keys.json``."""
+    folder.mkdir(parents=True)
+    for seed in range(files):
+        write_source(folder / f"{seed:03d}.parquet", kind, rows, seed)
+    keys = some_keys(folder / "000.parquet", min(KEYS, rows))
+    random.Random(1).shuffle(keys)
+    (folder / "keys.json").write_text(json.dumps(keys))
+
+
+def make_table(folder: Path, kind: str, sources: Path, leaves: int, jobs: int) -> None:
+    """Ingest all sources into a table of so many leaves."""
+    files = sorted(sources.resolve().glob("*.parquet"))
+    storage, scratch = FolderStorage(folder / "data"), folder / "scratch"
+    given = rows_instance.services(storage, scratch, MEMORY_BYTES, seed=1)
+    rows_instance.create(given, SCHEMAS[kind], split_points(leaves))
+    for job in range(jobs):
+        rows_instance.ingest_files(given, files[job::jobs])
+
+
+def main() -> None:
+    """Make what is asked for."""
+    what, folder, kind, *rest = sys.argv[1:]
+    if what == "sources":
+        files, rows = map(int, rest)
+        make_sources(Path(folder), kind, files, rows)
+    else:
+        sources, leaves, jobs = rest
+        make_table(Path(folder), kind, Path(sources), int(leaves), int(jobs))
+
+
+if __name__ == "__main__":
+    main()

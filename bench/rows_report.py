@@ -1,0 +1,107 @@
+"""The figures of the rows benchmarks as tables in Markdown; used by `rows_bench`."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from figures import Figures, short, table
+from goals import HEAD
+from rows_goals import goals
+from rows_rounds import FLOOR, PLAIN_FLOOR, median_of, median_ratio
+
+BEGIN, END = "<!-- figures: made by make bench-rows -->", "<!-- end of figures -->"
+PEERS = ("pyarrow", "datafusion", "polars", "duckdb", "deltalake", "pyiceberg")
+WORK_HEAD = (
+    "",
+    "M rows/s",
+    "to the copy",
+    "to the plain copy",
+    "CPU s / M rows",
+    "to the copy's",
+    "peak RSS, MB",
+    "written, MB",
+    "files",
+)
+LOOK_UP_HEAD = ("", "ms", "CPU ms", "requests", "KB read", "rows")
+MEMORY_HEAD = ("", "memory, MB", "rows, MB", "peak RSS, MB", "rows to memory", "peak to memory")
+
+
+def report(figures: Figures) -> str:
+    """Give all tables."""
+    return "\n\n".join(_sections(figures))
+
+
+def page_with(page: str, text: str) -> str:
+    """Give a page with `text` in place of what is between its marks.
+
+    Raises:
+        ValueError: it has no marks.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no {BEGIN} with {END} after it")
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+
+
+def _sections(figures: Figures) -> Iterator[str]:
+    versions = ", ".join(f"{name} {version(name)}" for name in PEERS)
+    yield (
+        f"Measured on {dt.datetime.now(dt.UTC):%d %B %Y}, {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}; {versions}."
+    )
+    for part in dict.fromkeys(part for part, *_ in figures.all):
+        if part.startswith("look-up"):
+            head, rows = LOOK_UP_HEAD, _look_ups(figures, part)
+        elif part == "memory":
+            head, rows = MEMORY_HEAD, _memory(figures, part)
+        else:
+            head, rows = WORK_HEAD, _work(figures, part)
+        yield f"### {part[0].upper()}{part[1:]}\n\n{table(head, rows)}"
+    yield f"### Goals\n\n{table(HEAD, [goal.row() for goal in goals(figures)])}"
+
+
+def _work(figures: Figures, part: str) -> Iterator[list[str]]:
+    for system in figures.subjects(part):
+
+        def middle(figure: str, system: str = system) -> float | None:
+            return median_of(figures, part, system, figure)
+
+        def to(floor: str, figure: str, system: str = system) -> str:
+            return _two_digits(median_ratio(figures, part, system, floor, figure))
+
+        rate, cpu = "rows_per_second", "cpu_seconds_per_million"
+        per_second = middle(rate)
+        yield [
+            system,
+            _two_digits(None if per_second is None else per_second / 1e6),
+            to(FLOOR, rate),
+            to(PLAIN_FLOOR, rate),
+            _two_digits(middle(cpu)),
+            to(FLOOR, cpu),
+            *(_whole(middle(name)) for name in ("peak_rss_mb", "written_mb", "files")),
+        ]
+
+
+def _look_ups(figures: Figures, part: str) -> Iterator[list[str]]:
+    for of in figures.subjects(part):
+        names = ("ms", "cpu_ms", "requests", "read_kb", "rows")
+        yield [of, *(short(median_of(figures, part, of, name)) for name in names)]
+
+
+def _memory(figures: Figures, part: str) -> Iterator[list[str]]:
+    for of in figures.subjects(part):
+        names = ("memory_mb", "rows_mb", "peak_rss_mb", "rows_to_memory", "peak_to_memory")
+        yield [of, *(short(median_of(figures, part, of, name)) for name in names)]
+
+
+def _two_digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _whole(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"

@@ -1,0 +1,33 @@
+"""What rounds of measurements say together: medians, and medians of ratios within a round.
+
+The machine is never the same from one minute to the next, so a system is held against the floor of
+the same round, and the median taken of those.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+
+from figures import Figures
+
+FLOOR = "pyarrow copy"
+"""Copying the same rows, unsorted, with pyarrow as it is set."""
+PLAIN_FLOOR = "pyarrow copy, no dictionary"
+"""The same with dictionaries off: with keys like these they cost time and space."""
+
+
+def median_of(figures: Figures, part: str, of: str, figure: str) -> float | None:
+    """Give the median of all rounds; None if the figure was not measured."""
+    rounds = [figures.get(part, of, at, figure) for at in figures.sizes(part, of)]
+    values = [value for value in rounds if value is not None]
+    return median(values) if values else None
+
+
+def median_ratio(figures: Figures, part: str, of: str, floor: str, figure: str) -> float | None:
+    """Give the median of the ratios to the floor of the same round; None if there is none."""
+    ratios = []
+    for at in figures.sizes(part, of):
+        above, below = figures.get(part, of, at, figure), figures.get(part, floor, at, figure)
+        if above is not None and below:
+            ratios.append(above / below)
+    return median(ratios) if ratios else None

@@ -1,0 +1,133 @@
+"""`dormouse queues` and `dormouse dlq`: what waits, and what was given up."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from dormouse.client.dead_letters import DeadSummary
+from dormouse.errors import DormouseError, InvalidRequestError, UnavailableError
+from dormouse.ports import DeadLetter
+from dormouse.stages.dead_letters import Redriven
+from dormouse_cli.session import instance_of
+from dormouse_cli.terminal import Format, iso_time, note, print_listing
+
+app = typer.Typer(
+    help="Messages that were given up: show, send back, discard.", no_args_is_help=True
+)
+
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name, as `queues` has it.")]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--id", metavar="ID", help="Only the letter of this id; can be repeated."),
+]
+REASONS_TOLD = 3
+
+
+def queues(ctx: typer.Context, form: FormatOption = Format.table) -> None:
+    """Show every queue: what waits, is worked on, is delayed, and was given up."""
+    states, unknown = instance_of(ctx).queue_states()
+    columns = ("queue", "waiting", "in_flight", "delayed", "oldest_seconds", "dead")
+    print_listing(columns, [asdict(state) for state in states], form)
+    if unknown:
+        note(f"how old the oldest messages are is not known: {unknown}")
+
+
+@app.command("list")
+def list_letters(ctx: typer.Context, form: FormatOption = Format.table) -> None:
+    """Show how many messages each queue gave up, since when, and the commonest reasons."""
+    rows = [_summary_row(each) for each in instance_of(ctx).dead_letters().summary()]
+    print_listing(("queue", "dead", "oldest", "reasons"), rows, form)
+
+
+@app.command()
+def show(ctx: typer.Context, queue: Queue, form: FormatOption = Format.table) -> None:
+    """Show the messages that a queue gave up, the oldest first. They stay where they are."""
+    rows = [_letter_row(each) for each in instance_of(ctx).dead_letters().show(queue)]
+    print_listing(("id", "sent", "receives", "reason", "body"), rows, form)
+
+
+@app.command()
+def redrive(
+    ctx: typer.Context,
+    queue: Queue,
+    ids: Ids = None,
+    everything: Annotated[bool, typer.Option("--all", help="All letters of the queue.")] = False,
+    form: FormatOption = Format.table,
+) -> None:
+    """Send messages back to the queue that gave them up; each is deleted once it was sent.
+
+    Find out first why they were given up: what is not repaired is given up again.
+    """
+    if bool(ids) == everything:
+        raise InvalidRequestError("say which letters: --id, once or more, or --all")
+    done = instance_of(ctx).dead_letters().redrive(queue, ids or ())
+    _account(done, "sent back", form)
+
+
+@app.command()
+def discard(
+    ctx: typer.Context,
+    queue: Queue,
+    ids: Ids = None,
+    force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
+    form: FormatOption = Format.table,
+) -> None:
+    """Delete messages that a queue gave up, for good: what they asked for is never done."""
+    letters = instance_of(ctx).dead_letters()
+    lost = [each for each in letters.show(queue) if not ids or each.id in ids]
+    if not lost and not ids:
+        note(f"queue {queue} has no dead letters")
+        return
+    if lost and not force:
+        print_listing(("id", "sent", "reason", "body"), [_letter_row(each) for each in lost], form)
+        count = f"{len(lost):,} message{'s'[: len(lost) != 1]}"
+        question = f"Discard {count} of {queue}? What they asked for is lost."
+        typer.confirm(question, abort=True, err=True)
+    # Only what was shown: others may have died since.
+    _account(letters.discard(queue, ids or [each.id for each in lost]), "discarded", form)
+
+
+def _account(done: Redriven, verb: str, form: Format) -> None:
+    """Tell what became of each letter; an error if something did not become of it."""
+    outcomes = ((verb, done.sent), ("sent, not deleted", done.undeleted), ("left", done.unsent))
+    if form is Format.json:
+        rows = [{"id": i, "outcome": outcome} for outcome, ids in outcomes for i in ids]
+        print_listing(("id", "outcome"), rows, form)
+    note(f"{len(done.sent):,} message{'s'[: len(done.sent) != 1]} {verb}")
+    if failure := _failure(done):
+        raise failure
+
+
+def _failure(done: Redriven) -> DormouseError | None:
+    left = len(done.unsent) + len(done.undeleted)
+    if not left:
+        return None
+    sent = f", {len(done.undeleted)} of them sent" if done.undeleted else ""
+    return UnavailableError(
+        f"{left} messages are still among the dead letters{sent}",
+        hint="run it again: what was sent is not sent twice",
+    )
+
+
+def _summary_row(summary: DeadSummary) -> dict[str, object]:
+    told = [reason[:200] for reason in summary.reasons[:REASONS_TOLD]]
+    return {
+        "queue": summary.queue,
+        "dead": summary.dead,
+        "oldest": iso_time(summary.oldest_ms) if summary.oldest_ms is not None else "",
+        "reasons": "; ".join(told),
+    }
+
+
+def _letter_row(letter: DeadLetter) -> dict[str, object]:
+    return {
+        "id": letter.id,
+        "sent": iso_time(letter.sent_ms),
+        "receives": letter.receives,
+        "reason": letter.reason,
+        "body": letter.body,
+    }

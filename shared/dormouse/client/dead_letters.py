@@ -1,0 +1,120 @@
+"""The queues of an instance as a person sees them, and what to do with their dead letters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from dormouse.client.ports import QueueAges, Queues
+from dormouse.errors import UnavailableError
+from dormouse.model.names import QUEUES, dead_letters
+from dormouse.ports import DeadLetter, Services
+from dormouse.stages.dead_letters import Redriven, discard, look, queue_named, redrive
+
+SAMPLE = 50
+"""So many dead letters of a queue are looked at to tell what they are about."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """A queue in numbers: those of some seconds ago.
+
+    `oldest_seconds` is how long its oldest message has waited; None if that is not known.
+    """
+
+    queue: str
+    waiting: int
+    in_flight: int
+    delayed: int
+    oldest_seconds: float | None
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadSummary:
+    """The dead letters of a queue: how many, since when, and why, the commonest reason first.
+
+    `oldest_ms` and `reasons` are of the first fifty at most; None if there are none to be seen.
+    """
+
+    queue: str
+    dead: int
+    oldest_ms: int | None
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterQueues:
+    """All dead letters of an instance. Queues are named as in `model.names.QUEUES`."""
+
+    services: Services
+    queues: Queues
+
+    def summary(self) -> list[DeadSummary]:
+        """Give every queue with its dead letters, in the order of the flow."""
+        counts = self.queues.counts([dead_letters(queue) for queue in QUEUES])
+        return [
+            self._summary(q, counts[dead_letters(q)].waiting + counts[dead_letters(q)].in_flight)
+            for q in QUEUES
+        ]
+
+    def show(self, queue: str) -> list[DeadLetter]:
+        """Give the dead letters of a queue, the oldest first; they stay where they are.
+
+        Raises:
+            NotFoundError: there is no such queue.
+        """
+        return look(self.services, queue_named(queue))
+
+    def redrive(self, queue: str, ids: Collection[str] = ()) -> Redriven:
+        """Send letters back to their queue, those of `ids` or all, and delete them here.
+
+        Raises:
+            NotFoundError: there is no such queue, or no letter of some id.
+            UnavailableError: the queues do not answer; call it again for what is left.
+        """
+        return redrive(self.services, queue_named(queue), ids)
+
+    def discard(self, queue: str, ids: Collection[str] = ()) -> Redriven:
+        """Delete letters for good, those of `ids` or all; what they asked for is never done.
+
+        Raises:
+            NotFoundError: there is no such queue, or no letter of some id.
+            UnavailableError: the queues do not answer; call it again for what is left.
+        """
+        return discard(self.services, queue_named(queue), ids)
+
+    def _summary(self, queue: str, dead: int) -> DeadSummary:
+        seen = look(self.services, queue, SAMPLE)
+        reasons = Counter(letter.reason for letter in seen).most_common()
+        return DeadSummary(
+            queue,
+            max(dead, len(seen)),
+            min((letter.sent_ms for letter in seen), default=None),
+            tuple(reason for reason, _ in reasons),
+        )
+
+
+def queue_states(queues: Queues, ages: QueueAges, now_ms: int) -> tuple[list[QueueState], str]:
+    """Give every queue in the order of the flow; and why ages are not known, if they are not."""
+    names = [*QUEUES, *map(dead_letters, QUEUES)]
+    counts, unknown = queues.counts(names), ""
+    try:
+        known = ages.ages(QUEUES, now_ms)
+    except UnavailableError as error:  # the counts are worth showing without them
+        known, unknown = {}, error.explanation
+    states = []
+    for queue in QUEUES:
+        found, dead = counts[queue], counts[dead_letters(queue)]
+        states.append(
+            QueueState(
+                queue,
+                found.waiting,
+                found.in_flight,
+                found.delayed,
+                known.get(queue),
+                dead.waiting + dead.in_flight,
+            )
+        )
+    return states, unknown

@@ -1,0 +1,127 @@
+"""Dead letters in SQS: taken, given back, sent back and deleted, each entry for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ConnectionClosedError
+from mypy_boto3_sqs import SQSClient
+
+from dormouse.aws.dead_letters import SqsDeadLetters
+from dormouse.aws.sqs import SqsOutbox
+from dormouse.errors import NotFoundError, UnavailableError
+from dormouse.messages import Outgoing, TableChanged
+from dormouse.model.names import InstanceNames, dead_letters
+from dormouse.ports import DeadLetter, QueueCounts
+from dormouse.statestore.patience import WITHOUT_PAUSES
+from tests.contract.mocked_aws import mocked_aws, sqs_queues
+
+NAMES = InstanceNames("test", "123456789012")
+QUEUE = "table-changes"
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[SQSClient]:
+    with mocked_aws(monkeypatch):
+        yield sqs_queues(NAMES.queue(QUEUE), NAMES.queue(dead_letters(QUEUE)))
+
+
+@pytest.fixture
+def outbox(client: SQSClient) -> SqsOutbox:
+    return SqsOutbox(client, NAMES, WITHOUT_PAUSES)
+
+
+@pytest.fixture
+def dead(client: SQSClient, outbox: SqsOutbox) -> SqsDeadLetters:
+    for number in range(12):
+        outbox.send_to_dead_letters(QUEUE, f"body {number}", f"reason {number}")
+    return SqsDeadLetters(client, NAMES, WITHOUT_PAUSES, look_seconds=0)
+
+
+def taken(dead: SqsDeadLetters) -> list[DeadLetter]:
+    return sorted(dead.take(QUEUE, 100), key=lambda letter: letter.body)
+
+
+def test_taken_letters_are_whole_and_nobody_else_sees_them_until_they_are_given_back(
+    dead: SqsDeadLetters,
+) -> None:
+    letters = taken(dead)
+    assert sorted(letter.body for letter in letters) == sorted(f"body {n}" for n in range(12))
+    assert letters[0].reason == "reason 0"
+    assert letters[0].receives == 1
+    assert letters[0].sent_ms > 1_600_000_000_000
+    assert taken(dead) == []
+    dead.give_back(QUEUE, letters)
+    assert [letter.id for letter in taken(dead)] == [letter.id for letter in letters]
+
+
+def test_no_more_are_taken_than_asked_for(dead: SqsDeadLetters) -> None:
+    assert len(dead.take(QUEUE, 11)) == 11
+    assert len(dead.take(QUEUE, 11)) == 1
+
+
+def test_what_is_sent_back_arrives_word_for_word_and_what_is_deleted_is_gone(
+    dead: SqsDeadLetters, outbox: SqsOutbox
+) -> None:
+    letters = taken(dead)
+    assert dead.send_back(QUEUE, letters) == letters
+    assert dead.delete(QUEUE, letters) == []
+    counts = outbox.counts([QUEUE, dead_letters(QUEUE)])
+    assert counts == {QUEUE: QueueCounts(12, 0, 0), dead_letters(QUEUE): QueueCounts(0, 0, 0)}
+
+
+@pytest.mark.parametrize("operation", ["send_message_batch", "delete_message_batch"])
+def test_entries_that_keep_failing_are_told_apart_from_those_that_did_not(
+    dead: SqsDeadLetters, client: SQSClient, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    letters = taken(dead)[:3]
+    request = getattr(client, operation)
+
+    def partly(*, QueueUrl: str, Entries: list[Any]) -> dict[str, Any]:
+        good = [entry for entry in Entries if entry["Id"] != "1"]
+        if good:
+            request(QueueUrl=QueueUrl, Entries=good)
+        return {"Failed": [{"Id": "1", "Code": "InternalError", "SenderFault": False}]}
+
+    monkeypatch.setattr(client, operation, partly)
+    if operation == "send_message_batch":
+        assert dead.send_back(QUEUE, letters) == [letters[0], letters[2]]
+    else:
+        assert dead.delete(QUEUE, letters) == [letters[1]]
+
+
+def test_large_letters_travel_in_requests_of_a_mebibyte(
+    client: SQSClient, outbox: SqsOutbox
+) -> None:
+    for _ in range(4):
+        outbox.send_to_dead_letters(QUEUE, "x" * 400_000, "large")
+    dead = SqsDeadLetters(client, NAMES, WITHOUT_PAUSES, look_seconds=0)
+    letters = taken(dead)
+    assert len(dead.send_back(QUEUE, letters)) == len(letters) == 4
+
+
+def test_a_queue_that_does_not_answer_or_is_not_there_is_told(
+    dead: SqsDeadLetters, client: SQSClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotFoundError, match="dormouse-test-files-dead"):
+        dead.take("files", 10)
+
+    def silent(**_: object) -> None:
+        raise ConnectionClosedError(endpoint_url="sqs")
+
+    monkeypatch.setattr(client, "receive_message", silent)
+    with pytest.raises(UnavailableError, match="table-changes-dead"):
+        dead.take(QUEUE, 10)
+
+
+def test_counts_tell_the_waiting_from_those_in_hand_and_the_delayed(
+    dead: SqsDeadLetters, outbox: SqsOutbox
+) -> None:
+    outbox.send([Outgoing(QUEUE, TableChanged("t"), 60), Outgoing(QUEUE, TableChanged("t"))])
+    dead.take(QUEUE, 2)
+    assert outbox.counts([QUEUE, dead_letters(QUEUE)]) == {
+        QUEUE: QueueCounts(1, 0, 1),
+        dead_letters(QUEUE): QueueCounts(10, 2, 0),
+    }
