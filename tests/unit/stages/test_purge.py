@@ -11,10 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import CompactionJob, Outgoing, PartitionSplit, PurgeRows, PurgeStep
+from dormouse.messages import (
+    CompactionJob,
+    Outgoing,
+    PartitionSplit,
+    PurgeRows,
+    PurgeStep,
+    ReinitialiseTable,
+)
 from dormouse.model.names import data_prefix, purge_of, purge_path, purge_prefix
 from dormouse.model.tables import Table
-from dormouse.model.transactions import AssignJob, ClearTable
+from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE, Storage
 from dormouse.stages.administer import administer
 from dormouse.stages.batch_files import batch_files
@@ -148,8 +155,8 @@ def test_a_table_in_use_loses_the_matching_rows_and_no_other(world: World, twice
 def test_a_cleared_table_ends_its_purge_and_keeps_what_came_after(world: World) -> None:
     table = filled(world, "ab")
     purge = world.purge(table, "letter = 'b'")
-    tree = tuple(world.state(table).partitions.by_id.values())
-    world.services.store(table).commit(ClearTable(1, tree), generation=0)
+    administer(world.services, ReinitialiseTable("empty", table.name))
+    world.clock.advance(seconds=1)
     world.drop("letters/new.parquet", letters("bd", at=900))
     world.settle()
     assert in_table(world, table) == "bd"
