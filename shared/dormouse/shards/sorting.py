@@ -25,7 +25,7 @@ from dormouse.shards.order import sort_key, span_of
 
 PIECE_BYTES = 4 * 1024 * 1024
 """What is sorted at once: about what a processor's cache holds, and never much memory."""
-PIECES_IN_MEMORY = 128
+PIECES_IN_MEMORY = 32
 BLOCKS_IN_MEMORY = 2048
 """Little memory makes smaller pieces, and smaller blocks of files."""
 SAMPLES_PER_PIECE = 32
