@@ -6,12 +6,14 @@ only when the file was read to its end.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 
+from dormouse.errors import RefusedSourceError
 from dormouse.model.schema import Schema
 from dormouse.shards.ahead import ahead
 from dormouse.shards.formats import read_source
@@ -45,7 +47,8 @@ class Intake:
         """Take in a whole file; `key` is the name it was dropped under.
 
         Raises:
-            RefusedSourceError: the file is bad; none of its rows was taken.
+            RefusedSourceError: the file is bad, or too large for the scratch space; none of its
+                rows was taken.
         """
         staged = self._sorter()
         try:
@@ -53,8 +56,13 @@ class Intake:
                 for batch in batches:
                     staged.add(batch)
                     self._make_room(staged)
-        except BaseException:
+        except BaseException as error:
             staged.discard()
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise RefusedSourceError(
+                    "the scratch space is full before all rows of the file are sorted",
+                    hint="drop the rows in smaller files",
+                ) from error
             raise
         self._taken.absorb(staged)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from dormouse.errors import RefusedSourceError
 from dormouse.model.schema import Schema
 from dormouse.shards.intake import Intake
+from dormouse.shards.sorting import Sorter
 
 SCHEMA = Schema.from_json(
     {
@@ -80,3 +82,20 @@ def test_nothing_taken_in_gives_no_rows(tmp_path: Path, scratch: Path) -> None:
     intake = Intake(SCHEMA, scratch, memory_bytes=LITTLE)
     intake.add(csv_file(tmp_path / "empty", []), "letters/1.csv")
     assert keys_of(intake.sorted_rows()) == []
+
+
+def test_a_file_too_large_for_scratch_is_refused_and_leaves_the_others(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intake = Intake(SCHEMA, scratch, memory_bytes=LITTLE)
+    intake.add(csv_file(tmp_path / "good", range(100)), "letters/1.csv")
+
+    def full(_: Sorter) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sorter, "spill", full)
+        with pytest.raises(RefusedSourceError, match="scratch space is full") as refused:
+            intake.add(csv_file(tmp_path / "large", range(100_000)), "letters/2.csv")
+    assert "smaller files" in refused.value.hint
+    assert keys_of(intake.sorted_rows()) == list(range(100))
