@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.errors import RefusedSourceError
+from dormouse.model.keys import Key
 from dormouse.model.schema import Schema
 from dormouse.shards.ahead import ahead
 from dormouse.shards.formats import read_source
@@ -65,6 +66,10 @@ class Intake:
                 ) from error
             raise
         self._taken.absorb(staged)
+
+    def sampled_keys(self) -> Iterator[Key]:
+        """Give the keys of some rows, of one in every few hundred KiB."""
+        return self._taken.sampled_keys()
 
     def sorted_rows(self) -> Iterator[pa.RecordBatch]:
         """Give all rows taken in, sorted by the keys; can be read once."""

@@ -58,6 +58,12 @@ class Sorter:
         """What is in memory of the rows."""
         return self._loose_bytes + self._held_bytes
 
+    def sampled_keys(self) -> Iterator[Key]:
+        """Give the keys, sort keys included, of some rows: of one in every few hundred KiB."""
+        self._settle()
+        for run in (*self._held, *self._files):
+            yield from (sample.key for sample in run.samples)
+
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows, in any order."""
         self.rows += batch.num_rows

@@ -23,6 +23,7 @@ from dormouse.model.sources import Source, job_id_of
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AddShards
+from dormouse.policy.placement import leaves_holding, spans_leaves
 from dormouse.ports import Services
 from dormouse.shards.intake import Intake
 from dormouse.shards.refining import refined
@@ -151,11 +152,16 @@ def _write(
         written_ms=services.clock.now_ms(),
         lineage=Lineage(sources=tuple(s.id for s in sources)),
     )
+    leaves = list(state.partitions.leaves())
+    holding = leaves_holding(intake.sampled_keys(), leaves)
+    strategy = table.properties.ingest_file_strategy
     return write_shards(
         services.storage,
         refined(intake.sorted_rows(), table.schema, rules, context.written_ms),
         context,
-        list(state.partitions.leaves()),
+        leaves,
         lambda n: shard_id_in(attempt, n),
         scratch=folder,
+        target_bytes=table.properties.shard_target_bytes,
+        spanning=spans_leaves(strategy, intake.size_bytes, holding),
     )

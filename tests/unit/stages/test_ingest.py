@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.messages import IngestJob
+from dormouse.messages import IngestJob, Outgoing, PartitionSplit
+from dormouse.model.tables import Table
 from tests.support.world import World, letters
 
 
@@ -40,3 +41,68 @@ def test_a_job_none_of_whose_rows_count_is_done_and_not_repeated(world: World) -
     assert state.has_ingested(source.id, world.clock.now_ms())
     assert world.rows(table) == []
     assert not world.shard_objects(table)
+
+
+Placed = list[tuple[str, int, bool]]
+
+
+def placed(world: World, table: Table) -> list[Placed]:
+    """Give for each shard its references: partition, rows, whether they are exact."""
+    state = world.state(table)
+    found: dict[str, Placed] = {}
+    for leaf in state.partitions.leaves():
+        for held in state.references_in(leaf.id):
+            found.setdefault(held.shard, []).append((leaf.id, held.rows, held.exact))
+    return sorted(found.values())
+
+
+APART: list[Placed] = [[("00", 2, True)], [("01", 1, True)], [("1", 3, True)]]
+TOGETHER: list[Placed] = [[("00", 2, True), ("01", 1, True), ("1", 3, True)]]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [("one_file_per_leaf", APART), ("one_reference_per_leaf", TOGETHER), ("auto", TOGETHER)],
+)
+def test_rows_get_a_shard_for_each_leaf_or_one_with_exact_counts_for_each(
+    world: World, strategy: str, expected: list[Placed]
+) -> None:
+    table = world.create(splits=[("h",), ("p",)], ingest_file_strategy=strategy)
+    world.drop("letters/1.parquet", letters("zacxmx"))
+    world.settle()
+    assert placed(world, table) == expected
+    assert [row["letter"] for row in world.rows(table)] == sorted("zacxmx")
+
+
+def test_a_shard_for_several_leaves_ends_when_it_is_large_enough(world: World) -> None:
+    table = world.create(
+        splits=[("m",)], ingest_file_strategy="one_reference_per_leaf", shard_target_bytes=1
+    )
+    rows = [{"letter": f"{n:06d}", "at": 0} for n in range(40_000)]
+    world.drop("letters/1.parquet", rows)
+    world.deliver(world.queue.popleft())
+    assert len(world.state(table).shards) > 1
+    assert len(world.rows(table)) == 40_000
+
+
+@pytest.mark.parametrize("strategy", ["one_file_per_leaf", "one_reference_per_leaf"])
+def test_a_leaf_split_just_before_the_commit_passes_the_rows_on_to_its_children(
+    world: World, strategy: str
+) -> None:
+    table = world.create(
+        splits=[("m",)],
+        ingest_file_strategy=strategy,
+        split_threshold_rows=4,
+    )
+    world.drop("letters/0.parquet", letters("abcdef"))
+    world.deliver(world.queue.popleft())
+    world.drop("letters/1.parquet", letters("afez"))
+    world.before_next_commit(
+        lambda: world.deliver(Outgoing("partition-splits", PartitionSplit(table.id, 0, "0")))
+    )
+    world.deliver(world.queue.popleft())
+    state = world.state(table)
+    assert [leaf.id for leaf in state.partitions.leaves()] == ["00", "01", "1"]
+    assert [row["letter"] for row in world.rows(table)] == sorted("abcdefafez")
+    world.settle()
+    assert [row["letter"] for row in world.rows(table)] == sorted("abcdefafez")
