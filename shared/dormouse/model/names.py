@@ -109,6 +109,11 @@ def run_of(shard_id: str) -> tuple[str, int]:
     return (run, int(number)) if dash and number.isdecimal() else (shard_id, -1)
 
 
+def id_prefix(time_ms: int) -> str:
+    """Give what ids given at a time begin with, those of runs and their shards; they sort by it."""
+    return f"{max(0, time_ms):012x}"
+
+
 def state_prefix(table_id: str) -> str:
     """Give the prefix of a table's state: its deltas and snapshots."""
     return f"{table_id}/state/"

@@ -132,13 +132,13 @@ def row_rules(schema: Schema, properties: Properties) -> RowRules:
     aggregation = _aggregation(properties.aggregations, schema)
     rules = RowRules(age_off, where, aggregation)
     if aggregation:
-        shared = aggregation.group_keys(schema)
-        alone = sorted(rules.filter_columns - {field.name for field in shared})
+        shared = [field.name for field in aggregation.group_keys(schema)]
+        alone = sorted(rules.filter_columns - set(shared))
         if alone:
             raise InvalidRequestError(
                 f"filters cannot use {', '.join(alone)}: rows that are aggregated into one may "
                 "differ there, and what comes out would depend on when they were",
-                hint="fields for filters: " + ", ".join(field.name for field in shared),
+                hint="fields for filters: " + ", ".join(shared),
             )
     return rules
 

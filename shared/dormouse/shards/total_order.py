@@ -17,7 +17,7 @@ _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
 def ordered(column: Array) -> Array:
-    """Give a column that Arrow sorts, groups and compares as the order says; not lists or maps."""
+    """Give a column that Arrow sorts, groups and compares as the order says; not nested ones."""
     bits = _BITS.get(column.type)
     return column if bits is None else _swapped(column.view(bits))
 
@@ -30,7 +30,7 @@ def restored(column: Array, kind: pa.DataType) -> Array:
 
 
 def comparable(column: Array) -> Array:
-    """Give a column that Arrow sorts, of a column of any type; slow for lists and maps.
+    """Give a column that Arrow sorts, of a column of any type; slow for nested ones.
 
     In those, NaNs are alike, whatever their bits.
     """
@@ -55,6 +55,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
     if isinstance(kind, pa.ListType):
         return pa.list_(_plain(kind.value_type))
+    if isinstance(kind, pa.StructType):
+        return pa.struct([(field.name, _plain(field.type)) for field in kind])
     if pa.types.is_timestamp(kind):
         return pa.int64()
     return pa.int32() if pa.types.is_date32(kind) else kind

@@ -2,7 +2,8 @@
 
 The output is named after the job, so two runs of one job write the same object and the first
 wins. Order of writes: output, commit, messages. A crash leaves an output that the next run adopts.
-A job of a purge leaves out the rows which that purge removes.
+A job of a purge leaves out the rows which that purge removes. The table's filters and aggregations
+hold.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dormouse.errors import InvariantError
 from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
 from dormouse.model.names import purge_of, shard_id_in
 from dormouse.model.origins import lineage_of
+from dormouse.model.row_rules import row_rules
 from dormouse.model.shards import Job, NewShard
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
@@ -23,6 +25,7 @@ from dormouse.shards.counted import Counted
 from dormouse.shards.footer import read_footers
 from dormouse.shards.merging import Slice, merge_rows
 from dormouse.shards.purging import RowMatcher
+from dormouse.shards.refining import refined
 from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.stages.collect_garbage import MAX_DELAY_SECONDS
 from dormouse.stages.purges import purge_request
@@ -99,7 +102,10 @@ def _merge(
                 memory_bytes=services.memory_bytes,
             )
         )
-        kept = Counted(read if removed is None else removed.kept(read))
+        left = read if removed is None else removed.kept(read)
+        # as of the job's assignment, so that its next run makes of the inputs what this one does
+        rules = row_rules(table.schema, table.properties)
+        kept = Counted(refined(left, table.schema, rules, job.assigned_ms))
         outputs = write_shards(
             services.storage,
             kept,

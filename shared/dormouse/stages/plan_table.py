@@ -7,10 +7,12 @@ without a message, which ``sweep`` sends again; two planners at once cannot assi
 from __future__ import annotations
 
 from dormouse.messages import CompactionJob, Outgoing, PartitionSplit, TableChanged
+from dormouse.model.row_rules import row_rules
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob
 from dormouse.policy.compaction import plan_compactions
+from dormouse.policy.retention import plan_rewrites
 from dormouse.policy.splitting import splits_due
 from dormouse.ports import Services
 from dormouse.statestore.protocol import Committed
@@ -37,6 +39,10 @@ def plan_table(services: Services, message: TableChanged) -> list[Outgoing]:
 
 def _assign(services: Services, table: Table, state: TableState) -> list[Outgoing]:
     plans = plan_compactions(state, table.properties)
+    age_off = row_rules(table.schema, table.properties).age_off
+    if age_off is not None:
+        now_ms = services.clock.now_ms()
+        plans += plan_rewrites(state, table.properties, age_off.age_ms, now_ms, plans)
     jobs = [AssignJob(services.ids.new(), plan.partition, plan.inputs) for plan in plans]
     sent = []
     for start in range(0, len(jobs), JOBS_PER_COMMIT):
