@@ -102,7 +102,7 @@ def _bytes(node: exp.HexString) -> bytes:
 
 def _typed(node: exp.Cast) -> Literal:
     """Read ``TIMESTAMP '…'`` and ``DATE '…'``, which the parser has as casts of text."""
-    if isinstance(node.this, exp.Literal) and node.this.is_string and not node.args.get("format"):
+    if isinstance(node.this, exp.Literal) and node.this.is_string:
         text, kind = node.this.name, node.to.this
         try:
             if kind in (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ):

@@ -100,6 +100,9 @@ class _Checker:
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise InvalidRequestError(f"{shown(node)} is not allowed in a condition", hint=_ALLOWED)
+        said = {name for name, part in node.args.items() if part}
+        if not said <= _PARTS.get(type(node), _TWO_PARTS):  # what is not looked at would be lost
+            raise InvalidRequestError(f"{shown(node)} says more than is allowed", hint=_ALLOWED)
         return handler(self, node, depth)
 
     def _paren(self, node: exp.Expr, depth: int) -> Expression:
@@ -153,15 +156,15 @@ class _Checker:
     def _test(self, node: exp.Expr, depth: int) -> Expression:
         match node.expression:
             case exp.Null():
-                return _call("IS NULL", [self.check(node.this, depth + 1)])
+                test = _call("IS NULL", [self.check(node.this, depth + 1)])
             case exp.Boolean(this=value):
                 inner = self._boolean(node.this, depth + 1)
-                return _call("IS TRUE" if value else "IS FALSE", [inner])
-        raise InvalidRequestError(f"{shown(node)}: IS is followed by NULL, TRUE or FALSE")
+                test = _call("IS TRUE" if value else "IS FALSE", [inner])
+            case _:
+                raise InvalidRequestError(f"{shown(node)}: IS is followed by NULL, TRUE or FALSE")
+        return _call("NOT", [test]) if node.args.get("negate") else test
 
     def _between(self, node: exp.Expr, depth: int) -> Expression:
-        if node.args.get("symmetric"):
-            raise InvalidRequestError(f"{shown(node)}: BETWEEN SYMMETRIC is not allowed")
         operands = [node.this, node.args["low"], node.args["high"]]
         value, low, high = self._alike(node, operands, depth)
         bounds = [_call(">=", [value, low]), _call("<=", [value, high])]
@@ -169,7 +172,7 @@ class _Checker:
 
     def _in(self, node: exp.Expr, depth: int) -> Expression:
         values = node.expressions
-        if not values or any(node.args.get(key) for key in ("query", "unnest", "field")):
+        if not values or node.args.get("query"):
             raise InvalidRequestError(f"{shown(node)}: IN needs a list of values")
         _check_count(node, values)
         checked = self._alike(node, [node.this, *values], depth)
@@ -216,9 +219,7 @@ class _Checker:
             name, operands = str(node.this).lower(), node.expressions
         else:
             name = _FUNCTIONS[type(node)]
-            operands = [value for value in node.args.values() if isinstance(value, exp.Expr)]
-            if any(value for key, value in node.args.items() if key not in ("this", "expression")):
-                raise InvalidRequestError(f"{shown(node)} says more than {name}(…) can")
+            operands = [part for part in (node.this, node.expression) if part]
         if name not in FUNCTIONS:
             raise InvalidRequestError(f"there is no function {name!r} in conditions", hint=_ALLOWED)
         checked = [self.check(operand, depth + 1) for operand in operands]
@@ -268,6 +269,22 @@ _HANDLERS: dict[type[exp.Expr], Callable[[_Checker, exp.Expr, int], Expression]]
     **dict.fromkeys(_ARITHMETIC, _Checker._arithmetic),
     **dict.fromkeys(_FUNCTIONS, _Checker._function),
 }
+_TWO_PARTS = frozenset({"this", "expression"})
+_PARTS: dict[type[exp.Expr], frozenset[str]] = {
+    exp.Column: frozenset({"this", "table", "db", "catalog"}),
+    exp.Identifier: frozenset({"this", "quoted"}),
+    exp.Literal: frozenset({"this", "is_string"}),
+    exp.Cast: frozenset({"this", "to"}),
+    exp.Is: frozenset({"this", "expression", "negate"}),
+    exp.Between: frozenset({"this", "low", "high"}),
+    exp.In: frozenset({"this", "expressions", "query"}),
+    exp.Div: frozenset({"this", "expression", "typed"}),
+    exp.Coalesce: frozenset({"this", "expressions"}),
+    exp.Anonymous: frozenset({"this", "expressions"}),
+    **dict.fromkeys(_PATTERNS, frozenset({"this", "expression", "negate"})),
+}
+"""The parts of a node that its handler looks at, where they are others than those two."""
+
 _RESULTS: dict[str, FieldType] = {
     "lower": Primitive.STRING,
     "upper": Primitive.STRING,
