@@ -102,7 +102,7 @@ def test_a_message_that_keeps_failing_is_kept_and_somebody_is_told(
     (alarm,) = (
         alarm
         for alarm in template.of_type("AWS::CloudWatch::Alarm").values()
-        if alarm["Dimensions"] == [{"Name": "QueueName", "Value": dead["QueueName"]}]
+        if alarm.get("Dimensions") == [{"Name": "QueueName", "Value": dead["QueueName"]}]
     )
     assert alarm["AlarmActions"] == [topic_arn]
     assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (0, "GreaterThanThreshold")
