@@ -11,7 +11,8 @@ from pathlib import Path
 from dormouse.client import AsOf, KeyValue
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.keys import KeyPart
-from dormouse.model.schema import Field, Primitive, Schema
+from dormouse.model.schema import Field, Primitive, Schema, parse_field
+from dormouse.model.type_text import parse_type_text
 from dormouse.shards.text import parse_key_part
 
 Keys = dict[str, KeyValue]
@@ -106,6 +107,47 @@ def parse_properties(given: Sequence[str]) -> dict[str, object]:
     return properties
 
 
+def parse_new_fields(given: Sequence[str]) -> list[Field]:
+    """Give the columns written as ``name:type``, which can be null, or as JSON.
+
+    Raises:
+        InvalidRequestError: one is written otherwise, or there is no such type.
+    """
+    fields = []
+    for text in given:
+        if text.startswith("{"):
+            fields.append(parse_field(_json(text), "the column"))
+            continue
+        name, colon, kind = text.partition(":")
+        if not name or not colon:
+            raise InvalidRequestError(f"{text!r} is no column", hint="write it as name:type")
+        fields.append(Field(name, parse_type_text(kind), nullable=True))
+    return fields
+
+
+def parse_renames(given: Sequence[str], schema: Schema) -> dict[str, str]:
+    """Give new names by old ones, written as ``old=new``; the old name may have ``=`` in it.
+
+    Raises:
+        InvalidRequestError: one is written otherwise, or a column is renamed twice.
+    """
+    renames: dict[str, str] = {}
+    names = [field.name for field in schema.fields]
+    for text in given:
+        known = max((n for n in names if text.startswith(f"{n}=")), key=len, default=None)
+        old, equals, new = (
+            text.partition("=") if known is None else (known, "=", text[len(known) + 1 :])
+        )
+        if not old or not equals or not new:
+            raise InvalidRequestError(
+                f"{text!r} is no change of a name", hint="write it as old=new"
+            )
+        if old in renames:
+            raise InvalidRequestError(f"column {old!r} is renamed twice")
+        renames[old] = new
+    return renames
+
+
 def read_file(path: Path) -> bytes:
     """Give what a small file holds.
 
@@ -170,6 +212,13 @@ def _json_list(line: str) -> list[object] | None:
     except ValueError:
         return None
     return body if isinstance(body, list) else None
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"{text!r} is not valid JSON: {error}") from error
 
 
 def _text(value: object) -> str:

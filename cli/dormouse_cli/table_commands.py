@@ -1,8 +1,7 @@
-"""`dormouse table …`: make, list, show and delete tables, put them online or offline."""
+"""`dormouse table …`: make, list, show, alter and delete tables, put them online or offline."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,15 @@ import msgspec
 import typer
 
 from dormouse.client import TableHandle
-from dormouse.model.schema import FieldType, Primitive, Schema
-from dormouse_cli.arguments import parse_properties, parse_split_points, read_file
+from dormouse.model.schema import Schema
+from dormouse.model.type_text import show_type
+from dormouse_cli.arguments import (
+    parse_new_fields,
+    parse_properties,
+    parse_renames,
+    parse_split_points,
+    read_file,
+)
 from dormouse_cli.purge_command import purge
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.terminal import (
@@ -24,13 +30,16 @@ from dormouse_cli.terminal import (
 )
 
 app = typer.Typer(
-    help="Make, list, show and delete tables; put them online or offline.", no_args_is_help=True
+    help="Make, list, show, alter and delete tables; put them online or offline.",
+    no_args_is_help=True,
 )
 
-app.command()(purge)
-
+_COLUMNS = ("column", "type", "role")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
+
+
+app.command()(purge)
 
 
 @app.command()
@@ -82,8 +91,44 @@ def show(ctx: typer.Context, name: Name, form: FormatOption = Format.table) -> N
         print_json({**_facts(table), "schema": table.schema.to_json(), "properties": properties})
         return
     print_facts(_facts(table), form)
-    print_listing(("column", "type", "role"), _columns(table.schema), form)
+    print_listing(_COLUMNS, _columns(table.schema), form)
     print_facts(properties, form)
+
+
+@app.command()
+def alter(
+    ctx: typer.Context,
+    name: Name,
+    add_field: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:TYPE",
+            help="Adds a column, null in the rows there are; types are spelled long, list<string>, "
+            "decimal(10,2), map<string,long>, struct<a:long,b:date?>. Or a field as in a schema, "
+            "as JSON. Repeatable.",
+        ),
+    ] = None,
+    drop_field: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Drops a column with its values; repeatable."),
+    ] = None,
+    rename_field: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OLD=NEW", help="Renames a column; repeatable."),
+    ] = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Add, drop and rename a table's value columns, and show what it has then."""
+    table = table_of(ctx, name)
+    changed = table.alter(
+        add=parse_new_fields(add_field or []),
+        drop=drop_field or [],
+        rename=parse_renames(rename_field or [], table.schema),
+    )
+    if form is Format.json:
+        print_json(changed.schema.to_json())
+        return
+    print_listing(_COLUMNS, _columns(changed.schema), form)
 
 
 @app.command()
@@ -134,20 +179,9 @@ def _columns(schema: Schema) -> list[dict[str, object]]:
     return [
         {
             "column": field.name,
-            "type": _type_text(field.type),
+            "type": show_type(field.type),
             "role": f"{role}, nullable" if field.nullable else role,
         }
         for role, fields in roles
         for field in fields
     ]
-
-
-def _type_text(kind: FieldType) -> str:
-    if isinstance(kind, Primitive):
-        return kind.value
-    parameters = asdict(kind)
-    inner = ", ".join(
-        _type_text(getattr(kind, name)) if name in ("element", "key", "value") else str(value)
-        for name, value in parameters.items()
-    )
-    return f"{type(kind).__name__}({inner})"

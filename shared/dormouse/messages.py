@@ -166,8 +166,20 @@ class Redrive(Message, frozen=True, tag="redrive"):
     v: int = 1
 
 
+class AlterSchema(Message, frozen=True, tag="alter_schema"):
+    """Add columns to a table, in their JSON form, drop some, rename some: old names to new."""
+
+    request_id: str
+    name: str
+    add: tuple[dict[str, object], ...] = ()
+    drop: tuple[str, ...] = ()
+    rename: dict[str, str] = {}
+    v: int = 1
+
+
 AdminRequest = (
-    CreateTable
+    AlterSchema
+    | CreateTable
     | DeleteTable
     | SetOnline
     | RenameTable

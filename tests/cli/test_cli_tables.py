@@ -31,7 +31,7 @@ def test_a_table_is_made_with_splits_and_properties_and_shown(
     assert shown["properties"]["compaction_strategy"] == "batch"
     status = json.loads(dormouse("status", "flights", "--format", "json").stdout)
     assert (status["partitions"], status["leaf_partitions"]) == (9, 5)
-    for text in ("carrier", "LongType", "sort key", "value, nullable", "compaction_files"):
+    for text in ("carrier", "long", "sort key", "value, nullable", "compaction_files"):
         assert text in dormouse("table", "show", "flights").stdout
 
 
@@ -131,3 +131,43 @@ def test_a_name_that_is_taken_is_refused(dormouse: Dormouse, schema: str) -> Non
     again = dormouse("table", "add", "flights", "--schema", schema)
     assert again.exit_code == 4
     assert "already" in again.stderr
+
+
+def test_columns_are_added_dropped_and_renamed_and_shown(flights: Dormouse) -> None:
+    result = flights(
+        *("table", "alter", "flights", "--rename-field", "delay=late"),
+        *("--add-field", "gates:list<string>", "--add-field", "cost:decimal(38,2)"),
+    )
+    assert result.exit_code == 0, result.output
+    for text in ("late", "list<string>", "decimal(38,2)", "value, nullable"):
+        assert text in result.stdout
+    rows = flights("query", "flights", "--key", "carrier=UA", "--format", "json").stdout
+    assert json.loads(rows)["late"] == 2.5
+    field = json.dumps({"name": "a:b", "type": "DateType", "nullable": True})
+    again = flights(
+        *("table", "alter", "flights", "--drop-field", "gates", "--add-field", field),
+        *("--format", "json"),
+    )
+    names = [column["name"] for column in json.loads(again.stdout)["valueFields"]]
+    assert names == ["late", "cost", "a:b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "no change is asked for"),
+        (["--add-field", "gate"], "name:type"),
+        (["--add-field", "gate:text"], "there is no type 'text'"),
+        (["--add-field", "{"], "not valid JSON"),
+        (["--add-field", "delay:long"], "two columns 'delay'"),
+        (["--drop-field", "carrier"], "is a key"),
+        (["--rename-field", "delay"], "old=new"),
+        (["--rename-field", "delay=a", "--rename-field", "delay=b"], "renamed twice"),
+    ],
+)
+def test_an_alteration_that_cannot_be_is_explained(
+    flights: Dormouse, arguments: list[str], reason: str
+) -> None:
+    result = flights("table", "alter", "flights", *arguments)
+    assert result.exit_code == 4
+    assert reason in result.output

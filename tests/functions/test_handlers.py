@@ -212,6 +212,7 @@ def test_requests_are_done_in_turn_and_refused_ones_recorded(functions: Function
         "create-letters-1": "finished",
         "no-such": "refused",
         "offline-1": "finished",
+        "alter-1": "finished",
         "delete-1": "finished",
     }
     assert len(functions.outbox.dead) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from dormouse.messages import (
     AdminRequest,
+    AlterSchema,
     CompactionJob,
     CreateTable,
     DeleteTable,
@@ -32,7 +33,7 @@ from dormouse.messages import (
 from dormouse.model.invariants import broken_invariants
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import data_prefix, shard_id_of
-from dormouse.model.schema import Schema
+from dormouse.model.schema import Field, Schema
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
@@ -198,6 +199,26 @@ class World:
         request = PurgeRows(self.ids.new(), table.name, where, tuple((key,) for key in keys))
         self.queue += administer(self.services, request)
         return purge_id_of(request.request_id)
+
+    def alter(
+        self,
+        table: Table,
+        *,
+        add: Sequence[Field] = (),
+        drop: Sequence[str] = (),
+        rename: Mapping[str, str] | None = None,
+        request_id: str = "",
+    ) -> Table:
+        """Alter a table's schema; give the table as it is then."""
+        added = tuple(field.to_json() for field in add)
+        request_id = request_id or self.ids.new()
+        self.queue += administer(
+            self.services,
+            AlterSchema(request_id, table.name, added, tuple(drop), dict(rename or {})),
+        )
+        altered = self.tables.get(table.id)
+        assert altered is not None
+        return altered
 
     def delete(self, table: Table) -> None:
         self.queue += administer(self.services, DeleteTable(self.ids.new(), table.name))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,8 +17,9 @@ from dormouse.client.purging import Purge, proof_of, start_purge
 from dormouse.client.versions import AsOf, state_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
+from dormouse.messages import AlterSchema
 from dormouse.model.measures import Measure
-from dormouse.model.schema import Schema
+from dormouse.model.schema import Field, Schema
 from dormouse.model.sources import Source
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.tables import Table
@@ -26,6 +27,7 @@ from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.shards.counting import count_rows
 from dormouse.shards.predicates import parse_predicate
 from dormouse.shards.querying import QueryResult, check_columns, query_rows
+from dormouse.stages.administer import administer
 from dormouse.stages.check import CheckReport, Progress, check
 from dormouse.stages.measure import levels
 from dormouse.stages.prove_purge import Proof
@@ -169,6 +171,34 @@ class TableHandle:
             memory_bytes=self.services.memory_bytes,
             cache=self.services.cache,
         )
+
+    def alter(
+        self,
+        *,
+        add: Iterable[Field] = (),
+        drop: Iterable[str] = (),
+        rename: Mapping[str, str] | None = None,
+    ) -> TableHandle:
+        """Add columns to the table, drop some and rename some; give the table as it is then.
+
+        Added columns can be null, and are in the rows there are. A dropped column is gone with its
+        values: one of the same name that is added later, or at once, has none of them. `rename` has
+        the new names by the old ones. Files dropped but not ingested yet are judged by the schema
+        there is when they are ingested.
+
+        Raises:
+            NotFoundError: the table was deleted.
+            InvalidRequestError: a change cannot be honoured; then nothing is changed.
+        """
+        request = AlterSchema(
+            self.services.ids.new(),
+            self._current().name,
+            tuple(field.to_json() for field in add),
+            tuple(drop),
+            dict(rename or {}),
+        )
+        self.queues.send(administer(self.services, request))
+        return replace(self, table=self._current())
 
     def ingest(
         self,

@@ -36,6 +36,7 @@ __all__ = [
     "DecimalType",
     "Field",
     "FieldType",
+    "FormerName",
     "ListType",
     "MapType",
     "Member",
@@ -47,6 +48,7 @@ __all__ = [
     "type_name",
 ]
 
+_PARTS = {"rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId", "formerNames"}
 MAX_FIELD_ID = 2**31 - 1  # what Parquet has room for
 MAX_LEAF_COLUMNS = 10_000
 """What no table can have more of, whatever its properties say: each costs every footer."""
@@ -66,10 +68,19 @@ class Field:
 
     def to_json(self) -> dict[str, object]:
         """Give the JSON form."""
-        body: dict[str, object] = {"id": self.id, "name": self.name, "type": self.type.to_json()}
+        body: dict[str, object] = {"id": self.id} if self.id else {}
+        body |= {"name": self.name, "type": self.type.to_json()}
         if self.nullable:
             body["nullable"] = True
         return body
+
+
+@dataclass(frozen=True, slots=True)
+class FormerName:
+    """A name which the field of this id had until it was renamed or dropped."""
+
+    name: str
+    id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +88,8 @@ class Schema:
     """The columns of a table, in order: row keys, sort keys, values.
 
     Rows are partitioned and sorted by the row keys, then sorted by the sort keys. Fields without an
-    id get the next ones, in column order, counted on from `next_field_id`.
+    id get the next ones, in column order, counted on from `next_field_id`. `former` are the names
+    last given up, the newest last; they serve to explain.
 
     Raises:
         InvalidRequestError: no row key, a name or an id twice, a key of a type without an order, a
@@ -88,6 +100,7 @@ class Schema:
     sort_keys: tuple[Field, ...] = ()
     values: tuple[Field, ...] = ()
     next_field_id: int = 1
+    former: tuple[FormerName, ...] = ()
     _by_name: Mapping[str, Field] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -149,17 +162,29 @@ class Schema:
         """
         if found := self._by_name.get(name):
             return found
+        fate = self.fate_of(name)
         raise InvalidRequestError(
-            f"there is no column {name!r}", hint="columns: " + ", ".join(self._by_name)
+            f"there is no column {name!r}" + (f": {fate}" if fate else ""),
+            hint="columns: " + ", ".join(self._by_name),
         )
+
+    def fate_of(self, name: str) -> str:
+        """Say what became of the column that once had a name; empty if none is remembered."""
+        ids = [item.id for item in self.former if item.name == name]
+        if not ids:
+            return ""
+        now = next((field.name for field in self.fields if field.id == ids[-1]), None)
+        return "it was dropped" if now is None else f"it was renamed to {now!r}"
 
     def to_json(self) -> dict[str, object]:
         """Give the JSON form."""
+        former = [{"name": item.name, "id": item.id} for item in self.former]
         return {
             "rowKeyFields": [f.to_json() for f in self.row_keys],
             "sortKeyFields": [f.to_json() for f in self.sort_keys],
             "valueFields": [f.to_json() for f in self.values],
             "nextFieldId": self.next_field_id,
+            **({"formerNames": former} if former else {}),
         }
 
     def dumps(self) -> str:
@@ -187,14 +212,17 @@ class Schema:
             InvalidRequestError: `body` is not a schema; the message says where.
         """
         parts = parse_object(body, "the schema")
-        unknown = set(parts) - {"rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId"}
-        if unknown:
+        if unknown := set(parts) - _PARTS:
             raise InvalidRequestError(f"the schema has unknown parts: {', '.join(sorted(unknown))}")
         return Schema(
             row_keys=_fields(parts.get("rowKeyFields"), "rowKeyFields"),
             sort_keys=_fields(parts.get("sortKeyFields"), "sortKeyFields"),
             values=_fields(parts.get("valueFields"), "valueFields"),
             next_field_id=_id(parts.get("nextFieldId", 1), "nextFieldId"),
+            former=tuple(
+                _former(item, f"formerNames[{i}]")
+                for i, item in enumerate(parse_list(parts.get("formerNames"), "formerNames"))
+            ),
         )
 
 
@@ -213,6 +241,11 @@ def _fields(body: object, where: str) -> tuple[Field, ...]:
     return tuple(
         parse_field(item, f"{where}[{i}]") for i, item in enumerate(parse_list(body, where))
     )
+
+
+def _former(body: object, where: str) -> FormerName:
+    parts = parse_object(body, where)
+    return FormerName(str(parts.get("name", "")), _id(parts.get("id"), where))
 
 
 def _id(value: object, where: str) -> int:

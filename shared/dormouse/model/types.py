@@ -13,6 +13,7 @@ from dormouse.errors import InvalidRequestError
 MAX_DEPTH = 16
 """How deep types nest; deeper ones are a mistake, and engines recurse over them."""
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
+_NAME_HINT = "a name is 1 to 255 characters, none a control one"
 
 
 class Primitive(Enum):
@@ -143,6 +144,13 @@ def leaf_columns(kind: FieldType) -> int:
             return sum(leaf_columns(member.type) for member in members)
 
 
+def check_column_name(name: str) -> str:
+    """Give `name` back if a column can be called so. Raises InvalidRequestError if it cannot."""
+    if not _NAME.fullmatch(name):
+        raise InvalidRequestError(f"a column cannot be called {name!r}", hint=_NAME_HINT)
+    return name
+
+
 def parse_type(body: object, where: str, depth: int = 1) -> FieldType:
     """Build a type from its JSON form; `where` names it in errors.
 
@@ -201,9 +209,7 @@ def parse_named(
     parts = parse_object(body, where)
     name, nullable = parts.get("name"), parts.get("nullable", False)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidRequestError(
-            f"{where} has no usable name", hint="a name is 1 to 255 characters, none a control one"
-        )
+        raise InvalidRequestError(f"{where} has no usable name", hint=_NAME_HINT)
     if not isinstance(nullable, bool):
         raise InvalidRequestError(f"{where} ({name}): nullable must be true or false")
     if "type" not in parts:

@@ -42,7 +42,9 @@ def check_columns(names: Sequence[str], schema: Schema) -> None:
     if twice := sorted({name for name in names if list(names).count(name) > 1}):
         raise RefusedSourceError(f"the file has {_quoted(twice)} more than once")
     if unknown := [name for name in names if name not in wanted]:
-        raise RefusedSourceError(f"the table has no {_quoted(unknown)}", hint=has)
+        fates = [f"{name!r}: {fate}" for name in unknown if (fate := schema.fate_of(name))]
+        known = f" ({'; '.join(fates)})" if fates else ""
+        raise RefusedSourceError(f"the table has no {_quoted(unknown)}{known}", hint=has)
     required = [f.name for f in schema.fields if not f.nullable]
     if missing := [name for name in required if name not in names]:
         raise RefusedSourceError(f"the file has no {_quoted(missing)}", hint=has)

@@ -124,7 +124,7 @@ def sorted_file(
     `names` are those of its columns, by the ids of their fields; what it lacks of them is null.
 
     Raises:
-        CorruptDataError: it lacks a column that cannot be null.
+        UnavailableError: it lacks a column that cannot be null.
     """
     stored = stored_names(names, schema.fields)
     columns = [(column, stored.get(column.name)) for column in arrow_schema(schema)]

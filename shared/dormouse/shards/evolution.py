@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.errors import CorruptDataError
+from dormouse.errors import UnavailableError
 from dormouse.model.schema import Field, Schema
 from dormouse.shards.arrow import arrow_schema
 
@@ -43,14 +43,18 @@ def stored_names(names: Mapping[int, str], fields: Iterable[Field]) -> dict[str,
     A column that is not there was added later: it is null in all rows of the shard.
 
     Raises:
-        CorruptDataError: a column is not there that cannot be null.
+        UnavailableError: a column is not there that cannot be null: the table lost it since its
+            schema was looked up.
     """
     stored = {}
     for field in fields:
         if field.id in names:
             stored[field.name] = names[field.id]
         elif not field.nullable:
-            raise CorruptDataError(f"a shard lacks the column {field.name!r} (id {field.id})")
+            raise UnavailableError(
+                f"column {field.name!r} (id {field.id}) was dropped while the table was read",
+                hint="try again, with the schema the table has now",
+            )
     return stored
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from dormouse.messages import (
     AdminRequest,
+    AlterSchema,
     CreateTable,
     DeleteTable,
     Outgoing,
@@ -21,6 +22,7 @@ from dormouse.messages import (
     SetProperties,
 )
 from dormouse.ports import NO_TABLE, Services
+from dormouse.stages.requests.alter_schema import alter_schema
 from dormouse.stages.requests.create_table import create_table
 from dormouse.stages.requests.delete_table import delete_table
 from dormouse.stages.requests.purge_rows import purge_rows
@@ -77,6 +79,8 @@ def _subject(request: AdminRequest) -> str:
 
 def _perform(services: Services, request: AdminRequest) -> list[Outgoing]:
     match request:
+        case AlterSchema():
+            alter_schema(services, request)
         case CreateTable():
             create_table(services, request)
         case DeleteTable():

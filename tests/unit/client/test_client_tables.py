@@ -12,6 +12,7 @@ from dormouse.errors import (
     RefusedSourceError,
     TimedOutError,
 )
+from dormouse.model.schema import Field, Primitive
 from tests.support.instances import InMemory
 from tests.support.world import LETTERS, World, letters, letters_file
 
@@ -165,3 +166,24 @@ def test_an_offline_table_ingests_and_answers_but_is_not_compacted(
     memory.instance.set_online("letters", True)
     memory.instance.wait()
     assert table.status().shards == 1
+
+
+def test_a_handle_opened_before_an_alteration_queries_the_table_as_it_is(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    table.ingest(letters_table("ab")).wait()
+    count = Field("count", Primitive.LONG, nullable=True)
+    newer = table.alter(add=[count], rename={"note": "remark"})
+    assert [field.name for field in newer.schema.values] == ["remark", "count"]
+    expected = [
+        {"letter": c, "at": i, "remark": f"{c}{i}", "count": None} for i, c in enumerate("ab")
+    ]
+    assert table.query().read_all().to_pylist() == newer.query().read_all().to_pylist() == expected
+    with pytest.raises(InvalidRequestError, match="it was renamed to 'remark'"):
+        table.query(columns=["note"])
+
+
+def test_an_alteration_of_a_deleted_table_is_refused(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    memory.instance.delete_table("letters")
+    with pytest.raises(NotFoundError):
+        table.alter(drop=["note"])

@@ -54,7 +54,7 @@ def _struct_of(kinds: list[FieldType]) -> StructType:
     return StructType(tuple(Member(f"m{i}", kind, i % 2 == 1) for i, kind in enumerate(kinds)))
 
 
-_types = st.recursive(
+types = st.recursive(
     st.sampled_from(Primitive)
     | st.integers(1, 38).flatmap(
         lambda p: st.integers(0, p).map(lambda scale: DecimalType(p, scale))
@@ -68,7 +68,7 @@ _types = st.recursive(
 )
 
 
-@given(st.lists(st.sampled_from(sorted(KEY_TYPES, key=str)), min_size=1), st.lists(_types))
+@given(st.lists(st.sampled_from(sorted(KEY_TYPES, key=str)), min_size=1), st.lists(types))
 def test_any_schema_is_read_back_from_its_json(
     keys: list[Primitive], values: list[FieldType]
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.errors import CorruptDataError
+from dormouse.errors import UnavailableError
 from dormouse.model.keys import KeyRange
 from dormouse.model.schema import (
     DecimalType,
@@ -126,8 +126,8 @@ def test_shards_of_several_schemas_merge_into_one_of_the_newest(tmp_path: Path) 
     assert [row["b"] for row in file.read().to_pylist()] == [10, 20, 30]
 
 
-def test_a_shard_without_a_column_that_cannot_be_null_is_not_read_as_null(
+def test_a_column_that_cannot_be_null_and_is_gone_from_a_newer_shard_is_not_read_as_null(
     way: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(CorruptDataError, match=r"lacks the column 'must' \(id 9\)"):
+    with pytest.raises(UnavailableError, match=r"'must' \(id 9\) was dropped while"):
         read(way, tmp_path, values(A, Field("must", Primitive.LONG, id=9)))

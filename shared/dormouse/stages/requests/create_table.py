@@ -6,6 +6,7 @@ from hashlib import blake2b
 
 from dormouse.errors import AlreadyExistsError
 from dormouse.messages import CreateTable
+from dormouse.model.evolution import check_columns
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.properties import parse_settings
 from dormouse.model.row_rules import row_rules
@@ -31,6 +32,7 @@ def create_table(services: Services, request: CreateTable) -> None:
         schema=schema,
         created_ms=services.clock.now_ms(),
     ).with_settings(parse_settings(request.properties), services.tables.defaults())
+    check_columns(schema, table.properties)
     row_rules(schema, table.properties)
     points = split_points_of_json(
         schema, request.split_points, strings_base64=request.strings_base64

@@ -1,0 +1,138 @@
+"""Changes of a table's schema: columns added, dropped and renamed; pure.
+
+What can be done without touching a shard is allowed: readers find columns by the ids of fields, so
+an added column is null in older shards, a dropped one is not looked for, a renamed one is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from dormouse.errors import InvalidRequestError
+from dormouse.model.properties import Properties
+from dormouse.model.row_rules import row_rules
+from dormouse.model.schema import Field, FormerName, Schema
+from dormouse.model.types import check_column_name
+
+NAMES_REMEMBERED = 100
+"""For how many names given up it is explained, to who uses them still, what became of them."""
+_NEW_TABLE = "make a table with the schema you want, and ingest the rows into it"
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What is to change; `drop` and `rename` go by the names before the change.
+
+    `rename` has the new names by the old ones. Added fields come after the others, in order.
+    """
+
+    add: tuple[Field, ...] = ()
+    drop: tuple[str, ...] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
+
+
+def altered(schema: Schema, alteration: Alteration, properties: Properties) -> Schema:
+    """Give the schema with all of the changes; fields that stay keep their ids.
+
+    Raises:
+        InvalidRequestError: a change cannot be honoured, with the reason and what to do instead.
+    """
+    if not (alteration.add or alteration.drop or alteration.rename):
+        raise InvalidRequestError("no change is asked for", hint="add, drop or rename columns")
+    _check_names(schema, alteration)
+    for item in alteration.add:
+        _check_addition(item)
+    kept = [
+        replace(item, name=alteration.rename.get(item.name, item.name))
+        for item in schema.values
+        if item.name not in alteration.drop
+    ]
+    _check_distinct(schema, kept, alteration)
+    given_up = {*alteration.drop, *alteration.rename}
+    former = [FormerName(item.name, item.id) for item in schema.values if item.name in given_up]
+    result = replace(
+        schema,
+        values=(*kept, *alteration.add),
+        former=(*schema.former, *former)[-NAMES_REMEMBERED:],
+    )
+    if alteration.add:
+        check_columns(result, properties)
+    _check_rules(schema, result, properties)
+    return result
+
+
+def check_columns(schema: Schema, properties: Properties) -> None:
+    """Check that a schema has no more columns than the property `max_fields` allows.
+
+    Raises:
+        InvalidRequestError: it has.
+    """
+    if schema.leaf_columns > properties.max_fields:
+        raise InvalidRequestError(
+            f"the schema would have {schema.leaf_columns} columns, and max_fields is "
+            f"{properties.max_fields}",
+            hint="members of structs and both sides of maps count; raise the property max_fields",
+        )
+
+
+def _check_names(schema: Schema, alteration: Alteration) -> None:
+    keys = {item.name for item in schema.keys}
+    verbs = dict.fromkeys(alteration.drop, "dropped")
+    for name, new_name in alteration.rename.items():
+        check_column_name(new_name)
+        if name in verbs:
+            raise InvalidRequestError(f"column {name!r} is to be dropped and renamed at once")
+        verbs[name] = "renamed"
+    for name, verb in verbs.items():
+        schema.field_named(name)
+        if name in keys:
+            raise InvalidRequestError(
+                f"column {name!r} is a key and cannot be {verb}: rows lie where keys put them",
+                hint=_NEW_TABLE,
+            )
+
+
+def _check_addition(item: Field) -> None:
+    if item.id:
+        raise InvalidRequestError(
+            f"column {item.name!r} cannot be added with an id", hint="the table gives ids itself"
+        )
+    if not item.nullable:
+        raise InvalidRequestError(
+            f"column {item.name!r} cannot be added as one that is never null: rows that are there "
+            "already have no value in it",
+            hint=f"add it as nullable, or {_NEW_TABLE}",
+        )
+
+
+def _check_distinct(schema: Schema, kept: list[Field], alteration: Alteration) -> None:
+    taken = {item.name for item in schema.keys}
+    for item in [*kept, *alteration.add]:
+        if item.name in taken:
+            raise InvalidRequestError(
+                f"there would be two columns {item.name!r}",
+                hint="choose another name; the type of a column cannot change, so for another "
+                "type add a column of another name, or drop this one in the same request",
+            )
+        taken.add(item.name)
+
+
+def _check_rules(before: Schema, after: Schema, properties: Properties) -> None:
+    """Check that the table's filters and aggregations mean after the change what they meant."""
+    try:
+        rules = row_rules(after, properties)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(
+            f"the table's properties do not allow it: {error}",
+            hint="change its filters or aggregations first, for example take them away, alter the "
+            "columns, and set them anew",
+        ) from error
+    operations = rules.aggregation.operations if rules.aggregation else ()
+    for name in sorted(rules.filter_columns | {name for name, _ in operations}):
+        if before.field_named(name).id != after.field_named(name).id:
+            raise InvalidRequestError(
+                f"the table's filters or aggregations use column {name!r}, which would be another "
+                "column then",
+                hint="change those properties first",
+            )
