@@ -11,6 +11,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from dormouse.aws.s3 import S3Storage
+from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_path
@@ -88,13 +89,23 @@ def test_shards_in_a_bucket_are_merged_and_looked_up(table: ShardTable, look_up_
     assert [row["v"] for row in some] == ["v5", "v6", "v7", "v8"]
 
 
-def test_a_look_up_asks_twice_a_shard_and_never_for_its_size(
+def test_a_look_up_asks_twice_a_shard_then_once_and_never_for_its_size(
+    table: ShardTable, bucket: Bucket
+) -> None:
+    cache = Cache()
+    for requests in (2 * 3, 3):  # footers are kept
+        bucket.requests.clear()
+        assert len(table.rows(KeyRange.exactly((1500,)), cache=cache)) == 1
+        assert bucket.requests == ["GetObject"] * requests
+
+
+def test_many_keys_near_each_other_are_found_by_the_reads_of_one(
     table: ShardTable, bucket: Bucket
 ) -> None:
     bucket.requests.clear()
-    assert table.rows(KeyRange.exactly((1500,)))
-    assert bucket.requests == ["GetObject"] * len(bucket.requests)
-    assert len(bucket.requests) <= 2 * 3
+    keys = [KeyRange.exactly((k,)) for k in range(1000, 1200, 2)]
+    assert [row["k"] for row in table.rows(*keys)] == list(range(1000, 1200, 2))
+    assert bucket.requests == ["GetObject"] * 2 * 3
 
 
 @pytest.mark.parametrize("look_up_bytes", [0, 10**9])

@@ -63,6 +63,11 @@ class ShardTable:
         self.state = TableState(partitions=PartitionTree.from_split_points(splits))
         self._jobs = count()
 
+    @property
+    def table(self) -> Table:
+        """The table as the registry would have it."""
+        return Table("table", "table", self.schema, self.properties)
+
     def add(
         self, rows: Sequence[dict[str, object]], *, memory_bytes: int = MEMORY_BYTES
     ) -> list[NewShard]:
@@ -107,7 +112,7 @@ class ShardTable:
     ) -> QueryResult:
         return query_rows(
             self.storage,
-            Table("table", "table", self.schema, self.properties),
+            self.table,
             self.state,
             list(ranges),
             columns=columns,

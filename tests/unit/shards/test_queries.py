@@ -1,0 +1,261 @@
+"""Keys, ranges, conditions, columns and limits together: what a query gives, and what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dormouse.cache import Cache
+from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.model.conditions import parse_condition
+from dormouse.model.key_bounds import key_bounds
+from dormouse.model.keys import Key, KeyRange
+from dormouse.model.names import shard_path
+from dormouse.model.properties import Properties
+from dormouse.model.schema import Schema
+from dormouse.shards import lookups, parquet
+from dormouse.shards.counting import count_rows
+from dormouse.shards.predicates import parse_predicate
+from dormouse.shards.querying import LOOK_UP_BYTES
+from dormouse.storage import FolderStorage
+from tests.unit.shards.tables import MEMORY_BYTES, NOW_MS, ShardTable
+
+SCHEMA = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "a", "type": "StringType"}, {"name": "b", "type": "IntType"}],
+        "sortKeyFields": [{"name": "s", "type": "LongType"}],
+        "valueFields": [{"name": "v", "type": "LongType", "nullable": True}],
+    }
+)
+Row = dict[str, object]
+NAMES = ["a", "b", "s", "v"]
+
+LETTERS = st.sampled_from("klm")
+NUMBERS = st.integers(0, 4)
+ROWS = st.lists(
+    st.builds(
+        lambda a, b, s, v: {"a": a, "b": b, "s": s, "v": v},
+        LETTERS,
+        NUMBERS,
+        NUMBERS,
+        st.none() | NUMBERS,
+    ),
+    max_size=25,
+)
+BOUNDS: st.SearchStrategy[Key] = st.tuples(LETTERS) | st.tuples(LETTERS, NUMBERS)
+RANGES = st.builds(KeyRange, st.just(()) | BOUNDS, st.none() | BOUNDS) | BOUNDS.map(
+    KeyRange.exactly
+)
+
+
+@dataclass(frozen=True)
+class Test:
+    """A condition, and what it means: true, false, or None where it is neither."""
+
+    __test__ = False
+
+    sql: str
+    holds: Callable[[Row], bool | None]
+
+
+def _compared(name: str, op: str, value: object) -> Test:
+    operations: dict[str, Callable[[object, object], bool]] = {
+        "=": lambda x, y: x == y,
+        "<": lambda x, y: x < y,  # type: ignore[operator]  # of one type, both
+        "<=": lambda x, y: x <= y,  # type: ignore[operator]
+        ">": lambda x, y: x > y,  # type: ignore[operator]
+        ">=": lambda x, y: x >= y,  # type: ignore[operator]
+        "<>": lambda x, y: x != y,
+    }
+    shown = f"'{value}'" if isinstance(value, str) else str(value)
+
+    def holds(row: Row) -> bool | None:
+        return None if row[name] is None else operations[op](row[name], value)
+
+    return Test(f"{name} {op} {shown}", holds)
+
+
+def _both(x: Test, y: Test) -> Test:
+    def holds(row: Row) -> bool | None:
+        found = {x.holds(row), y.holds(row)}
+        return False if False in found else None if None in found else True
+
+    return Test(f"({x.sql} AND {y.sql})", holds)
+
+
+def _either(x: Test, y: Test) -> Test:
+    def holds(row: Row) -> bool | None:
+        found = {x.holds(row), y.holds(row)}
+        return True if True in found else None if None in found else False
+
+    return Test(f"({x.sql} OR {y.sql})", holds)
+
+
+OPERATORS = st.sampled_from(["=", "<", "<=", ">", ">=", "<>"])
+TESTS = st.recursive(
+    st.builds(_compared, st.just("a"), OPERATORS, LETTERS)
+    | st.builds(_compared, st.sampled_from(["b", "v"]), OPERATORS, NUMBERS)
+    | st.just(Test("v IS NULL", lambda row: row["v"] is None))
+    | st.just(Test("a IN ('k', 'm')", lambda row: row["a"] in ("k", "m")))
+    | st.just(Test("3 < b", lambda row: row["b"] > 3)),  # type: ignore[operator]  # a number
+    lambda inner: st.builds(_both, inner, inner) | st.builds(_either, inner, inner),
+    max_leaves=4,
+)
+
+
+def key_of(row: Row) -> Key:
+    return (str(row["a"]), int(str(row["b"])))
+
+
+def order(row: Row) -> tuple[object, ...]:
+    return (*key_of(row), row["s"])
+
+
+def shown(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
+    return sorted(str([row[name] for name in columns]) for row in rows)
+
+
+@pytest.mark.parametrize("look_up_bytes", [0, 600, LOOK_UP_BYTES])
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_a_query_gives_what_sorting_and_testing_every_row_gives(
+    look_up_bytes: int, data: st.DataObject
+) -> None:
+    files = data.draw(st.lists(ROWS, max_size=3))
+    splits = sorted(data.draw(st.sets(BOUNDS, max_size=2)))
+    ranges = data.draw(st.lists(RANGES, max_size=4))
+    test = data.draw(st.none() | TESTS)
+    columns = data.draw(st.none() | st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
+    limit = data.draw(st.none() | st.integers(0, 30))
+    rows = sorted((row for file in files for row in file), key=order)
+    expected = [row for row in rows if not ranges or any(r.contains(key_of(row)) for r in ranges)]
+    expected = [row for row in expected if test is None or test.holds(row)]
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 2)
+        patch.setattr(lookups, "FIRST_BYTES", 200)
+        table = ShardTable(FolderStorage(Path(folder) / "data"), SCHEMA, Path(folder), splits)
+        for file in files:
+            table.add(file)
+        where = test.sql if test else None
+        found = table.rows(
+            *ranges, columns=columns, where=where, limit=limit, look_up_bytes=look_up_bytes
+        )
+        counted = counted_rows(table, ranges, where)
+    names = columns or NAMES
+    assert counted == len(expected)
+    assert len(found) == min(len(expected), len(expected) if limit is None else limit)
+    if limit is None:
+        assert shown(found, names) == shown(expected, names)
+    keys = [[row[name] for name in NAMES[:3] if name in names] for row in expected]
+    assert [[row[n] for n in NAMES[:3] if n in names] for row in found] == keys[: len(found)]
+
+
+def counted_rows(table: ShardTable, ranges: Sequence[KeyRange], where: str | None) -> int:
+    return count_rows(
+        table.storage,
+        table.table,
+        table.state,
+        ranges,
+        where=parse_predicate(where, SCHEMA) if where else None,
+        now_ms=NOW_MS,
+        memory_bytes=MEMORY_BYTES,
+    )
+
+
+@given(st.lists(st.tuples(LETTERS, NUMBERS), min_size=1), TESTS)
+def test_the_keys_a_condition_leaves_room_for_hold_every_row_that_matches(
+    keys: list[tuple[str, int]], test: Test
+) -> None:
+    spans = key_bounds(parse_condition(test.sql, SCHEMA), SCHEMA)
+    for a, b in keys:
+        for v in (None, 0, 4):
+            if test.holds({"a": a, "b": b, "s": 0, "v": v}):
+                assert any(span.contains((a, b)) for span in spans)
+
+
+@pytest.mark.parametrize(
+    ("sql", "spans"),
+    [
+        ("a = 'k' AND b BETWEEN 1 AND 3", [KeyRange(("k", 1), ("k", 4))]),
+        ("a = 'k' AND b > 2147483647", [KeyRange(("k", 2147483648), ("k\0",))]),
+        ("'k' <= a AND a < 'm'", [KeyRange(("k",), ("m",))]),
+        ("a = 'k' AND a = 'l'", []),
+        ("a IN ('l', 'k') AND b = 1", [KeyRange.exactly(("k", 1)), KeyRange.exactly(("l", 1))]),
+        ("a = 'k' OR v = 1", [KeyRange()]),
+        ("NOT a = 'k'", [KeyRange()]),
+        ("b = 1", [KeyRange()]),
+    ],
+)
+def test_bounds_on_keys_are_found_in_conditions(sql: str, spans: list[KeyRange]) -> None:
+    assert key_bounds(parse_condition(sql, SCHEMA), SCHEMA) == spans
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ShardTable:
+    """A table of two leaves with two shards each."""
+    table = ShardTable(FolderStorage(tmp_path / "data"), SCHEMA, tmp_path, [("l",)])
+    for s in range(2):
+        table.add([{"a": a, "b": b, "s": s, "v": b} for a in "klm" for b in range(4)])
+    return table
+
+
+def test_a_condition_on_keys_opens_only_the_shards_it_leaves_room_for(table: ShardTable) -> None:
+    result = table.query(where="a = 'k' AND v > 1")
+    assert [row["b"] for row in result.reader.read_all().to_pylist()] == [2, 2, 3, 3]
+    assert (result.shards, result.partitions, len(result.reads.shards)) == (2, 1, 2)
+    nothing = table.query(where="a = 'k' AND a = 'l'")
+    assert (nothing.shards, nothing.reader.read_all().num_rows) == (0, 0)
+
+
+@pytest.mark.parametrize("look_up_bytes", [0, LOOK_UP_BYTES])
+def test_conditions_that_nothing_can_meet_are_no_missing_shards(
+    table: ShardTable, look_up_bytes: int
+) -> None:
+    for where in ("v = 1 AND v = 2", "1 = 2", "v IS NULL AND v > 3"):
+        assert table.rows(where=where, look_up_bytes=look_up_bytes) == []
+
+
+@pytest.mark.parametrize("look_up_bytes", [0, LOOK_UP_BYTES])
+def test_where_rows_are_summed_conditions_on_values_see_the_sums(
+    table: ShardTable, look_up_bytes: int
+) -> None:
+    body = SCHEMA.to_json() | {"valueFields": [{"name": "v", "type": "LongType"}]}
+    storage = FolderStorage(table.folder / "sums")
+    summing = ShardTable(storage, Schema.from_json(body), table.folder)
+    summing.properties = Properties(aggregations="sum(v)", filters="where(b < 3)")
+    for _ in range(2):
+        summing.add([{"a": "k", "b": b, "s": 0, "v": b} for b in range(4)])
+    found = summing.rows(where="v > 1 AND v < 5", columns=["b"], look_up_bytes=look_up_bytes)
+    assert found == [{"b": 1}, {"b": 2}]
+    assert summing.rows(where="v > 1", limit=1, look_up_bytes=look_up_bytes) == [
+        {"a": "k", "b": 1, "s": 0, "v": 2}
+    ]
+
+
+def test_a_version_whose_shards_were_collected_says_what_to_do(table: ShardTable) -> None:
+    gone = sorted(table.state.shards)[0]
+    table.storage.delete([shard_path("table", gone)])
+    with pytest.raises(NotFoundError, match=rf"version \d+ of table 'table'.*{gone}") as caught:
+        table.rows()
+    assert "newer version" in caught.value.hint
+
+
+def test_columns_of_a_condition_are_read_but_not_given(table: ShardTable) -> None:
+    assert table.rows(KeyRange.exactly(("k", 1)), where="v = 1", columns=["b"]) == [{"b": 1}] * 2
+    with pytest.raises(InvalidRequestError, match="colour"):
+        table.rows(where="colour = 1")
+
+
+def test_kept_footers_are_read_once(table: ShardTable) -> None:
+    cache = Cache()
+    key = KeyRange.exactly(("k", 1))
+    cold, warm = table.query(key, cache=cache), table.query(key, cache=cache)
+    assert cold.reader.read_all() == warm.reader.read_all()
+    assert (cold.reads.requests, warm.reads.requests) == (4, 2)
+    assert (cold.reads.row_groups, warm.reads.row_groups) == (2, 2)
