@@ -77,13 +77,15 @@ class RowMatcher:
     def _matching(
         self, storage: Storage, table_id: str, slice: Slice, memory_bytes: int
     ) -> Iterator[pa.RecordBatch]:
-        key = self.schema.row_keys[0].name
-        named = {key} | (self.predicate.columns if self.predicate else frozenset())
-        columns = [field.name for field in self.schema.fields if field.name in named]
-        rows = merge_rows(
-            storage, table_id, [slice], self.schema, columns=columns, memory_bytes=memory_bytes
+        return merge_rows(
+            storage,
+            table_id,
+            [slice],
+            self.schema,
+            columns=[self.schema.row_keys[0].name],
+            where=self.predicate,
+            memory_bytes=memory_bytes,
         )
-        return rows if self.predicate is None else self.predicate.apply(rows)
 
     def kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the rows which do not match, of batches with all columns of the schema."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from dormouse.errors import InvariantError
+from dormouse.errors import InvalidRequestError, InvariantError
 from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
 from dormouse.model.names import purge_of, shard_id_in
 from dormouse.model.origins import lineage_of
@@ -43,10 +43,11 @@ def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
     changed = Outgoing("table-changes", TableChanged(table.id))
     if job is None or message.generation != state.generation:
         return [changed]  # done or taken back: whoever did that may have died before telling
-    purge_id = purge_of(job.id)
-    purge = purge_request(services, table.id, purge_id) if purge_id else None
-    if purge_id and purge is None:
-        _release(services, table, job, message.generation)
+    try:
+        removed = _removed(services, table, job)
+    except InvalidRequestError as error:
+        services.store(table).commit(ReleaseJob(job.id), generation=message.generation)
+        record(services, table.id, job.id, "compaction", "failed", reason=error.explanation)
         return [changed]
     with tracked(
         services,
@@ -57,7 +58,6 @@ def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
         files=len(job.inputs),
         size_bytes=sum(state.shards[shard].size_bytes for shard in job.inputs),
     ):
-        removed = RowMatcher.of(purge, table.schema) if purge is not None else None
         outputs, rows_read = _merge(services, table, state, job, removed)
         replacement = ReplaceShards(job.id, job.partition, job.inputs, tuple(outputs))
         (outcome,) = services.store(table).commit(replacement, generation=state.generation)
@@ -70,11 +70,19 @@ def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
     return [changed, *_garbage(services, table, job)]
 
 
-def _release(services: Services, table: Table, job: Job, generation: int) -> None:
-    """Take back a job whose purge was given up; its inputs are free for other jobs."""
-    services.store(table).commit(ReleaseJob(job.id), generation=generation)
-    reason = "its purge was given up"
-    record(services, table.id, job.id, "compaction", "failed", reason=reason)
+def _removed(services: Services, table: Table, job: Job) -> RowMatcher | None:
+    """Give what the job is to leave out; None if it is of no purge.
+
+    Raises:
+        InvalidRequestError: its purge was given up, or is to be.
+    """
+    purge_id = purge_of(job.id)
+    if purge_id is None:
+        return None
+    request = purge_request(services, table.id, purge_id)
+    if request is None:
+        raise InvalidRequestError("the purge it was for was given up")
+    return RowMatcher.of(request, table.schema)
 
 
 def _merge(

@@ -20,6 +20,7 @@ from dormouse.messages import (
     ReinitialiseTable,
 )
 from dormouse.model.names import data_prefix, purge_of, purge_path, purge_prefix
+from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE, Storage
@@ -164,6 +165,23 @@ def test_a_cleared_table_ends_its_purge_and_keeps_what_came_after(world: World) 
     assert told is not None
     assert (told.state, told.reason) == ("finished", "the table was cleared since")
     assert list(world.storage.list(purge_prefix(table.id))) == []
+
+
+def test_a_column_that_means_another_now_ends_the_purge_and_removes_nothing(
+    world: World,
+) -> None:
+    table = filled(world, "ab", "bc")
+    purge = world.purge(table, "note = 'b1'")
+    world.queue += world.deliver(world.queue.popleft())
+    fields = [*table.schema.keys, Field("note", Primitive.STRING, nullable=True, id=99)]
+    other = Schema(tuple(fields[:1]), tuple(fields[1:2]), tuple(fields[2:]), next_field_id=100)
+    world.tables.by_id[table.id] = replace(table, schema=other)
+    world.settle()
+    told = world.tracker.get(table.id, purge)
+    assert told is not None
+    assert (told.state, "column 'note' is not the one" in told.reason) == ("failed", True)
+    assert len(stored(world, table)) == 4
+    assert not len(world.state(table).jobs)
 
 
 @dataclass
