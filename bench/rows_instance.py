@@ -11,11 +11,12 @@ from functools import cache
 from pathlib import Path
 
 from dormouse.errors import InvariantError
-from dormouse.messages import CreateTable, IngestJob
+from dormouse.messages import IngestJob
 from dormouse.model.schema import Schema
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.tables import Table
 from dormouse.ports import Services, Storage
+from dormouse.requests import CreateTable
 from dormouse.stages.administer import administer
 from dormouse.stages.ingest import ingest
 from dormouse.stages.rebuild import rebuild

@@ -21,7 +21,7 @@ LAYERS = [
     {"aws.failures"},
     {"model"},
     {"statestore.protocol"},
-    {"policy", "messages"},
+    {"policy", "messages", "requests"},
     {"ports"},
     {"statestore", "storage", "shards"},
     {"stages"},

@@ -7,13 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.messages import (
-    CompactionJob,
-    GarbageCandidates,
-    IngestJob,
-    Outgoing,
-    TableChanged,
-)
+from dormouse.messages import CompactionJob, GarbageCandidates, IngestJob, Outgoing, TableChanged
 from dormouse.model.names import purge_path
 from dormouse.model.purges import PurgeRequest, encode_request
 from dormouse.model.sources import Source

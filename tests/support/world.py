@@ -13,19 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.messages import (
-    AdminRequest,
-    AlterSchema,
     CompactionJob,
-    CreateTable,
-    DeleteTable,
     GarbageCandidates,
     IngestJob,
     Message,
     Outgoing,
     PartitionSplit,
-    PurgeRows,
     PurgeStep,
-    SetOnline,
     TableChanged,
     decode,
     encode,
@@ -38,6 +32,14 @@ from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.ports import Services
+from dormouse.requests import (
+    AdminRequest,
+    AlterSchema,
+    CreateTable,
+    DeleteTable,
+    PurgeRows,
+    SetOnline,
+)
 from dormouse.shards.querying import query_rows
 from dormouse.stages.administer import administer
 from dormouse.stages.batch_files import batch_files

@@ -21,16 +21,7 @@ from werkzeug.serving import WSGIRequestHandler
 
 from dormouse.aws import handling
 from dormouse.aws.wiring import Wiring, wire
-from dormouse.messages import (
-    CreateTable,
-    DeleteTable,
-    GarbageCandidates,
-    PurgeRows,
-    PurgeStep,
-    Redrive,
-    SetOnline,
-    encode,
-)
+from dormouse.messages import GarbageCandidates, PurgeStep, encode
 from dormouse.model.names import QUEUES, purge_path, shard_path, verdict_path
 from dormouse.model.partitions import ROOT, Partition
 from dormouse.model.purges import PurgeRequest, encode_request
@@ -44,6 +35,7 @@ from dormouse.model.transactions import (
     ReleaseJob,
     ReplaceShards,
 )
+from dormouse.requests import CreateTable, DeleteTable, PurgeRows, Redrive, SetOnline
 from dormouse.settings import Settings
 from dormouse.stages.requests.purge_rows import purge_id_of
 from dormouse.statestore.pages import PAGE_CAPACITY
@@ -253,7 +245,10 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     """Let a table be made, filled, split, compacted, repaired and deleted."""
     services = flow.wiring().services
     properties = {**PROPERTIES, "state_store": state_store}
-    flow.send("admin", encode(CreateTable(f"1 {name}", name, LETTERS.to_json(), properties)))
+    flow.send(
+        "admin",
+        encode(CreateTable(f"1 {name}", name, LETTERS.to_json(), properties, reply=True)),
+    )
     for number, text in enumerate(("abc", "xyz", "dmn")):
         flow.drop(f"{name}/{number}.parquet", text)
         flow.drop(f"nobody/{number}.parquet", text)

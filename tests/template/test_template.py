@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from dormouse.model.names import QUEUES, dead_letters
+from dormouse.model.names import QUEUES, REPLIES, dead_letters
 from tests.architecture.test_layers import LIBRARY, imports_of
 from tests.template.conftest import (
     LONGEST_WINDOW_SECONDS,
@@ -42,7 +42,7 @@ def test_the_template_and_the_code_agree_on_every_name(template: Template) -> No
         NAMES.partitions_table,
         NAMES.jobs_table,
     }
-    queues = {*QUEUES, *map(dead_letters, QUEUES)}
+    queues = {*QUEUES, *map(dead_letters, QUEUES), REPLIES}
     assert named("AWS::SQS::Queue", "QueueName") == {NAMES.queue(queue) for queue in queues}
 
 

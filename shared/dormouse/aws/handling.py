@@ -33,10 +33,11 @@ from dormouse.errors import (
     InvalidRequestError,
     NotFoundError,
 )
-from dormouse.messages import AdminRequest, Message, Outgoing, TableChanged, decode, decode_admin
+from dormouse.messages import Message, Outgoing, TableChanged, decode
 from dormouse.model.sources import Source
 from dormouse.model.tables import Table
 from dormouse.ports import Services
+from dormouse.requests import AdminRequest, decode_admin, replies
 
 Event = dict[str, object]
 _Kind = TypeVar("_Kind", bound=Message)
@@ -77,6 +78,7 @@ def handle_requests(
             _run(request, lambda: stage(wiring().services, request))
         except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
             logger.warning("refused", request_id=request.request_id, reason=error.explanation)
+            wiring().outbox.send(replies(request, error.explanation))
 
     return _each(event, context, queue, one)
 

@@ -16,10 +16,10 @@ from dormouse.client.ports import IngestBucket, QueueAges, Queues, UnknownAges
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import NotFoundError
-from dormouse.messages import AdminRequest, CreateTable, DeleteTable, SetOnline
 from dormouse.model.schema import Schema
 from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE, JobRecord, Services
+from dormouse.requests import AdminRequest, CreateTable, DeleteTable, SetOnline
 from dormouse.settings import Settings
 from dormouse.stages.administer import administer
 

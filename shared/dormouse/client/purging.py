@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from dormouse.client.keys import KeyLike, key_of, key_to_json
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import PurgeRows
 from dormouse.model.purges import PurgeRequest, references_to, unknown_shards
 from dormouse.model.tables import Table
+from dormouse.requests import PurgeRows
 from dormouse.shards.purging import RowMatcher
 from dormouse.stages.administer import administer
 from dormouse.stages.prove_purge import Progress, Proof, prove_purge

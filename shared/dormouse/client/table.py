@@ -17,13 +17,13 @@ from dormouse.client.purging import Purge, proof_of, start_purge
 from dormouse.client.versions import AsOf, state_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
-from dormouse.messages import AlterSchema
 from dormouse.model.measures import Measure
 from dormouse.model.schema import Field, Schema
 from dormouse.model.sources import Source
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE, JobRecord, Services
+from dormouse.requests import AlterSchema
 from dormouse.shards.counting import count_rows
 from dormouse.shards.predicates import parse_predicate
 from dormouse.shards.querying import QueryResult, check_columns, query_rows

@@ -18,6 +18,8 @@ QUEUES = (
     "purges",
 )
 """All queues, in the order of the flow. Each has a dead-letter queue."""
+REPLIES = "replies"
+"""The queue for replies to administrators, who take them from there themselves."""
 
 
 def dead_letters(queue: str) -> str:

@@ -7,12 +7,13 @@ finished request is remembered by its id. What each does is in `stages.requests`
 from __future__ import annotations
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.messages import (
+from dormouse.messages import Outgoing
+from dormouse.ports import NO_TABLE, Services
+from dormouse.requests import (
     AdminRequest,
     AlterSchema,
     CreateTable,
     DeleteTable,
-    Outgoing,
     PurgeRows,
     Redrive,
     ReinitialiseTable,
@@ -20,8 +21,8 @@ from dormouse.messages import (
     SetDefaults,
     SetOnline,
     SetProperties,
+    replies,
 )
-from dormouse.ports import NO_TABLE, Services
 from dormouse.stages.requests.alter_schema import alter_schema
 from dormouse.stages.requests.create_table import create_table
 from dormouse.stages.requests.delete_table import delete_table
@@ -47,7 +48,7 @@ def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
     """
     earlier = services.tracker.get(NO_TABLE, request.request_id)
     if earlier is not None and earlier.state == "finished":
-        return []
+        return replies(request)
     kind = type(request).__name__
     subject = _subject(request)
     try:
@@ -64,7 +65,7 @@ def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
         )
         raise
     record(services, NO_TABLE, request.request_id, kind, "finished", subject=subject)
-    return messages
+    return [*messages, *replies(request)]
 
 
 def _subject(request: AdminRequest) -> str:

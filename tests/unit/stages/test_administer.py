@@ -13,14 +13,14 @@ from dormouse.errors import (
     InvalidRequestError,
     NotFoundError,
 )
-from dormouse.messages import (
+from dormouse.model.tables import Table
+from dormouse.requests import (
     CreateTable,
     ReinitialiseTable,
     RenameTable,
     SetDefaults,
     SetProperties,
 )
-from dormouse.model.tables import Table
 from dormouse.stages.administer import administer
 from tests.support.world import LETTERS, Crash, World, letters
 

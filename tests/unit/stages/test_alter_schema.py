@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.messages import AlterSchema, CompactionJob, Outgoing
+from dormouse.messages import CompactionJob, Outgoing
 from dormouse.model.schema import Field, Primitive
 from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE
+from dormouse.requests import AlterSchema
 from dormouse.shards.footer import read_footers
 from dormouse.stages.administer import administer
 from tests.support.world import Crash, World, letters

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import NotFoundError, UnavailableError
-from dormouse.messages import IngestJob, PartitionSplit, Redrive, encode
+from dormouse.messages import IngestJob, PartitionSplit, encode
 from dormouse.ports import NO_TABLE, DeadLetter
+from dormouse.requests import Redrive
 from dormouse.stages.administer import administer
 from dormouse.stages.dead_letters import Redriven, discard, look, queue_named, redrive
 from dormouse.stages.tracking import record
@@ -121,7 +122,7 @@ def test_a_letter_tells_why_by_its_own_reason_or_that_of_its_job(
     services = world.services
     dead.add(QUEUE, "{", "not a message")
     for job, state, reason in (("a", "failed", "no disk"), ("b", "running", ""), ("c", "", "")):
-        dead.add(QUEUE, encode(IngestJob("t", job, ())))
+        dead.add(QUEUE, encode(IngestJob("t", 0, job, ())))
         if state:
             record(services, "t", job, "ingest", state, reason=reason)
     dead.add(QUEUE, encode(PartitionSplit("t", 0, "01")))

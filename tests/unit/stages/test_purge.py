@@ -11,19 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import (
-    CompactionJob,
-    Outgoing,
-    PartitionSplit,
-    PurgeRows,
-    PurgeStep,
-    ReinitialiseTable,
-)
+from dormouse.messages import CompactionJob, Outgoing, PartitionSplit, PurgeStep
 from dormouse.model.names import data_prefix, purge_of, purge_path, purge_prefix
 from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE, Storage
+from dormouse.requests import PurgeRows, ReinitialiseTable
 from dormouse.stages.administer import administer
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.purge_rows import purge_rows

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dormouse.errors import NotFoundError
-from dormouse.messages import AlterSchema
 from dormouse.model.evolution import Alteration, altered
 from dormouse.model.schema import parse_field
 from dormouse.model.tables import Table
 from dormouse.ports import Services
+from dormouse.requests import AlterSchema
 from dormouse.stages.requests.named import named
 
 

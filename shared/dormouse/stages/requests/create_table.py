@@ -5,7 +5,6 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from dormouse.errors import AlreadyExistsError
-from dormouse.messages import CreateTable
 from dormouse.model.evolution import check_columns
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.properties import parse_settings
@@ -14,6 +13,7 @@ from dormouse.model.schema import Schema
 from dormouse.model.tables import Table, check_name
 from dormouse.model.transactions import InitialisePartitions
 from dormouse.ports import Services
+from dormouse.requests import CreateTable
 from dormouse.stages.requests.json_keys import split_points_of_json
 from dormouse.statestore.protocol import accepted
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dormouse.messages import DeleteTable
 from dormouse.model.names import table_prefix
 from dormouse.model.tables import Table
 from dormouse.ports import Services
+from dormouse.requests import DeleteTable
 from dormouse.stages.requests.named import named
 
 DELETE_BATCH = 1000

@@ -6,13 +6,14 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.messages import Outgoing, PurgeRows, PurgeStep
+from dormouse.messages import Outgoing, PurgeStep
 from dormouse.model.conditions import Condition, parse_condition
 from dormouse.model.names import purge_path
 from dormouse.model.purges import PurgeRequest, encode_request
 from dormouse.model.row_rules import row_rules
 from dormouse.model.tables import Table
 from dormouse.ports import Services
+from dormouse.requests import PurgeRows
 from dormouse.stages.requests.json_keys import key_of_json
 from dormouse.stages.requests.named import named
 from dormouse.stages.tracking import record

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dormouse.errors import UnavailableError
-from dormouse.messages import Redrive
 from dormouse.ports import Services
+from dormouse.requests import Redrive
 from dormouse.stages import dead_letters
 
 

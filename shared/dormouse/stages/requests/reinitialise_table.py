@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import Outgoing, ReinitialiseTable, TableChanged
+from dormouse.messages import Outgoing, TableChanged
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.tables import Table
 from dormouse.model.transactions import ClearTable
 from dormouse.ports import Services
+from dormouse.requests import ReinitialiseTable
 from dormouse.stages.requests.json_keys import split_points_of_json
 from dormouse.stages.requests.named import named
 from dormouse.statestore.protocol import accepted

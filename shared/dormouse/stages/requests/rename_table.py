@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dormouse.errors import NotFoundError
-from dormouse.messages import RenameTable
 from dormouse.model.tables import Table, check_name
 from dormouse.ports import Services
+from dormouse.requests import RenameTable
 from dormouse.stages.requests.named import named
 
 

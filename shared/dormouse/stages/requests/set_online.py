@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dormouse.messages import Outgoing, SetOnline, TableChanged
+from dormouse.messages import Outgoing, TableChanged
 from dormouse.ports import Services
+from dormouse.requests import SetOnline
 from dormouse.stages.requests.named import named
 
 

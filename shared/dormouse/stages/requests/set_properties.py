@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import Outgoing, SetDefaults, SetProperties, TableChanged
+from dormouse.messages import Outgoing, TableChanged
 from dormouse.model.properties import KNOWN, parse_settings, property_named
 from dormouse.model.row_rules import row_rules
 from dormouse.model.tables import Table, changed_settings
 from dormouse.ports import Services
+from dormouse.requests import SetDefaults, SetProperties
 from dormouse.stages.requests.named import named
 
 

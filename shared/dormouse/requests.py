@@ -1,0 +1,177 @@
+"""What administrators ask for: messages on the ``admin`` queue, and what the command line sends.
+
+docs/messages has a JSON schema of each, made from this file.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from dormouse.errors import InvalidRequestError
+from dormouse.messages import Message, Outgoing
+from dormouse.model.names import REPLIES
+
+_ID = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
+
+
+class _Identified(Message, frozen=True):
+    request_id: str
+
+
+class Request(_Identified, frozen=True, kw_only=True):
+    """The root of all requests.
+
+    What was asked by a `request_id` is done once, however often it is asked. The outcome is
+    recorded under it, and sent to the instance's queue of replies if a `reply` is asked for.
+    """
+
+    reply: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse an id that cannot be shown."""
+        if not _ID.fullmatch(self.request_id):
+            raise ValueError("a request_id is 1 to 128 characters, none a control one")
+
+
+class CreateTable(Request, frozen=True, tag="create_table"):
+    """Create a table. `schema` is in its JSON form; a split point is a list of key parts.
+
+    With `strings_base64`, strings in split points are base64 of their UTF-8; bytes always are.
+    """
+
+    name: str
+    schema: dict[str, object]
+    properties: dict[str, object] = {}
+    split_points: tuple[tuple[object, ...], ...] = ()
+    strings_base64: bool = False
+    v: int = 1
+
+
+class DeleteTable(Request, frozen=True, tag="delete_table"):
+    """Delete a table with all its rows."""
+
+    name: str
+    v: int = 1
+
+
+class SetOnline(Request, frozen=True, tag="set_online"):
+    """Put a table online, or take it offline: then it is neither compacted nor split."""
+
+    name: str
+    online: bool
+    v: int = 1
+
+
+class RenameTable(Request, frozen=True, tag="rename_table"):
+    """Give a table another name. Files are dropped for it under the new name from then on."""
+
+    name: str
+    new_name: str
+    v: int = 1
+
+
+class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
+    """Empty a table. Its partitions stay, or become those of `split_points`, if any are given.
+
+    Files ingested before are not ingested again. With `strings_base64`, strings in split points
+    are base64 of their UTF-8; bytes always are.
+    """
+
+    name: str
+    keep_partitions: bool = True
+    split_points: tuple[tuple[object, ...], ...] = ()
+    strings_base64: bool = False
+    v: int = 1
+
+
+class SetProperties(Request, frozen=True, tag="set_properties"):
+    """Set some properties of a table, and unset others: those are the instance's again."""
+
+    name: str
+    properties: dict[str, object] = {}
+    unset: tuple[str, ...] = ()
+    v: int = 1
+
+
+class SetDefaults(Request, frozen=True, tag="set_defaults"):
+    """Set, or unset, properties of the instance: those of all tables that set none of their own."""
+
+    properties: dict[str, object] = {}
+    unset: tuple[str, ...] = ()
+    v: int = 1
+
+
+class AlterSchema(Request, frozen=True, tag="alter_schema"):
+    """Add columns to a table, in their JSON form, drop some, rename some: old names to new."""
+
+    name: str
+    add: tuple[dict[str, object], ...] = ()
+    drop: tuple[str, ...] = ()
+    rename: dict[str, str] = {}
+    v: int = 1
+
+
+class PurgeRows(Request, frozen=True, tag="purge_rows"):
+    """Remove all rows that match: those `where` is true of, or those whose key begins with one of
+    `keys`; either is given. A key is a list of parts, as a split point.
+    """
+
+    name: str
+    where: str = ""
+    keys: tuple[tuple[object, ...], ...] = ()
+    v: int = 1
+
+
+class Redrive(Request, frozen=True, tag="redrive"):
+    """Send dead letters of a queue back to it, those of `ids` or all there are."""
+
+    queue: str
+    ids: tuple[str, ...] = ()
+    v: int = 1
+
+
+AdminRequest = (
+    AlterSchema
+    | CreateTable
+    | DeleteTable
+    | SetOnline
+    | RenameTable
+    | ReinitialiseTable
+    | SetProperties
+    | SetDefaults
+    | PurgeRows
+    | Redrive
+)
+
+
+class Reply(Message, frozen=True, tag="reply"):
+    """What became of a request: ``finished``, or ``refused`` with the reason."""
+
+    request_id: str
+    request: str
+    outcome: str
+    reason: str = ""
+    v: int = 1
+
+
+def replies(request: AdminRequest, refused: str = "") -> list[Outgoing]:
+    """Give the reply that was asked for, if one was; `refused` is why the request was."""
+    if not request.reply:
+        return []
+    kind, outcome = type(request).__name__, "refused" if refused else "finished"
+    return [Outgoing(REPLIES, Reply(request.request_id, kind, outcome, refused))]
+
+
+def decode_admin(text: str | bytes) -> AdminRequest:
+    """Parse an administrator's request of any kind.
+
+    Raises:
+        InvalidRequestError: it is none; the message says where it differs.
+    """
+    try:
+        request: AdminRequest = msgspec.json.decode(text, type=AdminRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"not a valid admin message: {error}") from error
+    return request
