@@ -15,7 +15,8 @@ from dormouse.model.schema import DecimalType, FieldType, Primitive, type_name
 
 _DIALECT = "postgres"
 _SHOWN = 60
-_WHOLE = re.compile(r"-?[0-9]+")
+_NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
+_MOST_DIGITS = 400  # before the point or after it: a double has fewer
 
 
 def literal(node: exp.Expr) -> Literal:
@@ -45,11 +46,13 @@ def shown(node: exp.Expr) -> str:
 
 
 def _number(node: exp.Expr, text: str) -> Literal:
+    if not _NUMBER.fullmatch(text):
+        raise InvalidRequestError(f"{text!r} is no number")
     value = Decimal(text)
-    if _WHOLE.fullmatch(text) and INT64_MIN <= value <= INT64_MAX:
-        return Literal(int(value), Primitive.LONG)
-    if abs(value.adjusted()) > 400:
+    if abs(value.adjusted()) > _MOST_DIGITS:
         raise InvalidRequestError(f"{shown(node)} is beyond all numbers that a column can hold")
+    if value == value.to_integral_value() and INT64_MIN <= value <= INT64_MAX:
+        return Literal(int(value), Primitive.LONG)
     return Literal(value, Primitive.DOUBLE)
 
 

@@ -73,10 +73,8 @@ def parse(text: str, schema: Schema) -> Expression:
     """
     check_size(text)
     try:
-        tree = sqlglot.parse_one(text, read=_DIALECT)
+        tree = _parsed(text)
         checked = _Checker(schema).check(tree, 0)
-    except SqlglotError as error:
-        raise _not_sql(error) from error
     except RecursionError as error:
         raise _too_deep() from error
     if checked.type is not Primitive.BOOLEAN:
@@ -349,12 +347,26 @@ def _too_deep() -> InvalidRequestError:
     return InvalidRequestError(f"the condition is nested deeper than {MAX_DEPTH}")
 
 
+def _parsed(text: str) -> exp.Expr:
+    try:
+        return sqlglot.parse_one(text, read=_DIALECT)
+    except RecursionError:
+        raise
+    except SqlglotError as error:
+        raise _not_sql(error) from error
+    except Exception as error:  # over some texts that are no SQL the parser itself stumbles
+        raise InvalidRequestError("the condition is not SQL: it cannot be parsed") from error
+
+
 def _not_sql(error: SqlglotError) -> InvalidRequestError:
     places = getattr(error, "errors", None)
     if not places:
         return InvalidRequestError(f"the condition is not SQL: {str(error).splitlines()[0]}")
     place = places[0]
+    problem = str(place.get("description"))
+    if problem.startswith("Required keyword"):  # and then a class of the parser
+        problem = "something is missing"
     return InvalidRequestError(
         f"the condition is not SQL at column {place.get('col')}, "
-        f"near {(place.get('highlight') or '')!r}: {place.get('description')}"
+        f"near {(place.get('highlight') or '')!r}: {problem}"
     )
