@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -178,14 +178,18 @@ def main() -> int:
     """Measure everything and show it; give 1 if something failed."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--quick", action="store_true", help="a tenth of the rows")
+    asked.add_argument("--rounds", type=int, help="how often all is measured, peers included")
     asked.add_argument("--json", type=Path, help="where to keep all figures")
     asked.add_argument("--page", type=Path, help="the page whose tables are to be these")
     given = asked.parse_args()
+    scale = QUICK if given.quick else FULL
+    if given.rounds:
+        scale = replace(scale, rounds=given.rounds, rounds_of_peers=given.rounds)
     console = Console(stderr=True)
     parent = ROOT / "build" / "bench"
     parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=parent) as folder:
-        figures, failures = run_all(Path(folder), QUICK if given.quick else FULL, console)
+        figures, failures = run_all(Path(folder), scale, console)
     text = report(figures)
     print(text)
     if given.json:
