@@ -1,14 +1,15 @@
 """An instance over a local folder, so that the real stages are what is measured.
 
-The registry and the state are in memory and are made anew in each process; shards are in the
-folder. The adapters in memory are those of the tests, so the repository must be on the path.
+The instance is the one of the tests, made anew in each process, but for its shards, which are in
+the folder. So the repository must be on the path.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
+from tempfile import mkdtemp
 
 from dormouse.errors import InvariantError
 from dormouse.messages import IngestJob
@@ -20,13 +21,11 @@ from dormouse.requests import CreateTable
 from dormouse.stages.administer import administer
 from dormouse.stages.ingest import ingest
 from dormouse.stages.rebuild import rebuild
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.s3 import S3StateStore
-from dormouse.storage import FolderStorage, MemoryStorage
-from tests.support.adapters import MemoryTables, MemoryTracker
-from workload import Clock, Ids
+from dormouse.storage import FolderStorage
+from tests.support.world import World
 
 TABLE = "rows"
+IDS_OF_A_SEED = 10**6
 
 
 class LocalSources:
@@ -42,18 +41,17 @@ class LocalSources:
 
 
 def services(storage: Storage, scratch: Path, memory_bytes: int, seed: int) -> Services:
-    """Give services that keep shards in `storage` and spill to `scratch`."""
+    """Give services that keep shards in `storage` and spill to `scratch`.
+
+    Another seed makes other ids: a process must not use those of the one that made its input.
+    """
     scratch.mkdir(parents=True, exist_ok=True)
-    clock, pages, states = Clock(), MemoryPages(), MemoryStorage()
-    ids = Ids(clock, seed)
-    return Services(
-        tables=MemoryTables(),
-        tracker=MemoryTracker(),
+    world = World(Path(mkdtemp(dir=scratch)))
+    world.ids.count = seed * IDS_OF_A_SEED
+    return replace(
+        world.services,
         storage=storage,
         sources=LocalSources(),
-        store=cache(lambda table: S3StateStore(table.state_id, states, pages, clock, ids)),
-        clock=clock,
-        ids=ids,
         scratch=scratch,
         memory_bytes=memory_bytes,
     )
@@ -86,7 +84,8 @@ def ingest_files(given: Services, files: Sequence[Path]) -> None:
     """
     table = table_of(given)
     sources = tuple(Source("local", f"{TABLE}/{f}", f.name, f.stat().st_size) for f in files)
-    ingest(given, IngestJob(table.id, job_id_of(sources), sources))
+    generation = given.store(table).current().generation
+    ingest(given, IngestJob(table.id, generation, job_id_of(sources), sources))
     for record in given.tracker.records(table.id):
         if record.state in ("failed", "refused"):
             raise InvariantError(f"{record.subject} was {record.state}: {record.reason}")
