@@ -139,3 +139,15 @@ def test_a_query_that_fails_leaves_no_half_written_file(flights: Dormouse) -> No
     assert flights("query", "flights", "--output", "rows.json").exit_code == 0
     assert len(Path("rows.json").read_text().splitlines()) == 5
     assert list(Path().glob(".*.partial")) == []
+
+
+def test_a_query_of_a_version_is_explained_instead_of_shown(flights: Dormouse) -> None:
+    explained = flights("query", "flights", "--key", "carrier=AA", "--explain", "--format", "json")
+    facts = json.loads(explained.stdout)
+    assert (facts["rows"], facts["shards_opened"], facts["row_groups"]) == (2, 1, 1)
+    assert (facts["requests"], facts["scans"]) == (2, 0)
+    again = flights("query", "flights", "--as-of", str(facts["version"]), "--explain")
+    assert again.exit_code == 0
+    assert "shards_opened" in again.stdout
+    assert flights("query", "flights", "--as-of", "0", "--count").stdout == "0\n"
+    assert flights("query", "flights", "--as-of", "2999-01-01", "--count").stdout == "5\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TypeAlias
 
-from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.errors import InvalidRequestError
 from dormouse.model.state import TableState
 from dormouse.statestore.protocol import StateStore
 
@@ -25,18 +25,11 @@ def state_as_of(store: StateStore, as_of: AsOf | None) -> TableState:
     """
     if as_of is None:
         return store.current()
-    try:
-        if isinstance(as_of, dt.datetime):
-            return store.at(time_ms=_milliseconds(as_of))
-        if isinstance(as_of, bool) or as_of < 0:
-            raise InvalidRequestError(f"{as_of!r} is no version of a table")
-        return store.at(version=as_of)
-    except NotFoundError as error:
-        raise NotFoundError(
-            str(error),
-            hint="versions are kept for gc_delay_seconds at least; without a version or time, the "
-            "newest is read",
-        ) from error
+    if isinstance(as_of, dt.datetime):
+        return store.at(time_ms=_milliseconds(as_of))
+    if isinstance(as_of, bool) or as_of < 0:
+        raise InvalidRequestError(f"{as_of!r} is no version of a table")
+    return store.at(version=as_of)
 
 
 def _milliseconds(time: dt.datetime) -> int:

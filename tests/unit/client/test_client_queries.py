@@ -1,0 +1,115 @@
+"""Queries as a client asks them: of versions and times, by conditions, counted."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dormouse.client import TableHandle
+from dormouse.errors import InvalidRequestError, NotFoundError
+from tests.support.instances import InMemory
+from tests.support.world import LETTERS, World, letters
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> InMemory:
+    return InMemory.over(World(tmp_path))
+
+
+def add(table: TableHandle, text: str) -> int:
+    """Ingest letters, and give the version they are there from."""
+    schema = pa.schema([("letter", pa.string()), ("at", pa.int64()), ("note", pa.string())])
+    table.ingest(pa.Table.from_pylist(letters(text), schema)).wait()
+    return table.state().version
+
+
+def spelled(rows: pa.RecordBatchReader) -> str:
+    return "".join(rows.read_all()["letter"].to_pylist())
+
+
+def now(memory: InMemory) -> dt.datetime:
+    return dt.datetime.fromtimestamp(memory.world.clock.now_ms() / 1000, dt.UTC)
+
+
+def test_a_table_is_read_as_it_was_at_a_version_or_a_time(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    first = add(table, "dab")
+    then = now(memory)
+    memory.world.clock.advance(seconds=5)
+    add(table, "c")
+    assert spelled(table.query()) == "abcd"
+    assert spelled(table.query(as_of=first)) == "abd"
+    assert spelled(table.query(as_of=then)) == "abd"
+    assert table.count(as_of=first) == 3
+    assert table.query_result(as_of=first).version == first
+
+
+@pytest.mark.parametrize(
+    ("as_of", "error", "reason"),
+    [
+        (1000, NotFoundError, "there is no version 1000"),
+        (-1, InvalidRequestError, "-1 is no version"),
+        (True, InvalidRequestError, "True is no version"),
+        (dt.datetime(2026, 1, 1), InvalidRequestError, "has no time zone"),  # noqa: DTZ001  # just that
+    ],
+)
+def test_a_version_that_cannot_be_read_is_refused_with_the_reason(
+    memory: InMemory, as_of: int | dt.datetime, error: type[Exception], reason: str
+) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    add(table, "a")
+    with pytest.raises(error, match=reason):
+        table.query(as_of=as_of)
+
+
+def test_a_version_older_than_is_kept_is_not_found_and_never_half_read(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS, {"gc_delay_seconds": 60})
+    versions = [add(table, text) for text in ("ab", "cd", "ef", "gh")]
+    memory.instance.wait()
+    for _ in range(6):
+        memory.world.clock.advance(seconds=3600)
+        memory.world.age_objects(seconds=3600)
+        memory.world.sweep()
+        memory.world.settle()
+    assert spelled(table.query()) == "abcdefgh"
+    for version in versions:
+        with pytest.raises(NotFoundError) as caught:
+            table.query(as_of=version).read_all()
+        assert caught.value.hint
+
+
+def test_conditions_are_sql_on_any_column_and_go_with_keys(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS, split_points=["c"])
+    add(table, "abcdef")
+    assert spelled(table.query(where="at >= 2 AND letter <> 'e'")) == "cdf"
+    assert spelled(table.query([("b", "e")], where="note = 'd3' OR at = 1")) == "bd"
+    assert spelled(table.query(exact=["a", "f"], where="at > 0")) == "f"
+    assert table.count(where="at % 2 = 0") == 3
+    with pytest.raises(InvalidRequestError, match="colour"):
+        table.query(where="colour = 'red'")
+
+
+def test_counts_read_no_rows_where_the_state_knows_them(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS, split_points=["c"])
+    add(table, "abcdef")
+    add(table, "abcdef")
+    for stored in list(memory.world.storage.list(f"{table.table.id}/data/")):
+        memory.world.storage.delete([stored.path])
+    assert table.count() == 12
+    assert table.count([(None, "c")]) == 4
+    with pytest.raises(NotFoundError):
+        table.count([(None, "b")])
+
+
+def test_footers_are_kept_for_all_queries_of_a_client(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    add(table, "abc")
+    requests = []
+    for handle in (table, memory.instance.table("letters")):
+        found = handle.query_result(exact="b")
+        assert spelled(found.reader) == "b"
+        requests.append(found.reads.requests)
+    assert requests == [2, 1]
