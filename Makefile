@@ -40,6 +40,9 @@ $(BENCH): $(INSTALLED) requirements-bench.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-bench.txt
 	@touch $@
 
+docs: $(INSTALLED) ## Make the documents that follow from the code: properties, messages
+	$(BIN)/python -m dormouse_cli.generated_docs docs
+
 lint: $(INSTALLED) ## Check format, style, types, layers and the template
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -74,4 +77,4 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo test test-endpoint bench-state bench-rows layer lint format lock build invoke clean
+.PHONY: help setup demo test docs test-endpoint bench-state bench-rows layer lint format lock build invoke clean

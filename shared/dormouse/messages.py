@@ -7,7 +7,7 @@ repeated or lost without being wrong. Unknown fields and versions are refused.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -26,14 +26,14 @@ class IngestJob(Message, frozen=True, tag="ingest_job"):
     generation: int
     job_id: str
     sources: tuple[Source, ...]
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class TableChanged(Message, frozen=True, tag="table_changed"):
     """The table's state changed, or may have: plan what is due."""
 
     table_id: str
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class CompactionJob(Message, frozen=True, tag="compaction_job"):
@@ -42,7 +42,7 @@ class CompactionJob(Message, frozen=True, tag="compaction_job"):
     table_id: str
     generation: int
     job_id: str
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class PartitionSplit(Message, frozen=True, tag="partition_split"):
@@ -51,7 +51,7 @@ class PartitionSplit(Message, frozen=True, tag="partition_split"):
     table_id: str
     generation: int
     partition: str
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class GarbageCandidates(Message, frozen=True, tag="garbage_candidates"):
@@ -60,7 +60,7 @@ class GarbageCandidates(Message, frozen=True, tag="garbage_candidates"):
     table_id: str
     generation: int
     shards: tuple[str, ...]
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class PurgeStep(Message, frozen=True, tag="purge_step"):
@@ -68,7 +68,7 @@ class PurgeStep(Message, frozen=True, tag="purge_step"):
 
     table_id: str
     purge_id: str
-    v: int = 1
+    v: Literal[1] = 1
 
 
 _Wanted = TypeVar("_Wanted", bound=Message)

@@ -6,6 +6,7 @@ docs/messages has a JSON schema of each, made from this file.
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import msgspec
 
@@ -46,14 +47,14 @@ class CreateTable(Request, frozen=True, tag="create_table"):
     properties: dict[str, object] = {}
     split_points: tuple[tuple[object, ...], ...] = ()
     strings_base64: bool = False
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class DeleteTable(Request, frozen=True, tag="delete_table"):
     """Delete a table with all its rows."""
 
     name: str
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class SetOnline(Request, frozen=True, tag="set_online"):
@@ -61,7 +62,7 @@ class SetOnline(Request, frozen=True, tag="set_online"):
 
     name: str
     online: bool
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class RenameTable(Request, frozen=True, tag="rename_table"):
@@ -69,7 +70,7 @@ class RenameTable(Request, frozen=True, tag="rename_table"):
 
     name: str
     new_name: str
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
@@ -83,7 +84,7 @@ class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
     keep_partitions: bool = True
     split_points: tuple[tuple[object, ...], ...] = ()
     strings_base64: bool = False
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class SetProperties(Request, frozen=True, tag="set_properties"):
@@ -92,7 +93,7 @@ class SetProperties(Request, frozen=True, tag="set_properties"):
     name: str
     properties: dict[str, object] = {}
     unset: tuple[str, ...] = ()
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class SetDefaults(Request, frozen=True, tag="set_defaults"):
@@ -100,7 +101,7 @@ class SetDefaults(Request, frozen=True, tag="set_defaults"):
 
     properties: dict[str, object] = {}
     unset: tuple[str, ...] = ()
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class AlterSchema(Request, frozen=True, tag="alter_schema"):
@@ -110,7 +111,7 @@ class AlterSchema(Request, frozen=True, tag="alter_schema"):
     add: tuple[dict[str, object], ...] = ()
     drop: tuple[str, ...] = ()
     rename: dict[str, str] = {}
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class PurgeRows(Request, frozen=True, tag="purge_rows"):
@@ -121,7 +122,7 @@ class PurgeRows(Request, frozen=True, tag="purge_rows"):
     name: str
     where: str = ""
     keys: tuple[tuple[object, ...], ...] = ()
-    v: int = 1
+    v: Literal[1] = 1
 
 
 class Redrive(Request, frozen=True, tag="redrive"):
@@ -129,7 +130,7 @@ class Redrive(Request, frozen=True, tag="redrive"):
 
     queue: str
     ids: tuple[str, ...] = ()
-    v: int = 1
+    v: Literal[1] = 1
 
 
 AdminRequest = (
@@ -153,7 +154,7 @@ class Reply(Message, frozen=True, tag="reply"):
     request: str
     outcome: str
     reason: str = ""
-    v: int = 1
+    v: Literal[1] = 1
 
 
 def replies(request: AdminRequest, refused: str = "") -> list[Outgoing]:

@@ -1,0 +1,98 @@
+"""Documents that follow from the code: properties and the schemas of messages. `make docs`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from inspect import cleandoc
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from dormouse.messages import Message
+from dormouse.model.properties import KNOWN, Property
+from dormouse.requests import AdminRequest, Reply
+
+_PROPERTIES = """# Properties
+
+What can be set for a table. It has its own value (`dormouse table add … --property NAME=VALUE`,
+`dormouse table set TABLE NAME=VALUE`), else the instance's (`dormouse instance set NAME=VALUE`),
+else the default. Made from `shared/dormouse/model/properties.py` by `make docs`.
+
+| property | default | unit | can be | meaning |
+|---|---|---|---|---|
+"""
+_MESSAGES = """# Messages for the admin queue
+
+Each request is one message of JSON on the queue `dormouse-<instance>-admin`. Here is a JSON schema
+of each, made from `shared/dormouse/requests.py` by `make docs`.
+
+- `request_id` is the sender's: what was asked by an id is done once, however often it is asked.
+- With `"reply": true` the outcome comes to the queue `dormouse-<instance>-replies`, as a `reply`.
+- What is refused is recorded with its reason: `dormouse jobs` shows it. What is no request at all
+  ends among the dead letters with the reason: `dormouse dlq show admin`.
+- Fields and versions (`v`) that are unknown are refused.
+
+| request | what it asks |
+|---|---|
+"""
+
+
+def documents() -> dict[str, str]:
+    """Give the text of each document by its path below docs/."""
+    texts = {"properties.md": _PROPERTIES + "".join(map(_row, KNOWN.values()))}
+    kinds: list[type[Message]] = [*get_args(AdminRequest), Reply]
+    index = _MESSAGES
+    for kind in sorted(kinds, key=_name):
+        texts[f"messages/{_name(kind)}.json"] = json.dumps(_schema(kind), indent=2) + "\n"
+        index += f"| [{_name(kind)}]({_name(kind)}.json) | {_first_sentence(kind)} |\n"
+    texts["messages/README.md"] = index
+    return texts
+
+
+def _row(known: Property) -> str:
+    can_be = ", ".join(f"`{choice}`" for choice in known.choices)
+    if known.least is not None:
+        can_be = f"at least {known.least}"
+    default = f"`{known.default}`" if known.default != "" else "none"
+    return f"| `{known.name}` | {default} | {known.unit} | {can_be} | {known.description} |\n"
+
+
+def _name(kind: type[Message]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+def _schema(kind: type[Message]) -> dict[str, object]:
+    schema = msgspec.json.schema(kind, schema_hook=_any_value)
+    (body,) = [part for name, part in schema["$defs"].items() if name == kind.__name__]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **body,
+        "title": _name(kind),
+        "description": cleandoc(kind.__doc__ or ""),
+    }
+
+
+def _any_value(kind: type) -> dict[str, object]:
+    """Give the schema of parts that may be any JSON: what they must be, the stage says."""
+    if kind is object:
+        return {"description": "any JSON; the request says what it means"}
+    raise NotImplementedError(kind)
+
+
+def _first_sentence(kind: type[Message]) -> str:
+    text = " ".join((kind.__doc__ or "").split())
+    return text.partition(". ")[0].rstrip(".").replace("|", "\\|") + "."
+
+
+def main() -> None:
+    """Write the documents below the folder named first."""
+    folder = Path(sys.argv[1])
+    for path, text in documents().items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
