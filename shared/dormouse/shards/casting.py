@@ -5,7 +5,6 @@ Used by the readers of all formats; what they share in judging a file is here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -24,6 +23,7 @@ from dormouse.model.schema import (
     Schema,
     StructType,
 )
+from dormouse.model.type_text import show_type
 from dormouse.shards.arrow import Array, arrow_type
 
 Cells = TypeVar("Cells", bound="Sequence[object] | Array")
@@ -180,8 +180,8 @@ _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
 
 
 def type_name(kind: FieldType) -> str:
-    """Give the name of a type as schemas spell it."""
-    return kind.value if isinstance(kind, Primitive) else json.dumps(kind.to_json())
+    """Give the name of a type: as schemas spell it, or in short if it has parameters."""
+    return kind.value if isinstance(kind, Primitive) else show_type(kind)
 
 
 def _quoted(names: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from decimal import Decimal
+from decimal import Context, Decimal
 
 from hypothesis import strategies as st
 
@@ -23,21 +23,27 @@ from dormouse.model.schema import (
 Row = dict[str, object]
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+_EXACT = Context(prec=38)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _TIMES = (st.integers(-2, 2) | st.integers(-(10**15), 10**15)).map(
     lambda n: _EPOCH + n * _MICROSECOND
+) | st.sampled_from(
+    [dt.datetime.min.replace(tzinfo=dt.UTC), dt.datetime.max.replace(tzinfo=dt.UTC)]
 )
 CELLS: dict[Primitive, st.SearchStrategy[object]] = {
     Primitive.INT: st.sampled_from([-(2**31), -1, 0, 1, 2, 2**31 - 1]),
     Primitive.LONG: st.sampled_from([-(2**63), -1, 0, 1, 2, 2**63 - 1]) | st.integers(-5, 5),
-    Primitive.FLOAT: st.floats(width=32, allow_nan=False),
-    Primitive.DOUBLE: st.floats(allow_nan=False),
+    Primitive.FLOAT: st.floats(width=32),
+    Primitive.DOUBLE: st.floats(),
     Primitive.BOOLEAN: st.booleans(),
-    Primitive.STRING: st.sampled_from(["", "a", "a\0", "ab", "b", "é", "\U0001f42d"]) | _TEXT,
+    Primitive.STRING: st.sampled_from(
+        ["", "\0", "a", "a\0", "ab", "é", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff"]
+    )
+    | _TEXT,
     Primitive.BYTES: st.sampled_from([b"", b"\0", b"a", b"\xff", b"\xff\0"]),
     Primitive.TIMESTAMP: _TIMES,
-    Primitive.DATE: st.dates(dt.date(1900, 1, 1), dt.date(2100, 1, 1)),
+    Primitive.DATE: st.sampled_from([dt.date.min, dt.date(1969, 12, 31), dt.date.max]) | st.dates(),
 }
 """Few values for key types, so that keys often meet."""
 
@@ -51,23 +57,22 @@ KEY_TYPES = st.sampled_from(
         Primitive.DATE,
     ]
 )
-VALUE_TYPES: st.SearchStrategy[FieldType] = st.one_of(
-    st.sampled_from(list(Primitive)),
-    st.just(DecimalType(9, 2)),
-    st.sampled_from(list(Primitive)).map(ListType),
-    st.just(MapType(Primitive.STRING, ListType(Primitive.LONG))),
-    st.just(
-        StructType(
-            (
-                Member("with space", Primitive.LONG),
-                Member("b", ListType(Primitive.STRING), nullable=True),
-                Member("c", StructType((Member("d", Primitive.BYTES),)), nullable=True),
-            )
-        )
-    ),
-    st.just(ListType(StructType((Member("e", Primitive.DOUBLE, nullable=True),)))),
-)
 NAMES = ["k", "Key", "with space", 'quo"te', "dot.ted", "snow☃"]
+_MAP_KEYS = st.sampled_from(sorted(set(Primitive) - {Primitive.FLOAT, Primitive.DOUBLE}, key=str))
+_MEMBERS = st.lists(st.sampled_from(["dot", "ted", *NAMES]), min_size=1, max_size=3, unique=True)
+
+
+@st.composite
+def _structs(draw: st.DrawFn, inner: st.SearchStrategy[FieldType]) -> FieldType:
+    names = draw(_MEMBERS)
+    return StructType(tuple(Member(name, draw(inner), draw(st.booleans())) for name in names))
+
+
+VALUE_TYPES: st.SearchStrategy[FieldType] = st.recursive(
+    st.sampled_from([*Primitive, DecimalType(9, 2), DecimalType(38, 19), DecimalType(38, 0)]),
+    lambda inner: inner.map(ListType) | st.builds(MapType, _MAP_KEYS, inner) | _structs(inner),
+    max_leaves=4,
+)
 
 
 def cells(kind: FieldType) -> st.SearchStrategy[object]:
@@ -77,7 +82,7 @@ def cells(kind: FieldType) -> st.SearchStrategy[object]:
             return CELLS[kind]
         case DecimalType(precision=precision, scale=scale):
             most = 10**precision - 1
-            return st.integers(-most, most).map(lambda n: Decimal(n).scaleb(-scale))
+            return st.integers(-most, most).map(lambda n: Decimal(n).scaleb(-scale, _EXACT))
         case ListType(element=element):
             return st.lists(st.none() | cells(element), max_size=2)
         case StructType(members=members):
