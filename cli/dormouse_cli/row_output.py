@@ -3,7 +3,8 @@
 Rows are written batch by batch as they come; only a table for people holds all it shows. In JSON
 and CSV, timestamps and dates are ISO 8601 (timestamps with Z), bytes base64 and decimals text. JSON
 has no word for the floats that are no finite numbers: they are the texts ``NaN``, ``Infinity`` and
-``-Infinity``, so that they stay apart from null. A map is a JSON object, its keys as text.
+``-Infinity``, so that they stay apart from null. A map is a JSON object, its keys as text. Times
+and dates beyond the years 1 to 9999 are numbers: microseconds and days since 1970.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO
+from itertools import islice, pairwise
+from typing import Any, BinaryIO, cast
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +24,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dormouse_cli.terminal import cell, plain_table
+
+_ISO_MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+_ISO_DAYS = (-719_162, 2_932_896)
 
 Cells = Sequence[object]
 """The values of a column in the types that JSON has."""
@@ -78,18 +83,57 @@ def json_cells(column: pa.Array[Any]) -> Cells:
     kind = column.type
     if pa.types.is_timestamp(kind):
         text = pc.strftime(column, format="%Y-%m-%dT%H:%M:%SZ")
-        return pc.replace_substring(text, pattern=".000000Z", replacement="Z").to_pylist()
+        texts = pc.replace_substring(text, pattern=".000000Z", replacement="Z").to_pylist()
+        return _iso_or_number(texts, column.cast(pa.int64()), _ISO_MICROSECONDS)
     if pa.types.is_date(kind):
-        return column.cast(pa.string()).to_pylist()
-    if pa.types.is_map(kind):
-        return _map_cells(column)
+        texts = column.cast(pa.string()).to_pylist()
+        return _iso_or_number(texts, column.cast(pa.int32()), _ISO_DAYS)
+    if isinstance(column, pa.MapArray | pa.StructArray | pa.ListArray):
+        return _nested_cells(column)
     values: Cells = column.to_pylist()
-    if pa.types.is_list(kind):
-        return _list_cells(values, kind.value_type)
     for applies, convert in _CONVERSIONS:
         if applies(kind):
             return [None if value is None else convert(value) for value in values]
     return values
+
+
+def _iso_or_number(texts: list[str | None], numbers: pa.Array[Any], span: tuple[int, int]) -> Cells:
+    """Give texts, but numbers where ISO 8601 has no year of four digits for them."""
+    low, high = span
+    least, greatest = pc.min(numbers).as_py(), pc.max(numbers).as_py()
+    if least is None or greatest is None or (low <= least and greatest <= high):
+        return texts
+    return [
+        text if number is None or low <= number <= high else number
+        for text, number in zip(texts, numbers.to_pylist(), strict=True)
+    ]
+
+
+def _nested_cells(column: pa.MapArray[Any, Any] | pa.StructArray | pa.ListArray[Any]) -> Cells:
+    if isinstance(column, pa.StructArray):
+        names = [field.name for field in column.type]
+        members = zip(*(json_cells(member) for member in column.flatten()), strict=True)
+        cells: Iterator[object] = (dict(zip(names, values, strict=True)) for values in members)
+    elif isinstance(column, pa.MapArray):
+        texts = [_text(key) for key in json_cells(_items(column, column.keys))]
+        entries = zip(texts, json_cells(_items(column, column.items)), strict=True)
+        cells = (dict(islice(entries, length)) for length in _lengths(column))
+    else:
+        items = iter(json_cells(_items(column, column.values)))
+        cells = (list(islice(items, length)) for length in _lengths(column))
+    valid = column.is_valid().to_pylist()
+    return [cell if there else None for cell, there in zip(cells, valid, strict=True)]
+
+
+def _items(lists: pa.ListArray[Any], all_items: pa.Array[Any]) -> pa.Array[Any]:
+    """Give what lists hold; they may be a slice of those that `all_items` belongs to."""
+    first, end = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
+    return all_items.slice(first, end - first)
+
+
+def _lengths(lists: pa.ListArray[Any]) -> Iterator[int]:
+    offsets = cast(list[int], lists.offsets.to_pylist())
+    return (end - start for start, end in pairwise(offsets))
 
 
 def _finite(value: float) -> float | str:
@@ -103,22 +147,6 @@ _CONVERSIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], object]
     (pa.types.is_binary, lambda value: base64.b64encode(value).decode()),
     (pa.types.is_decimal, lambda value: format(value, "f")),
 )
-
-
-def _list_cells(lists: Sequence[Any], kind: pa.DataType) -> Cells:
-    items = _flattened(lists, kind)
-    return [None if one is None else [next(items) for _ in one] for one in lists]
-
-
-def _map_cells(column: pa.Array[Any]) -> Cells:
-    maps = column.to_pylist()
-    keys = _flattened([m and [key for key, _ in m] for m in maps], column.type.key_type)
-    values = _flattened([m and [value for _, value in m] for m in maps], column.type.item_type)
-    return [None if m is None else {_text(next(keys)): next(values) for _ in m} for m in maps]
-
-
-def _flattened(lists: Sequence[Any], kind: pa.DataType) -> Iterator[object]:
-    return iter(json_cells(pa.array([item for one in lists if one for item in one], kind)))
 
 
 def _text(value: object) -> str:

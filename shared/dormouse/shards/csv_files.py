@@ -1,8 +1,8 @@
 """Ingested CSV files → batches of the table.
 
 The first line names the columns, in any order. A cell left empty is null; ``""`` is empty text.
-Times are ISO 8601 (UTC without a zone) or microseconds since 1970, bytes are base64, lists and
-maps are JSON.
+Times are ISO 8601 (UTC without a zone) or microseconds since 1970, dates ISO 8601 or days since
+1970, bytes are base64, lists, maps and structs are JSON.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dormouse.shards.arrow import Array, arrow_schema, arrow_type, nulls
 from dormouse.shards.casting import check_columns, check_nulls, convert
 from dormouse.shards.json_cells import cell_decoder, column
 
+_NUMBER = r"^-?[0-9]+$"
 BLOCK_BYTES = 4 * 1024 * 1024
 """How much of a file is parsed at once; no line can be longer."""
 
@@ -76,6 +77,8 @@ def _parser(kind: FieldType) -> Callable[[Array], Array]:
             return lambda cells: _floats(cells, arrow_type(kind))
         case Primitive.TIMESTAMP:
             return _times
+        case Primitive.DATE:
+            return _dates
         case Primitive() | DecimalType():
             return lambda cells: cells.cast(arrow_type(kind))
         case _:
@@ -103,9 +106,18 @@ def _floats(cells: Array, kind: pa.DataType) -> Array:
     return numbers
 
 
+def _dates(cells: Array) -> Array:
+    kind = arrow_type(Primitive.DATE)
+    numeric = pc.match_substring_regex(cells, _NUMBER)
+    if not pc.any(numeric).as_py():
+        return cells.cast(kind)
+    days = pc.if_else(numeric, cells, None).cast(pa.int32()).cast(kind)
+    return pc.coalesce(days, pc.if_else(numeric, None, cells).cast(kind))
+
+
 def _times(cells: Array) -> Array:
     kind = arrow_type(Primitive.TIMESTAMP)
-    numeric = pc.match_substring_regex(cells, r"^-?[0-9]+$")
+    numeric = pc.match_substring_regex(cells, _NUMBER)
     if pc.any(numeric).as_py():
         numbers = pc.if_else(numeric, cells, None).cast(pa.int64()).cast(kind)
         return pc.coalesce(numbers, _times(pc.if_else(numeric, None, cells)))
