@@ -183,7 +183,7 @@ def measure_use(references: int, state: TableState) -> None:
         show(references, f"{figure}_cpu_microseconds", seconds / ROUNDS * 1e6)
 
     each("references_of_a_partition", lambda i: state.references_in(asked[i]))
-    each("plan_of_a_point_query", lambda i: state.partitions_to_read(ranges[i]))
+    each("plan_of_a_point_query", lambda i: list(state.partitions_to_read(ranges[i])))
     each("source_look_up", lambda i: state.has_ingested(digest(f"source {i}"), references))
     after, seconds = cpu_seconds(lambda: committed(state, sorted(set(asked))))
     show(references, "ingest_assign_and_compact_cpu_microseconds", seconds / len(set(asked)) * 1e6)

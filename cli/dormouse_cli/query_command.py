@@ -168,8 +168,6 @@ def _explain(found: QueryResult, form: RowFormat) -> None:
     rows = sum(batch.num_rows for batch in found.reader)
     facts: dict[str, object] = {
         "version": found.version,
-        "partitions": found.partitions,
-        "shards": found.shards,
         "shards_opened": len(found.reads.shards),
         "row_groups": found.reads.row_groups,
         "requests": found.reads.requests,

@@ -85,13 +85,12 @@ class TableState:
         """Tell whether there is any shard, referenced or not."""
         return len(self.shards) > 0
 
-    def partitions_to_read(self, wanted: KeyRange) -> list[tuple[KeyRange, list[Reference]]]:
+    def partitions_to_read(self, wanted: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
         """Give, in key order, the disjoint ranges that make up `wanted` and the references in each.
 
         References on a split partition (inputs of a job begun before the split) are given with
         each leaf below it which their shard's keys overlap, so that ranges stay leaf by leaf.
         """
-        result = []
         for leaf in self.partitions.leaves_overlapping(wanted):
             span = leaf.range.intersection(wanted)
             found = self.references_in(leaf.id)
@@ -99,8 +98,7 @@ class TableState:
                 found += self.references_in(ancestor)
             overlapping = [r for r in found if self._overlaps(r.shard, span)]
             if overlapping:
-                result.append((span, overlapping))
-        return result
+                yield span, overlapping
 
     def _overlaps(self, shard_id: str, span: KeyRange) -> bool:
         shard = self.shards[shard_id]

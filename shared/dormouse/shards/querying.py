@@ -33,15 +33,12 @@ LOOK_UP_BYTES = 16 * 1024 * 1024
 class QueryResult:
     """The rows, sorted by the keys and streamed, and what they are read from.
 
-    `shards` are those that can hold rows which were asked for; `reads` tells what was read of them,
-    and grows as the reader is read.
+    `reads` tells what was read, and grows as the reader is read.
     """
 
     reader: pa.RecordBatchReader
     reads: Reads
     version: int
-    shards: int
-    partitions: int
 
 
 def query_rows(
@@ -74,7 +71,7 @@ def query_rows(
     if where is not None:
         bounds = [fitted(r, schema) for r in key_bounds(where.condition, schema)]
         wanted = intersected(wanted, merged(bounds))
-    parts = slices_to_read(state, wanted)
+    parts = _slices_to_read(state, wanted)
     query = _Query(
         storage=storage,
         table=table,
@@ -90,23 +87,18 @@ def query_rows(
         reads=Reads(),
     )
     result_schema = pa.schema([arrow_schema(schema).field(name) for name in names])
-    leaves = {leaf.id for item in wanted for leaf in state.partitions.leaves_overlapping(item)}
     return QueryResult(
         reader=pa.RecordBatchReader.from_batches(result_schema, query.result(parts, result_schema)),
         reads=query.reads,
         version=state.version,
-        shards=len({part.shard.id for slices in parts for part in slices}),
-        partitions=len(leaves),
     )
 
 
-def slices_to_read(state: TableState, wanted: Sequence[KeyRange]) -> list[list[Slice]]:
+def _slices_to_read(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[list[Slice]]:
     """Give what of which shards disjoint ranges need, in key order: each part lies in one leaf."""
-    return [
-        [Slice(state.shards[r.shard], span) for r in references]
-        for item in wanted
-        for span, references in state.partitions_to_read(item)
-    ]
+    for item in wanted:
+        for span, references in state.partitions_to_read(item):
+            yield [Slice(state.shards[r.shard], span) for r in references]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +121,7 @@ class _Query:
         return self.table.schema
 
     def result(
-        self, parts: Sequence[list[Slice]], result_schema: pa.Schema
+        self, parts: Iterable[list[Slice]], result_schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """Give the rows that were asked for, of parts in key order."""
         rows = self._aggregated(parts) if self.rules.aggregates else self._filtered(parts)
@@ -144,12 +136,12 @@ class _Query:
                 "version, and raise gc_delay_seconds if versions are to be kept for longer",
             ) from error
 
-    def _filtered(self, parts: Sequence[list[Slice]]) -> Iterator[pa.RecordBatch]:
+    def _filtered(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
         """Give the rows that match; rows are tested before they are merged."""
         tests = [filter_at(self.schema, self.rules, self.now_ms), self.where]
         return self._rows(parts, self.columns, _both([test for test in tests if test is not None]))
 
-    def _aggregated(self, parts: Sequence[list[Slice]]) -> Iterator[pa.RecordBatch]:
+    def _aggregated(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
         """Give the rows that match once all rows of a group are one."""
         used = self.where.columns if self.where else ()
         needed = self.rules.needed([*self.columns, *used], self.schema)
@@ -160,7 +152,7 @@ class _Query:
         return rows if self.where is None else self.where.apply(rows)
 
     def _rows(
-        self, parts: Sequence[list[Slice]], columns: Sequence[str], where: Predicate | None
+        self, parts: Iterable[list[Slice]], columns: Sequence[str], where: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
         """Give the stored rows of parts that match, sorted; the batches may have more columns."""
         used = {*(f.name for f in self.schema.keys), *columns, *(where.columns if where else ())}

@@ -118,7 +118,8 @@ def test_a_key_of_a_large_shard_is_found_by_two_reads_of_a_small_part(
 def test_a_key_that_is_not_there_costs_no_more_than_the_footer(large: ShardTable) -> None:
     reads = reads_of(large, lambda: large.rows(KeyRange.exactly(("0570",))))
     assert len(reads) <= 2
-    assert large.query(KeyRange.exactly(("zzz",))).shards == 0
+    nothing = large.query(KeyRange.exactly(("zzz",)))
+    assert (nothing.reader.read_all().num_rows, nothing.reads.shards) == (0, set())
 
 
 def test_a_range_of_one_shard_is_read_in_order_and_by_its_row_groups(large: ShardTable) -> None:
@@ -222,7 +223,6 @@ def test_partitions_are_opened_only_as_they_are_reached(small: ShardTable) -> No
     small.storage.delete([shard_path("table", right.shard.id)])
     result = small.query(limit=1)
     assert result.reader.read_all().to_pylist() == rows("a")
-    assert (result.shards, result.partitions) == (2, 2)
     assert result.reads.shards == {left.shard.id}
     assert left.shard.rows == 1
 
