@@ -94,6 +94,11 @@ def shard_path(table_id: str, shard_id: str) -> str:
     return f"{data_prefix(table_id)}{shard_id}.parquet"
 
 
+def shard_prefix(table_id: str, run: str) -> str:
+    """Give the prefix of the shards which a run of a job writes."""
+    return f"{data_prefix(table_id)}{run}-"
+
+
 def shard_id_of(path: str) -> str | None:
     """Give the shard id of a path below a data prefix; None if it is no shard's path."""
     name = path.rpartition("/")[2]

@@ -79,14 +79,10 @@ def plan_rebuild(found: Iterable[FoundShard]) -> RebuildPlan | Refusal:
     reasons += _outside(by_id.values(), tree)
     choice = choose_runs({shard: item.origin for shard, item in by_id.items()})
     reasons += choice.contradictions
-    counted = [
-        item
-        for shard, item in by_id.items()
-        if item.origin.lineage.inputs or run_of(shard)[0] in choice.counted
-    ]
+    counted = [item for shard, item in by_id.items() if run_of(shard)[0] in choice.counted]
     claims = _claims(counted)
     placed = tuple(_place(item, claims, by_id, tree) for item in counted)
-    reasons += _overlaps(claims, {item.shard.id: item for item in placed})
+    reasons += _overlaps(claims, {item.shard.id: item for item in placed}, by_id)
     if reasons:
         return Refusal(tuple(reasons))
     left_out = tuple(
@@ -211,20 +207,36 @@ def _place(
 
 
 def _overlaps(
-    claims: Mapping[str, Sequence[str]], placed: Mapping[str, PlacedShard]
+    claims: Mapping[str, Sequence[str]],
+    placed: Mapping[str, PlacedShard],
+    by_id: Mapping[str, FoundShard],
 ) -> Iterator[str]:
-    """Tell where rows would count twice: two shards made from one, in the same leaf."""
+    """Tell where rows would count twice: two shards made from one by two runs, in one leaf.
+
+    The shards of a run have no rows in common, nor has what was merged from different ones.
+    """
     for shard, claimants in sorted(claims.items()):
-        holder: dict[str, str] = {}
+        runs = {run_of(claimant)[0] for claimant in claimants}
+        holders: dict[str, list[tuple[str, set[str]]]] = {}
         for claimant in claimants:
+            within = runs & _runs_in(by_id[claimant])
             for leaf in placed[claimant].live:
-                other = holder.setdefault(leaf, claimant)
-                if other != claimant:
+                others = holders.setdefault(leaf, [])
+                other = next((other for other, runs in others if not runs & within), None)
+                if other is not None:
                     yield (
                         f"shards {other} and {claimant} both hold rows of shard {shard} in "
                         f"partition {leaf}"
                     )
                     break
+                if all(run_of(other)[0] != run_of(claimant)[0] for other, _ in others):
+                    others.append((claimant, within))
+
+
+def _runs_in(item: FoundShard) -> set[str]:
+    """Give the runs of which a shard has rows: its own, and those of what it was merged from."""
+    lineage = item.origin.lineage
+    return {run_of(shard)[0] for shard in (item.shard.id, *lineage.inputs, *lineage.superseded)}
 
 
 def _is_below(partition: str, ancestor: str) -> bool:

@@ -1,18 +1,23 @@
-"""Which ingest runs count when nothing but their shards is left; used by `rebuilding`.
+"""Which runs count when nothing but their shards is left; used by `rebuilding`.
 
 An ingest may be tried several times, and sources may come in several jobs; of all runs with a
 source at most one was committed. A run is known to be committed if anything of it was merged. Of
 the others, runs are chosen so that no source is lost and none counts twice.
+
+A compaction counts if it is whole: whether it was committed or not, it has the rows of its inputs.
+If it is not, it counts if it was committed: if some of it was merged, or some input is deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dormouse.model.names import run_of
 from dormouse.model.origins import Origin
 from dormouse.model.state import SOURCES_REMEMBERED_MS
+
+_BROKEN_OFF = "its run was broken off, and so never committed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +49,19 @@ class _Run:
 
 
 def choose_runs(origins: Mapping[str, Origin]) -> Choice:
-    """Choose among the ingest runs of all shards there are, given by id."""
-    runs = _runs(origins)
+    """Choose among the runs of all shards there are, given by id."""
+    merged = _merged(origins.values())
+    ingested, compacted = _runs(origins)
+    runs = [_run(run, found, run in merged) for run, found in ingested]
     committed = [run for run in runs if run.committed]
-    left_out: dict[str, str] = {}
+    compactions, left_out = _whole_compactions(compacted, merged, origins)
     open_runs: list[_Run] = []
     carried = [o for o in origins.values() if o.lineage.inputs and o.lineage.sources]
     for run in runs:
         if run.committed:
             continue
         if not run.whole:
-            left_out[run.id] = "its run was broken off, and so never committed"
+            left_out[run.id] = _BROKEN_OFF
         elif _was_ingested(run, committed, carried):
             left_out[run.id] = "its sources were ingested by another run"
         else:
@@ -74,25 +81,32 @@ def choose_runs(origins: Mapping[str, Origin]) -> Choice:
         for run in group:
             if run not in covering:
                 left_out[run.id] = "its sources count by another run"
-    counted = frozenset(run.id for run in (*committed, *chosen))
+    counted = compactions | {run.id for run in (*committed, *chosen)}
     return Choice(counted, left_out, tuple(contradictions))
 
 
-def _runs(origins: Mapping[str, Origin]) -> list[_Run]:
-    lineages = [origin.lineage for origin in origins.values()]
-    merged = {
+def _merged(origins: Iterable[Origin]) -> frozenset[str]:
+    """Give the runs of which a shard is known to have been merged."""
+    lineages = [origin.lineage for origin in origins]
+    return frozenset(
         run_of(shard)[0]
         for lineage in lineages
         for shard in (*lineage.inputs, *lineage.superseded, *lineage.completed)
-    }
-    members: dict[str, list[Origin]] = {}
+    )
+
+
+def _runs(
+    origins: Mapping[str, Origin],
+) -> tuple[list[tuple[str, list[Origin]]], list[tuple[str, list[Origin]]]]:
+    """Give what there is of ingest runs and of compactions, by id, shards in order."""
+    ingested: dict[str, list[Origin]] = {}
+    compacted: dict[str, list[Origin]] = {}
     for shard, origin in origins.items():
-        if not origin.lineage.inputs:
-            members.setdefault(run_of(shard)[0], []).append(origin)
-    return [
-        _run(run, sorted(found, key=lambda origin: origin.number), run in merged)
-        for run, found in sorted(members.items())
-    ]
+        runs = compacted if origin.lineage.inputs else ingested
+        runs.setdefault(run_of(shard)[0], []).append(origin)
+    for found in (*ingested.values(), *compacted.values()):
+        found.sort(key=lambda origin: origin.number)
+    return sorted(ingested.items()), sorted(compacted.items())
 
 
 def _run(run: str, found: Sequence[Origin], merged: bool) -> _Run:
@@ -100,6 +114,23 @@ def _run(run: str, found: Sequence[Origin], merged: bool) -> _Run:
     lacks_others = last.last and len(found) <= last.number
     sources = frozenset(last.lineage.sources)
     return _Run(run, sources, last.written_ms, last.last, merged or lacks_others)
+
+
+def _whole_compactions(
+    compacted: Iterable[tuple[str, Sequence[Origin]]],
+    merged: frozenset[str],
+    shards: Container[str],
+) -> tuple[frozenset[str], dict[str, str]]:
+    """Give the compactions that count, and why the others do not."""
+    counted = set()
+    left_out = {}
+    for run, found in compacted:
+        inputs_there = all(shard in shards for shard in found[-1].lineage.inputs)
+        if found[-1].last or run in merged or not inputs_there:
+            counted.add(run)
+        else:
+            left_out[run] = _BROKEN_OFF
+    return frozenset(counted), left_out
 
 
 def _was_ingested(run: _Run, committed: Iterable[_Run], carried: Iterable[Origin]) -> bool:

@@ -100,6 +100,8 @@ class ParquetFile:
 
     def discard(self) -> None:
         """Remove the local file, finished or not."""
+        if self._writer is not None:
+            self._writer.close()
         self._sink.close()
         self._local.unlink(missing_ok=True)
 
@@ -112,7 +114,7 @@ class ParquetFile:
         if not self._written_rows:
             rows = FIRST_ROW_GROUP_ROWS
         else:
-            wanted_bytes = row_group_bytes(self.size_bytes, len(self._arrow))
+            wanted_bytes = row_group_bytes(self.size_bytes, self._schema.leaf_columns)
             rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // self.size_bytes)
         if self._pending_rows:
             rows = min(

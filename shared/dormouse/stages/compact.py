@@ -1,7 +1,9 @@
-"""compact: an assigned job → its shards merged into one, in one commit.
+"""compact: an assigned job → its shards merged into new ones, in one commit.
 
-The output is named after the job, so two runs of one job write the same object and the first
-wins. Order of writes: output, commit, messages. A crash leaves an output that the next run adopts.
+The outputs are named after the job, so two runs of one job write the same objects and the first
+wins: nothing that shapes them may depend on when a run happens. Order of writes: outputs, commit,
+messages. A crash leaves outputs that the next run adopts. If they are not what it would write (the
+rules of the table were changed, or the code), the job is taken back and planned anew.
 A job of a purge leaves out the rows which that purge removes. The table's filters and aggregations
 hold.
 """
@@ -11,9 +13,16 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from dormouse.errors import InvalidRequestError, InvariantError
+from dormouse.errors import AlreadyExistsError, InvalidRequestError, InvariantError
 from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
-from dormouse.model.names import purge_of, shard_id_in
+from dormouse.model.names import (
+    purge_of,
+    run_of,
+    shard_id_in,
+    shard_id_of,
+    shard_path,
+    shard_prefix,
+)
 from dormouse.model.origins import lineage_of
 from dormouse.model.row_rules import row_rules
 from dormouse.model.shards import Job, NewShard
@@ -46,8 +55,7 @@ def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
     try:
         removed = _removed(services, table, job)
     except InvalidRequestError as error:
-        services.store(table).commit(ReleaseJob(job.id), generation=message.generation)
-        record(services, table.id, job.id, "compaction", "failed", reason=error.explanation)
+        _release(services, table, job, state.generation, error.explanation)
         return [changed]
     with tracked(
         services,
@@ -58,7 +66,12 @@ def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
         files=len(job.inputs),
         size_bytes=sum(state.shards[shard].size_bytes for shard in job.inputs),
     ):
-        outputs, rows_read = _merge(services, table, state, job, removed)
+        try:
+            outputs, rows_read = _merge(services, table, state, job, removed)
+        except AlreadyExistsError as error:
+            if _release(services, table, job, state.generation, error.explanation):
+                _delete_outputs(services, table, job)
+            return [changed]
         replacement = ReplaceShards(job.id, job.partition, job.inputs, tuple(outputs))
         (outcome,) = services.store(table).commit(replacement, generation=state.generation)
         rows = sum(new.shard.rows for new in outputs)
@@ -83,6 +96,25 @@ def _removed(services: Services, table: Table, job: Job) -> RowMatcher | None:
     if request is None:
         raise InvalidRequestError("the purge it was for was given up")
     return RowMatcher.of(request, table.schema)
+
+
+def _release(services: Services, table: Table, job: Job, generation: int, reason: str) -> bool:
+    """Take a job back: its inputs are free for other jobs. False if another run has ended it."""
+    (outcome,) = services.store(table).commit(ReleaseJob(job.id), generation=generation)
+    record(services, table.id, job.id, "compaction", "failed", reason=reason)
+    return not isinstance(outcome, Rejected)
+
+
+def _delete_outputs(services: Services, table: Table, job: Job) -> None:
+    """Delete what runs of a job wrote that was taken back, and so is never committed.
+
+    The last shard goes first: a run without it is never taken for one that was committed.
+    """
+    listed = services.storage.list(shard_prefix(table.id, job.id))
+    shards = [shard for found in listed if (shard := shard_id_of(found.path)) is not None]
+    paths = [shard_path(table.id, s) for s in sorted(shards, key=run_of, reverse=True)]
+    services.storage.delete(paths[:1])
+    services.storage.delete(paths[1:])
 
 
 def _merge(
@@ -121,6 +153,7 @@ def _merge(
             [partition],
             lambda n: shard_id_in(job.id, n),
             scratch=Path(folder),
+            target_bytes=table.properties.shard_target_bytes,
         )
     written = sum(new.shard.rows for new in outputs)
     _check_rows(state, job, read.rows, kept.rows, written)

@@ -11,20 +11,34 @@ from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.properties import Properties
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
-from dormouse.model.transactions import AddShards, AssignJob, Entry, InitialisePartitions
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    Entry,
+    InitialisePartitions,
+    ReplaceShards,
+)
+from dormouse.policy import compaction
 from dormouse.policy.compaction import plan_compactions
 
 
 def table_with(*rows: int) -> TableState:
     """A table of one leaf with shards s00, s01, … of these row counts."""
-    shards = [
-        NewShard(Shard(f"s{i:02d}", n, n, ("a",), ("z",)), ((ROOT, n),)) for i, n in enumerate(rows)
-    ]
+    return table_of({f"s{i:02d}": n for i, n in enumerate(rows)})
+
+
+def table_of(rows: dict[str, int]) -> TableState:
+    """A table of one leaf with shards of these row counts, by id."""
+    shards = [new_shard(shard, n) for shard, n in rows.items()]
     root = tuple(PartitionTree.from_split_points([]).by_id.values())
     state, _ = apply(TableState(), Entry(InitialisePartitions(root), 0, 0))
     state, verdict = apply(state, Entry(AddShards("job", (), tuple(shards)), 0, 0))
     assert not verdict.violations
     return state
+
+
+def new_shard(shard: str, rows: int) -> NewShard:
+    return NewShard(Shard(shard, rows, rows, ("a",), ("z",)), ((ROOT, rows),))
 
 
 def planned(state: TableState, **properties: object) -> list[list[int]]:
@@ -91,3 +105,65 @@ def test_no_shard_is_in_two_plans_and_none_is_merged_alone(
     inputs = [shard for plan in plans for shard in plan.inputs]
     assert len(inputs) == len(set(inputs))
     assert all(2 <= len(plan.inputs) <= size for plan in plans)
+
+
+def test_the_shards_of_one_run_count_as_one_and_are_taken_together_or_not_at_all() -> None:
+    cut = {f"j-{n}": 30 for n in range(12)}
+    assert plan_compactions(table_of(cut), Properties()) == []
+    small = {f"r{n}-0": 30 for n in range(4)}
+    (plan,) = plan_compactions(table_of(cut | small), Properties())
+    assert set(plan.inputs) == set(small)
+    large = {f"r{n}-0": 360 for n in range(3)}
+    (plan,) = plan_compactions(table_of(cut | large), Properties())
+    assert set(plan.inputs) == set(cut) | set(large)
+
+
+@pytest.mark.parametrize("strategy", ["batch", "size_ratio"])
+def test_a_run_some_of_whose_shards_a_job_holds_is_left_alone(strategy: str) -> None:
+    state = table_of({"j-0": 9, "j-1": 9, "r-0": 18, "s-0": 18, "t-0": 18})
+    properties = Properties(compaction_strategy=strategy, compaction_files=4)
+    (plan,) = plan_compactions(state, properties)
+    assert len(plan.inputs) == 5
+    state, _ = apply(state, Entry(AssignJob("running", ROOT, ("j-1",)), 0, 0))
+    assert plan_compactions(state, properties) == []
+
+
+def test_a_job_has_a_bounded_number_of_shards() -> None:
+    runs = {f"{run}-{n}": 1 for run in "abcde" for n in range(compaction.MAX_INPUTS // 4)}
+    (plan,) = plan_compactions(table_of(runs), Properties())
+    assert len(plan.inputs) == compaction.MAX_INPUTS
+    single = {f"{run}-{n}": 1 for run in "ab" for n in range(compaction.MAX_INPUTS)}
+    assert plan_compactions(table_of(single), Properties(compaction_strategy="batch")) == []
+
+
+@given(
+    runs=st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=6), max_size=20),
+    size=st.integers(2, 12),
+    strategy=st.sampled_from(["batch", "size_ratio"]),
+    target=st.integers(1, 60),
+)
+def test_without_new_rows_compaction_comes_to_an_end_however_outputs_are_cut(
+    runs: list[list[int]], size: int, strategy: str, target: int
+) -> None:
+    properties = Properties(compaction_strategy=strategy, compaction_files=size)
+    state = table_of(
+        {f"r{i}-{n}": rows for i, run in enumerate(runs) for n, rows in enumerate(run)}
+    )
+    total = sum(map(sum, runs))
+    for round_ in range(len(runs) + 1):
+        plans = plan_compactions(state, properties)
+        if not plans:
+            break
+        for i, plan in enumerate(plans):
+            job = f"job{round_}x{i}"
+            rows = sum(state.shards[shard].rows for shard in plan.inputs)
+            cuts = [target] * (rows // target) + [rows % target] * (rows % target > 0)
+            outputs = tuple(new_shard(f"{job}-{n}", cut) for n, cut in enumerate(cuts))
+            for transaction in (
+                AssignJob(job, ROOT, plan.inputs),
+                ReplaceShards(job, ROOT, plan.inputs, outputs),
+            ):
+                state, verdict = apply(state, Entry(transaction, 0, 0))
+                assert not verdict.violations
+    assert plan_compactions(state, properties) == []
+    assert state.rows == total

@@ -55,6 +55,39 @@ def test_an_output_takes_the_place_of_its_inputs_in_its_own_partition_only() -> 
     assert live(plan) == {"j-0": ("0",), "r-0": ("1",)}
 
 
+def test_the_shards_of_one_compaction_take_the_place_of_its_inputs_together() -> None:
+    whole = [
+        merged("j-0", "r-0", high="c", last=False),
+        merged("j-1", "r-0", low="d", number=1),
+    ]
+    assert live(plan_rebuild([shard("r-0"), *whole])) == {"j-0": (ROOT,), "j-1": (ROOT,)}
+
+
+def test_a_compaction_broken_off_counts_only_if_it_was_committed() -> None:
+    half = merged("j-0", "r-0", "s-0", high="c", last=False)
+    inputs = [shard("r-0"), shard("s-0")]
+    plan = plan_rebuild([*inputs, half])
+    assert live(plan) == {"r-0": (ROOT,), "s-0": (ROOT,)}
+    assert isinstance(plan, RebuildPlan)
+    assert [shard for shard, _ in plan.left_out] == ["j-0"]
+    # one input is collected already: the other shard of the run must have been merged since
+    assert live(plan_rebuild([inputs[0], half])) == {"j-0": (ROOT,)}
+
+
+def test_shards_of_a_run_that_were_merged_apart_from_each_other_count_beside_each_other() -> None:
+    inputs = [shard("r-0"), shard("s-0")]
+    run = [
+        merged("j-0", "r-0", "s-0", high="c", last=False),
+        merged("j-1", "r-0", "s-0", low="d", number=1),
+    ]
+    apart = Lineage(inputs=("j-1", "x-0"), superseded=("r-0", "s-0"))
+    later = [shard("x-0"), shard("k-0", lineage=apart)]
+    assert live(plan_rebuild([*inputs, *run, *later])) == {"j-0": (ROOT,), "k-0": (ROOT,)}
+    assert live(plan_rebuild([*inputs, run[0], *later])) == {"j-0": (ROOT,), "k-0": (ROOT,)}
+    other = shard("l-0", lineage=Lineage(inputs=("j-0",), superseded=("r-0", "s-0")))
+    assert live(plan_rebuild([*inputs, *run, *later, other])) == {"k-0": (ROOT,), "l-0": (ROOT,)}
+
+
 def test_no_shards_make_an_empty_table() -> None:
     assert live(plan_rebuild([])) == {}
 
