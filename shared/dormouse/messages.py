@@ -30,9 +30,13 @@ class IngestJob(Message, frozen=True, tag="ingest_job"):
 
 
 class TableChanged(Message, frozen=True, tag="table_changed"):
-    """The table's state changed, or may have: plan what is due."""
+    """The table's state changed, or may have: plan what is due.
+
+    `swept` says that time went by: what is due by its age alone is looked for too.
+    """
 
     table_id: str
+    swept: bool = False
     v: Literal[1] = 1
 
 

@@ -234,4 +234,4 @@ def test_a_table_that_cannot_be_swept_does_not_keep_the_others_from_it(
     functions.world.services.store(broken).destroy()
     with pytest.raises(ExceptionGroup, match="for some tables"):
         functions.invoke("sweep", "good")
-    assert functions.sent() == [CHANGED]
+    assert functions.sent() == [Outgoing("table-changes", TableChanged(TABLE_ID, swept=True))]

@@ -6,12 +6,14 @@ without a message, which ``sweep`` sends again; two planners at once cannot assi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dormouse.messages import CompactionJob, Outgoing, PartitionSplit, TableChanged
 from dormouse.model.row_rules import row_rules
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob
-from dormouse.policy.compaction import plan_compactions
+from dormouse.policy.compaction import CompactionPlan, plan_compactions
 from dormouse.policy.retention import plan_rewrites
 from dormouse.policy.splitting import splits_due
 from dormouse.ports import Services
@@ -34,15 +36,17 @@ def plan_table(services: Services, message: TableChanged) -> list[Outgoing]:
         Outgoing("partition-splits", PartitionSplit(table.id, state.generation, partition))
         for partition in splits_due(state, table.properties.split_threshold_rows)
     ]
-    return splits + _assign(services, table, state)
-
-
-def _assign(services: Services, table: Table, state: TableState) -> list[Outgoing]:
     plans = plan_compactions(state, table.properties)
-    age_off = row_rules(table.schema, table.properties).age_off
-    if age_off is not None:
+    age_off = row_rules(table.schema, table.properties).age_off if message.swept else None
+    if age_off is not None:  # looks at every shard, so not after each change
         now_ms = services.clock.now_ms()
         plans += plan_rewrites(state, table.properties, age_off.age_ms, now_ms, plans)
+    return splits + _assign(services, table, state, plans)
+
+
+def _assign(
+    services: Services, table: Table, state: TableState, plans: Sequence[CompactionPlan]
+) -> list[Outgoing]:
     jobs = [AssignJob(services.ids.new(), plan.partition, plan.inputs) for plan in plans]
     sent = []
     for start in range(0, len(jobs), JOBS_PER_COMMIT):

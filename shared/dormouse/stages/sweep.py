@@ -41,7 +41,7 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outg
             f"table {table.name!r} has lost its state; its shards were left alone",
             hint="dormouse rebuild makes the state anew from them",
         )
-    messages = [Outgoing("table-changes", TableChanged(table.id))]
+    messages = [Outgoing("table-changes", TableChanged(table.id, swept=True))]
     messages += _stale_jobs(services, table, state)
     messages += _overdue_garbage(services, table, state)
     if audit:
