@@ -109,6 +109,10 @@ def measured(folder: Path, scale: Scale) -> Iterator[Step]:
                 part = f"ingest of {rows:,} {kind} rows into {rows_ingest.LEAVES} leaves"
                 given = (part, system, str(number), kind, f"{folder}/{source}/000.parquet", "OUT")
                 yield Step("rows_ingest.py", given)
+        for stage, given in (("compaction", "large-table/data"), ("ingest", "one/000.parquet")):
+            part = f"steps of {'a compaction' if stage == 'compaction' else 'an ingest'}"
+            inputs = (str(number), "narrow", f"{folder}/{given}", "OUT")
+            yield Step("rows_parts.py", (part, stage, *inputs))
         for what, part in rows_look_ups.PARTS.items():
             for system in rows_look_ups.SYSTEMS if peers else CORE[:1]:
                 given = (part, system, str(number), what, f"{folder}/leaves-table/data")

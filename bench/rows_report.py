@@ -27,6 +27,7 @@ WORK_HEAD = (
     "files",
 )
 LOOK_UP_HEAD = ("", "ms", "CPU ms", "requests", "KB read", "rows")
+STEP_HEAD = ("", "M rows/s", "CPU s / M rows")
 MEMORY_HEAD = ("", "memory, MB", "rows, MB", "peak RSS, MB", "rows to memory", "peak to memory")
 
 
@@ -57,6 +58,8 @@ def _sections(figures: Figures) -> Iterator[str]:
     for part in dict.fromkeys(part for part, *_ in figures.all):
         if part.startswith("look-up"):
             head, rows = LOOK_UP_HEAD, _look_ups(figures, part)
+        elif part.startswith("steps"):
+            head, rows = STEP_HEAD, _steps(figures, part)
         elif part == "memory":
             head, rows = MEMORY_HEAD, _memory(figures, part)
         else:
@@ -78,13 +81,20 @@ def _work(figures: Figures, part: str) -> Iterator[list[str]]:
         per_second = middle(rate)
         yield [
             system,
-            _two_digits(None if per_second is None else per_second / 1e6),
+            _two_digits(per_second and per_second / 1e6),
             to(FLOOR, rate),
             to(PLAIN_FLOOR, rate),
             _two_digits(middle(cpu)),
             to(FLOOR, cpu),
             *(_whole(middle(name)) for name in ("peak_rss_mb", "written_mb", "files")),
         ]
+
+
+def _steps(figures: Figures, part: str) -> Iterator[list[str]]:
+    for step in figures.subjects(part):
+        rate = median_of(figures, part, step, "rows_per_second")
+        cpu = median_of(figures, part, step, "cpu_seconds_per_million")
+        yield [step, _two_digits(rate and rate / 1e6), _two_digits(cpu)]
 
 
 def _look_ups(figures: Figures, part: str) -> Iterator[list[str]]:
