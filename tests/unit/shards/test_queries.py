@@ -259,3 +259,24 @@ def test_kept_footers_are_read_once(table: ShardTable) -> None:
     assert cold.reader.read_all() == warm.reader.read_all()
     assert (cold.reads.requests, warm.reads.requests) == (4, 2)
     assert (cold.reads.row_groups, warm.reads.row_groups) == (2, 2)
+
+
+def test_a_shard_deleted_since_its_footer_was_kept_is_missed_all_the_same(
+    table: ShardTable,
+) -> None:
+    cache = Cache()
+    table.rows(cache=cache)
+    table.storage.delete([shard_path("table", min(table.state.shards))])
+    for look_up_bytes in (0, LOOK_UP_BYTES):
+        with pytest.raises(NotFoundError, match="cannot be read any more"):
+            table.rows(cache=cache, look_up_bytes=look_up_bytes)
+
+
+def test_a_limit_over_many_partitions_opens_the_first_few(tmp_path: Path) -> None:
+    splits: list[Key] = [("k", b) for b in range(1, 40)]
+    table = ShardTable(FolderStorage(tmp_path / "data"), SCHEMA, tmp_path, splits)
+    table.add([{"a": "k", "b": b, "s": 0, "v": b} for b in range(40)])
+    found = table.query(limit=3)
+    assert [row["b"] for row in found.reader.read_all().to_pylist()] == [0, 1, 2]
+    assert len(found.reads.shards) <= 4
+    assert len(table.query().reader.read_all()) == 40
