@@ -30,8 +30,9 @@ from dormouse.model.schema import DecimalType, FieldType, Primitive, Schema
 from dormouse.shards import engine
 from dormouse.shards.arrow import arrow_schema
 
-CHUNK_ROWS, CHUNK_BYTES = 64 * 1024, 8 * 1024 * 1024
-"""How much is filtered by one plan, whichever comes first: making one has its cost too."""
+FIRST_ROWS, CHUNK_ROWS, CHUNK_BYTES = 4 * 1024, 64 * 1024, 8 * 1024 * 1024
+"""How much is filtered by one plan, whichever comes first: making one has its cost too. Few rows at
+first, which may do already, then more and more."""
 
 _NAN = "CAST('NaN' AS DOUBLE)"
 _FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
@@ -99,13 +100,15 @@ def engine_sql(condition: Condition) -> str:
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     chunk: list[pa.RecordBatch] = []
     rows = size_bytes = 0
+    most_rows = FIRST_ROWS
     for batch in batches:
         chunk.append(batch)
         rows += batch.num_rows
         size_bytes += batch.nbytes
-        if rows >= CHUNK_ROWS or size_bytes >= CHUNK_BYTES:
+        if rows >= most_rows or size_bytes >= CHUNK_BYTES:
             yield chunk
             chunk, rows, size_bytes = [], 0, 0
+            most_rows = min(2 * most_rows, CHUNK_ROWS)
     if chunk:
         yield chunk
 

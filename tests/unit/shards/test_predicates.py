@@ -235,7 +235,7 @@ def test_operators_bind_as_the_engine_itself_binds_them(text: str) -> None:
     assert matching(text) == expected
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     cut=st.integers(-3, 3),
     op=st.sampled_from(["<", "<=", "=", "<>", ">", ">="]),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import math
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Context, Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dormouse.model.keys import KeyRange
 from dormouse.model.properties import Properties
 from dormouse.model.row_rules import RowRules, row_rules
 from dormouse.model.schema import (
@@ -24,10 +27,13 @@ from dormouse.model.schema import (
     Primitive,
     Schema,
 )
+from dormouse.model.shards import Shard
 from dormouse.shards.arrow import arrow_schema
-from dormouse.shards.merging import sort_in_memory
+from dormouse.shards.merging import Slice, merge_rows, sort_in_memory
 from dormouse.shards.refining import refined
+from dormouse.storage import FolderStorage
 from tests.unit.shards.strategies import Row, cells, sort_key_of
+from tests.unit.shards.tables import ShardTable
 
 NOW_MS = 1_700_000_000_000
 FLOATS = st.sampled_from([math.nan, -math.nan, -0.0, 0.0, 1.5, -1.5, math.inf, -math.inf])
@@ -134,7 +140,7 @@ def merged_any_way(
     return refine([row for shard in shards for row in shard], schema, rules, 4)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_folded_rows_do_not_depend_on_shards_and_merges(data: st.DataObject) -> None:
     schema, aggregations = data.draw(folding_tables())
@@ -145,7 +151,7 @@ def test_folded_rows_do_not_depend_on_shards_and_merges(data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("kept", ["first", "last"])
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_kept_rows_do_not_depend_on_shards_and_merges(kept: str, data: st.DataObject) -> None:
     names = [field.name for field in KEEPING.values]
@@ -214,3 +220,37 @@ def rank(cell: object) -> object:
         (number,) = struct.unpack(">q", struct.pack(">d", cell))
         return number if number >= 0 else number ^ (2**63 - 1)
     return cell.encode() if isinstance(cell, str) else cell
+
+
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_shards_written_merged_and_queried_give_what_one_pass_gives(data: st.DataObject) -> None:
+    kept = data.draw(st.sampled_from(["", "first", "last"]))
+    schema, aggregations = data.draw(folding_tables())
+    if kept:
+        schema = KEEPING
+        aggregations = ", ".join(f"{kept}({field.name})" for field in KEPT_VALUES)
+    properties = Properties(aggregations=aggregations, filters="where(k <> 'c')")
+    rules = row_rules(schema, properties)
+    files = data.draw(st.lists(rows_of(schema), min_size=1, max_size=4))
+    with TemporaryDirectory() as folder:
+        table = ShardTable(FolderStorage(Path(folder) / "data"), schema, Path(folder))
+        shards: list[Shard] = []
+        for number, rows in enumerate(files):
+            ordered = refined(batches(rows, schema, 5), schema, rules, NOW_MS)
+            shards += [new.shard for new in table.add_sorted(iter(ordered), f"ingest{number}")]
+        for number in range(data.draw(st.integers(0, 2)) if shards else 0):
+            size = data.draw(st.integers(1, len(shards)))
+            inputs, shards = shards[:size], shards[size:]
+            ordered = refined(merged(table, inputs), schema, rules, NOW_MS)
+            shards += [new.shard for new in table.add_sorted(iter(ordered), f"merge{number}")]
+        last = refined(merged(table, shards), schema, rules, NOW_MS)
+        found = [row for batch in last for row in batch.to_pylist()]
+    everything = [row for rows in files for row in rows]
+    assert canonical(found) == canonical(refine(everything, schema, rules, 1000))
+
+
+def merged(table: ShardTable, shards: Sequence[Shard]) -> Iterator[pa.RecordBatch]:
+    """Merge shards as a compaction does."""
+    slices = [Slice(shard, KeyRange()) for shard in shards]
+    return merge_rows(table.storage, "table", slices, table.schema, memory_bytes=2**20)
