@@ -55,7 +55,7 @@ format: $(INSTALLED) ## Format the code
 
 lock: ## Resolve the dependencies anew and pin them in requirements.txt
 	$(PYTHON) -m venv --clear build/lock
-	build/lock/bin/python -m pip install --quiet --disable-pip-version-check ".[demo,dev,local]"
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check ".[demo,dev,local,report]"
 	{ echo "# Every dependency, pinned; made by: make lock"; build/lock/bin/python -m pip freeze --exclude dormouse; } > requirements.txt
 	build/lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt ".[bench]"
 	{ echo "# What the benchmarks need besides requirements.txt, pinned; made by: make lock"; build/lock/bin/python -m pip freeze --exclude dormouse | grep -vxFf requirements.txt; } > requirements-bench.txt

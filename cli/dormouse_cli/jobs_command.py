@@ -10,7 +10,7 @@ import typer
 from dormouse.errors import NotFoundError
 from dormouse.ports import JobRecord
 from dormouse_cli.session import instance_of
-from dormouse_cli.terminal import Format, iso_time, print_facts, print_listing
+from dormouse_cli.terminal import Format, blank, iso_time, print_facts, print_listing
 
 _COLUMNS = (
     "state",
@@ -59,11 +59,11 @@ def jobs(
     instance = instance_of(ctx)
     records = instance.jobs() if name is None else instance.table(name).jobs()
     if job_id is not None:
-        print_facts(_row(_of_id(records, job_id, name)), form)
+        print_facts(blank(_row(_of_id(records, job_id, name)), form), form)
         return
     wanted = _states(unfinished=unfinished, failed=failed, refused=refused)
     kept = [r for r in records if wanted(r) and kind in (None, r.kind)]
-    rows = [_row(r) for r in sorted(kept, key=_began_ms)]
+    rows = [blank(_row(r), form) for r in sorted(kept, key=_began_ms)]
     print_listing(_COLUMNS, rows, form)
 
 

@@ -16,6 +16,7 @@ from dormouse_cli.local import commands as local_commands
 from dormouse_cli.metrics_command import metrics
 from dormouse_cli.query_command import query
 from dormouse_cli.rebuild_command import rebuild
+from dormouse_cli.report_command import report
 from dormouse_cli.session import Session
 from dormouse_cli.status_command import status
 
@@ -38,6 +39,7 @@ app.command()(queue_commands.queues)
 app.add_typer(queue_commands.app, name="dlq")
 app.command()(check)
 app.command()(rebuild)
+app.command()(report)
 app.add_typer(local_commands.app, name="local")
 
 

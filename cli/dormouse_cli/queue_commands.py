@@ -12,7 +12,7 @@ from dormouse.errors import DormouseError, InvalidRequestError, UnavailableError
 from dormouse.ports import DeadLetter
 from dormouse.stages.dead_letters import Redriven
 from dormouse_cli.session import instance_of
-from dormouse_cli.terminal import Format, iso_time, note, print_listing
+from dormouse_cli.terminal import Format, blank, iso_time, note, print_listing
 
 app = typer.Typer(
     help="Messages that were given up: show, send back, discard.", no_args_is_help=True
@@ -31,7 +31,7 @@ def queues(ctx: typer.Context, form: FormatOption = Format.table) -> None:
     """Show every queue: what waits, is worked on, is delayed, and was given up."""
     states, unknown = instance_of(ctx).queue_states()
     columns = ("queue", "waiting", "in_flight", "delayed", "oldest_seconds", "dead")
-    print_listing(columns, [asdict(state) for state in states], form)
+    print_listing(columns, [blank(asdict(state), form) for state in states], form)
     if unknown:
         note(f"how old the oldest messages are is not known: {unknown}")
 

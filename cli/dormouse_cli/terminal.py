@@ -117,6 +117,13 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def blank(row: Mapping[str, object], form: Format) -> Mapping[str, object]:
+    """Give a row whose unknown values are left blank for people; programs are told null."""
+    if form is Format.json:
+        return row
+    return {name: "" if value is None else value for name, value in row.items()}
+
+
 def iso_time(time_ms: int) -> str:
     """Give a time in milliseconds since 1970 as ISO 8601, UTC."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")[:-6] + "Z"

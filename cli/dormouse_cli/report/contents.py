@@ -1,0 +1,195 @@
+"""What a report tells of a table, as plain values: `page` only has to set it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+import msgspec
+
+from dormouse.client import Instance
+from dormouse.client.dead_letters import QueueState
+from dormouse.model.measures import Measure
+from dormouse.model.properties import Properties
+from dormouse.model.schema import Field, Schema
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.ports import JobRecord
+from dormouse_cli.report.outline import Block, outline
+from dormouse_cli.terminal import iso_time
+
+BLOCKS = 256
+"""A leaf narrower than a few pixels tells nothing."""
+FILES_TOLD = 200
+TROUBLES_TOLD = 50
+STATES = ("assigned", "running", "finished", "failed", "refused")
+
+Rows = list[dict[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """One table at one moment."""
+
+    name: str
+    facts: list[tuple[str, str, str]]
+    details: list[tuple[str, str]]
+    blocks: list[Block]
+    leaves: int
+    jobs: list[JobRecord]
+    kinds: Rows
+    troubles: Rows
+    refused: Rows
+    left_out: int
+    queues: list[QueueState]
+    columns: list[tuple[str, str, str]]
+    properties: list[tuple[str, str, bool]]
+    made_ms: int
+
+
+def contents_of(instance: Instance, name: str) -> Contents:
+    """Look at a table, and give what there is to tell.
+
+    Raises:
+        NotFoundError: there is no such table.
+    """
+    handle = instance.table(name)
+    state, jobs, now_ms = handle.state(), handle.jobs(), instance.services.clock.now_ms()
+    queues, _ = instance.queue_states()
+    refused = sorted((j for j in jobs if j.state == "refused"), key=_newest_first)
+    return Contents(
+        name=name,
+        facts=_facts(state, handle.levels()),
+        details=_details(handle.table, state),
+        blocks=outline(state, BLOCKS),
+        leaves=(len(state.partitions) + 1) // 2,
+        jobs=jobs,
+        kinds=_kinds(jobs),
+        troubles=_troubles(jobs),
+        refused=[
+            {"file": j.subject, "refused": iso_time(j.updated_ms), "reason": j.reason}
+            for j in refused[:FILES_TOLD]
+        ],
+        left_out=max(0, len(refused) - FILES_TOLD),
+        queues=queues,
+        columns=_columns(handle.schema),
+        properties=_properties(handle.table.properties),
+        made_ms=now_ms,
+    )
+
+
+def amount(number: float) -> str:
+    """Give a number in three digits or so, as people say it: 336,776 is 337 k."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(number) >= size * 0.9995:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.3g}" if number % 1 else f"{number:,.0f}"
+
+
+def size(size_bytes: float) -> str:
+    """Give a number of bytes as people say it."""
+    return f"{amount(size_bytes)}B" if size_bytes >= 1000 else f"{size_bytes:,.0f} B"
+
+
+def _facts(state: TableState, levels: Mapping[Measure, float]) -> list[tuple[str, str, str]]:
+    """Give what is told first: what it is, how much, and what that means."""
+    live = [s for s in state.shards.values() if s.id not in state.unreferenced]
+    age = levels[Measure.OLDEST_JOB_AGE_SECONDS]
+    return [
+        ("rows", f"{state.rows:,}", ""),
+        ("bytes", size(sum(s.size_bytes for s in live)), "compressed, in its shards"),
+        ("leaf partitions", f"{levels[Measure.LEAF_PARTITIONS]:,.0f}", ""),
+        ("shards", f"{len(live):,}", "sorted files with rows that count"),
+        (
+            "shards per leaf",
+            f"{levels[Measure.REFERENCES_PER_LEAF]:.3g}",
+            "what a look-up may have to open",
+        ),
+        (
+            "jobs to be run",
+            f"{levels[Measure.JOBS_ASSIGNED]:,.0f}",
+            f"the oldest for {age:,.0f} s" if state.jobs else "",
+        ),
+        ("shards to be deleted", f"{levels[Measure.GARBAGE_SHARDS]:,.0f}", "merged into others"),
+        ("version", f"{state.version:,}", f"{levels[Measure.LOG_LENGTH]:,.0f} since a snapshot"),
+    ]
+
+
+def _details(table: Table, state: TableState) -> list[tuple[str, str]]:
+    return [
+        ("id", table.id),
+        ("online", "yes" if table.online else "no: neither compacted nor split"),
+        ("created", iso_time(table.created_ms)),
+        ("last change", iso_time(state.time_ms) if state.time_ms else "never"),
+        ("files remembered", f"{len(state.sources):,} in the last 15 days"),
+    ]
+
+
+def _kinds(jobs: Iterable[JobRecord]) -> Rows:
+    by_kind: dict[str, list[JobRecord]] = defaultdict(list)
+    for job in jobs:
+        by_kind[job.kind].append(job)
+    return [_kind(kind, found) for kind, found in sorted(by_kind.items())]
+
+
+def _kind(kind: str, jobs: list[JobRecord]) -> dict[str, object]:
+    seconds = [job.seconds for job in jobs if job.seconds is not None]
+    rows, total = sum(job.rows for job in jobs), sum(seconds)
+    return {
+        "kind": kind,
+        **{state: sum(job.state == state for job in jobs) for state in STATES},
+        "rows": amount(rows) if rows else "",
+        "median": f"{median(seconds):.1f} s" if seconds else "",
+        "longest": f"{max(seconds):.1f} s" if seconds else "",
+        "rate": f"{amount(rows / total)}/s" if rows and total else "",
+    }
+
+
+def _troubles(jobs: Iterable[JobRecord]) -> Rows:
+    """Give the jobs that somebody may have to look at, the newest first."""
+    found = [job for job in jobs if job.state == "failed" or job.attempts > 1]
+    return [
+        {
+            "job": job.job_id,
+            "kind": job.kind,
+            "state": job.state,
+            "subject": job.subject,
+            "attempts": job.attempts,
+            "when": iso_time(job.updated_ms),
+            "reason": job.reason,
+        }
+        for job in sorted(found, key=_newest_first)[:TROUBLES_TOLD]
+    ]
+
+
+def _newest_first(job: JobRecord) -> tuple[int, str]:
+    return (-job.updated_ms, job.job_id)
+
+
+def _columns(schema: Schema) -> list[tuple[str, str, str]]:
+    roles = (
+        ("row key", schema.row_keys),
+        ("sort key", schema.sort_keys),
+        ("value", schema.values),
+    )
+    return [
+        (field.name, _type(field), f"{role}, nullable" if field.nullable else role)
+        for role, fields in roles
+        for field in fields
+    ]
+
+
+def _type(field: Field) -> str:
+    kind = field.type.to_json()
+    return kind if isinstance(kind, str) else msgspec.json.encode(kind).decode()
+
+
+def _properties(properties: Properties) -> list[tuple[str, str, bool]]:
+    """Give each property, and whether somebody has set it to other than its default."""
+    defaults = msgspec.to_builtins(Properties())
+    return [
+        (name, f"{value:,}" if isinstance(value, int) else str(value), value != defaults[name])
+        for name, value in msgspec.to_builtins(properties).items()
+    ]

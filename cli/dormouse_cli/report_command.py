@@ -1,0 +1,43 @@
+"""`dormouse report`: a table on one page, for a browser that needs no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dormouse.errors import NotFoundError
+from dormouse_cli.report.contents import Contents, contents_of
+from dormouse_cli.session import instance_of
+from dormouse_cli.terminal import note
+
+
+def report(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", help="The page; replaced if it is there.")
+    ],
+) -> None:
+    """Write a page about a table: its partitions, jobs, refused files, queues and properties.
+
+    It holds all it needs, and opens in a browser without a network.
+    """
+    html = _page(contents_of(instance_of(ctx), name))
+    try:
+        output.write_text(html)
+    except OSError as error:
+        raise NotFoundError(f"cannot write {str(output)!r}: {error.strerror}") from error
+    note(f"{output}: {len(html.encode()) / 1e6:.1f} MB")
+
+
+def _page(contents: Contents) -> str:
+    # Imported only here: the rest of the command line works without the packages of the extra.
+    try:
+        from dormouse_cli.report.page import page
+    except ModuleNotFoundError as error:
+        raise NotFoundError(
+            f"a report needs the package {error.name}", hint="pip install 'dormouse[report]'"
+        ) from error
+    return page(contents)

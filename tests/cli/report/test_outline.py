@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.model.layered import LayeredMap
+from dormouse.model.partitions import ROOT, Partition, PartitionTree
+from dormouse.model.shards import Holding, Reference, Shard
+from dormouse.model.state import TableState
+from dormouse_cli.report.outline import outline
+
+
+def state_of(rows_by_leaf: list[list[int]], on_the_root: int = 0) -> TableState:
+    """Give a table with a shard of so many rows for each number of each leaf."""
+    tree = PartitionTree.from_split_points([(n,) for n in range(1, len(rows_by_leaf))])
+    held = {
+        leaf.id: [
+            Reference(leaf.id, f"{leaf.id}-{number}", rows) for number, rows in enumerate(counts)
+        ]
+        for leaf, counts in zip(tree.leaves(), rows_by_leaf, strict=True)
+    }
+    if on_the_root:
+        held.setdefault(ROOT, []).append(Reference(ROOT, "before-the-split", on_the_root))
+    references = [reference for found in held.values() for reference in found]
+    shards = {r.shard: Shard(r.shard, r.rows, r.rows * 10, (0,), (9,)) for r in references}
+    return replace(
+        TableState(),
+        partitions=tree,
+        shards=LayeredMap.of(shards),
+        references=LayeredMap.of(
+            {
+                partition: Holding(
+                    LayeredMap.of({r.shard: r for r in found}), sum(r.rows for r in found)
+                )
+                for partition, found in held.items()
+            }
+        ),
+        rows=sum(r.rows for r in references),
+        reference_count=len(references),
+    )
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 1000), max_size=4), min_size=1, max_size=60),
+    st.integers(1, 20),
+    st.integers(0, 100),
+)
+def test_an_outline_of_any_tree_is_small_and_leaves_nothing_out(
+    rows_by_leaf: list[list[int]], most: int, on_the_root: int
+) -> None:
+    state = state_of(rows_by_leaf, on_the_root)
+    blocks = outline(state, most)
+    bottom = [block for block in blocks if block.is_bottom]
+    assert 1 <= len(bottom) <= most
+    assert len(blocks) == 2 * len(bottom) - 1
+    assert blocks[0].id == ROOT
+    assert blocks[0].rows == state.rows
+    assert blocks[0].size_bytes == 10 * state.rows
+    assert blocks[0].references == state.reference_count
+    assert sum(block.leaves for block in bottom) == len(rows_by_leaf)
+    below = state.rows - (on_the_root if len(bottom) > 1 else 0)
+    assert sum(block.rows for block in bottom) == below
+    if most >= len(rows_by_leaf):
+        assert [b.id for b in bottom] == [leaf.id for leaf in state.partitions.leaves()]
+
+
+def test_what_has_most_rows_is_drawn_finest() -> None:
+    blocks = outline(state_of([[1], [1], [1], [1], [1], [1], [50], [60]]), 4)
+    assert [block.rows for block in blocks if block.is_bottom] == [4, 2, 50, 60]
+    assert [block.leaves for block in blocks if block.is_bottom] == [4, 2, 1, 1]
+
+
+def test_a_tree_much_deeper_than_python_recurses_is_drawn() -> None:
+    tree, leaf = PartitionTree.of([Partition(ROOT)]), ROOT
+    for depth in range(1, 1500):
+        tree = tree.split(leaf, (depth,), f"left-{depth}", f"right-{depth}")
+        leaf = f"right-{depth}"
+    blocks = outline(replace(TableState(), partitions=tree), 10_000)
+    assert sum(block.is_bottom for block in blocks) == 1500
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_table_without_rows_or_without_a_state_can_be_drawn(most: int) -> None:
+    (root,) = outline(state_of([[]]), most)
+    assert (root.rows, root.references_per_leaf, root.is_bottom) == (0, 0, True)
+    assert outline(TableState(), most) == []
