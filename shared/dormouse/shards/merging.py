@@ -107,9 +107,10 @@ def _merged(
         ]
         if where is not None:
             term = where.expr(context)
-            frames = [frame.filter(term) for frame in frames]
-            if engine.has_no_rows(frames[0]):
-                return
+            matching = [frame.filter(term) for frame in frames]
+            frames = [frame for frame in matching if not engine.has_no_rows(frame)]
+        if not frames:
+            return
         plan = engine.merge(frames, schema, columns)
         try:
             yield from engine.run(context, plan)

@@ -280,3 +280,19 @@ def test_a_limit_over_many_partitions_opens_the_first_few(tmp_path: Path) -> Non
     assert [row["b"] for row in found.reader.read_all().to_pylist()] == [0, 1, 2]
     assert len(found.reads.shards) <= 4
     assert len(table.query().reader.read_all()) == 40
+
+
+@pytest.mark.parametrize("look_up_bytes", [0, LOOK_UP_BYTES])
+def test_a_condition_on_a_column_that_older_shards_lack_takes_it_for_null(
+    table: ShardTable, look_up_bytes: int
+) -> None:
+    fields = [*SCHEMA.to_json()["valueFields"]]  # type: ignore[misc]  # it is a list
+    fields.append({"name": "later", "type": "LongType", "nullable": True})
+    body = {name: part for name, part in SCHEMA.to_json().items() if name != "nextFieldId"}
+    table.schema = Schema.from_json(body | {"valueFields": fields})
+    table.add([{"a": "k", "b": 9, "s": 9, "v": 9, "later": 5}])
+    found = table.rows(where="later > 1 AND a < 'l'", columns=["b"], look_up_bytes=look_up_bytes)
+    assert found == [{"b": 9}]
+    nulls = table.rows(where="later IS NULL", columns=["b"], look_up_bytes=look_up_bytes)
+    assert len(nulls) == 24
+    assert table.rows(where="later < 1", look_up_bytes=look_up_bytes) == []
