@@ -131,3 +131,19 @@ def test_a_column_that_cannot_be_null_and_is_gone_from_a_newer_shard_is_not_read
 ) -> None:
     with pytest.raises(UnavailableError, match=r"'must' \(id 9\) was dropped while"):
         read(way, tmp_path, values(A, Field("must", Primitive.LONG, id=9)))
+
+
+@pytest.mark.parametrize("look_up_bytes", [0, MEMORY_BYTES])
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [("a IS NOT NULL", [20]), ("a IS NULL", [None, None]), ("a > 1 OR k = 1", [None, 20])],
+)
+def test_a_condition_on_a_column_is_null_where_the_column_was_added_later(
+    tmp_path: Path, where: str, expected: list[object], look_up_bytes: int
+) -> None:
+    table = ShardTable(FolderStorage(tmp_path / "data"), OLD, tmp_path)
+    table.add(ROWS)
+    table.schema = values(B, Field("a", Primitive.LONG, nullable=True, id=7))
+    table.add([{"k": 2, 'b."x': "two", "a": 20}])
+    found = table.rows(where=where, look_up_bytes=look_up_bytes)
+    assert [row["a"] for row in found] == expected
