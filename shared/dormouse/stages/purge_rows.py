@@ -164,7 +164,10 @@ def _tell_running(services: Services, table: Table, purge_id: str) -> None:
 
 
 def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
-    """Sum what the purge's jobs left out, as far as they lived to tell."""
+    """Sum what the purge's jobs left out, as far as they lived to tell; for people only.
+
+    What the table's own filters and aggregation took out in passing is among it.
+    """
     records = services.tracker.records(table.id)
     return sum(
         job.rows_read - job.rows
