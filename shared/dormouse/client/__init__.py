@@ -7,8 +7,8 @@
     flights.query(exact="AA", columns=["flight", "dest"]).read_all()
 
 The command line stands on it. The parts, lowest first: ``keys`` (Python values as keys),
-``ports`` (what else than the stages need is asked of the world), ``waiting``, ``dropping`` (files
-into the ingest bucket), ``table``, ``instance``.
+``versions`` (which one is read), ``ports`` (what else than the stages need is asked of the world),
+``waiting``, ``dropping`` (files into the ingest bucket), ``table``, ``instance``.
 """
 
 from dormouse.client.instance import Instance

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.model.keys import Key, KeyRange
+from dormouse.model.schema import Schema
 from dormouse.shards.index import ShardIndex
 
 PARTS = st.integers(0, 3)
@@ -65,3 +66,28 @@ def test_row_groups_outside_the_range_are_left_out() -> None:
     assert index.row_groups_in(KeyRange((3, 3), (5, 0))) == range(3, 5)
     assert index.row_groups_in(KeyRange((9,), None)) == range(9, 9)
     assert index.row_groups_within(KeyRange((3, 1), (6,))) == range(4, 6)
+
+
+def test_the_size_of_rows_in_memory_is_not_underestimated_where_they_are_stored_small() -> None:
+    rows = pa.table(
+        {
+            "k": pa.array(range(50_000), pa.int64()),
+            "repeated": [f"{'x' * 100}{i % 20:02}" for i in range(50_000)],
+            "alike": ["y" * 50] * 50_000,
+        }
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        rows,
+        sink,
+        use_dictionary=["repeated", "alike"],
+        column_encoding={"k": "DELTA_BINARY_PACKED"},
+    )
+    metadata = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+    names = dict(enumerate(rows.column_names, start=1))
+    index = ShardIndex(metadata, names, (((), None),))
+    body = {"rowKeyFields": [{"name": "k", "type": "LongType"}]}
+    values = [{"name": name, "type": "StringType"} for name in ("repeated", "alike")]
+    schema = Schema.from_json(body | {"valueFields": values})
+    assert metadata.row_group(0).total_byte_size < rows.nbytes / 10
+    assert rows.nbytes * 0.8 < index.column_bytes(0, schema.fields) < rows.nbytes * 1.2
