@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import packages_distributions, requires
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from dormouse.model.names import QUEUES, REPLIES, dead_letters
-from tests.architecture.test_layers import LIBRARY, imports_of
+from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of
 from tests.template.conftest import (
     LONGEST_WINDOW_SECONDS,
     NAMES,
@@ -22,6 +25,8 @@ from tests.template.conftest import (
 )
 
 FOURTEEN_DAYS = 14 * 24 * 60 * 60
+NEVER_LOADED = {"cloudpickle"}
+"""What a package of a layer needs only for functions written in Python that its plans call."""
 KEPT = ("AWS::S3::Bucket", "AWS::DynamoDB::Table")
 
 
@@ -172,6 +177,28 @@ def test_layers_hold_the_versions_that_the_tests_run_with() -> None:
     for layer in ("core", "engine"):
         lines = (ROOT / "shared" / f"layer-{layer}.txt").read_text().splitlines()
         assert {line for line in lines if not line.startswith("#")} <= pinned
+
+
+def test_layers_hold_whatever_the_library_imports_and_what_that_needs() -> None:
+    """Layers are built of just the packages that their files name."""
+    held = {
+        line.partition("==")[0]
+        for layer in ("core", "engine")
+        for line in (ROOT / "shared" / f"layer-{layer}.txt").read_text().splitlines()
+        if not line.startswith("#")
+    }
+    distributions = packages_distributions()
+    imported = {name.partition(".")[0] for path in SOURCES for name in imports_of(path)}
+    third_party = imported - {"dormouse", "boto3", "botocore"} - sys.stdlib_module_names
+    needed = {
+        canonicalize_name(distributions[name][0])
+        for name in third_party
+        if name in distributions and not name.startswith("mypy_boto3")
+    }
+    for name in list(needed):
+        found = (Requirement(text) for text in requires(name) or ())
+        needed |= {canonicalize_name(r.name) for r in found if not r.marker or r.marker.evaluate()}
+    assert needed - NEVER_LOADED == {canonicalize_name(name) for name in held}
 
 
 def needs_engine(stage: str) -> bool:
