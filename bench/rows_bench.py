@@ -49,6 +49,10 @@ class Step:
         """Name the step for people."""
         return " ".join(self.arguments[:2])
 
+    def makes(self, path: str) -> bool:
+        """Tell whether a path is the folder that the step makes, or in it."""
+        return f"{path}/".startswith(f"{self.arguments[1]}/")
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -158,10 +162,16 @@ class Runner:
         return [parsed(line) for line in done.stdout.splitlines()]
 
 
-def run_all(folder: Path, scale: Scale, console: Console) -> tuple[Figures, list[str]]:
-    """Make all and measure all; give the figures, and what failed."""
+def run_all(folder: Path, scale: Scale, only: str, console: Console) -> tuple[Figures, list[str]]:
+    """Make all, and measure the parts whose names hold `only`; give the figures, and what failed.
+
+    Interrupted, it gives what was measured so far.
+    """
     runner = Runner(folder)
-    steps = [*made(folder, scale), *measured(folder, scale)]
+    steps = [step for step in measured(folder, scale) if only in step.arguments[0]]
+    for step in reversed([*made(folder, scale)]):  # from the last, which may need earlier ones
+        if any(step.makes(argument) for later in steps for argument in later.arguments):
+            steps.insert(0, step)
     found: list[Figure] = []
     columns = (
         TextColumn("{task.description}"),
@@ -171,10 +181,13 @@ def run_all(folder: Path, scale: Scale, console: Console) -> tuple[Figures, list
     )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=len(steps))
-        for step in steps:
-            progress.update(task, description=step.what)
-            found += runner.run(step)
-            progress.advance(task)
+        try:
+            for step in steps:
+                progress.update(task, description=step.what)
+                found += runner.run(step)
+                progress.advance(task)
+        except KeyboardInterrupt:
+            runner.failures.append("interrupted: not everything was measured")
     return Figures(found), runner.failures
 
 
@@ -182,6 +195,7 @@ def main() -> int:
     """Measure everything and show it; give 1 if something failed."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--quick", action="store_true", help="a tenth of the rows")
+    asked.add_argument("--only", default="", help="measure the parts with this in their names")
     asked.add_argument("--rounds", type=int, help="how often all is measured, peers included")
     asked.add_argument("--json", type=Path, help="where to keep all figures")
     asked.add_argument("--page", type=Path, help="the page whose tables are to be these")
@@ -193,8 +207,8 @@ def main() -> int:
     parent = ROOT / "build" / "bench"
     parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=parent) as folder:
-        figures, failures = run_all(Path(folder), scale, console)
-    text = report(figures)
+        figures, failures = run_all(Path(folder), scale, given.only, console)
+    text = report(figures, quick=given.quick)
     print(text)
     if given.json:
         keys = ("part", "of", "at", "figure")

@@ -31,9 +31,9 @@ STEP_HEAD = ("", "M rows/s", "CPU s / M rows")
 MEMORY_HEAD = ("", "memory, MB", "rows, MB", "peak RSS, MB", "rows to memory", "peak to memory")
 
 
-def report(figures: Figures) -> str:
+def report(figures: Figures, *, quick: bool) -> str:
     """Give all tables."""
-    return "\n\n".join(_sections(figures))
+    return "\n\n".join(_sections(figures, quick))
 
 
 def page_with(page: str, text: str) -> str:
@@ -49,12 +49,17 @@ def page_with(page: str, text: str) -> str:
     return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
 
 
-def _sections(figures: Figures) -> Iterator[str]:
+def _sections(figures: Figures, quick: bool) -> Iterator[str]:
     versions = ", ".join(f"{name} {version(name)}" for name in PEERS)
     yield (
         f"Measured on {dt.datetime.now(dt.UTC):%d %B %Y}, {os.cpu_count()} cores, "
         f"Python {platform.python_version()}; {versions}."
     )
+    if quick:
+        yield (
+            "A quick run, of a tenth of the rows: what a job costs once weighs ten times as much "
+            "as in a full one, for which the goals are meant."
+        )
     for part in dict.fromkeys(part for part, *_ in figures.all):
         if part.startswith("look-up"):
             head, rows = LOOK_UP_HEAD, _look_ups(figures, part)
