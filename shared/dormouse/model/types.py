@@ -144,6 +144,15 @@ def leaf_columns(kind: FieldType) -> int:
             return sum(leaf_columns(member.type) for member in members)
 
 
+def has_struct(kind: FieldType) -> bool:
+    """Tell whether a type is a struct, or has one at any depth."""
+    match kind:
+        case ListType(element=inner) | MapType(value=inner):
+            return has_struct(inner)
+        case _:
+            return isinstance(kind, StructType)
+
+
 def check_column_name(name: str) -> str:
     """Give `name` back if a column can be called so. Raises InvalidRequestError if it cannot."""
     if not _NAME.fullmatch(name):

@@ -25,6 +25,7 @@ from dormouse.model.schema import (
     Primitive,
     StructType,
 )
+from dormouse.model.types import has_struct
 from dormouse.shards.arrow import Array, arrow_type
 
 _KEPT = (bytes, dt.datetime, dt.date, Decimal)
@@ -56,16 +57,8 @@ def cell_decoder(kind: FieldType) -> msgspec.json.Decoder[object]:
 
 def column(values: Sequence[object], kind: FieldType) -> Array:
     """Give decoded values as a column. Raises ArrowInvalid if one does not fit."""
-    plain = msgspec.to_builtins(values, builtin_types=_KEPT) if _has_struct(kind) else values
+    plain = msgspec.to_builtins(values, builtin_types=_KEPT) if has_struct(kind) else values
     return pa.array(plain, arrow_type(kind))
-
-
-def _has_struct(kind: FieldType) -> bool:
-    match kind:
-        case ListType(element=inner) | MapType(value=inner):
-            return _has_struct(inner)
-        case _:
-            return isinstance(kind, StructType)
 
 
 def _python_type(kind: FieldType) -> Any:
