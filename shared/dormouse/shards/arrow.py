@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -87,14 +88,19 @@ def key_part(value: object, kind: FieldType) -> KeyPart:
     raise TypeError(f"{value!r} cannot be part of a key of type {kind}")
 
 
+def key_column(parts: Sequence[KeyPart], kind: FieldType) -> Array:
+    """Give parts of keys as values of the Arrow type of their column, which must fit it."""
+    plain = {Primitive.DATE: pa.int32(), Primitive.TIMESTAMP: pa.int64()}
+    wanted = arrow_type(kind)
+    stored = plain.get(kind, wanted) if isinstance(kind, Primitive) else wanted
+    column: Array = pa.array(parts, stored)
+    return column if stored is wanted else column.cast(wanted)
+
+
 def key_scalar(part: KeyPart, kind: FieldType) -> Scalar:
     """Give one part of a key as a value of the Arrow type of its column, which must fit it."""
-    wanted = arrow_type(kind)
-    if kind is Primitive.DATE:
-        return pa.scalar(part, pa.int32()).cast(wanted)
-    if kind is Primitive.TIMESTAMP:
-        return pa.scalar(part, pa.int64()).cast(wanted)
-    return pa.scalar(part, wanted)
+    value: Scalar = key_column([part], kind)[0]
+    return value
 
 
 def row_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:

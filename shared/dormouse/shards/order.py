@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +12,9 @@ import pyarrow.compute as pc
 from dormouse.errors import UnsortedRowsError
 from dormouse.model.keys import Key, show_key
 from dormouse.model.schema import Schema
-from dormouse.shards.arrow import Array, Scalar, key_part, key_scalar, row_key
+from dormouse.shards.arrow import Array, key_column, key_part, row_key
+
+_SIDES = ("left", "right")
 
 
 class OrderCheck:
@@ -59,19 +63,34 @@ def span_of(batch: pa.RecordBatch, key: Key, schema: Schema) -> tuple[int, int]:
     `key` may have any of the parts of a row's keys, sort keys included, from the first on: rows
     that begin with it lie between the two.
     """
-    low, high = 0, batch.num_rows
-    for i, part in enumerate(key):
-        cells = batch.column(i).slice(low, high - low)
-        value = key_scalar(part, schema.keys[i].type)
-        low, high = low + _place(cells, value, "left"), low + _place(cells, value, "right")
+    return _narrowed(batch, key, 0, (0, batch.num_rows), schema)
+
+
+def spans_of(batch: pa.RecordBatch, keys: Sequence[Key], schema: Schema) -> list[tuple[int, int]]:
+    """Give `span_of` for many keys, of one part at least, found together."""
+    firsts = key_column([key[0] for key in keys], schema.keys[0].type)
+    lows, highs = (_places(batch.column(0), firsts, side) for side in _SIDES)
+    spans = zip(lows, highs, strict=True)
+    return [_narrowed(batch, key, 1, span, schema) for key, span in zip(keys, spans, strict=True)]
+
+
+def _narrowed(
+    batch: pa.RecordBatch, key: Key, known: int, span: tuple[int, int], schema: Schema
+) -> tuple[int, int]:
+    """Narrow the span of the first `known` parts of a key to that of the key."""
+    low, high = span
+    for i in range(known, len(key)):
         if low == high:
             break
+        cells = batch.column(i).slice(low, high - low)
+        part = key_column([key[i]], schema.keys[i].type)
+        low, high = (low + _places(cells, part, side)[0] for side in _SIDES)
     return low, high
 
 
-def _place(cells: Array, value: Scalar, side: str) -> int:
-    found = pc.search_sorted(cells, value, side=side)  # type: ignore[attr-defined]  # stubs lag
-    return int(found.as_py())
+def _places(cells: Array, values: Array, side: str) -> list[int]:
+    found = pc.search_sorted(cells, values, side=side)  # type: ignore[attr-defined]  # stubs lag
+    return cast("list[int]", found.to_pylist())
 
 
 def sort_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:

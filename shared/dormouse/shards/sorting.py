@@ -10,6 +10,7 @@ lie in memory or in files; whoever owns the memory says when runs must go to a f
 from __future__ import annotations
 
 import tempfile
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -21,9 +22,10 @@ from dormouse.model.keys import Key
 from dormouse.model.schema import Schema
 from dormouse.shards import engine
 from dormouse.shards.arrow import arrow_schema, conform
-from dormouse.shards.order import sort_key, span_of
+from dormouse.shards.order import sort_key, spans_of
 
-PIECE_BYTES = 4 * 1024 * 1024
+PIECE_ROWS = 100_000
+PIECE_BYTES = 8 * 1024 * 1024
 """What is sorted at once: about what a processor's cache holds, and never much memory."""
 PIECES_IN_MEMORY = 32
 BLOCKS_IN_MEMORY = 2048
@@ -45,7 +47,7 @@ class Sorter:
         self.size_bytes = 0
         self._schema = schema
         self._scratch = scratch
-        self._piece_bytes = max(1, min(PIECE_BYTES, memory_bytes // PIECES_IN_MEMORY))
+        self._largest_piece_bytes = max(1, min(PIECE_BYTES, memory_bytes // PIECES_IN_MEMORY))
         self._block_bytes = max(1, memory_bytes // BLOCKS_IN_MEMORY)
         self._loose: list[pa.RecordBatch] = []
         self._loose_bytes = 0
@@ -57,6 +59,12 @@ class Sorter:
     def held_bytes(self) -> int:
         """What is in memory of the rows."""
         return self._loose_bytes + self._held_bytes
+
+    @property
+    def _piece_bytes(self) -> int:
+        """What a piece takes in memory; wide rows make larger pieces of fewer rows."""
+        by_rows = PIECE_ROWS * self.size_bytes // max(1, self.rows)
+        return max(1, min(self._largest_piece_bytes, by_rows))
 
     def sampled_keys(self) -> Iterator[Key]:
         """Give the keys, sort keys included, of some rows: of one in every few hundred KiB."""
@@ -121,10 +129,12 @@ class Sorter:
                 self._held_bytes += run.size_bytes
 
     def _merged(self, runs: Sequence[_Run]) -> Iterator[pa.RecordBatch]:
-        cursors = [_Cursor(run.blocks, self._schema) for run in runs]
-        for cut in _cuts([s for run in runs for s in run.samples], self._piece_bytes):
-            picked = (batch for cursor in cursors for batch in cursor.until(cut))
-            yield from picked if cut and cut.through else _sorted(picked, self._schema)
+        cuts = list(_cuts([s for run in runs for s in run.samples], self._piece_bytes))
+        cursors = [_Cursor(run.blocks, cuts, self._schema) for run in runs]
+        for number in range(len(cuts) + 1):
+            picked = (batch for cursor in cursors for batch in cursor.rows_of(number))
+            alike = number < len(cuts) and cuts[number].through
+            yield from picked if alike else _sorted(picked, self._schema)
 
     def _write(self, runs: Sequence[_Run]) -> _Run:
         """Merge runs into one in a file; they are gone then."""
@@ -174,31 +184,45 @@ class _Cut:
 
 
 class _Cursor:
-    """A run being read from range to range."""
+    """A run being read range by range: range n ends at cut n, the last at the end."""
 
-    def __init__(self, blocks: Iterable[pa.RecordBatch], schema: Schema) -> None:
+    def __init__(
+        self, blocks: Iterable[pa.RecordBatch], cuts: Sequence[_Cut], schema: Schema
+    ) -> None:
         self._blocks = iter(blocks)
-        self._block: pa.RecordBatch | None = None
+        self._cuts = cuts
         self._schema = schema
+        self._block: pa.RecordBatch | None = None
+        self._given = 0
+        self._first = 0
+        self._ends: list[int] = []
 
-    def until(self, cut: _Cut | None) -> Iterator[pa.RecordBatch]:
-        """Give the rows before `cut` that were not given yet; all of them without one."""
-        while True:
-            block = next(self._blocks, None) if self._block is None else self._block
-            if block is None:
+    def rows_of(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Give the rows of a range; to be asked for all ranges in order."""
+        while (block := self._block or self._next_block(number)) is not None:
+            at = number - self._first
+            end = self._ends[at] if at < len(self._ends) else block.num_rows
+            if end > self._given:
+                yield block.slice(self._given, end - self._given)
+            self._given = end
+            if end < block.num_rows:
                 return
-            end = block.num_rows
-            if cut is not None:
-                end = span_of(block, cut.key, self._schema)[cut.through]
-            if end:
-                yield block.slice(0, end)
-            self._block = block.slice(end) if end < block.num_rows else None
-            if self._block is not None:
-                return
+            self._block = None
+
+    def _next_block(self, number: int) -> pa.RecordBatch | None:
+        """Read a block and find where in it the ranges from `number` on end."""
+        block = self._block = next(self._blocks, None)
+        self._given, self._first, self._ends = 0, number, []
+        if block is not None:
+            last = sort_key(block, block.num_rows - 1, self._schema)
+            within = self._cuts[number : bisect_right(self._cuts, last, key=_key)]
+            spans = spans_of(block, [cut.key for cut in within], self._schema)
+            self._ends = [span[cut.through] for span, cut in zip(spans, within, strict=True)]
+        return block
 
 
-def _cuts(samples: Iterable[_Sample], range_bytes: int) -> Iterator[_Cut | None]:
-    """Give the ends of ranges that take about `range_bytes` each; None ends the last.
+def _cuts(samples: Iterable[_Sample], range_bytes: int) -> Iterator[_Cut]:
+    """Give the ends of ranges that take about `range_bytes` each, but for the last.
 
     A key whose rows are more than that gets a range of its own, which needs no sorting.
     """
@@ -212,11 +236,10 @@ def _cuts(samples: Iterable[_Sample], range_bytes: int) -> Iterator[_Cut | None]
             yield _Cut(key, through=True)
         else:
             taken_bytes += size_bytes
-    yield None
 
 
-def _key(sample: _Sample) -> Key:
-    return sample.key
+def _key(item: _Sample | _Cut) -> Key:
+    return item.key
 
 
 def _sorted(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dormouse.model.schema import Field, Member, Primitive, Schema, StructType
 from dormouse.shards import sorting
 from dormouse.shards.arrow import arrow_schema
-from dormouse.shards.order import sort_key, span_of
+from dormouse.shards.order import sort_key, span_of, spans_of
 from dormouse.shards.sorting import Sorter
 from tests.unit.shards.strategies import rows_of, schemas, sort_key_of
 from tests.unit.shards.tables import batches_of, sort_rows
@@ -67,6 +67,7 @@ def test_rows_before_and_up_to_a_key_are_counted_exactly(data: st.DataObject) ->
         before = sum(k < key for k in keys)
         beginning = sum(k[: len(key)] == key for k in keys)
         assert span_of(batch, key, schema) == (before, before + beginning)
+    assert spans_of(batch, keys, schema) == [span_of(batch, key, schema) for key in keys]
 
 
 def scrambled(count: int, width: int = 0) -> Iterator[pa.RecordBatch]:
