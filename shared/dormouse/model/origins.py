@@ -38,7 +38,8 @@ class Origin:
 
     `splits` are the keys at which the partitions above `partition` are split, from the root on.
     `number` counts the shards of a run, which are written in order; only the `last` one tells that
-    it is, so a run is whole if its last shard is there.
+    it is, so a run is whole if its last shard is there. `generation` is that of the table it was
+    written for.
     """
 
     partition: str
@@ -48,6 +49,7 @@ class Origin:
     number: int = 0
     last: bool = True
     lineage: Lineage = Lineage()
+    generation: int = 0
 
 
 def lineage_of(inputs: Mapping[str, Origin], state: TableState) -> Lineage:

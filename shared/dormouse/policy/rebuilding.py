@@ -69,9 +69,11 @@ class Refusal:
     reasons: tuple[str, ...]
 
 
-def plan_rebuild(found: Iterable[FoundShard]) -> RebuildPlan | Refusal:
-    """Decide which rows of which shards count, from all shards of a table."""
-    by_id = {item.shard.id: item for item in sorted(found, key=lambda item: item.shard.id)}
+def plan_rebuild(found: Iterable[FoundShard], generation: int = 0) -> RebuildPlan | Refusal:
+    """Decide which rows of which shards count, from all shards of a table at its generation."""
+    every = sorted(found, key=lambda item: item.shard.id)
+    by_id = {item.shard.id: item for item in every if item.origin.generation == generation}
+    emptied = [item.shard.id for item in every if item.origin.generation != generation]
     splits, reasons = _splits(by_id.values())
     tree = _tree(splits, reasons)
     if reasons:
@@ -90,8 +92,9 @@ def plan_rebuild(found: Iterable[FoundShard]) -> RebuildPlan | Refusal:
         for shard in by_id
         if (reason := choice.left_out.get(run_of(shard)[0])) is not None
     )
+    left_out += tuple((shard, "it is of before the table was emptied") for shard in emptied)
     sources = {s for item in counted for s in item.origin.lineage.sources}
-    return RebuildPlan(tree, placed, tuple(sorted(sources)), left_out)
+    return RebuildPlan(tree, placed, tuple(sorted(sources)), left_out, generation)
 
 
 def transactions(plan: RebuildPlan) -> Iterator[Transaction]:

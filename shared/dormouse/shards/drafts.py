@@ -29,7 +29,8 @@ UNSPLIT = PartitionTree.of([Partition(ROOT)])
 class ShardContext:
     """What the footers of a job's shards say beside their rows.
 
-    `tree` has the leaves the shards are written for, `written_ms` is when the run began.
+    `tree` has the leaves the shards are written for, `written_ms` is when the run began,
+    `generation` that of the table.
     """
 
     table_id: str
@@ -37,6 +38,7 @@ class ShardContext:
     job: str
     tree: PartitionTree = UNSPLIT
     written_ms: int = 0
+    generation: int = 0
     lineage: Lineage = Lineage()
 
 
@@ -120,6 +122,7 @@ class ShardDraft:
                 splits=context.tree.split_keys_above(partition),
                 job=context.job,
                 written_ms=context.written_ms,
+                generation=context.generation,
                 number=self._number,
                 last=last,
                 lineage=context.lineage,

@@ -75,6 +75,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     splits: tuple[str, ...]
     job: str
     written_ms: int
+    generation: int
     number: Annotated[int, msgspec.Meta(ge=0)]
     last: bool
     sources: tuple[str, ...]
@@ -100,6 +101,7 @@ def encode_footer(footer: ShardFooter) -> bytes:
             splits=tuple(_stored_key(key) for key in origin.splits),
             job=origin.job,
             written_ms=origin.written_ms,
+            generation=origin.generation,
             number=origin.number,
             last=origin.last,
             sources=origin.lineage.sources,
@@ -144,6 +146,7 @@ def _origin(body: _Stored) -> Origin:
         splits=tuple(_key(key) for key in body.splits),
         job=body.job,
         written_ms=body.written_ms,
+        generation=body.generation,
         number=body.number,
         last=body.last,
         lineage=Lineage(body.sources, body.inputs, body.superseded, body.completed),

@@ -130,6 +130,7 @@ def _merge(
         job=job.id,
         tree=state.partitions,
         written_ms=services.clock.now_ms(),
+        generation=state.generation,
         lineage=lineage_of({shard.id: footer.origin for shard, footer in footers}, state),
     )
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:

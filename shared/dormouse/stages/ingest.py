@@ -150,6 +150,7 @@ def _write(
         job=job_id_of(tuple(sources)),
         tree=state.partitions,
         written_ms=services.clock.now_ms(),
+        generation=state.generation,
         lineage=Lineage(sources=tuple(s.id for s in sources)),
     )
     leaves = list(state.partitions.leaves())

@@ -123,12 +123,13 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
     stored = [o for o in listed if shard_id_of(o.path) is not None]
     strangers = tuple((o.path, "it is no shard") for o in listed if shard_id_of(o.path) is None)
     found, reasons = _read(services, table, stored, watch)
-    plan: RebuildPlan | Refusal = Refusal(tuple(reasons)) if reasons else plan_rebuild(found)
+    plan: RebuildPlan | Refusal = (
+        Refusal(tuple(reasons)) if reasons else plan_rebuild(found, table.generation)
+    )
     if isinstance(plan, Refusal):
         told = "; ".join(plan.reasons[:REASONS_TOLD])
         raise CorruptDataError(f"table {table.name!r} cannot be rebuilt: {told}", hint=HINT)
-    left_out = plan.left_out + strangers
-    return replace(plan, left_out=left_out, generation=table.generation)
+    return replace(plan, left_out=plan.left_out + strangers)
 
 
 def _read(

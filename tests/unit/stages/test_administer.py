@@ -22,6 +22,7 @@ from dormouse.requests import (
     SetProperties,
 )
 from dormouse.stages.administer import administer
+from dormouse.stages.rebuild import rebuild
 from tests.support.world import LETTERS, Crash, World, letters
 
 
@@ -226,6 +227,23 @@ class TestReinitialising:
         world.clock.advance(seconds=3600)
         world.sweep(audit=True)
         assert not world.shard_objects(table)
+
+    def test_a_rebuild_does_not_bring_back_what_was_there_before(self, world: World) -> None:
+        table = world.create("letters")
+        world.drop("letters/1.parquet", letters("ab"))
+        world.settle()
+        world.administer(ReinitialiseTable("r", "letters"))
+        world.drop("letters/2.parquet", letters("cd"))
+        world.settle()
+        assert len(world.shard_objects(table)) == 2
+        rebuilt, _ = rebuild(world.services, now(world, table))
+        assert [reason for _, reason in rebuilt.left_out] == [
+            "it is of before the table was emptied"
+        ]
+        assert world.names(now(world, table)) == "cd"
+        world.drop("letters/3.parquet", letters("e"))
+        world.settle()
+        assert world.names(now(world, table)) == "cde"
 
     def test_partitions_cannot_be_kept_and_given(self, world: World) -> None:
         world.create("letters")

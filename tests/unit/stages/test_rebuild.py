@@ -183,7 +183,7 @@ def test_a_compaction_cut_off_before_its_commit_is_taken_as_done(world: World) -
 
 
 def test_an_ingest_that_was_broken_off_is_left_out_and_named(world: World) -> None:
-    table = world.create(splits=[("m",)])
+    table = world.create(splits=[("m",)], ingest_file_strategy="one_file_per_leaf")
     world.drop("letters/0.parquet", letters("az"))
     job = world.queue[0]
     world.before_next_commit(world.crash)
