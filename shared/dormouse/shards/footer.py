@@ -25,11 +25,13 @@ from dormouse.model.origins import Lineage, Origin
 from dormouse.model.schema import Schema
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects, Storage
+from dormouse.shards.parquet import likely_footer_bytes
 
 METADATA_KEY = "dormouse"
 VERSION = 1
 MAGIC = b"PAR1"
 FOOTERS_AT_ONCE = 8
+TYPICAL_COLUMNS = 4
 _ENDING_BYTES = 8  # the length of the footer in four bytes, and the magic
 
 
@@ -198,15 +200,22 @@ def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:
     return footer
 
 
-def read_metadata(objects: Objects, path: str, size_bytes: int) -> pq.FileMetaData:
+def read_metadata(
+    objects: Objects, path: str, size_bytes: int, columns: int = TYPICAL_COLUMNS
+) -> pq.FileMetaData:
     """Read the Parquet metadata of a shard of known size, by one or two ranged reads.
+
+    `columns` is how many Parquet columns it may be expected to have: the second read is needed when
+    its footer is longer than that of such a shard.
 
     Raises:
         NotFoundError: there is no such object.
         CorruptDataError: it is truncated, or no Parquet file.
     """
     with objects.open(path, size_bytes) as file:
-        tail = _tail(file, path, size_bytes, _likely_footer_bytes(size_bytes))
+        tail = _tail(
+            file, path, size_bytes, min(size_bytes, likely_footer_bytes(size_bytes, columns))
+        )
         (length,) = struct.unpack("<I", tail[-_ENDING_BYTES:-4])
         if length + _ENDING_BYTES > size_bytes:
             raise CorruptDataError(f"{path} is damaged: its footer is longer than itself")
@@ -216,11 +225,6 @@ def read_metadata(objects: Objects, path: str, size_bytes: int) -> pq.FileMetaDa
         return pq.read_metadata(pa.BufferReader(tail))
     except (pa.ArrowException, OSError) as error:
         raise CorruptDataError(f"the Parquet footer of {path} is damaged: {error}") from error
-
-
-def _likely_footer_bytes(size_bytes: int) -> int:
-    """Guess a length that most footers are shorter than; they grow with the row groups."""
-    return min(size_bytes, 16 * 1024 + size_bytes // 400)
 
 
 def _tail(file: BinaryIO, path: str, size_bytes: int, length: int) -> bytes:

@@ -116,7 +116,7 @@ def read_index(
     kept = cache.get(path, ShardIndex)
     if kept is not None:
         return kept
-    metadata = read_metadata(objects, path, shard.size_bytes)
+    metadata = read_metadata(objects, path, shard.size_bytes, schema.leaf_columns)
     if metadata.num_rows != shard.rows:
         raise CorruptDataError(f"{path} holds {metadata.num_rows} rows, not {shard.rows}")
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))

@@ -72,10 +72,10 @@ def merge_found(
     if not found:
         return
     widest = max(row_bytes(groups.metadata) for groups in found)
-    batch_rows = engine.batch_rows(memory_bytes, len(found), widest)
     for step in steps([groups.metadata for groups in found], schema, memory_bytes):
         parts = [g for g in (narrowed(groups, step, schema) for groups in found) if g.numbers]
         if parts:
+            batch_rows = engine.batch_rows(memory_bytes, len(parts), widest)
             for batch in _merged(
                 storage, table_id, parts, schema, wanted.names, where, batch_rows, scanned
             ):

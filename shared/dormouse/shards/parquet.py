@@ -25,6 +25,8 @@ ROW_GROUP_BYTES = 128 * 1024
 """The compressed size of early row groups: smaller ones would cost more time to write and merge."""
 CHUNK_FOOTER_BYTES = 100
 """About what a footer says of one column in one row group."""
+BASE_FOOTER_BYTES = 12 * 1024
+"""About what the rest of a footer takes, samples of short keys among it."""
 MAX_ROW_GROUP_ROWS = 128 * 1024
 MAX_ROW_GROUP_BYTES = 4 * 1024 * 1024
 """What a row group may take in memory, uncompressed."""
@@ -51,6 +53,16 @@ def row_group_bytes(written_bytes: int, columns: int) -> int:
     Beyond a size, the last row group and the footer are in balance.
     """
     return max(ROW_GROUP_BYTES, math.isqrt(2 * CHUNK_FOOTER_BYTES * columns * written_bytes))
+
+
+def likely_footer_bytes(size_bytes: int, columns: int) -> int:
+    """Give a length that the footer of a shard of this size is hardly ever longer than."""
+    density = 2 * CHUNK_FOOTER_BYTES * columns
+    grown_from = ROW_GROUP_BYTES**2 / density
+    groups = min(size_bytes, grown_from) / ROW_GROUP_BYTES
+    if size_bytes > grown_from:
+        groups += 2 * (math.sqrt(size_bytes) - math.sqrt(grown_from)) / math.sqrt(density)
+    return BASE_FOOTER_BYTES + int((groups + 2) * columns * CHUNK_FOOTER_BYTES * 1.03)
 
 
 class ParquetFile:

@@ -18,7 +18,8 @@ from dormouse.shards.statistics import key_span, stored_bytes
 SHARE_OF_MEMORY = 4
 """A step reads up to this part of the memory there is."""
 GROUPS_PER_STEP = 4
-"""A step reads at least so many row groups of each file, or borders would be read too often."""
+"""A step reads at least so many row groups of each file that has its keys, or borders would be read
+too often."""
 
 
 def steps(files: Sequence[pq.FileMetaData], schema: Schema, memory_bytes: int) -> list[KeyRange]:
@@ -26,13 +27,18 @@ def steps(files: Sequence[pq.FileMetaData], schema: Schema, memory_bytes: int) -
 
     Only where a row group begins can be cut, so rows of one key are never parted.
     """
-    groups = [
-        (key_span(file.row_group(i), schema)[0], stored_bytes(file.row_group(i)))
+    lows = [
+        [key_span(file.row_group(i), schema)[0] for i in range(file.num_row_groups)]
         for file in files
-        for i in range(file.num_row_groups)
+    ]
+    groups = [
+        (low, stored_bytes(file.row_group(i)))
+        for file, begins in zip(files, lows, strict=True)
+        for i, low in enumerate(begins)
     ]
     largest = max((size_bytes for _, size_bytes in groups), default=0)
-    budget_bytes = max(memory_bytes // SHARE_OF_MEMORY, GROUPS_PER_STEP * len(files) * largest)
+    open_files = most_at_once([(begins[0], begins[-1]) for begins in lows if begins])
+    budget_bytes = max(memory_bytes // SHARE_OF_MEMORY, GROUPS_PER_STEP * open_files * largest)
     cuts: list[Key] = []
     taken_bytes = 0
     for low, size_bytes in sorted(groups):
@@ -42,3 +48,13 @@ def steps(files: Sequence[pq.FileMetaData], schema: Schema, memory_bytes: int) -
         taken_bytes += size_bytes
     ends = [*cuts, None]
     return [KeyRange(low, high) for low, high in zip([(), *cuts], ends, strict=True)]
+
+
+def most_at_once(spans: Sequence[tuple[Key, Key]]) -> int:
+    """Give how many spans of keys, ends included, have a key in common at most."""
+    events = sorted([(low, 0) for low, _ in spans] + [(high, 1) for _, high in spans])
+    most = now = 0
+    for _, ends in events:
+        now += -1 if ends else 1
+        most = max(most, now)
+    return most

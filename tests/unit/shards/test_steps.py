@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dormouse.model.schema import Schema
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.statistics import may_hold, stored_bytes
-from dormouse.shards.steps import GROUPS_PER_STEP, SHARE_OF_MEMORY, steps
+from dormouse.shards.steps import GROUPS_PER_STEP, SHARE_OF_MEMORY, most_at_once, steps
 
 SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
 
@@ -48,3 +48,9 @@ def test_steps_tile_the_keys_and_each_reads_a_bounded_share(
         assert taken <= share + (len(files) + alike) * largest
     if memory_bytes == 10**9:
         assert len(found) == 1
+
+
+def test_shards_one_after_the_other_are_not_all_open_at_once() -> None:
+    assert most_at_once([]) == 0
+    assert most_at_once([((i,), (i + 1,)) for i in range(0, 20, 2)]) == 1
+    assert most_at_once([((0,), (9,)), ((1,), (2,)), ((2,), (3,)), ((5,), (9,))]) == 3

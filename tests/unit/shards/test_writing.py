@@ -286,3 +286,18 @@ def test_columns_have_statistics_only_where_they_can_leave_out_rows(
     with storage.open("table/data/job-0.parquet", new.shard.size_bytes) as file:
         group = pq.read_metadata(file).row_group(0)
     assert [group.column(i).is_stats_set for i in range(4)] == [True, True, True, False]
+
+
+def test_the_length_of_a_footer_is_guessed_closely_from_the_size_alone(
+    write: Write, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1024)
+    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 64)
+    rows = [row("a", i, i * 7919 % 1000003, f"text {i * 7919 % 1000003}") for i in range(10_000)]
+    (new,) = write(rows, size=2500)
+    size_bytes = new.shard.size_bytes
+    with storage.open("table/data/job-0.parquet", size_bytes) as file:
+        metadata = pq.read_metadata(file)
+    guess = parquet.likely_footer_bytes(size_bytes, metadata.num_columns)
+    assert metadata.num_row_groups > 10
+    assert metadata.serialized_size < guess < 2 * metadata.serialized_size
