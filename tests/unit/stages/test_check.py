@@ -33,6 +33,7 @@ def table(world: World) -> Table:
         orphan_age_seconds=7200,
         compaction_strategy="batch",
         compaction_files=3,
+        ingest_file_strategy="one_file_per_leaf",
     )
     world.set_online(table, False)
     world.drop("letters/0.parquet", letters("abyz"))
