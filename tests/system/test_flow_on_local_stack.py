@@ -172,7 +172,7 @@ def test_the_command_line_does_the_whole_path(system: System, tmp_path: Path) ->
     ]
     assert (status["rows"], status["leaf_partitions"], status["pending"]) == (300, 3, 0)
     lines = system.dormouse(
-        "query", "command", "--from", "site=s1", "--to", "site=s3,sensor=0", "--format", "json"
+        "query", "command", "--range", "site=s1..site=s3,sensor=0", "--format", "json"
     ).splitlines()
     expected = [r for r in in_order(rows) if ("s1",) <= (r["site"], r["sensor"]) < ("s3", 0)]
     assert [json.loads(line)["value"] for line in lines] == [r["value"] for r in expected]
