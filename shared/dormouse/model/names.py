@@ -141,6 +141,16 @@ def snapshot_prefix(table_id: str) -> str:
     return f"{state_prefix(table_id)}snapshots/"
 
 
+def ending_prefix(table_id: str) -> str:
+    """Give the prefix of the notes of compactions that left no rows."""
+    return f"{table_id}/endings/"
+
+
+def ending_path(table_id: str, job_id: str) -> str:
+    """Give the path of the note that a job left no rows."""
+    return f"{ending_prefix(table_id)}{job_id}.json"
+
+
 _PURGE = "-purge-"
 
 

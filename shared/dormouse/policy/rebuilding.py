@@ -13,7 +13,7 @@ from dormouse.errors import InvariantError
 from dormouse.model.fold import apply
 from dormouse.model.invariants import broken_invariants
 from dormouse.model.keys import Key, KeyRange, after, show_key
-from dormouse.model.names import run_of
+from dormouse.model.names import run_of, shard_id_in
 from dormouse.model.origins import Origin
 from dormouse.model.partitions import ROOT, Partition, PartitionTree, child_ids
 from dormouse.model.shards import NewShard, Shard
@@ -69,11 +69,18 @@ class Refusal:
     reasons: tuple[str, ...]
 
 
-def plan_rebuild(found: Iterable[FoundShard], generation: int = 0) -> RebuildPlan | Refusal:
-    """Decide which rows of which shards count, from all shards of a table at its generation."""
-    every = sorted(found, key=lambda item: item.shard.id)
+def plan_rebuild(
+    found: Iterable[FoundShard], endings: Iterable[Origin] = (), generation: int = 0
+) -> RebuildPlan | Refusal:
+    """Decide which rows of which shards count, from all shards of a table at its generation.
+
+    `endings` are the origins of compactions that left no rows: they count as outputs without any.
+    """
+    every = sorted((*found, *map(_without_rows, endings)), key=lambda item: item.shard.id)
     by_id = {item.shard.id: item for item in every if item.origin.generation == generation}
-    emptied = [item.shard.id for item in every if item.origin.generation != generation]
+    emptied = [
+        item.shard.id for item in every if item.origin.generation != generation and item.shard.rows
+    ]
     splits, reasons = _splits(by_id.values())
     tree = _tree(splits, reasons)
     if reasons:
@@ -94,7 +101,12 @@ def plan_rebuild(found: Iterable[FoundShard], generation: int = 0) -> RebuildPla
     )
     left_out += tuple((shard, "it is of before the table was emptied") for shard in emptied)
     sources = {s for item in counted for s in item.origin.lineage.sources}
-    return RebuildPlan(tree, placed, tuple(sorted(sources)), left_out, generation)
+    shards = tuple(item for item in placed if item.shard.rows)
+    return RebuildPlan(tree, shards, tuple(sorted(sources)), left_out, generation)
+
+
+def _without_rows(ending: Origin) -> FoundShard:
+    return FoundShard(Shard(shard_id_in(ending.job, 0), 0, 0, (), ()), ending)
 
 
 def transactions(plan: RebuildPlan) -> Iterator[Transaction]:
@@ -178,7 +190,7 @@ def _tree(splits: Mapping[str, Key], reasons: list[str]) -> PartitionTree:
 
 
 def _outside(found: Iterable[FoundShard], tree: PartitionTree) -> Iterator[str]:
-    for item in found:
+    for item in (item for item in found if item.shard.rows):
         shard, partition = item.shard, tree.get(item.origin.partition)
         if not partition.range.contains_span(shard.min_key, shard.max_key):
             yield f"shard {shard.id} has keys outside its partition {partition.id}"
@@ -200,6 +212,8 @@ def _place(
     tree: PartitionTree,
 ) -> PlacedShard:
     shard, partition = item.shard, item.origin.partition
+    if not shard.rows:
+        return PlacedShard(shard, partition, (), ())
     span = KeyRange(shard.min_key, after(shard.max_key))
     taken = [by_id[claimant].origin.partition for claimant in claims.get(shard.id, ())]
     live: list[str] = []

@@ -41,6 +41,19 @@ class ShardContext:
     generation: int = 0
     lineage: Lineage = Lineage()
 
+    def origin(self, partition: str, *, number: int = 0, last: bool = True) -> Origin:
+        """Give what the job's shard of that number says of where it comes from."""
+        return Origin(
+            partition=partition,
+            splits=self.tree.split_keys_above(partition),
+            job=self.job,
+            written_ms=self.written_ms,
+            generation=self.generation,
+            number=number,
+            last=last,
+            lineage=self.lineage,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenShard:
@@ -117,16 +130,7 @@ class ShardDraft:
             table_id=context.table_id,
             shard_id=self._shard_id,
             schema=context.schema,
-            origin=Origin(
-                partition=partition,
-                splits=context.tree.split_keys_above(partition),
-                job=context.job,
-                written_ms=context.written_ms,
-                generation=context.generation,
-                number=self._number,
-                last=last,
-                lineage=context.lineage,
-            ),
+            origin=context.origin(partition, number=self._number, last=last),
             rows=self._sampler.rows,
             min_key=self._sampler.min_key,
             max_key=self._sampler.max_key,

@@ -100,7 +100,7 @@ def encode_footer(footer: ShardFooter) -> bytes:
             shard_id=footer.shard_id,
             schema=footer.schema.to_json(),
             partition=origin.partition,
-            splits=tuple(_stored_key(key) for key in origin.splits),
+            splits=tuple(stored_key(key) for key in origin.splits),
             job=origin.job,
             written_ms=origin.written_ms,
             generation=origin.generation,
@@ -111,9 +111,9 @@ def encode_footer(footer: ShardFooter) -> bytes:
             superseded=origin.lineage.superseded,
             completed=origin.lineage.completed,
             rows=footer.rows,
-            min_key=_stored_key(footer.min_key),
-            max_key=_stored_key(footer.max_key),
-            samples=tuple((_stored_key(key), rank) for key, rank in footer.samples),
+            min_key=stored_key(footer.min_key),
+            max_key=stored_key(footer.max_key),
+            samples=tuple((stored_key(key), rank) for key, rank in footer.samples),
         )
     )
 
@@ -134,9 +134,9 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
             schema=Schema.from_json(body.schema),
             origin=_origin(body),
             rows=body.rows,
-            min_key=_key(body.min_key),
-            max_key=_key(body.max_key),
-            samples=tuple((_key(key), rank) for key, rank in body.samples),
+            min_key=key_of_stored(body.min_key),
+            max_key=key_of_stored(body.max_key),
+            samples=tuple((key_of_stored(key), rank) for key, rank in body.samples),
         )
     except (msgspec.DecodeError, InvalidRequestError, ValueError) as error:
         raise CorruptDataError(f"the footer of shard {path} is damaged: {error}") from error
@@ -145,7 +145,7 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
 def _origin(body: _Stored) -> Origin:
     return Origin(
         partition=body.partition,
-        splits=tuple(_key(key) for key in body.splits),
+        splits=tuple(key_of_stored(key) for key in body.splits),
         job=body.job,
         written_ms=body.written_ms,
         generation=body.generation,
@@ -155,11 +155,13 @@ def _origin(body: _Stored) -> Origin:
     )
 
 
-def _stored_key(key: Key) -> str:
+def stored_key(key: Key) -> str:
+    """Give the form of a key in JSON: the hexadecimal digits of its stored form."""
     return encode_key(key).hex()
 
 
-def _key(stored: str) -> Key:
+def key_of_stored(stored: str) -> Key:
+    """Give the key of such digits. Raises ValueError if they are none."""
     return decode_key(bytes.fromhex(stored))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, InvariantError
 from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
 from dormouse.model.names import (
+    ending_path,
     purge_of,
     run_of,
     shard_id_in,
@@ -31,6 +32,7 @@ from dormouse.model.tables import Table
 from dormouse.model.transactions import ReleaseJob, ReplaceShards
 from dormouse.ports import Services
 from dormouse.shards.counted import Counted
+from dormouse.shards.endings import put_ending
 from dormouse.shards.footer import read_footers
 from dormouse.shards.merging import Slice, merge_rows
 from dormouse.shards.purging import RowMatcher
@@ -113,7 +115,7 @@ def _delete_outputs(services: Services, table: Table, job: Job) -> None:
     listed = services.storage.list(shard_prefix(table.id, job.id))
     shards = [shard for found in listed if (shard := shard_id_of(found.path)) is not None]
     paths = [shard_path(table.id, s) for s in sorted(shards, key=run_of, reverse=True)]
-    services.storage.delete(paths[:1])
+    services.storage.delete([*paths[:1], ending_path(table.id, job.id)])
     services.storage.delete(paths[1:])
 
 
@@ -158,6 +160,8 @@ def _merge(
         )
     written = sum(new.shard.rows for new in outputs)
     _check_rows(state, job, read.rows, kept.rows, written)
+    if not outputs:
+        put_ending(services.storage, table.id, context.origin(job.partition))
     return outputs, read.rows
 
 

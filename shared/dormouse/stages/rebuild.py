@@ -28,6 +28,7 @@ from dormouse.policy.rebuilding import (
     transactions,
 )
 from dormouse.ports import Services, StoredObject
+from dormouse.shards.endings import read_endings
 from dormouse.shards.footer import FOOTERS_AT_ONCE, read_footer
 from dormouse.statestore.protocol import Rejected, StateStore
 
@@ -122,9 +123,11 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
     listed = list(services.storage.list(data_prefix(table.id)))
     stored = [o for o in listed if shard_id_of(o.path) is not None]
     strangers = tuple((o.path, "it is no shard") for o in listed if shard_id_of(o.path) is None)
+    # Before the shards: what a note speaks of must not be collected in between.
+    endings = [origin for _, origin in read_endings(services.storage, table.id)]
     found, reasons = _read(services, table, stored, watch)
     plan: RebuildPlan | Refusal = (
-        Refusal(tuple(reasons)) if reasons else plan_rebuild(found, table.generation)
+        Refusal(tuple(reasons)) if reasons else plan_rebuild(found, endings, table.generation)
     )
     if isinstance(plan, Refusal):
         told = "; ".join(plan.reasons[:REASONS_TOLD])

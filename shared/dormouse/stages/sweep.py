@@ -14,6 +14,7 @@ from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
 from dormouse.model.tables import Table
 from dormouse.policy.garbage import collectable, orphans
 from dormouse.ports import Services
+from dormouse.shards.endings import spent_endings
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.purges import kept_purges
 from dormouse.stages.requests.delete_table import DELETE_BATCH, delete_all_of
@@ -48,6 +49,8 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outg
         messages += _missed_files(services, table, state)
         messages += _old_purges(services, table)
         _delete_orphans(services, table, state)
+        now_ms = services.clock.now_ms()
+        services.storage.delete(spent_endings(services.storage, table.id, state, now_ms))
     return messages
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
 from dormouse.messages import GarbageCandidates, Outgoing
-from dormouse.model.names import data_prefix, shard_path
+from dormouse.model.names import data_prefix, ending_prefix, shard_path
 from dormouse.model.tables import Table
 from dormouse.stages.check import check
 from dormouse.stages.compact import compact
@@ -301,3 +301,48 @@ def test_a_table_that_never_had_rows_becomes_an_empty_one(world: World) -> None:
     world.drop("letters/0.parquet", letters("az"))
     world.settle()
     assert len(world.rows(table)) == 2
+
+
+def purged_of_a_leaf(world: World) -> Table:
+    """A table of one ingest in two leaves, of which one leaf is purged of all its rows."""
+    table = world.create(splits=[("m",)], ingest_file_strategy="one_file_per_leaf")
+    world.drop("letters/0.parquet", letters("az"))
+    world.settle()
+    world.purge(table, "", "z")
+    return table
+
+
+def test_what_a_purge_emptied_stays_empty_and_its_neighbours_stay_full(world: World) -> None:
+    table = purged_of_a_leaf(world)
+    while world.queue and world.queue[0].queue != "gc-candidates":
+        world.queue += world.deliver(world.queue.popleft())
+    assert len(world.shard_objects(table)) == 2
+    for _ in range(2):  # before the garbage is collected, and after
+        table = without_state(world, table)
+        assert [row["letter"] for row in world.rows(table)] == ["a"]
+        world.settle()
+    assert len(world.shard_objects(table)) == 1
+    world.sweep(audit=True)  # its source is still known: it is not ingested again
+    world.settle()
+    assert [row["letter"] for row in world.rows(table)] == ["a"]
+
+
+def test_a_note_of_an_emptied_shard_is_kept_as_long_as_it_tells_something(world: World) -> None:
+    table = purged_of_a_leaf(world)
+    world.settle()
+    assert endings(world, table)
+    world.clock.advance(seconds=40 * 24 * 3600)
+    world.sweep(audit=True)
+    assert endings(world, table), "the other shard of the run is still there"
+    world.purge(table, "", "a")
+    world.settle()
+    world.clock.advance(seconds=40 * 24 * 3600)
+    world.age_objects(seconds=0)
+    world.sweep(audit=True)
+    world.settle()
+    assert not endings(world, table)
+    assert not world.shard_objects(table)
+
+
+def endings(world: World, table: Table) -> list[str]:
+    return [stored.path for stored in world.storage.list(ending_prefix(table.id))]
