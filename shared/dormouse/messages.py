@@ -50,11 +50,12 @@ class CompactionJob(Message, frozen=True, tag="compaction_job"):
 
 
 class PartitionSplit(Message, frozen=True, tag="partition_split"):
-    """Split this leaf if it still has too many rows."""
+    """Split this leaf if it still has too many rows; if `forced`, however few they are."""
 
     table_id: str
     generation: int
     partition: str
+    forced: bool = False
     v: Literal[1] = 1
 
 

@@ -125,6 +125,34 @@ class PurgeRows(Request, frozen=True, tag="purge_rows"):
     v: Literal[1] = 1
 
 
+class CompactTable(Request, frozen=True, tag="compact_table"):
+    """Begin the compactions of a table that are due, though it be offline. With `all`, merge what
+    each leaf partition holds into one sorted run, whatever the table's strategy says.
+    """
+
+    name: str
+    all: bool = False
+    v: Literal[1] = 1
+
+
+class SplitPartitions(Request, frozen=True, tag="split_partitions"):
+    """Split the leaf partitions of a table that have too many rows, though it be offline; or just
+    one leaf, if `partition` names it. With `forced`, however few rows they have.
+    """
+
+    name: str
+    partition: str = ""
+    forced: bool = False
+    v: Literal[1] = 1
+
+
+class CollectGarbage(Request, frozen=True, tag="collect_garbage"):
+    """Delete the shards of a table that nothing references, those whose delay is over."""
+
+    name: str
+    v: Literal[1] = 1
+
+
 class Redrive(Request, frozen=True, tag="redrive"):
     """Send dead letters of a queue back to it, those of `ids` or all there are."""
 
@@ -135,6 +163,8 @@ class Redrive(Request, frozen=True, tag="redrive"):
 
 AdminRequest = (
     AlterSchema
+    | CollectGarbage
+    | CompactTable
     | CreateTable
     | DeleteTable
     | SetOnline
@@ -144,6 +174,7 @@ AdminRequest = (
     | SetDefaults
     | PurgeRows
     | Redrive
+    | SplitPartitions
 )
 
 

@@ -184,6 +184,14 @@ class World:
                 self.queue += self.deliver(outgoing)
         raise AssertionError(f"{len(self.queue)} messages are left after {limit} deliveries")
 
+    def deliver_all_but(self, queue: str) -> None:
+        """Deliver messages until only those of one queue are left, and lose these."""
+        while waiting := [outgoing for outgoing in self.queue if outgoing.queue != queue]:
+            self.queue = deque(outgoing for outgoing in self.queue if outgoing not in waiting)
+            for outgoing in waiting:
+                self.queue += self.deliver(outgoing)
+        self.queue.clear()
+
     def administer(self, request: AdminRequest) -> None:
         """Do what an administrator asks, and queue what follows from it."""
         self.queue += administer(self.services, request)

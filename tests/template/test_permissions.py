@@ -17,6 +17,7 @@ import boto3
 import pytest
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from moto.server import ThreadedMotoServer
+from msgspec import structs
 from werkzeug.serving import WSGIRequestHandler
 
 from dormouse.aws import handling
@@ -35,7 +36,21 @@ from dormouse.model.transactions import (
     ReleaseJob,
     ReplaceShards,
 )
-from dormouse.requests import CreateTable, DeleteTable, PurgeRows, Redrive, SetOnline
+from dormouse.requests import (
+    AdminRequest,
+    AlterSchema,
+    CollectGarbage,
+    CompactTable,
+    CreateTable,
+    DeleteTable,
+    PurgeRows,
+    Redrive,
+    RenameTable,
+    SetDefaults,
+    SetOnline,
+    SetProperties,
+    SplitPartitions,
+)
 from dormouse.settings import Settings
 from dormouse.stages.requests.purge_rows import purge_id_of
 from dormouse.statestore.pages import PAGE_CAPACITY
@@ -83,6 +98,8 @@ RARE = {
         )
     },
     ("administer", "s3:GetObject", "/state/"): "a table half made by a run that died",
+    ("sweep", "s3:GetObject", "/endings/"): "the note of a compaction that left no rows",
+    ("sweep", "s3:DeleteObject", "/endings/"): "such a note, when it has had its time",
     ("sweep", "dynamodb:UpdateItem", "-jobs"): "a file refused that nobody was told of",
 }
 """What only a race or a loss makes a function do: stage, action, and a part of the resource."""
@@ -261,6 +278,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     flow.send("admin", encode(SetOnline(f"3 {name}", name, False)))
     flow.wirings.clear()  # from here on, all are new processes, which read it
     remove_rows(flow, table)
+    table = ask_for_all_else(flow, table)
     leave_undone(flow, table)
     flow.invoke("measure", {})
     for event in ("good", "audit"):
@@ -301,7 +319,7 @@ def leave_undone(flow: Flow, table: Table) -> None:
     flow.drop(f"{table.name}/late.parquet", "q")
     flow.lose("files")
     services.storage.put(shard_path(table.id, "orphan-0"), b"of a run that died")
-    left, right = store.current().partitions.leaves()
+    left, *_, right = store.current().partitions.leaves()
     held = shard_in(left.id)
     gone = AssignJob("gone", left.id, (held.shard.id,))
     stuck = AssignJob("stuck", right.id, references(store.current(), right.id))
@@ -315,6 +333,35 @@ def leave_undone(flow: Flow, table: Table) -> None:
     half = replace(table, id=f"half-{table.id}", name="half", deleting=True)
     services.store(half).commit(InitialisePartitions((Partition(ROOT),)), generation=0)
     services.tables.create(half)
+
+
+def ask_for_all_else(flow: Flow, table: Table) -> Table:
+    """Ask once for each kind of request that the rest of the flow does not need.
+
+    Gives the table as it is then.
+    """
+    column: dict[str, object] = {"name": "more", "type": "LongType", "nullable": True}
+    asked: tuple[AdminRequest, ...] = (
+        RenameTable("a", table.name, "other"),
+        RenameTable("b", "other", table.name),
+        AlterSchema("c", table.name, (column,)),
+        SetProperties("d", table.name, {"compaction_files": 3}),
+        SetProperties("e", table.name, {"compaction_files": 2}),
+        SetDefaults("f", {"compaction_size_ratio": 4}),
+        SetDefaults("g", unset=("compaction_size_ratio",)),
+        SplitPartitions("h", table.name, forced=True),
+        CompactTable("i", table.name, all=True),
+        CollectGarbage("j", table.name),
+        SetOnline("k", table.name, True),
+    )
+    for request in asked:
+        changed = structs.replace(request, request_id=f"{request.request_id} {table.name}")
+        flow.send("admin", encode(changed))
+    services = flow.wiring().services
+    assert len(services.store(table).current().partitions) > 3
+    changed_table = services.tables.named(table.name)
+    assert changed_table is not None
+    return changed_table
 
 
 def remove_rows(flow: Flow, table: Table) -> None:

@@ -15,9 +15,8 @@ from dormouse.client.keys import KeyLike, key_of, key_to_json
 from dormouse.client.ports import IngestBucket, QueueAges, Queues, UnknownAges
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
-from dormouse.errors import NotFoundError
 from dormouse.model.schema import Schema
-from dormouse.model.tables import Table
+from dormouse.model.tables import Table, unknown_table
 from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.requests import AdminRequest, CreateTable, DeleteTable, SetOnline
 from dormouse.settings import Settings
@@ -61,11 +60,11 @@ class Instance:
         """Give one table.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: there is none of that name; the hint names the nearest.
         """
         table = self.services.tables.named(name)
         if table is None or table.deleting:
-            raise NotFoundError(f"there is no table {name!r}", hint="list the tables")
+            raise unknown_table(name, self.services.tables.all())
         return self._handle(table)
 
     def create_table(

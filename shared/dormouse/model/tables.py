@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.properties import KNOWN, Properties, properties_of
 from dormouse.model.schema import Schema
 
@@ -75,6 +76,13 @@ def changed_settings(
     if both := sorted(away & set(put)):
         raise InvalidRequestError(f"{both[0]} is to be set and unset at once")
     return {name: value for name, value in {**kept, **put}.items() if name not in away}
+
+
+def unknown_table(name: str, tables: Iterable[Table]) -> NotFoundError:
+    """Give the error that there is no table of that name; the hint names the nearest one."""
+    near = get_close_matches(name, [table.name for table in tables if not table.deleting], 1)
+    hint = f"did you mean {near[0]}?" if near else "list the tables"
+    return NotFoundError(f"there is no table {name!r}", hint=hint)
 
 
 def check_name(name: str) -> str:

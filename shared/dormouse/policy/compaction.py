@@ -60,6 +60,20 @@ def plan_compactions(state: TableState, properties: Properties) -> list[Compacti
     return plans
 
 
+def plan_full_compactions(state: TableState) -> list[CompactionPlan]:
+    """Propose to merge all of each leaf that holds several sorted runs, in partition id order.
+
+    A leaf with more than `MAX_INPUTS` shards to merge is not done with one such plan. Leaves with a
+    running job are planned without what it holds.
+    """
+    plans = []
+    for partition in sorted(p for p, held in state.references.items() if held.free > 1):
+        if state.partitions.get(partition).is_leaf:
+            groups = _bounded(sorted_runs(state.references_in(partition)))
+            plans += [CompactionPlan(partition, _shards(group)) for group in groups]
+    return plans
+
+
 def sorted_runs(references: Iterable[Reference]) -> list[SortedRun]:
     """Give the runs of one partition whose shards are all free, fewest rows first."""
     by_run: dict[str, list[Reference]] = {}

@@ -6,24 +6,32 @@ finished request is remembered by its id. What each does is in `stages.requests`
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from dormouse.messages import Outgoing
 from dormouse.ports import NO_TABLE, Services
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
+    CollectGarbage,
+    CompactTable,
     CreateTable,
     DeleteTable,
     PurgeRows,
     Redrive,
     ReinitialiseTable,
     RenameTable,
+    Request,
     SetDefaults,
     SetOnline,
     SetProperties,
+    SplitPartitions,
     replies,
 )
 from dormouse.stages.requests.alter_schema import alter_schema
+from dormouse.stages.requests.collect_garbage import collect_garbage
+from dormouse.stages.requests.compact_table import compact_table
 from dormouse.stages.requests.create_table import create_table
 from dormouse.stages.requests.delete_table import delete_table
 from dormouse.stages.requests.purge_rows import purge_rows
@@ -32,10 +40,28 @@ from dormouse.stages.requests.reinitialise_table import reinitialise_table
 from dormouse.stages.requests.rename_table import rename_table
 from dormouse.stages.requests.set_online import set_online
 from dormouse.stages.requests.set_properties import set_defaults, set_properties
+from dormouse.stages.requests.split_partitions import split_partitions
 from dormouse.stages.tracking import record
 
 INSTANCE_NAME = "(instance)"
 """The subject of a request about no table."""
+
+VERBS: Mapping[type[Request], Callable[..., list[Outgoing] | None]] = {
+    AlterSchema: alter_schema,
+    CollectGarbage: collect_garbage,
+    CompactTable: compact_table,
+    CreateTable: create_table,
+    DeleteTable: delete_table,
+    PurgeRows: purge_rows,
+    Redrive: redrive,
+    ReinitialiseTable: reinitialise_table,
+    RenameTable: rename_table,
+    SetDefaults: set_defaults,
+    SetOnline: set_online,
+    SetProperties: set_properties,
+    SplitPartitions: split_partitions,
+}
+"""What does each kind of request; some have messages that follow from it."""
 
 
 def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
@@ -52,7 +78,7 @@ def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
     kind = type(request).__name__
     subject = _subject(request)
     try:
-        messages = _perform(services, request)
+        messages = VERBS[type(request)](services, request) or []
     except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
         record(
             services,
@@ -76,28 +102,3 @@ def _subject(request: AdminRequest) -> str:
             return INSTANCE_NAME
         case _:
             return request.name
-
-
-def _perform(services: Services, request: AdminRequest) -> list[Outgoing]:
-    match request:
-        case AlterSchema():
-            alter_schema(services, request)
-        case CreateTable():
-            create_table(services, request)
-        case DeleteTable():
-            delete_table(services, request)
-        case Redrive():
-            redrive(services, request)
-        case SetOnline():
-            return set_online(services, request)
-        case RenameTable():
-            rename_table(services, request)
-        case ReinitialiseTable():
-            return reinitialise_table(services, request)
-        case SetProperties():
-            return set_properties(services, request)
-        case SetDefaults():
-            set_defaults(services, request)
-        case PurgeRows():
-            return purge_rows(services, request)
-    return []

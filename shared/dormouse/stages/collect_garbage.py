@@ -6,6 +6,8 @@ the redelivery deletes again, harmlessly, and forgets. The other order could lea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dormouse.messages import GarbageCandidates, Outgoing
 from dormouse.model.names import shard_path
 from dormouse.model.state import TableState
@@ -17,6 +19,21 @@ from dormouse.stages.tracking import record, tracked
 
 MAX_DELAY_SECONDS = 15 * 60
 """The longest SQS delays a message; a longer wait is several messages."""
+
+
+CANDIDATES_PER_MESSAGE = 1000
+
+
+def candidates(table: Table, state: TableState, shards: Sequence[str]) -> list[Outgoing]:
+    """Give the messages that name these shards as candidates, with no delay."""
+    batches = (
+        tuple(shards[start : start + CANDIDATES_PER_MESSAGE])
+        for start in range(0, len(shards), CANDIDATES_PER_MESSAGE)
+    )
+    return [
+        Outgoing("gc-candidates", GarbageCandidates(table.id, state.generation, batch))
+        for batch in batches
+    ]
 
 
 def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outgoing]:

@@ -41,12 +41,13 @@ def plan_table(services: Services, message: TableChanged) -> list[Outgoing]:
     if age_off is not None:  # looks at every shard, so not after each change
         now_ms = services.clock.now_ms()
         plans += plan_rewrites(state, table.properties, age_off.age_ms, now_ms, plans)
-    return splits + _assign(services, table, state, plans)
+    return splits + assign(services, table, state, plans)
 
 
-def _assign(
+def assign(
     services: Services, table: Table, state: TableState, plans: Sequence[CompactionPlan]
 ) -> list[Outgoing]:
+    """Assign jobs of these plans; give the messages of those which no other planner forestalled."""
     jobs = [AssignJob(services.ids.new(), plan.partition, plan.inputs) for plan in plans]
     sent = []
     for start in range(0, len(jobs), JOBS_PER_COMMIT):

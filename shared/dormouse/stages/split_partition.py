@@ -22,7 +22,10 @@ MAX_FOOTERS = 50
 
 
 def split_partition(services: Services, message: PartitionSplit) -> list[Outgoing]:
-    """Split the leaf unless it was split already, or has too few rows after all."""
+    """Split the leaf unless it was split already, or has too few rows after all.
+
+    One that is forced is split if any of its rows differ in their keys.
+    """
     table = services.table(message.table_id)
     if table is None:
         return []
@@ -32,12 +35,13 @@ def split_partition(services: Services, message: PartitionSplit) -> list[Outgoin
         return []
     # Nothing is announced for a leaf split already: every planning before that split may have sent
     # its own message, and each announcement would cause another planning.
-    too_few = state.rows_in(partition) < table.properties.split_threshold_rows
+    fewest = 2 if message.forced else table.properties.split_threshold_rows
+    too_few = state.rows_in(partition) < fewest
     if not state.partitions.get(partition).is_leaf or too_few:
         return []
     job_id = f"split-{partition}"
     with tracked(services, table.id, job_id, "split", subject=partition):
-        plan = _plan(services, table, state, partition)
+        plan = _plan(services, table, state, partition, fewest)
         if isinstance(plan, str):
             record(services, table.id, job_id, "split", "finished", reason=plan)
             return []
@@ -49,7 +53,9 @@ def split_partition(services: Services, message: PartitionSplit) -> list[Outgoin
     return [Outgoing("table-changes", TableChanged(table.id))]
 
 
-def _plan(services: Services, table: Table, state: TableState, partition: str) -> SplitPlan | str:
+def _plan(
+    services: Services, table: Table, state: TableState, partition: str, fewest: int
+) -> SplitPlan | str:
     """Give the plan, or the reason why there is none."""
     references = sorted(state.references_in(partition), key=lambda r: (-r.rows, r.shard))
     footers: dict[str, KeyRanks] = {}
@@ -60,6 +66,6 @@ def _plan(services: Services, table: Table, state: TableState, partition: str) -
     plan = plan_split(state.partitions.get(partition).range, footers)
     if plan is None:
         return "not split: all its rows share one key"
-    if len(footers) == len(references) and plan.total_rows < table.properties.split_threshold_rows:
+    if len(footers) == len(references) and plan.total_rows < fewest:
         return f"not split: it holds about {plan.total_rows} rows after all"
     return plan

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dormouse.errors import CorruptDataError
-from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, PurgeStep, TableChanged
+from dormouse.messages import CompactionJob, Outgoing, PurgeStep, TableChanged
 from dormouse.model.names import data_prefix, shard_id_of, shard_path
 from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
 from dormouse.model.tables import Table
@@ -16,10 +16,10 @@ from dormouse.policy.garbage import collectable, orphans
 from dormouse.ports import Services
 from dormouse.shards.endings import spent_endings
 from dormouse.stages.batch_files import batch_files
+from dormouse.stages.collect_garbage import candidates
 from dormouse.stages.purges import kept_purges
 from dormouse.stages.requests.delete_table import DELETE_BATCH, delete_all_of
 
-CANDIDATES_PER_MESSAGE = 1000
 CLOCKS_APART_MS = 5 * 60 * 1000
 """How far the clocks of a function and of the object store may be apart, generously."""
 
@@ -63,14 +63,12 @@ def _stale_jobs(services: Services, table: Table, state: TableState) -> Iterator
             yield Outgoing("compaction-jobs", message)
 
 
-def _overdue_garbage(services: Services, table: Table, state: TableState) -> Iterator[Outgoing]:
+def _overdue_garbage(services: Services, table: Table, state: TableState) -> list[Outgoing]:
     """Give what could have been deleted two delays ago: its own message must be lost."""
     delay_seconds = 2 * table.properties.gc_delay_seconds
     now_ms = services.clock.now_ms()
     due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
-    for start in range(0, len(due), CANDIDATES_PER_MESSAGE):
-        shards = tuple(due[start : start + CANDIDATES_PER_MESSAGE])
-        yield Outgoing("gc-candidates", GarbageCandidates(table.id, state.generation, shards))
+    return candidates(table, state, due)
 
 
 def _missed_files(services: Services, table: Table, state: TableState) -> list[Outgoing]:

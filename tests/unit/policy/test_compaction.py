@@ -19,7 +19,7 @@ from dormouse.model.transactions import (
     ReplaceShards,
 )
 from dormouse.policy import compaction
-from dormouse.policy.compaction import plan_compactions
+from dormouse.policy.compaction import plan_compactions, plan_full_compactions
 
 
 def table_with(*rows: int) -> TableState:
@@ -126,6 +126,19 @@ def test_a_run_some_of_whose_shards_a_job_holds_is_left_alone(strategy: str) -> 
     assert len(plan.inputs) == 5
     state, _ = apply(state, Entry(AssignJob("running", ROOT, ("j-1",)), 0, 0))
     assert plan_compactions(state, properties) == []
+
+
+def test_a_full_compaction_takes_every_run_of_a_leaf_and_none_is_merged_alone() -> None:
+    assert not plan_full_compactions(table_with(9))
+    assert not plan_full_compactions(table_of({"run-0": 5, "run-1": 5}))
+    (plan,) = plan_full_compactions(table_of({"run-0": 5, "run-1": 5, "one-0": 1000}))
+    assert plan.inputs == ("run-0", "run-1", "one-0")
+
+
+def test_a_full_compaction_leaves_alone_what_a_job_holds() -> None:
+    state = table_with(1, 2, 3)
+    state, _ = apply(state, Entry(AssignJob("job", ROOT, ("s00", "s01")), 0, 0))
+    assert not plan_full_compactions(state)
 
 
 def test_a_job_has_a_bounded_number_of_shards() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -15,13 +16,14 @@ from dormouse.errors import (
 )
 from dormouse.model.tables import Table
 from dormouse.requests import (
+    AdminRequest,
     CreateTable,
     ReinitialiseTable,
     RenameTable,
     SetDefaults,
     SetProperties,
 )
-from dormouse.stages.administer import administer
+from dormouse.stages.administer import VERBS, administer
 from dormouse.stages.rebuild import rebuild
 from tests.support.world import LETTERS, Crash, World, letters
 
@@ -35,6 +37,10 @@ def now(world: World, table: Table) -> Table:
     found = world.tables.get(table.id)
     assert found is not None
     return found
+
+
+def test_every_kind_of_request_is_done_by_somebody() -> None:
+    assert set(VERBS) == set(get_args(AdminRequest))
 
 
 class TestRenaming:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from hashlib import blake2b
 
-from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.errors import InvalidRequestError
 from dormouse.messages import Outgoing, PurgeStep
 from dormouse.model.conditions import Condition, parse_condition
 from dormouse.model.names import purge_path
@@ -15,7 +15,7 @@ from dormouse.model.tables import Table
 from dormouse.ports import Services
 from dormouse.requests import PurgeRows
 from dormouse.stages.requests.json_keys import key_of_json
-from dormouse.stages.requests.named import named
+from dormouse.stages.requests.named import living
 from dormouse.stages.tracking import record
 
 
@@ -26,9 +26,7 @@ def purge_rows(services: Services, request: PurgeRows) -> list[Outgoing]:
         InvalidRequestError: it does not say which rows, or the table cannot remove just those.
         NotFoundError: no table of that name exists, or it is being deleted.
     """
-    table = named(services, request.name)
-    if table.deleting:
-        raise NotFoundError(f"table {request.name!r} is being deleted")
+    table = living(services, request.name)
     purge = wanted_rows(table, request)
     purge = replace(
         purge,

@@ -1,0 +1,58 @@
+"""split_partitions: leaves are split because somebody asks, not because the table changed.
+
+A message lost is repaired by the next planning where a leaf has too many rows; a forced split has
+to be asked for again.
+"""
+
+from __future__ import annotations
+
+from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.messages import Outgoing, PartitionSplit
+from dormouse.model.state import TableState
+from dormouse.policy.splitting import splits_due
+from dormouse.ports import Services
+from dormouse.requests import SplitPartitions
+from dormouse.stages.requests.named import living
+
+FEWEST_ROWS = 2
+"""What a leaf must hold to be split at all."""
+
+
+def split_partitions(services: Services, request: SplitPartitions) -> list[Outgoing]:
+    """Give a message for each leaf to be split, also of a table that is offline.
+
+    Raises:
+        NotFoundError: no such table or partition exists, or the table is being deleted.
+        InvalidRequestError: the partition is split already, or has too few rows.
+    """
+    table = living(services, request.name)
+    state = services.store(table).current()
+    fewest = FEWEST_ROWS if request.forced else table.properties.split_threshold_rows
+    if request.partition:
+        _check_leaf(state, request.partition, fewest)
+        wanted = [request.partition]
+    else:
+        wanted = splits_due(state, fewest)
+    return [
+        Outgoing(
+            "partition-splits",
+            PartitionSplit(table.id, state.generation, partition, request.forced),
+        )
+        for partition in wanted
+    ]
+
+
+def _check_leaf(state: TableState, partition: str, fewest: int) -> None:
+    if partition not in state.partitions:
+        raise NotFoundError(
+            f"there is no partition {partition!r}", hint="a report of the table shows its leaves"
+        )
+    if not state.partitions.get(partition).is_leaf:
+        raise InvalidRequestError(f"partition {partition!r} is split already")
+    rows = state.rows_in(partition)
+    if rows < fewest:
+        enough = fewest == FEWEST_ROWS
+        raise InvalidRequestError(
+            f"partition {partition!r} has {rows:,} rows, and is split from {fewest:,} on",
+            hint="" if enough else "a forced split does not look at the number",
+        )
