@@ -76,6 +76,15 @@ class PurgeStep(Message, frozen=True, tag="purge_step"):
     v: Literal[1] = 1
 
 
+class ExportTask(Message, frozen=True, tag="export_task"):
+    """Write the files of one task of an export; what it is to do lies in the data bucket."""
+
+    table_id: str
+    export_id: str
+    task: int
+    v: Literal[1] = 1
+
+
 _Wanted = TypeVar("_Wanted", bound=Message)
 
 

@@ -258,6 +258,7 @@ NO_TABLE = "-"
 class Services:
     """All that a stage may ask of the world.
 
+    `storage` is the data root, `results` where exported rows go.
     `scratch` is a local folder for files while a stage runs, `memory_bytes` what sorting and
     merging may use of memory before they spill to it. `cache` is what the process keeps of what it
     read.
@@ -266,6 +267,7 @@ class Services:
     tables: Tables
     tracker: Tracker
     storage: Storage
+    results: Storage
     sources: Sources
     dead_letters: DeadLetters
     store: Callable[[Table], StateStore]

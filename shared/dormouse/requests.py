@@ -153,6 +153,25 @@ class CollectGarbage(Request, frozen=True, tag="collect_garbage"):
     v: Literal[1] = 1
 
 
+class ExportRows(Request, frozen=True, tag="export_rows"):
+    """Write rows to Parquet files in the results bucket, below the prefix `to`.
+
+    All rows, or those whose key begins with one of `keys` or lies in one of `ranges`: pairs of a
+    first key, inclusive, and a last one, exclusive, null for an open end. A key is a list of parts,
+    as a split point. `where` is a condition that must be true of them besides, `columns` are those
+    wanted, none for all, `as_of` a version or an ISO 8601 time, null for now.
+    """
+
+    name: str
+    to: str = ""
+    ranges: tuple[tuple[tuple[object, ...] | None, tuple[object, ...] | None], ...] = ()
+    keys: tuple[tuple[object, ...], ...] = ()
+    where: str = ""
+    columns: tuple[str, ...] = ()
+    as_of: int | str | None = None
+    v: Literal[1] = 1
+
+
 class Redrive(Request, frozen=True, tag="redrive"):
     """Send dead letters of a queue back to it, those of `ids` or all there are."""
 
@@ -173,6 +192,7 @@ AdminRequest = (
     | SetProperties
     | SetDefaults
     | PurgeRows
+    | ExportRows
     | Redrive
     | SplitPartitions
 )

@@ -8,15 +8,20 @@ import pytest
 
 from dormouse.errors import UnavailableError
 from dormouse.messages import CompactionJob, GarbageCandidates, IngestJob, Outgoing, TableChanged
+from dormouse.model.exports import Export, cut_tasks
+from dormouse.model.keys import KeyRange
 from dormouse.model.names import purge_path
 from dormouse.model.purges import PurgeRequest, encode_request
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE
+from dormouse.stages.exports import keep_export, keep_tasks
+from dormouse.stages.manifests import manifest_at
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.world import letters, letters_file
 
 CHANGED = Outgoing("table-changes", TableChanged(TABLE_ID))
+EXPORT = "00112233445566bb"
 JOB = "018f3a5e7c2d4b6f8a9b0c1d2e3f4051"
 
 
@@ -31,6 +36,7 @@ JOB = "018f3a5e7c2d4b6f8a9b0c1d2e3f4051"
         ("collect_garbage", "gc-candidates", 2),
         ("administer", "admin", 3),
         ("purge_rows", "purges", 2),
+        ("export_rows", "exports", 2),
     ],
 )
 def test_a_malformed_message_is_a_dead_letter_with_its_reason_and_does_not_come_again(
@@ -185,6 +191,23 @@ def test_a_step_of_a_purge_has_matching_shards_rewritten_once(
     functions.world.settle()
     letters_left = [row["letter"] for row in functions.world.rows(functions.table)]
     assert letters_left == sorted("bc" * 4)
+
+
+@pytest.mark.parametrize("event", ["good", "duplicate", "mixed"])
+def test_a_task_of_an_export_is_done_once(functions: Functions, event: str) -> None:
+    compactable(functions)
+    schema, columns = functions.table.schema, ("letter",)
+    export = Export(
+        EXPORT, "out", TABLE_ID, "letters", 4, 0, schema, columns, (KeyRange(),), cut="1"
+    )
+    tasks = cut_tasks(functions.world.state(functions.table), export.ranges)
+    export = replace(export, tasks=keep_tasks(functions.world.services, export, tasks))
+    assert keep_export(functions.world.services, export)
+    assert functions.invoke("export_rows", event) == []
+    manifest = manifest_at(functions.world.results, "out")
+    assert manifest is not None
+    assert manifest.rows == 12
+    assert functions.sent() == []
 
 
 @pytest.mark.parametrize("event", ["good", "duplicate"])

@@ -8,12 +8,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.messages import (
     CompactionJob,
+    ExportTask,
     GarbageCandidates,
     IngestJob,
     Message,
@@ -37,6 +39,7 @@ from dormouse.requests import (
     AlterSchema,
     CreateTable,
     DeleteTable,
+    ExportRows,
     PurgeRows,
     SetOnline,
 )
@@ -45,9 +48,11 @@ from dormouse.stages.administer import administer
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.collect_garbage import collect_garbage
 from dormouse.stages.compact import compact
+from dormouse.stages.export_rows import export_rows
 from dormouse.stages.ingest import ingest
 from dormouse.stages.plan_table import plan_table
 from dormouse.stages.purge_rows import purge_rows
+from dormouse.stages.requests.export_rows import export_id_of
 from dormouse.stages.requests.purge_rows import purge_id_of
 from dormouse.stages.split_partition import split_partition
 from dormouse.stages.sweep import sweep
@@ -72,6 +77,7 @@ STAGES: dict[str, tuple[type[Message], Callable[..., list[Outgoing]]]] = {
     "partition-splits": (PartitionSplit, split_partition),
     "gc-candidates": (GarbageCandidates, collect_garbage),
     "purges": (PurgeStep, purge_rows),
+    "exports": (ExportTask, export_rows),
 }
 
 LETTERS = Schema.from_json(
@@ -102,6 +108,7 @@ class World:
         (folder / "data").mkdir(parents=True)
         (folder / "scratch").mkdir()
         self.storage = FolderStorage(folder / "data")
+        self.results = FolderStorage(folder / "results")
         self.pages = MemoryPages()
         self.folder = folder
         self.hooks: list[Callable[[], object]] = []
@@ -110,6 +117,7 @@ class World:
             tables=self.tables,
             tracker=self.tracker,
             storage=self.storage,
+            results=self.results,
             sources=self.sources,
             store=cache(self._hooked_store),
             clock=self.clock,
@@ -209,6 +217,12 @@ class World:
         request = PurgeRows(self.ids.new(), table.name, where, tuple((key,) for key in keys))
         self.queue += administer(self.services, request)
         return purge_id_of(request.request_id)
+
+    def export(self, table: Table, **asked: Any) -> str:
+        """Ask for an export; give its id."""
+        request = ExportRows(self.ids.new(), table.name, **asked)
+        self.queue += administer(self.services, request)
+        return export_id_of(request.request_id)
 
     def alter(
         self,

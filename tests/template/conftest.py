@@ -29,6 +29,7 @@ QUEUE_OF = {
     "collect_garbage": "gc-candidates",
     "administer": "admin",
     "purge_rows": "purges",
+    "export_rows": "exports",
 }
 """Which queue feeds which function."""
 SCHEDULED = ("measure", "sweep")

@@ -38,7 +38,11 @@ def test_the_template_and_the_code_agree_on_every_name(template: Template) -> No
     def named(kind: str, key: str) -> set[str]:
         return {properties[key] for properties in template.of_type(kind).values()}
 
-    assert named("AWS::S3::Bucket", "BucketName") == {NAMES.ingest_bucket, NAMES.data_bucket}
+    assert named("AWS::S3::Bucket", "BucketName") == {
+        NAMES.ingest_bucket,
+        NAMES.data_bucket,
+        NAMES.results_bucket,
+    }
     assert named("AWS::DynamoDB::Table", "TableName") == {
         NAMES.tables_table,
         NAMES.state_table,

@@ -106,6 +106,7 @@ def wire(
         tables=DynamoTables(dynamodb, names.tables_table),
         tracker=DynamoTracker(dynamodb, names.jobs_table),
         storage=storage,
+        results=S3Storage(s3, names.results_bucket),
         sources=S3Sources(s3, names.ingest_bucket),
         dead_letters=SqsDeadLetters(sqs, names),
         store=_store_factory(storage, items, pages, observe),

@@ -11,7 +11,7 @@ from dormouse.aws.queue_ages import CloudWatchAges
 from dormouse.aws.system import patience
 from dormouse.aws.wiring import wire
 from dormouse.client.dead_letters import DeadLetterQueues, QueueState, queue_states
-from dormouse.client.keys import KeyLike, key_of, key_to_json
+from dormouse.client.keys import KeyLike, key_of
 from dormouse.client.ports import IngestBucket, QueueAges, Queues, UnknownAges
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
@@ -21,6 +21,7 @@ from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.requests import AdminRequest, CreateTable, DeleteTable, SetOnline
 from dormouse.settings import Settings
 from dormouse.stages.administer import administer
+from dormouse.stages.requests.json_keys import key_to_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from dormouse.errors import InvalidRequestError
 from dormouse.model.keys import INT64_MAX, INT64_MIN, Key, KeyPart, KeyRange, show_key
 from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.shards.arrow import key_part
-from dormouse.shards.text import show_key_part
 
 KeyValue = int | str | bytes | dt.datetime | dt.date
 """One part of a key. A timestamp is an aware datetime or microseconds, a date a date or days,
@@ -72,16 +71,6 @@ def ranges_of(
     found = [range_of(schema, low, high) for low, high in ranges or ()]
     found += [KeyRange.exactly(key_of(schema, key)) for key in keys]
     return found or [NOTHING]
-
-
-def key_to_json(schema: Schema, key: Key) -> tuple[object, ...]:
-    """Give a key as messages carry it: numbers as numbers, everything else as text."""
-    return tuple(
-        part
-        if field.type in (Primitive.INT, Primitive.LONG, Primitive.TIMESTAMP)
-        else show_key_part(part, Primitive(field.type))
-        for part, field in zip(key, schema.row_keys, strict=False)
-    )
 
 
 def _in_order(schema: Schema, given: Mapping[str, KeyValue]) -> tuple[KeyValue, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dormouse.client.keys import KeyLike, key_of, key_to_json
+from dormouse.client.keys import KeyLike, key_of
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError
 from dormouse.model.purges import PurgeRequest, references_to, unknown_shards
@@ -16,6 +16,7 @@ from dormouse.shards.purging import RowMatcher
 from dormouse.stages.administer import administer
 from dormouse.stages.prove_purge import Progress, Proof, prove_purge
 from dormouse.stages.purges import known_verdicts, purge_request
+from dormouse.stages.requests.json_keys import key_to_json
 from dormouse.stages.requests.purge_rows import wanted_rows
 
 if TYPE_CHECKING:

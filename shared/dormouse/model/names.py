@@ -16,6 +16,7 @@ QUEUES = (
     "gc-candidates",
     "admin",
     "purges",
+    "exports",
 )
 """All queues, in the order of the flow. Each has a dead-letter queue."""
 REPLIES = "replies"
@@ -43,6 +44,11 @@ class InstanceNames:
     def data_bucket(self) -> str:
         """The bucket that holds shards and state."""
         return f"dormouse-{self.instance}-data-{self.account}"
+
+    @property
+    def results_bucket(self) -> str:
+        """The bucket that exported rows are put into; what lies there is deleted after a while."""
+        return f"dormouse-{self.instance}-results-{self.account}"
 
     @property
     def tables_table(self) -> str:
@@ -190,3 +196,54 @@ def purge_of(job_id: str) -> str | None:
     """Give the purge a job rewrites shards for; None if it is for none."""
     _, found, purge_id = job_id.partition(_PURGE)
     return purge_id if found else None
+
+
+MANIFEST = "_manifest.json"
+"""The name of an export's manifest. Readers of folders of Parquet files pass over such names."""
+
+
+def export_prefix(table_id: str) -> str:
+    """Give the prefix of what a table's exports keep in the data bucket while they run."""
+    return f"{table_id}/exports/"
+
+
+def export_path(table_id: str, export_id: str) -> str:
+    """Give the path of an export that runs; where there is nothing, it has ended."""
+    return f"{export_prefix(table_id)}{export_id}.json"
+
+
+def export_parts_prefix(table_id: str, export_id: str) -> str:
+    """Give the prefix of what the tasks of an export are to do, and have done."""
+    return f"{export_prefix(table_id)}{export_id}/"
+
+
+def export_task_path(table_id: str, export_id: str, cut: str, task: int) -> str:
+    """Give the path of what one task is to do, by one cutting into tasks."""
+    return f"{export_parts_prefix(table_id, export_id)}{cut}/{task:05d}.json"
+
+
+def export_done_prefix(table_id: str, export_id: str) -> str:
+    """Give the prefix of what an export's finished tasks wrote."""
+    return f"{export_parts_prefix(table_id, export_id)}done/"
+
+
+def export_done_path(table_id: str, export_id: str, task: int) -> str:
+    """Give the path of what one finished task wrote."""
+    return f"{export_done_prefix(table_id, export_id)}{task:05d}.json"
+
+
+def export_in(path: str) -> tuple[str, bool]:
+    """Give the export id of a path below an export prefix, and whether it is that of the export."""
+    _, _, rest = path.partition("/exports/")
+    export_id, slash, _ = rest.partition("/")
+    return (export_id, False) if slash else (rest.removesuffix(".json"), True)
+
+
+def exported_prefix(task: int) -> str:
+    """Give what the names of all files of one task of an export begin with."""
+    return f"part-{task:05d}-"
+
+
+def exported_file(task: int, number: int) -> str:
+    """Give the name of the `number`-th file, from 0, of a task; names sort as the rows do."""
+    return f"{exported_prefix(task)}{number:03d}.parquet"

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from dormouse.cache import Cache
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.model.key_bounds import key_bounds
-from dormouse.model.keys import KeyRange, intersected, merged
+from dormouse.model.keys import KeyRange
 from dormouse.model.row_rules import RowRules, row_rules
 from dormouse.model.schema import Schema
 from dormouse.model.state import TableState
@@ -20,7 +19,7 @@ from dormouse.shards.arrow import arrow_schema, conform
 from dormouse.shards.lookups import LookUp, Part, Scan, plan
 from dormouse.shards.merging import merge_found, sort_in_memory
 from dormouse.shards.predicates import Predicate
-from dormouse.shards.ranges import fitted
+from dormouse.shards.ranges import ranges_to_read
 from dormouse.shards.reading import READ_THREADS, RowGroups, Slice, find_all, read_all
 from dormouse.shards.reads import CountedObjects, Reads
 from dormouse.shards.refining import filter_at, refined
@@ -64,21 +63,53 @@ def query_rows(
     Raises:
         InvalidRequestError: an unknown column, a negative limit, or a bound of the wrong type.
     """
+    condition = None if where is None else where.condition
+    wanted = ranges_to_read(table.schema, ranges, condition)
+    return query_parts(
+        storage,
+        table,
+        state.version,
+        _slices_to_read(state, wanted),
+        columns=columns,
+        where=where,
+        limit=limit,
+        now_ms=now_ms,
+        memory_bytes=memory_bytes,
+        cache=cache,
+        look_up_bytes=look_up_bytes,
+    )
+
+
+def query_parts(
+    storage: Storage,
+    table: Table,
+    version: int,
+    parts: Iterable[list[Slice]],
+    *,
+    columns: Sequence[str] | None = None,
+    where: Predicate | None = None,
+    limit: int | None = None,
+    now_ms: int,
+    memory_bytes: int,
+    cache: Cache | None = None,
+    look_up_bytes: int = LOOK_UP_BYTES,
+) -> QueryResult:
+    """Query as `query_rows` does what is known to lie in `parts` of a version of `table`.
+
+    Parts are disjoint and in key order, each is all shards' rows of a range within one leaf.
+
+    Raises:
+        InvalidRequestError: an unknown column, or a negative limit.
+    """
     schema = table.schema
     names = check_columns(schema, columns, limit)
-    wanted = merged([fitted(r, schema) for r in ranges]) if ranges else [KeyRange()]
-    rules = row_rules(schema, table.properties)
-    if where is not None:
-        bounds = [fitted(r, schema) for r in key_bounds(where.condition, schema)]
-        wanted = intersected(wanted, merged(bounds))
-    parts = _slices_to_read(state, wanted)
     query = _Query(
         storage=storage,
         table=table,
-        version=state.version,
+        version=version,
         columns=names,
         where=where,
-        rules=rules,
+        rules=row_rules(schema, table.properties),
         limit=limit,
         now_ms=now_ms,
         memory_bytes=memory_bytes,
@@ -90,7 +121,7 @@ def query_rows(
     return QueryResult(
         reader=pa.RecordBatchReader.from_batches(result_schema, query.result(parts, result_schema)),
         reads=query.reads,
-        version=state.version,
+        version=version,
     )
 
 

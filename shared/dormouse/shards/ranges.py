@@ -10,7 +10,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.keys import INT64_MAX, INT64_MIN, Key, KeyPart, KeyRange, after, show_key
+from dormouse.model.conditions import Condition
+from dormouse.model.key_bounds import key_bounds
+from dormouse.model.keys import (
+    INT64_MAX,
+    INT64_MIN,
+    Key,
+    KeyPart,
+    KeyRange,
+    after,
+    intersected,
+    merged,
+    show_key,
+)
 from dormouse.model.schema import Field, FieldType, Primitive, Schema
 from dormouse.shards.arrow import Scalar, key_scalar
 
@@ -45,6 +57,23 @@ def fitted(wanted: KeyRange, schema: Schema) -> KeyRange:
     if low is None:
         return KeyRange((), ())
     return KeyRange(low, high)
+
+
+def ranges_to_read(
+    schema: Schema, ranges: Sequence[KeyRange], condition: Condition | None
+) -> list[KeyRange]:
+    """Give disjoint ascending ranges that hold the rows in any of `ranges` which match.
+
+    No ranges are the whole table. They may hold rows that do not match the condition.
+
+    Raises:
+        InvalidRequestError: a bound of the wrong type.
+    """
+    wanted = merged([fitted(r, schema) for r in ranges]) if ranges else [KeyRange()]
+    if condition is None:
+        return wanted
+    bounds = [fitted(r, schema) for r in key_bounds(condition, schema)]
+    return intersected(wanted, merged(bounds))
 
 
 def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:

@@ -18,6 +18,7 @@ from dormouse.requests import (
     CompactTable,
     CreateTable,
     DeleteTable,
+    ExportRows,
     PurgeRows,
     Redrive,
     ReinitialiseTable,
@@ -34,6 +35,7 @@ from dormouse.stages.requests.collect_garbage import collect_garbage
 from dormouse.stages.requests.compact_table import compact_table
 from dormouse.stages.requests.create_table import create_table
 from dormouse.stages.requests.delete_table import delete_table
+from dormouse.stages.requests.export_rows import export_rows
 from dormouse.stages.requests.purge_rows import purge_rows
 from dormouse.stages.requests.redrive import redrive
 from dormouse.stages.requests.reinitialise_table import reinitialise_table
@@ -52,6 +54,7 @@ VERBS: Mapping[type[Request], Callable[..., list[Outgoing] | None]] = {
     CompactTable: compact_table,
     CreateTable: create_table,
     DeleteTable: delete_table,
+    ExportRows: export_rows,
     PurgeRows: purge_rows,
     Redrive: redrive,
     ReinitialiseTable: reinitialise_table,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dormouse.errors import CorruptDataError
-from dormouse.messages import CompactionJob, Outgoing, PurgeStep, TableChanged
-from dormouse.model.names import data_prefix, shard_id_of, shard_path
+from dormouse.messages import CompactionJob, ExportTask, Outgoing, PurgeStep, TableChanged
+from dormouse.model.names import data_prefix, export_done_path, shard_id_of, shard_path
 from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
 from dormouse.model.tables import Table
 from dormouse.policy.garbage import collectable, orphans
@@ -17,6 +17,7 @@ from dormouse.ports import Services
 from dormouse.shards.endings import spent_endings
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.collect_garbage import candidates
+from dormouse.stages.exports import delete_all, done_paths, kept_export, kept_exports
 from dormouse.stages.purges import kept_purges
 from dormouse.stages.requests.delete_table import DELETE_BATCH, delete_all_of
 
@@ -45,6 +46,7 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outg
     messages = [Outgoing("table-changes", TableChanged(table.id, swept=True))]
     messages += _stale_jobs(services, table, state)
     messages += _overdue_garbage(services, table, state)
+    messages += _old_exports(services, table)
     if audit:
         messages += _missed_files(services, table, state)
         messages += _old_purges(services, table)
@@ -96,6 +98,22 @@ def _old_purges(services: Services, table: Table) -> list[Outgoing]:
         for purge_id, time_ms in sorted(requested_ms.items())
         if time_ms <= oldest_ms
     ]
+
+
+def _old_exports(services: Services, table: Table) -> Iterator[Outgoing]:
+    """Give the tasks left of exports that should have got far by now; delete what others left."""
+    oldest_ms = services.clock.now_ms() - table.properties.job_patience_seconds * 1000
+    exports, leftovers = kept_exports(services, table.id, oldest_ms)
+    delete_all(services, leftovers)
+    for export_id in exports:
+        export = kept_export(services, table.id, export_id)
+        if export is None:
+            continue
+        done = set(done_paths(services, table.id, export_id))
+        tasks = range(export.tasks)
+        left = [t for t in tasks if export_done_path(table.id, export_id, t) not in done]
+        for task in left or [0]:  # where all are done, any of them finishes the export
+            yield Outgoing("exports", ExportTask(table.id, export_id, task))
 
 
 def _delete_orphans(services: Services, table: Table, state: TableState) -> None:

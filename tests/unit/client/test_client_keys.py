@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.client.keys import NOTHING, KeyValue, key_of, key_to_json, range_of, ranges_of
+from dormouse.client.keys import NOTHING, KeyValue, key_of, range_of, ranges_of
 from dormouse.errors import InvalidRequestError
 from dormouse.model.keys import KeyRange
 from dormouse.model.schema import Field, Primitive, Schema
+from dormouse.stages.requests.json_keys import key_to_json
 
 FLIGHTS = Schema(
     row_keys=(Field("carrier", Primitive.STRING), Field("flight", Primitive.LONG)),

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dormouse.client.keys import key_to_json
 from dormouse.model.keys import Key, KeyRange
 from dormouse.model.schema import (
     DecimalType,
@@ -30,6 +29,7 @@ from dormouse.model.schema import (
 from dormouse.model.tables import Table
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.querying import query_rows
+from dormouse.stages.requests.json_keys import key_to_json
 from tests.support.world import World
 from tests.unit.shards.strategies import (
     Row,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dormouse.errors import InvalidRequestError
 from dormouse.model.keys import Key, KeyPart
 from dormouse.model.schema import Field, Primitive, Schema
-from dormouse.shards.text import parse_key_part
+from dormouse.shards.text import parse_key_part, show_key_part
 
 
 def split_points_of_json(
@@ -41,6 +41,16 @@ def key_of_json(
     return tuple(
         _part(part, field, where, strings_base64)
         for part, field in zip(parts, schema.row_keys, strict=False)
+    )
+
+
+def key_to_json(schema: Schema, key: Key) -> tuple[object, ...]:
+    """Give a key as messages carry it: numbers as numbers, everything else as text."""
+    return tuple(
+        part
+        if field.type in (Primitive.INT, Primitive.LONG, Primitive.TIMESTAMP)
+        else show_key_part(part, Primitive(field.type))
+        for part, field in zip(key, schema.row_keys, strict=False)
     )
 
 

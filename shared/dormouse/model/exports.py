@@ -1,0 +1,272 @@
+"""An export: what it takes of which version of a table, cut into tasks, and what they wrote.
+
+All that its tasks need is fixed when it begins: the schema, the rules, and which shards hold the
+rows. So they agree whatever happens to the table meanwhile, as long as those shards are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.model.keys import KeyRange, decode_key, encode_key
+from dormouse.model.properties import properties_of
+from dormouse.model.schema import Schema
+from dormouse.model.shards import Shard
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+
+TASK_BYTES = 256 * 1024 * 1024
+"""What a task reads of shards, about, unless a single leaf has more."""
+TASK_SLICES = 1000
+"""The most shards of the leaves of one task, unless a single leaf has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What is exported, and where to.
+
+    `to` is the prefix in the results bucket. `version` is the one that is read, as of `time_ms`:
+    filters by age go by it. `where` is a condition in its normal form, or empty. `cut` names the
+    cutting into `tasks`: of several begun at once, one counts.
+    """
+
+    id: str
+    to: str
+    table_id: str
+    table_name: str
+    version: int
+    time_ms: int
+    schema: Schema
+    columns: tuple[str, ...]
+    ranges: tuple[KeyRange, ...]
+    where: str = ""
+    filters: str = ""
+    aggregations: str = ""
+    cut: str = ""
+    tasks: int = 0
+
+    @property
+    def table(self) -> Table:
+        """The table as it was when the export began, as far as reading its rows needs it."""
+        rules = {"filters": self.filters, "aggregations": self.aggregations}
+        properties = properties_of({}, rules)
+        return Table(self.table_id, self.table_name, self.schema, properties)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range of keys within one leaf, and the shards that can hold rows of it."""
+
+    range: KeyRange
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """A file of an export, by its name below the export's prefix."""
+
+    name: str
+    rows: int
+    size_bytes: int
+
+
+def cut_tasks(
+    state: TableState,
+    ranges: Iterable[KeyRange],
+    *,
+    task_bytes: int = TASK_BYTES,
+    task_slices: int = TASK_SLICES,
+) -> Iterator[tuple[Piece, ...]]:
+    """Cut what lies in disjoint ascending ranges into tasks, in key order: one leaf or several."""
+    task: list[Piece] = []
+    size_bytes = slices = 0
+    for piece, piece_bytes in _pieces(state, ranges):
+        is_full = size_bytes + piece_bytes > task_bytes or slices + len(piece.shards) > task_slices
+        if task and is_full:
+            yield tuple(task)
+            task, size_bytes, slices = [], 0, 0
+        task.append(piece)
+        size_bytes += piece_bytes
+        slices += len(piece.shards)
+    if task:
+        yield tuple(task)
+
+
+def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Piece, int]]:
+    """Give the pieces of ranges, and about how many bytes of shards each has."""
+    for wanted in ranges:
+        for span, references in state.partitions_to_read(wanted):
+            shards = tuple(state.shards[reference.shard] for reference in references)
+            size_bytes = sum(
+                shard.size_bytes * min(reference.rows, shard.rows) // shard.rows
+                for shard, reference in zip(shards, references, strict=True)
+            )
+            yield Piece(span, shards), size_bytes
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON form of an export; ends of ranges are hexadecimal `encode_key`."""
+
+    id: str
+    to: str
+    table_id: str
+    table_name: str
+    version: int
+    time_ms: int
+    schema: dict[str, Any]
+    columns: tuple[str, ...]
+    ranges: tuple[tuple[str, str | None], ...]
+    where: str
+    filters: str
+    aggregations: str
+    cut: str
+    tasks: int
+    v: int = 1
+
+
+_StoredShard = tuple[str, int, int, str, str]
+
+
+class _StoredPieces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON form of a task: each shard once, by its number in each piece."""
+
+    shards: tuple[_StoredShard, ...]
+    pieces: tuple[tuple[tuple[str, str | None], tuple[int, ...]], ...]
+    v: int = 1
+
+
+class _StoredFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    files: tuple[ExportedFile, ...]
+    v: int = 1
+
+
+def encode_export(export: Export) -> bytes:
+    """Give the stored form of an export."""
+    return msgspec.json.encode(
+        _Stored(
+            export.id,
+            export.to,
+            export.table_id,
+            export.table_name,
+            export.version,
+            export.time_ms,
+            export.schema.to_json(),
+            export.columns,
+            tuple(_stored_range(wanted) for wanted in export.ranges),
+            export.where,
+            export.filters,
+            export.aggregations,
+            export.cut,
+            export.tasks,
+        )
+    )
+
+
+def decode_export(stored: bytes, path: str) -> Export:
+    """Parse what `encode_export` gave.
+
+    Raises:
+        CorruptDataError: it is no such thing; `path` is named.
+    """
+    try:
+        body = msgspec.json.decode(stored, type=_Stored)
+        return Export(
+            body.id,
+            body.to,
+            body.table_id,
+            body.table_name,
+            body.version,
+            body.time_ms,
+            Schema.from_json(body.schema),
+            body.columns,
+            tuple(_range(wanted) for wanted in body.ranges),
+            body.where,
+            body.filters,
+            body.aggregations,
+            body.cut,
+            body.tasks,
+        )
+    except (msgspec.DecodeError, InvalidRequestError, ValueError) as error:
+        raise CorruptDataError(f"{path} is no export: {error}") from error
+
+
+def encode_pieces(pieces: Sequence[Piece]) -> bytes:
+    """Give the stored form of the pieces of one task."""
+    numbers: dict[str, int] = {}
+    shards: list[_StoredShard] = []
+    for piece in pieces:
+        for shard in piece.shards:
+            if shard.id not in numbers:
+                numbers[shard.id] = len(shards)
+                shards.append(_stored_shard(shard))
+    stored = (
+        (_stored_range(piece.range), tuple(numbers[shard.id] for shard in piece.shards))
+        for piece in pieces
+    )
+    return msgspec.json.encode(_StoredPieces(tuple(shards), tuple(stored)))
+
+
+def decode_pieces(stored: bytes, path: str) -> tuple[Piece, ...]:
+    """Parse what `encode_pieces` gave.
+
+    Raises:
+        CorruptDataError: it is no such thing; `path` is named.
+    """
+    try:
+        body = msgspec.json.decode(stored, type=_StoredPieces)
+        shards = [_shard(shard) for shard in body.shards]
+        return tuple(
+            Piece(_range(wanted), tuple(shards[number] for number in numbers))
+            for wanted, numbers in body.pieces
+        )
+    except (msgspec.DecodeError, ValueError, IndexError) as error:
+        raise CorruptDataError(f"{path} is no task of an export: {error}") from error
+
+
+def encode_files(files: Sequence[ExportedFile]) -> bytes:
+    """Give the stored form of what a finished task wrote."""
+    return msgspec.json.encode(_StoredFiles(tuple(files)))
+
+
+def decode_files(stored: bytes, path: str) -> tuple[ExportedFile, ...]:
+    """Parse what `encode_files` gave.
+
+    Raises:
+        CorruptDataError: it is no such thing; `path` is named.
+    """
+    try:
+        return msgspec.json.decode(stored, type=_StoredFiles).files
+    except msgspec.DecodeError as error:
+        raise CorruptDataError(f"{path} names no files of an export: {error}") from error
+
+
+def _stored_range(wanted: KeyRange) -> tuple[str, str | None]:
+    high = None if wanted.max is None else encode_key(wanted.max).hex()
+    return encode_key(wanted.min).hex(), high
+
+
+def _range(stored: tuple[str, str | None]) -> KeyRange:
+    low, high = stored
+    end = None if high is None else decode_key(bytes.fromhex(high))
+    return KeyRange(decode_key(bytes.fromhex(low)), end)
+
+
+def _stored_shard(shard: Shard) -> _StoredShard:
+    low, high = (encode_key(key).hex() for key in (shard.min_key, shard.max_key))
+    return shard.id, shard.rows, shard.size_bytes, low, high
+
+
+def _shard(stored: _StoredShard) -> Shard:
+    shard_id, rows, size_bytes, low, high = stored
+    return Shard(
+        shard_id,
+        rows,
+        size_bytes,
+        decode_key(bytes.fromhex(low)),
+        decode_key(bytes.fromhex(high)),
+    )
