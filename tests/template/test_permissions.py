@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from importlib import import_module
-from typing import Any
 
 import boto3
 import pytest
-from aws_lambda_powertools.utilities.typing import LambdaContext
 from moto.server import ThreadedMotoServer
 from msgspec import structs
 from werkzeug.serving import WSGIRequestHandler
 
 from dormouse.aws import handling
-from dormouse.aws.wiring import Wiring, wire
 from dormouse.messages import GarbageCandidates, PurgeStep, encode
-from dormouse.model.names import QUEUES, purge_path, shard_path, verdict_path
+from dormouse.model.names import QUEUES, export_done_path, purge_path, shard_path, verdict_path
 from dormouse.model.partitions import ROOT, Partition
 from dormouse.model.purges import PurgeRequest, encode_request
 from dormouse.model.shards import NewShard, Shard
@@ -43,6 +39,7 @@ from dormouse.requests import (
     CompactTable,
     CreateTable,
     DeleteTable,
+    ExportRows,
     PurgeRows,
     Redrive,
     RenameTable,
@@ -51,17 +48,17 @@ from dormouse.requests import (
     SetProperties,
     SplitPartitions,
 )
-from dormouse.settings import Settings
+from dormouse.stages.administer import administer
+from dormouse.stages.manifests import manifest_at
 from dormouse.stages.requests.purge_rows import purge_id_of
 from dormouse.statestore.pages import PAGE_CAPACITY
 from dormouse_cli.local import moto_server
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.template import read
-from tests.support.world import LETTERS, letters, letters_file
-from tests.template.conftest import NAMES, QUEUE_OF, REGION, STAGES, TEMPLATE, Template
-from tests.template.iam import needs
+from tests.support.world import LETTERS
+from tests.template.conftest import NAMES, REGION, STAGES, TEMPLATE, Template
+from tests.template.flow import Flow
 
-STAGE_OF = {queue: stage for stage, queue in QUEUE_OF.items()}
 NO_REQUEST_SHOWS = {
     "logs:CreateLogStream",
     "logs:PutLogEvents",
@@ -100,6 +97,10 @@ RARE = {
     ("administer", "s3:GetObject", "/state/"): "a table half made by a run that died",
     ("sweep", "s3:GetObject", "/endings/"): "the note of a compaction that left no rows",
     ("sweep", "s3:DeleteObject", "/endings/"): "such a note, when it has had its time",
+    ("administer", "s3:GetObject", "-results-"): "a manifest, if the request comes late again",
+    ("export_rows", "s3:GetObject", "-results-"): "what another run of the task put before",
+    ("export_rows", "sqs:SendMessage", "-exports"): "itself, when it has had no time for all",
+    ("export_rows", "sqs:GetQueueUrl", "-exports"): "the same",
     ("sweep", "dynamodb:UpdateItem", "-jobs"): "a file refused that nobody was told of",
 }
 """What only a race or a loss makes a function do: stage, action, and a part of the resource."""
@@ -141,86 +142,6 @@ def test_a_function_may_do_nothing_it_never_does(
         and not any((stage, action) == rare[:2] and rare[2] in resource for rare in RARE)
     }
     assert never == set()
-
-
-@dataclass
-class Flow:
-    """The real functions of one instance, run in turn; `requests` tells what each asked of AWS.
-
-    Each function has services of its own, as it has a process of its own.
-    """
-
-    sqs: Any
-    s3: Any
-    wirings: dict[str, Wiring] = field(default_factory=dict)
-    requests: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
-    stage: str | None = None
-
-    def see(self, params: Mapping[str, Any], model: Any, **_: object) -> None:
-        """Note a request; boto3 calls this before each."""
-        if self.stage is not None:
-            wanted = needs(model.service_model.service_name, model.name, params)
-            self.requests.setdefault(self.stage, set()).update(wanted)
-
-    def wiring(self) -> Wiring:
-        """Give the services of the function that runs, or those of the test itself."""
-        name = self.stage or ""
-        if name not in self.wirings:
-            self.wirings[name] = wire(Settings.from_environment())
-        return self.wirings[name]
-
-    def invoke(self, stage: str, event: dict[str, Any]) -> None:
-        handler = import_module(f"functions.{stage}.handler")
-        self.stage = stage
-        try:
-            response = handler.handle(event, LambdaContext())
-        finally:
-            self.stage = None
-        assert not response.get("batchItemFailures"), f"{stage} failed"
-
-    def settle(self) -> None:
-        """Deliver messages until there are none."""
-        while sum(self._deliver(queue) for queue in QUEUES):
-            pass
-
-    def send(self, queue: str, body: str) -> None:
-        """Send a message, and do all that follows from it."""
-        self.sqs.send_message(QueueUrl=self._url(queue), MessageBody=body)
-        self.settle()
-
-    def drop(self, key: str, text: str) -> None:
-        """Drop a file of letters; its notification waits."""
-        body = letters_file(letters(text))
-        self.s3.put_object(Bucket=NAMES.ingest_bucket, Key=key, Body=body)
-
-    def lose(self, queue: str) -> None:
-        """Lose the messages of a queue."""
-        self._delete(queue, self._receive(queue))
-
-    def _deliver(self, queue: str) -> bool:
-        messages = self._receive(queue)
-        if messages:
-            records = [
-                {"messageId": m["MessageId"], "body": m["Body"], "attributes": {}} for m in messages
-            ]
-            self.invoke(STAGE_OF[queue], {"Records": records})
-        self._delete(queue, messages)
-        return bool(messages)
-
-    def _receive(self, queue: str) -> list[Any]:
-        found = self.sqs.receive_message(QueueUrl=self._url(queue), MaxNumberOfMessages=10)
-        messages: list[Any] = found.get("Messages", [])
-        return messages
-
-    def _delete(self, queue: str, messages: list[Any]) -> None:
-        for message in messages:
-            self.sqs.delete_message(
-                QueueUrl=self._url(queue), ReceiptHandle=message["ReceiptHandle"]
-            )
-
-    def _url(self, queue: str) -> str:
-        url: str = self.sqs.get_queue_url(QueueName=NAMES.queue(queue))["QueueUrl"]
-        return url
 
 
 @pytest.fixture(scope="module")
@@ -280,6 +201,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     remove_rows(flow, table)
     table = ask_for_all_else(flow, table)
     leave_undone(flow, table)
+    export_rows(flow, table)
     flow.invoke("measure", {})
     for event in ("good", "audit"):
         path = TEMPLATE.parent / "events" / "sweep" / f"{event}.json"
@@ -288,6 +210,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     for queue in QUEUES:
         flow.send(queue, "not a message")
     keep_request(flow, table, "last")
+    services.storage.put(export_done_path(table.id, "last", 0), b"of a task that was late")
     for queue in QUEUES:  # the letters die again, and the request is done
         flow.send("admin", encode(Redrive(f"redrive {queue} {name}", queue)))
     flow.send("admin", encode(DeleteTable(f"4 {name}", name)))
@@ -371,6 +294,15 @@ def remove_rows(flow: Flow, table: Table) -> None:
     flow.send("purges", encode(PurgeStep(table.id, purge_id_of(request.request_id))))
     keep_request(flow, table, "undone")
     flow.wiring().services.storage.put(verdict_path(table.id, "finished", "1"), b"too late")
+
+
+def export_rows(flow: Flow, table: Table) -> None:
+    """Export all rows; leave behind an export whose messages are lost, and what is left of one."""
+    services = flow.wiring().services
+    flow.send("admin", encode(ExportRows(f"6 {table.name}", table.name, f"{table.name}/1")))
+    assert manifest_at(services.results, f"{table.name}/1") is not None
+    administer(services, ExportRows(f"7 {table.name}", table.name, f"{table.name}/2"))
+    services.storage.put(export_done_path(table.id, "finished", 0), b"too late")
 
 
 def keep_request(flow: Flow, table: Table, purge_id: str) -> None:

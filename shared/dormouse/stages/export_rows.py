@@ -14,8 +14,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
 from dormouse.errors import (
     DormouseError,
     NotFoundError,
@@ -36,7 +34,7 @@ from dormouse.shards.exporting import (
     write_file,
 )
 from dormouse.shards.predicates import parse_predicate
-from dormouse.shards.querying import query_parts
+from dormouse.shards.querying import QueryResult, query_parts
 from dormouse.shards.reading import Slice
 from dormouse.stages.exports import (
     done_paths,
@@ -135,7 +133,7 @@ class _Run:
         name = exported_file(place.task, place.number)
         with tempfile.TemporaryDirectory(dir=self.services.scratch) as folder:
             local = Path(folder) / name
-            with closing(self._query(parts)) as rows:
+            with closing(self._query(parts).reader) as rows:
                 written = write_file(
                     rows,
                     local,
@@ -151,7 +149,7 @@ class _Run:
         files.append(ExportedFile(name, written.rows, size_bytes))
         return written.rest
 
-    def _query(self, parts: list[list[Slice]]) -> pa.RecordBatchReader:
+    def _query(self, parts: list[list[Slice]]) -> QueryResult:
         export, services = self.export, self.services
         return query_parts(
             services.storage,
@@ -163,7 +161,7 @@ class _Run:
             now_ms=export.time_ms,
             memory_bytes=services.memory_bytes,
             cache=services.cache,
-        ).reader
+        )
 
     def _publish(self, local: Path, place: Place, written: Written) -> tuple[Written, int]:
         """Put a file; give what is in it, or in that which another run put before, and its size."""

@@ -1,0 +1,99 @@
+"""The real functions of an instance on an embedded AWS, and what each asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from dormouse.aws.wiring import Wiring, wire
+from dormouse.model.names import QUEUES
+from dormouse.settings import Settings
+from tests.support.world import letters, letters_file
+from tests.template.conftest import NAMES, QUEUE_OF
+from tests.template.iam import needs
+
+STAGE_OF = {queue: stage for stage, queue in QUEUE_OF.items()}
+
+
+@dataclass
+class Flow:
+    """The real functions of one instance, run in turn; `requests` tells what each asked of AWS.
+
+    Each function has services of its own, as it has a process of its own.
+    """
+
+    sqs: Any
+    s3: Any
+    wirings: dict[str, Wiring] = field(default_factory=dict)
+    requests: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    stage: str | None = None
+
+    def see(self, params: Mapping[str, Any], model: Any, **_: object) -> None:
+        """Note a request; boto3 calls this before each."""
+        if self.stage is not None:
+            wanted = needs(model.service_model.service_name, model.name, params)
+            self.requests.setdefault(self.stage, set()).update(wanted)
+
+    def wiring(self) -> Wiring:
+        """Give the services of the function that runs, or those of the test itself."""
+        name = self.stage or ""
+        if name not in self.wirings:
+            self.wirings[name] = wire(Settings.from_environment())
+        return self.wirings[name]
+
+    def invoke(self, stage: str, event: dict[str, Any]) -> None:
+        handler = import_module(f"functions.{stage}.handler")
+        self.stage = stage
+        try:
+            response = handler.handle(event, LambdaContext())
+        finally:
+            self.stage = None
+        assert not response.get("batchItemFailures"), f"{stage} failed"
+
+    def settle(self) -> None:
+        """Deliver messages until there are none."""
+        while sum(self._deliver(queue) for queue in QUEUES):
+            pass
+
+    def send(self, queue: str, body: str) -> None:
+        """Send a message, and do all that follows from it."""
+        self.sqs.send_message(QueueUrl=self._url(queue), MessageBody=body)
+        self.settle()
+
+    def drop(self, key: str, text: str) -> None:
+        """Drop a file of letters; its notification waits."""
+        body = letters_file(letters(text))
+        self.s3.put_object(Bucket=NAMES.ingest_bucket, Key=key, Body=body)
+
+    def lose(self, queue: str) -> None:
+        """Lose the messages of a queue."""
+        self._delete(queue, self._receive(queue))
+
+    def _deliver(self, queue: str) -> bool:
+        messages = self._receive(queue)
+        if messages:
+            records = [
+                {"messageId": m["MessageId"], "body": m["Body"], "attributes": {}} for m in messages
+            ]
+            self.invoke(STAGE_OF[queue], {"Records": records})
+        self._delete(queue, messages)
+        return bool(messages)
+
+    def _receive(self, queue: str) -> list[Any]:
+        found = self.sqs.receive_message(QueueUrl=self._url(queue), MaxNumberOfMessages=10)
+        messages: list[Any] = found.get("Messages", [])
+        return messages
+
+    def _delete(self, queue: str, messages: list[Any]) -> None:
+        for message in messages:
+            self.sqs.delete_message(
+                QueueUrl=self._url(queue), ReceiptHandle=message["ReceiptHandle"]
+            )
+
+    def _url(self, queue: str) -> str:
+        url: str = self.sqs.get_queue_url(QueueName=NAMES.queue(queue))["QueueUrl"]
+        return url
