@@ -160,73 +160,11 @@ def read_file(path: Path) -> bytes:
         raise NotFoundError(f"cannot read {str(path)!r}: {error.strerror}") from error
 
 
-def parse_split_points(content: bytes, schema: Schema) -> list[tuple[KeyPart, ...]]:
-    """Give the split points of a file: a line each, ascending.
-
-    A line is a value of the first row key, as `parse_key_part` reads it; or a JSON list of the
-    values of the first several row keys. So a string that looks like a JSON list must be in one.
-
-    Raises:
-        InvalidRequestError: a line is no split point, or out of order; the message has its number.
-    """
-    try:
-        lines = content.decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise InvalidRequestError(f"the split points are not UTF-8 text: {error}") from error
-    points: list[tuple[KeyPart, ...]] = []
-    for number, line in enumerate(lines if content else [], start=1):
-        point = _split_point(line.removesuffix("\r"), schema, f"split points, line {number}")
-        if points and not points[-1] < point:
-            raise InvalidRequestError(
-                f"split points, line {number}: {line.strip()} does not come after the line before",
-                hint="split points ascend, without repeats",
-            )
-        points.append(point)
-    return points
-
-
-def _split_point(line: str, schema: Schema, where: str) -> tuple[KeyPart, ...]:
-    if not line:
-        raise InvalidRequestError(
-            f"{where} is empty", hint='remove it; the empty string is written [""]'
-        )
-    texts = _json_list(line) or [line]
-    if len(texts) > len(schema.row_keys):
-        raise InvalidRequestError(
-            f"{where} has {len(texts)} values for {len(schema.row_keys)} row keys"
-        )
-    try:
-        return tuple(
-            parse_part(_text(value), field)
-            for value, field in zip(texts, schema.row_keys, strict=False)
-        )
-    except InvalidRequestError as error:
-        raise InvalidRequestError(f"{where}: {error}", hint=error.hint) from error
-
-
-def _json_list(line: str) -> list[object] | None:
-    if not line.startswith("["):
-        return None
-    try:
-        body = json.loads(line)
-    except ValueError:
-        return None
-    return body if isinstance(body, list) else None
-
-
 def _json(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{text!r} is not valid JSON: {error}") from error
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    raise InvalidRequestError(f"{json.dumps(value)} cannot be part of a key")
 
 
 def _key_start(schema: Schema) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from dormouse.policy.checking import Finding
 from dormouse.stages.check import CheckReport
+from dormouse_cli.parameters import FormatOption, TableName
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import Format, note, print_json, print_listing, progress_bars
 
@@ -16,8 +15,8 @@ _COLUMNS = ("damage", "subject", "detail", "remedy")
 
 def check(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+    name: TableName,
+    form: FormatOption = Format.table,
 ) -> None:
     """Verify a table: its state in itself, and against the footer of every shard.
 

@@ -8,19 +8,16 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from dormouse.client import Ingested, TableHandle
+from dormouse.client import Ingested, Instance, TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
-from dormouse_cli.session import instance_of, table_of
+from dormouse_cli.parameters import TableName, TimeoutOption
+from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import note, notes, progress_bars
-
-TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait at most.")
-]
 
 
 def ingest(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
+    name: TableName,
     files: Annotated[
         list[Path],
         typer.Argument(
@@ -45,15 +42,21 @@ def ingest(
 def wait_until_done(
     ctx: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A table; by default all.")
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="A table; by default all.", autocompletion=tables_beginning
+        ),
     ] = None,
     timeout: TimeoutOption = WAIT_SECONDS,
 ) -> None:
     """Wait until nothing is pending: every file ingested or refused, no work in the queues."""
-    target = instance_of(ctx) if name is None else table_of(ctx, name)
-    console = notes()
-    with console.status("looking") as status:
-        target.wait(timeout, watch=lambda left: status.update(f"{left:,} pending"))
+    wait_for(instance_of(ctx) if name is None else table_of(ctx, name), timeout)
+
+
+def wait_for(target: Instance | TableHandle, timeout_seconds: float) -> None:
+    """Wait until nothing is pending of a table or of all, and say so."""
+    with notes().status("looking") as status:
+        target.wait(timeout_seconds, watch=lambda left: status.update(f"{left:,} pending"))
     note("nothing is pending")
 
 

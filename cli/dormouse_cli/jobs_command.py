@@ -9,7 +9,8 @@ import typer
 
 from dormouse.errors import NotFoundError
 from dormouse.ports import JobRecord
-from dormouse_cli.session import instance_of
+from dormouse_cli.parameters import FormatOption
+from dormouse_cli.session import instance_of, tables_beginning
 from dormouse_cli.terminal import Format, blank, iso_time, print_facts, print_listing
 
 _COLUMNS = (
@@ -32,7 +33,11 @@ def jobs(
     ctx: typer.Context,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="A table; without, what belongs to no table."),
+        typer.Argument(
+            metavar="[NAME]",
+            help="A table; without, what belongs to no table.",
+            autocompletion=tables_beginning,
+        ),
     ] = None,
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="Only what is assigned or running.")
@@ -50,7 +55,7 @@ def jobs(
         str | None,
         typer.Option("--kind", help="Only jobs of a kind, such as ingest, compaction or split."),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+    form: FormatOption = Format.table,
 ) -> None:
     """Show the jobs of the last seven days, the oldest first, and refused files with the reason.
 

@@ -7,16 +7,20 @@ from typing import Annotated
 import typer
 
 from dormouse.client import TableHandle
-from dormouse_cli.session import instance_of, table_of
+from dormouse_cli.parameters import FormatOption
+from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import Format, print_facts, print_listing
 
 
 def metrics(
     ctx: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A table; by default all.")
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="A table; by default all.", autocompletion=tables_beginning
+        ),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+    form: FormatOption = Format.table,
 ) -> None:
     """Show how tables stand: what the metrics of the instance are told every minute."""
     if name is not None:

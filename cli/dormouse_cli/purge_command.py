@@ -11,10 +11,11 @@ from dormouse.client.keys import KeyLike
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.stages.prove_purge import Proof
 from dormouse_cli.arguments import parse_key
-from dormouse_cli.ingest_commands import TimeoutOption
+from dormouse_cli.parameters import ForceOption, FormatOption, TableName, TimeoutOption
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import (
     Format,
+    confirm,
     iso_time,
     note,
     print_facts,
@@ -26,7 +27,7 @@ from dormouse_cli.terminal import (
 
 def purge(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
+    name: TableName,
     where: Annotated[
         str, typer.Option(metavar="PREDICATE", help="Rows of which this SQL predicate is true.")
     ] = "",
@@ -39,9 +40,9 @@ def purge(
     prove: Annotated[
         bool, typer.Option("--prove", help="Remove nothing; show what matches, and where.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
+    force: ForceOption = False,
     timeout: TimeoutOption = WAIT_SECONDS,
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+    form: FormatOption = Format.table,
 ) -> None:
     """Remove all rows that match, for good, and prove it.
 
@@ -66,7 +67,7 @@ def _confirm(handle: TableHandle, where: str, keys: list[KeyLike]) -> None:
     found = _proof(handle, where, keys)
     rows, shards = f"{found.rows:,} rows", f"{found.shards:,} of its shards"
     question = f"Remove {rows} of table {handle.name} for good, and rewrite {shards}?"
-    typer.confirm(question, abort=True, err=True)
+    confirm(question)
 
 
 def _proof(handle: TableHandle, where: str, keys: list[KeyLike]) -> Proof:

@@ -16,6 +16,7 @@ import typer
 from dormouse.client import AsOf, KeyLike, QueryResult, TableHandle
 from dormouse.client.keys import Ranges
 from dormouse_cli.arguments import parse_as_of, parse_columns, parse_key, parse_range
+from dormouse_cli.parameters import TableName
 from dormouse_cli.row_output import Writer, table_of_rows, write_csv, write_json, write_parquet
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import Format, note, notes, print_facts, results
@@ -81,7 +82,7 @@ OutputOption = Annotated[
 
 def query(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
+    name: TableName,
     key: KeyOption = None,
     key_range: RangeOption = None,
     where: WhereOption = None,

@@ -11,14 +11,10 @@ from dormouse.client.dead_letters import DeadSummary
 from dormouse.errors import DormouseError, InvalidRequestError, UnavailableError
 from dormouse.ports import DeadLetter
 from dormouse.stages.dead_letters import Redriven
+from dormouse_cli.parameters import ForceOption, FormatOption
 from dormouse_cli.session import instance_of
-from dormouse_cli.terminal import Format, blank, iso_time, note, print_listing
+from dormouse_cli.terminal import Format, blank, confirm, iso_time, note, print_listing
 
-app = typer.Typer(
-    help="Messages that were given up: show, send back, discard.", no_args_is_help=True
-)
-
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name, as `queues` has it.")]
 Ids = Annotated[
     list[str] | None,
@@ -36,21 +32,18 @@ def queues(ctx: typer.Context, form: FormatOption = Format.table) -> None:
         note(f"how old the oldest messages are is not known: {unknown}")
 
 
-@app.command("list")
 def list_letters(ctx: typer.Context, form: FormatOption = Format.table) -> None:
     """Show how many messages each queue gave up, since when, and the commonest reasons."""
     rows = [_summary_row(each) for each in instance_of(ctx).dead_letters().summary()]
     print_listing(("queue", "dead", "oldest", "reasons"), rows, form)
 
 
-@app.command()
 def show(ctx: typer.Context, queue: Queue, form: FormatOption = Format.table) -> None:
     """Show the messages that a queue gave up, the oldest first. They stay where they are."""
     rows = [_letter_row(each) for each in instance_of(ctx).dead_letters().show(queue)]
     print_listing(("id", "sent", "receives", "reason", "body"), rows, form)
 
 
-@app.command()
 def redrive(
     ctx: typer.Context,
     queue: Queue,
@@ -68,12 +61,11 @@ def redrive(
     _account(done, "sent back", form)
 
 
-@app.command()
 def discard(
     ctx: typer.Context,
     queue: Queue,
     ids: Ids = None,
-    force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
+    force: ForceOption = False,
     form: FormatOption = Format.table,
 ) -> None:
     """Delete messages that a queue gave up, for good: what they asked for is never done."""
@@ -86,7 +78,7 @@ def discard(
         print_listing(("id", "sent", "reason", "body"), [_letter_row(each) for each in lost], form)
         count = f"{len(lost):,} message{'s'[: len(lost) != 1]}"
         question = f"Discard {count} of {queue}? What they asked for is lost."
-        typer.confirm(question, abort=True, err=True)
+        confirm(question)
     # Only what was shown: others may have died since.
     _account(letters.discard(queue, ids or [each.id for each in lost]), "discarded", form)
 

@@ -10,9 +10,11 @@ from dormouse.client import TableHandle
 from dormouse.model.partitions import Partition
 from dormouse.model.state import TableState
 from dormouse.stages.rebuild import Rebuilt
+from dormouse_cli.parameters import ForceOption, FormatOption, TableName
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import (
     Format,
+    confirm,
     note,
     print_facts,
     print_json,
@@ -23,12 +25,12 @@ from dormouse_cli.terminal import (
 
 def rebuild(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
+    name: TableName,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be made, and what left out.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+    force: ForceOption = False,
+    form: FormatOption = Format.table,
 ) -> None:
     """Make a table's state anew from the footers of its shards, when it is lost or damaged.
 
@@ -43,7 +45,7 @@ def rebuild(
     if not force:
         rows = f"{planned.state.rows:,} rows"
         question = f"Give up the state of table {name} and make it anew with about {rows}?"
-        typer.confirm(question, abort=True, err=True)
+        confirm(question)
     made = _run(handle, dry_run=False)
     note(f"table {name} was rebuilt with {made.state.reference_count:,} references")
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dormouse.errors import NotFoundError
+from dormouse_cli.parameters import TableName
 from dormouse_cli.report.contents import Contents, contents_of
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import note
@@ -15,7 +16,7 @@ from dormouse_cli.terminal import note
 
 def report(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
+    name: TableName,
     output: Annotated[
         Path, typer.Option("--output", metavar="FILE", help="The page; replaced if it is there.")
     ],

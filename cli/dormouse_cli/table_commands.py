@@ -5,23 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from dormouse.client import TableHandle
 from dormouse.model.schema import Schema
+from dormouse.model.tables import property_origins
 from dormouse.model.type_text import show_type
 from dormouse_cli.arguments import (
     parse_new_fields,
     parse_properties,
     parse_renames,
-    parse_split_points,
     read_file,
 )
-from dormouse_cli.purge_command import purge
+from dormouse_cli.parameters import ForceOption, FormatOption, NewTableName, TableName
+from dormouse_cli.property_output import PROPERTY_COLUMNS, property_rows
 from dormouse_cli.session import instance_of, table_of
+from dormouse_cli.split_points import Base64Option, parse_split_points
 from dormouse_cli.terminal import (
     Format,
+    confirm,
     iso_time,
     note,
     print_facts,
@@ -29,23 +31,12 @@ from dormouse_cli.terminal import (
     print_listing,
 )
 
-app = typer.Typer(
-    help="Make, list, show, alter and delete tables; put them online or offline.",
-    no_args_is_help=True,
-)
-
 _COLUMNS = ("column", "type", "role")
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
 
 
-app.command()(purge)
-
-
-@app.command()
 def add(
     ctx: typer.Context,
-    name: Name,
+    name: NewTableName,
     schema: Annotated[Path, typer.Option(metavar="FILE", help="The schema, as JSON.")],
     splits: Annotated[
         Path | None,
@@ -55,6 +46,7 @@ def add(
             "row key, or a JSON list of the values of several.",
         ),
     ] = None,
+    base64: Base64Option = False,
     properties: Annotated[
         list[str] | None,
         typer.Option("--property", metavar="NAME=VALUE", help="Sets a property; repeatable."),
@@ -62,12 +54,11 @@ def add(
 ) -> None:
     """Create a table."""
     parsed = Schema.loads(read_file(schema))
-    points = parse_split_points(read_file(splits), parsed) if splits else []
+    points = parse_split_points(read_file(splits), parsed, base64) if splits else []
     instance_of(ctx).create_table(name, parsed, parse_properties(properties or []), points)
     note(f"table {name} was created")
 
 
-@app.command("list")
 def list_tables(ctx: typer.Context, form: FormatOption = Format.table) -> None:
     """List all tables."""
     rows: list[dict[str, object]] = [
@@ -82,23 +73,27 @@ def list_tables(ctx: typer.Context, form: FormatOption = Format.table) -> None:
     print_listing(("name", "online", "row_keys", "created"), rows, form)
 
 
-@app.command()
-def show(ctx: typer.Context, name: Name, form: FormatOption = Format.table) -> None:
-    """Show a table's columns and properties."""
+def show(ctx: typer.Context, name: TableName, form: FormatOption = Format.table) -> None:
+    """Show a table's columns and properties, and where each value comes from.
+
+    A property is the table's own, or the instance's, or the default.
+    """
     table = table_of(ctx, name)
-    properties: dict[str, object] = msgspec.to_builtins(table.table.properties)
+    origins = property_origins(table.table.own, instance_of(ctx).defaults())
+    rows = property_rows(table.table.properties, origins)
     if form is Format.json:
-        print_json({**_facts(table), "schema": table.schema.to_json(), "properties": properties})
+        values = {row["property"]: row["value"] for row in rows}
+        body = {"schema": table.schema.to_json(), "properties": values, "set_by": origins}
+        print_json({**_facts(table), **body})
         return
     print_facts(_facts(table), form)
     print_listing(_COLUMNS, _columns(table.schema), form)
-    print_facts(properties, form)
+    print_listing(PROPERTY_COLUMNS, rows, form)
 
 
-@app.command()
 def alter(
     ctx: typer.Context,
-    name: Name,
+    name: TableName,
     add_field: Annotated[
         list[str] | None,
         typer.Option(
@@ -131,33 +126,35 @@ def alter(
     print_listing(_COLUMNS, _columns(changed.schema), form)
 
 
-@app.command()
 def delete(
     ctx: typer.Context,
-    name: Name,
-    force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
+    name: TableName,
+    force: ForceOption = False,
 ) -> None:
     """Delete a table with all its rows. Files dropped for it stay in the ingest bucket."""
-    table = table_of(ctx, name)
     if not force:
-        rows = table.state().rows
-        typer.confirm(f"Delete table {name} with its {rows:,} rows?", abort=True, err=True)
+        confirm(f"Delete table {name}? {contents_of(table_of(ctx, name))} are lost.")
     instance_of(ctx).delete_table(name)
     note(f"table {name} was deleted")
 
 
-@app.command()
-def online(ctx: typer.Context, name: Name) -> None:
+def online(ctx: typer.Context, name: TableName) -> None:
     """Put a table online: it is compacted and split as needed."""
     instance_of(ctx).set_online(name, True)
     note(f"table {name} is online")
 
 
-@app.command()
-def offline(ctx: typer.Context, name: Name) -> None:
+def offline(ctx: typer.Context, name: TableName) -> None:
     """Take a table offline: it ingests and answers, but is neither compacted nor split."""
     instance_of(ctx).set_online(name, False)
     note(f"table {name} is offline")
+
+
+def contents_of(handle: TableHandle) -> str:
+    """Say what a table holds, in numbers."""
+    state = handle.state()
+    shards = len(state.shards) - len(state.unreferenced)
+    return f"Its {state.rows:,} rows in {shards:,} shard{'s'[: shards != 1]}"
 
 
 def _facts(handle: TableHandle) -> dict[str, object]:

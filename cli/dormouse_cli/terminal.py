@@ -57,6 +57,11 @@ def note(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def confirm(question: str) -> None:
+    """Ask, and end the command with 1 unless the answer is yes."""
+    typer.confirm(question, abort=True, err=True)
+
+
 def print_json(*objects: object) -> None:
     """Print each object as one line of JSON."""
     lines = msgspec.json.Encoder().encode_lines(objects)

@@ -95,7 +95,7 @@ def test_deleting_asks_first_and_no_is_the_answer_unless_said_otherwise(
 ) -> None:
     refused = flights("table", "delete", "flights", input="\n")
     assert refused.exit_code == 1
-    assert "with its 5 rows? [y/N]" in refused.stderr
+    assert "Its 5 rows in 1 shard are lost. [y/N]" in refused.stderr
     assert flights("query", "flights", "--count").stdout == "5\n"
     assert flights("table", "delete", "flights", input="y\n").exit_code == 0
     assert flights("table", "show", "flights").exit_code == 3

@@ -15,10 +15,23 @@ from dormouse.client.keys import KeyLike, key_of
 from dormouse.client.ports import IngestBucket, QueueAges, Queues, UnknownAges
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
+from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, PartitionSplit
 from dormouse.model.schema import Schema
 from dormouse.model.tables import Table, unknown_table
 from dormouse.ports import NO_TABLE, JobRecord, Services
-from dormouse.requests import AdminRequest, CreateTable, DeleteTable, SetOnline
+from dormouse.requests import (
+    AdminRequest,
+    CollectGarbage,
+    CompactTable,
+    CreateTable,
+    DeleteTable,
+    ReinitialiseTable,
+    RenameTable,
+    SetDefaults,
+    SetOnline,
+    SetProperties,
+    SplitPartitions,
+)
 from dormouse.settings import Settings
 from dormouse.stages.administer import administer
 from dormouse.stages.requests.json_keys import key_to_json
@@ -97,6 +110,96 @@ class Instance:
         """
         self._administer(DeleteTable(self.services.ids.new(), name))
 
+    def rename_table(self, name: str, new_name: str) -> TableHandle:
+        """Give a table another name; files are dropped for it under that one from then on.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            AlreadyExistsError: another table has the new name.
+            InvalidRequestError: no table can be called so.
+        """
+        self._administer(RenameTable(self.services.ids.new(), name, new_name))
+        return self.table(new_name)
+
+    def set_properties(
+        self, name: str, properties: Mapping[str, object] | None = None, unset: Iterable[str] = ()
+    ) -> TableHandle:
+        """Set properties of a table, and unset others: those are the instance's again.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            InvalidRequestError: an unknown property, a bad value, or one that never changes.
+        """
+        request_id = self.services.ids.new()
+        self._administer(SetProperties(request_id, name, dict(properties or {}), tuple(unset)))
+        return self.table(name)
+
+    def reinitialise_table(
+        self, name: str, split_points: Iterable[KeyLike] = (), *, keep_partitions: bool = False
+    ) -> TableHandle:
+        """Empty a table. Its leaf partitions meet at `split_points` then, or stay if kept.
+
+        Files ingested before are not ingested again.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            InvalidRequestError: a split point is no good, or partitions are to be kept and given.
+        """
+        schema = self.table(name).schema
+        points = tuple(key_to_json(schema, key_of(schema, point)) for point in split_points)
+        request_id = self.services.ids.new()
+        self._administer(ReinitialiseTable(request_id, name, keep_partitions, points))
+        return self.table(name)
+
+    def defaults(self) -> dict[str, int | str]:
+        """Give the properties set for the instance: tables have them where they set none."""
+        return self.services.tables.defaults()
+
+    def set_defaults(
+        self, properties: Mapping[str, object] | None = None, unset: Iterable[str] = ()
+    ) -> dict[str, int | str]:
+        """Set properties of the instance, unset others, and give those which are set then.
+
+        Raises:
+            InvalidRequestError: an unknown property, a bad value, or one that a table cannot have.
+        """
+        request_id = self.services.ids.new()
+        self._administer(SetDefaults(request_id, dict(properties or {}), tuple(unset)))
+        return self.defaults()
+
+    def compact(self, name: str, *, everything: bool = False) -> int:
+        """Begin the compactions of a table that are due, or merge `everything` in each leaf.
+
+        Gives how many were begun. It may be offline: then nobody else asks for them.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        request = CompactTable(self.services.ids.new(), name, everything)
+        return sum(isinstance(m.message, CompactionJob) for m in self._administer(request))
+
+    def split(self, name: str, partition: str = "", *, forced: bool = False) -> int:
+        """Have leaf partitions split: those with too many rows, or one; any rows, if `forced`.
+
+        Gives how many are to be. A leaf whose rows share one key is not split after all; the jobs
+        of the table say so.
+
+        Raises:
+            NotFoundError: there is no such table or partition.
+            InvalidRequestError: the partition is split already, or has too few rows.
+        """
+        request = SplitPartitions(self.services.ids.new(), name, partition, forced)
+        return sum(isinstance(m.message, PartitionSplit) for m in self._administer(request))
+
+    def collect_garbage(self, name: str) -> int:
+        """Have the shards deleted that nothing references and whose delay is over; count them.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        sent = (m.message for m in self._administer(CollectGarbage(self.services.ids.new(), name)))
+        return sum(len(m.shards) for m in sent if isinstance(m, GarbageCandidates))
+
     def set_online(self, name: str, online: bool) -> None:
         """Put a table online, or take it offline: then it ingests, but is not compacted or split.
 
@@ -136,8 +239,10 @@ class Instance:
         """Give the messages that were given up, to look at, send back or discard."""
         return DeadLetterQueues(self.services, self.queues)
 
-    def _administer(self, request: AdminRequest) -> None:
-        self.queues.send(administer(self.services, request))
+    def _administer(self, request: AdminRequest) -> list[Outgoing]:
+        messages = administer(self.services, request)
+        self.queues.send(messages)
+        return messages
 
     def _handle(self, table: Table) -> TableHandle:
         return TableHandle(table, self.services, self.queues, self.bucket, self.polling)

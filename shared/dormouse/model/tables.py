@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from typing import Literal
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.properties import KNOWN, Properties, properties_of
@@ -55,6 +56,16 @@ class Table:
     ) -> Table:
         """Give the table with just these properties of its own, over the instance's defaults."""
         return replace(self, properties=properties_of(defaults, settings), own=frozenset(settings))
+
+
+def property_origins(
+    own: Container[str], defaults: Container[str]
+) -> dict[str, Literal["table", "instance", "default"]]:
+    """Tell where a table has each property from: its own, the instance's, or the default."""
+    return {
+        name: "table" if name in own else "instance" if name in defaults else "default"
+        for name in KNOWN
+    }
 
 
 def applied(table: Table, request_id: str) -> Table:

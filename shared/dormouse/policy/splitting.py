@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -88,3 +88,23 @@ def plan_split(span: KeyRange, shards: dict[str, KeyRanks]) -> SplitPlan | None:
         return None
     at = min(near, key=lambda key: abs(2 * left(key) - total))
     return SplitPlan(at, tuple(sorted(rows_left(at).items())), total)
+
+
+def even_split_points(keys: Sequence[Key], partitions: int) -> list[Key]:
+    """Give the points that cut sorted keys into `partitions` parts as equal as can be.
+
+    Equal keys stay together: where they are too many for a part, the next point is the next key,
+    and there may be fewer parts.
+    """
+    points: list[Key] = []
+    taken = 0
+    for number in range(1, partitions):
+        middle = number * len(keys) // partitions
+        if middle <= taken:
+            continue
+        ends = bisect_left(keys, keys[middle]), bisect_right(keys, keys[middle])
+        near = [end for end in ends if taken < end < len(keys)]
+        if near:
+            taken = min(near, key=lambda end: abs(end - middle))
+            points.append(keys[taken])
+    return points

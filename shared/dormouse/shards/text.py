@@ -54,7 +54,8 @@ def _parse(text: str, kind: Primitive) -> KeyPart:
                 return int(text)
             return key_part(dt.datetime.fromisoformat(text), kind)
         case Primitive.DATE:
-            if text.removeprefix("-").isdecimal() and len(text) != len("20240229"):
+            is_iso = len(text) == len("20240229") and text.isdecimal()
+            if text.removeprefix("-").isdecimal() and not is_iso:
                 return int(text)
             return key_part(dt.date.fromisoformat(text), kind)
         case _:
@@ -70,6 +71,6 @@ def show_key_part(part: KeyPart, kind: Primitive) -> str:
             return (_EPOCH + dt.timedelta(microseconds=part)).isoformat()
         if kind is Primitive.DATE and isinstance(part, int):
             return (_EPOCH.date() + dt.timedelta(days=part)).isoformat()
-    except OverflowError:  # beyond the years that have an ISO form
-        return str(part)
+    except OverflowError:  # beyond the years that have an ISO form; eight digits would be a date
+        return f"{part:09d}"
     return str(part)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.model.keys import Key, KeyRange
-from dormouse.policy.splitting import plan_split
+from dormouse.policy.splitting import even_split_points, plan_split
 from tests.support.strategies import short_keys
 
 
@@ -74,3 +74,29 @@ def test_any_rows_with_two_keys_are_split_as_evenly_as_they_can_be(shards: list[
     best = min(abs(2 * sum(k < at for k in rows) - len(rows)) for at in set(rows) - {rows[0]})
     assert abs(2 * left - len(rows)) == best
     assert sum(n for _, n in plan.rows_left) == left
+
+
+def test_sorted_keys_are_cut_into_equal_parts() -> None:
+    keys = [(n,) for n in range(100)]
+    assert even_split_points(keys, 4) == [(25,), (50,), (75,)]
+    assert even_split_points(keys, 1) == []
+    assert even_split_points([], 4) == []
+
+
+def test_a_key_too_frequent_for_its_part_is_cut_off_at_its_nearer_end() -> None:
+    assert even_split_points([("a",)] * 90 + [("b",)] * 10, 2) == [("b",)]
+    assert even_split_points([("a",)] * 10 + [("b",)] * 90, 2) == [("b",)]
+    assert even_split_points([("a",)] * 10 + [("b",)] * 50 + [("c",)] * 40, 2) == [("c",)]
+    assert even_split_points([("a",)] * 9, 3) == []
+
+
+@given(st.lists(short_keys, max_size=60), st.integers(1, 12))
+def test_points_of_sorted_keys_ascend_and_leave_rows_on_every_side(
+    keys: list[Key], partitions: int
+) -> None:
+    points = even_split_points(sorted(keys), partitions)
+    assert len(points) < partitions
+    assert points == sorted(set(points))
+    bounds = [min(keys, default=()), *points]
+    assert all(low in keys for low in bounds) or not keys
+    assert all(low < high for low, high in zip(bounds, points, strict=False))

@@ -1,0 +1,21 @@
+"""The arguments and options that many verbs share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dormouse_cli.session import tables_beginning
+from dormouse_cli.terminal import Format
+
+TableName = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The table's name.", autocompletion=tables_beginning),
+]
+NewTableName = Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Do not ask.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait at most.")
+]

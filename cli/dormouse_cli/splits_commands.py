@@ -1,0 +1,52 @@
+"""`dormouse splits …`: where the partitions of a table meet, or should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dormouse.client.estimating import estimate_splits
+from dormouse.model.schema import Schema
+from dormouse_cli.arguments import read_file
+from dormouse_cli.parameters import TableName
+from dormouse_cli.session import table_of
+from dormouse_cli.split_points import Base64Option, show_split_points
+from dormouse_cli.terminal import note
+
+
+def estimate(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="Files as they would be ingested.")
+    ],
+    partitions: Annotated[
+        int, typer.Option(metavar="N", min=1, help="How many leaf partitions are wanted.")
+    ],
+    schema: Annotated[Path, typer.Option(metavar="FILE", help="The schema, as JSON.")],
+    base64: Base64Option = False,
+) -> None:
+    """Print the split points that cut the rows of files into equal parts.
+
+    The files are read as an ingest reads them; of the keys, a sample is kept. What is printed is
+    what `table add --splits` takes.
+    """
+    parsed = Schema.loads(read_file(schema))
+    found = estimate_splits(parsed, files, partitions)
+    typer.echo(show_split_points(found.points, parsed, base64), nl=False)
+    leaves = len(found.points) + 1
+    note(f"{found.rows:,} rows, of {found.sampled:,} of which the keys were compared")
+    if leaves < partitions:
+        note(
+            f"{leaves:,} partitions instead of {partitions:,}: rows of equal keys cannot be parted"
+        )
+
+
+def export(ctx: typer.Context, name: TableName, base64: Base64Option = False) -> None:
+    """Print the split points at which the leaf partitions of a table meet.
+
+    What is printed is what `table add --splits` takes.
+    """
+    table = table_of(ctx, name)
+    points = [leaf.range.min for leaf in table.state().partitions.leaves()][1:]
+    typer.echo(show_split_points(points, table.schema, base64), nl=False)

@@ -1,0 +1,88 @@
+"""`dormouse table rename, set, unset, reinitialise`: what changes a table and not its columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dormouse.client import TableHandle
+from dormouse.errors import InvalidRequestError
+from dormouse.model.tables import property_origins
+from dormouse_cli.arguments import parse_properties, read_file
+from dormouse_cli.parameters import ForceOption, FormatOption, NewTableName, TableName
+from dormouse_cli.property_output import PROPERTY_COLUMNS, property_rows
+from dormouse_cli.session import instance_of, table_of
+from dormouse_cli.split_points import Base64Option, parse_split_points
+from dormouse_cli.table_commands import contents_of
+from dormouse_cli.terminal import Format, confirm, note, print_listing
+
+Settings = Annotated[
+    list[str], typer.Argument(metavar="KEY=VALUE…", help="Properties, as docs/properties.md has.")
+]
+Names = Annotated[list[str], typer.Argument(metavar="KEY…", help="Names of properties.")]
+
+
+def rename(ctx: typer.Context, old: TableName, new: NewTableName) -> None:
+    """Give a table another name. Files are dropped for it under the new name from then on.
+
+    Files dropped under the old name that no job has taken up yet are refused.
+    """
+    instance_of(ctx).rename_table(old, new)
+    note(f"table {old} is called {new} now")
+
+
+def set_properties(
+    ctx: typer.Context, name: TableName, settings: Settings, form: FormatOption = Format.table
+) -> None:
+    """Set properties of a table. They hold at once, for what begins from now on."""
+    changed = instance_of(ctx).set_properties(name, parse_properties(settings))
+    _show_changed(ctx, changed, [text.partition("=")[0] for text in settings], form)
+
+
+def unset_properties(
+    ctx: typer.Context, name: TableName, names: Names, form: FormatOption = Format.table
+) -> None:
+    """Take properties of a table back: it has the instance's again, or the defaults."""
+    changed = instance_of(ctx).set_properties(name, unset=names)
+    _show_changed(ctx, changed, names, form)
+
+
+def reinitialise(
+    ctx: typer.Context,
+    name: TableName,
+    splits: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where its partitions meet then, as `table add` has it."),
+    ] = None,
+    base64: Base64Option = False,
+    keep_partitions: Annotated[
+        bool, typer.Option("--keep-partitions", help="Keep the partitions as they are.")
+    ] = False,
+    force: ForceOption = False,
+) -> None:
+    """Empty a table: its rows are lost, its name, schema and properties stay.
+
+    It has a single partition then, unless its partitions are kept or given by a file. Files that
+    were ingested are not ingested again; those dropped for it and not ingested yet are refused.
+    """
+    if splits is not None and keep_partitions:
+        raise InvalidRequestError(
+            "the partitions cannot be kept and given", hint="say --splits or --keep-partitions"
+        )
+    table = table_of(ctx, name)
+    points = parse_split_points(read_file(splits), table.schema, base64) if splits else []
+    if not force:
+        leaves = sum(1 for _ in table.state().partitions.leaves())
+        fate = "stay" if keep_partitions else f"become {len(points) + 1:,}"
+        lost = f"{contents_of(table)} are lost; its {leaves:,} leaf partitions {fate}."
+        confirm(f"Empty table {name}? {lost}")
+    instance_of(ctx).reinitialise_table(name, points, keep_partitions=keep_partitions)
+    note(f"table {name} is empty")
+
+
+def _show_changed(ctx: typer.Context, table: TableHandle, names: list[str], form: Format) -> None:
+    origins = property_origins(table.table.own, instance_of(ctx).defaults())
+    rows = property_rows(table.table.properties, origins)
+    print_listing(PROPERTY_COLUMNS, [row for row in rows if row["property"] in names], form)

@@ -1,0 +1,62 @@
+"""`dormouse compact, split, gc`: what happens by itself, asked for now."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dormouse.client.waiting import WAIT_SECONDS
+from dormouse_cli.ingest_commands import wait_for
+from dormouse_cli.parameters import TableName, TimeoutOption
+from dormouse_cli.session import instance_of, table_of
+from dormouse_cli.terminal import note
+
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until nothing is pending.")]
+
+
+def compact(
+    ctx: typer.Context,
+    name: TableName,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Merge all that each leaf holds, whatever the strategy says."),
+    ] = False,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = WAIT_SECONDS,
+) -> None:
+    """Begin the compactions of a table that are due now, or merge all of each leaf partition.
+
+    It works on tables that are offline too. A leaf of very many shards is merged in several goes:
+    ask again until nothing is begun.
+    """
+    begun = instance_of(ctx).compact(name, everything=everything)
+    note(f"{begun:,} compaction{'s'[: begun != 1]} of table {name} begun")
+    if wait:
+        wait_for(table_of(ctx, name), timeout)
+
+
+def split(
+    ctx: typer.Context,
+    name: TableName,
+    partition: Annotated[
+        str, typer.Argument(metavar="[PARTITION]", help="A leaf; by default all that are due.")
+    ] = "",
+    forced: Annotated[bool, typer.Option("--forced", help="However few rows they have.")] = False,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = WAIT_SECONDS,
+) -> None:
+    """Split the leaf partitions of a table that have too many rows now, or one of them.
+
+    It works on tables that are offline too. A leaf whose rows all share one key stays whole.
+    """
+    begun = instance_of(ctx).split(name, partition, forced=forced)
+    note(f"{begun:,} split{'s'[: begun != 1]} of table {name} begun")
+    if wait:
+        wait_for(table_of(ctx, name), timeout)
+
+
+def collect(ctx: typer.Context, name: TableName) -> None:
+    """Delete the shards of a table that nothing needs any more and whose delay is over."""
+    shards = instance_of(ctx).collect_garbage(name)
+    note(f"{shards:,} shard{'s'[: shards != 1]} of table {name} will be deleted in a moment")

@@ -1,0 +1,161 @@
+"""Every verb of the command, in the order in which it lists them."""
+
+from __future__ import annotations
+
+from dormouse_cli.deferred import Verb, Verbs
+
+_TABLE = Verbs(
+    "Make, list, show, change, empty and delete tables.",
+    {
+        "add": Verb("dormouse_cli.table_commands:add", "Create a table."),
+        "list": Verb("dormouse_cli.table_commands:list_tables", "List all tables."),
+        "show": Verb(
+            "dormouse_cli.table_commands:show",
+            "Show a table's columns and properties, and where each value comes from.",
+        ),
+        "alter": Verb(
+            "dormouse_cli.table_commands:alter",
+            "Add, drop and rename a table's value columns, and show what it has then.",
+        ),
+        "rename": Verb("dormouse_cli.table_settings:rename", "Give a table another name."),
+        "set": Verb("dormouse_cli.table_settings:set_properties", "Set properties of a table."),
+        "unset": Verb(
+            "dormouse_cli.table_settings:unset_properties",
+            "Take properties of a table back: it has the instance's again, or the defaults.",
+        ),
+        "online": Verb(
+            "dormouse_cli.table_commands:online",
+            "Put a table online: it is compacted and split as needed.",
+        ),
+        "offline": Verb(
+            "dormouse_cli.table_commands:offline",
+            "Take a table offline: it ingests and answers, but is neither compacted nor split.",
+        ),
+        "purge": Verb(
+            "dormouse_cli.purge_command:purge",
+            "Remove all rows that match, for good, and prove it.",
+        ),
+        "reinitialise": Verb(
+            "dormouse_cli.table_settings:reinitialise",
+            "Empty a table: its rows are lost, its name, schema and properties stay.",
+        ),
+        "delete": Verb(
+            "dormouse_cli.table_commands:delete",
+            "Delete a table with all its rows. Files dropped for it stay in the ingest bucket.",
+        ),
+    },
+)
+_SPLITS = Verbs(
+    "Split points, where the first partitions of a table meet.",
+    {
+        "estimate": Verb(
+            "dormouse_cli.splits_commands:estimate",
+            "Print the split points that cut the rows of files into equal parts.",
+        ),
+        "export": Verb(
+            "dormouse_cli.splits_commands:export",
+            "Print the split points at which the leaf partitions of a table meet.",
+        ),
+    },
+)
+_INSTANCE = Verbs(
+    "Properties of the instance, which tables have where they set none of their own.",
+    {
+        "show": Verb(
+            "dormouse_cli.instance_commands:show",
+            "Show the properties of the instance, and which of them are set.",
+        ),
+        "set": Verb(
+            "dormouse_cli.instance_commands:set_defaults", "Set properties of the instance."
+        ),
+        "unset": Verb(
+            "dormouse_cli.instance_commands:unset_defaults",
+            "Take properties of the instance back: they have their defaults again.",
+        ),
+    },
+)
+_DLQ = Verbs(
+    "Messages that were given up: show, send back, discard.",
+    {
+        "list": Verb(
+            "dormouse_cli.queue_commands:list_letters",
+            "Show how many messages each queue gave up, since when, and the commonest reasons.",
+        ),
+        "show": Verb(
+            "dormouse_cli.queue_commands:show",
+            "Show the messages that a queue gave up, the oldest first. They stay where they are.",
+        ),
+        "redrive": Verb(
+            "dormouse_cli.queue_commands:redrive",
+            "Send messages back to the queue that gave them up; each is deleted once it was sent.",
+        ),
+        "discard": Verb(
+            "dormouse_cli.queue_commands:discard",
+            "Delete messages that a queue gave up, for good: what they asked for is never done.",
+        ),
+    },
+)
+
+VERBS: dict[str, Verb | Verbs] = {
+    "table": _TABLE,
+    "ingest": Verb(
+        "dormouse_cli.ingest_commands:ingest",
+        "Drop files into the ingest bucket. They become rows of the table shortly after.",
+    ),
+    "wait": Verb(
+        "dormouse_cli.ingest_commands:wait_until_done",
+        "Wait until nothing is pending: every file ingested or refused, no work in the queues.",
+    ),
+    "query": Verb(
+        "dormouse_cli.query_command:query",
+        "Find rows by key, key range and condition, sorted by the keys.",
+    ),
+    "status": Verb(
+        "dormouse_cli.status_command:status",
+        "Show a table in numbers: rows, shards, references, partitions, version, what is pending.",
+    ),
+    "jobs": Verb(
+        "dormouse_cli.jobs_command:jobs",
+        "Show the jobs of the last seven days, the oldest first, and refused files with "
+        "the reason.",
+    ),
+    "metrics": Verb(
+        "dormouse_cli.metrics_command:metrics",
+        "Show how tables stand: what the metrics of the instance are told every minute.",
+    ),
+    "report": Verb(
+        "dormouse_cli.report_command:report",
+        "Write a page about a table: its partitions, jobs, refused files, queues and properties.",
+    ),
+    "compact": Verb(
+        "dormouse_cli.upkeep_commands:compact",
+        "Begin the compactions of a table that are due now, or merge all of each leaf partition.",
+    ),
+    "split": Verb(
+        "dormouse_cli.upkeep_commands:split",
+        "Split the leaf partitions of a table that have too many rows now, or one of them.",
+    ),
+    "gc": Verb(
+        "dormouse_cli.upkeep_commands:collect",
+        "Delete the shards of a table that nothing needs any more and whose delay is over.",
+    ),
+    "splits": _SPLITS,
+    "queues": Verb(
+        "dormouse_cli.queue_commands:queues",
+        "Show every queue: what waits, is worked on, is delayed, and was given up.",
+    ),
+    "dlq": _DLQ,
+    "check": Verb(
+        "dormouse_cli.check_command:check",
+        "Verify a table: its state in itself, and against the footer of every shard.",
+    ),
+    "rebuild": Verb(
+        "dormouse_cli.rebuild_command:rebuild",
+        "Make a table's state anew from the footers of its shards, when it is lost or damaged.",
+    ),
+    "instance": _INSTANCE,
+    "local": Verb(
+        "dormouse_cli.local.commands:app",
+        "Run an instance on this machine: an embedded AWS, and the template's functions.",
+    ),
+}

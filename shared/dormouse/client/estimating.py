@@ -1,0 +1,58 @@
+"""Where to split a table that is yet to be made, from files of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
+from dormouse.model.keys import Key
+from dormouse.model.schema import Schema
+from dormouse.policy.splitting import even_split_points
+from dormouse.shards.formats import read_source
+from dormouse.shards.key_sample import KeySample
+
+SAMPLED_PER_PARTITION = 200
+"""A partition's rows differ by about 7 % from equal parts then, one standard deviation."""
+SAMPLED_AT_LEAST = 20_000
+SAMPLED_AT_MOST = 1_000_000
+"""What memory bears; of more partitions than a 200th of it, the parts are less equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Split points, from how many rows they were found, and of how many the keys were kept."""
+
+    points: tuple[Key, ...]
+    rows: int
+    sampled: int
+
+
+def estimate_splits(
+    schema: Schema, files: Sequence[str | Path], partitions: int, *, seed: int = 0
+) -> Estimate:
+    """Give the points which cut the rows of files into `partitions` equal parts, or fewer.
+
+    They are fewer where rows share their keys. The files are Parquet, CSV or JSON lines, plain or
+    gzipped. A uniform sample of the keys is kept, the same for the same `seed`.
+
+    Raises:
+        NotFoundError: there is no such file.
+        RefusedSourceError: a file cannot become rows of such a table; the message names it.
+        InvalidRequestError: fewer than one partition, or no files.
+    """
+    if partitions < 1 or not files:
+        raise InvalidRequestError("splits are estimated of one partition or more, and some files")
+    most = min(max(SAMPLED_AT_LEAST, SAMPLED_PER_PARTITION * partitions), SAMPLED_AT_MOST)
+    sample = KeySample(schema, most, seed)
+    for path in map(Path, files):
+        if not path.is_file():
+            raise NotFoundError(f"there is no file {str(path)!r}")
+        try:
+            for batch in read_source(path, path.name, schema):
+                sample.see(batch)
+        except RefusedSourceError as error:
+            raise RefusedSourceError(f"{path}: {error}", hint=error.hint) from error
+    keys = sample.sorted_keys()
+    return Estimate(tuple(even_split_points(keys, partitions)), sample.rows, len(keys))

@@ -1,0 +1,154 @@
+"""Tables are renamed, set, emptied and looked after by command, and their split points printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.model.keys import Key
+from dormouse.model.schema import Schema
+from dormouse_cli.split_points import parse_split_points, show_split_points
+from tests.cli.conftest import Dormouse
+from tests.support.instances import InMemory
+
+ALL_KINDS = Schema.from_json(
+    {
+        "rowKeyFields": [
+            {"name": "text", "type": "StringType"},
+            {"name": "number", "type": "LongType"},
+            {"name": "bytes", "type": "ByteArrayType"},
+            {"name": "time", "type": "TimestampType"},
+            {"name": "day", "type": "DateType"},
+        ]
+    }
+)
+LONGS = st.integers(-(2**63), 2**63 - 1)
+KEYS = st.tuples(st.text(), LONGS, st.binary(), LONGS, st.integers(-(2**31), 2**31 - 1))
+
+
+def settings(dormouse: Dormouse, *arguments: str) -> dict[str, tuple[object, str]]:
+    lines = dormouse(*arguments, "--format", "json").stdout.splitlines()
+    rows = [json.loads(line) for line in lines]
+    return {row["property"]: (row["value"], row["set_by"]) for row in rows}
+
+
+def test_a_renamed_table_answers_under_its_new_name(flights: Dormouse) -> None:
+    assert flights("table", "rename", "flights", "journeys").exit_code == 0
+    assert flights("query", "journeys", "--count").stdout == "5\n"
+    assert flights("status", "flights").exit_code == 3
+
+
+def test_properties_are_shown_with_who_set_them(flights: Dormouse) -> None:
+    assert flights("instance", "set", "compaction_files=7", "gc_delay_seconds=8").exit_code == 0
+    changed = settings(flights, "table", "set", "flights", "compaction_files=5")
+    assert changed == {"compaction_files": (5, "table")}
+    shown = json.loads(flights("table", "show", "flights", "--format", "json").stdout)
+    assert shown["properties"]["gc_delay_seconds"] == 8
+    assert shown["set_by"]["compaction_files"] == "table"
+    assert shown["set_by"]["gc_delay_seconds"] == "instance"
+    assert shown["set_by"]["split_threshold_rows"] == "default"
+    assert settings(flights, "instance", "show")["compaction_files"] == (7, "instance")
+    changed = settings(flights, "table", "unset", "flights", "compaction_files")
+    assert changed == {"compaction_files": (7, "instance")}
+    changed = settings(flights, "instance", "unset", "compaction_files")
+    assert changed == {"compaction_files": (12, "default")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["table", "set", "flights", "compaction_file=3"], 4, "did you mean compaction_files?"),
+        (["table", "set", "flights", "compaction_files"], 4, "name=value"),
+        (["table", "set", "flight", "compaction_files=3"], 3, "did you mean flights?"),
+        (["table", "unset", "flights", "colour"], 4, "no property 'colour'"),
+        (["instance", "set", "state_store=dynamodb"], 4, "stays so"),
+        (["table", "rename", "flights", "../up"], 4, "cannot be called"),
+        (["table", "reinitialise", "flights", "--splits", "x", "--keep-partitions"], 4, "kept and"),
+        (["split", "flights", "0"], 3, "no partition '0'"),
+        (["split", "flights", "root"], 4, "has 5 rows, and is split from 1,000,000,000 on"),
+        (["splits", "estimate", "rows.csv", "--partitions", "0", "--schema", "schema.json"], 2, ""),
+        (["splits", "estimate", "no.csv", "--partitions", "2", "--schema", "schema.json"], 3, "no"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_what_could(
+    flights: Dormouse, arguments: list[str], code: int, said: str
+) -> None:
+    result = flights(*arguments)
+    assert result.exit_code == code, result.output
+    assert said in result.stderr
+
+
+def test_emptying_asks_first_and_says_what_is_lost(flights: Dormouse) -> None:
+    refused = flights("table", "reinitialise", "flights", input="\n")
+    assert refused.exit_code == 1
+    lost = "Its 5 rows in 1 shard are lost; its 1 leaf partitions become 1. [y/N]"
+    assert lost in refused.stderr
+    assert flights("query", "flights", "--count").stdout == "5\n"
+    Path("splits.txt").write_text("QUI=\nVUE=\n")
+    arguments = ("--splits", "splits.txt", "--base64", "--force")
+    assert flights("table", "reinitialise", "flights", *arguments).exit_code == 0
+    assert flights("query", "flights", "--count").stdout == "0\n"
+    assert flights("splits", "export", "flights").stdout == "AB\nUA\n"
+    assert flights("splits", "export", "flights", "--base64").stdout == "QUI=\nVUE=\n"
+    assert (
+        flights("table", "reinitialise", "flights", "--keep-partitions", input="y\n").exit_code == 0
+    )
+    assert flights("splits", "export", "flights").stdout == "AB\nUA\n"
+    assert flights("table", "reinitialise", "flights", "--force").exit_code == 0
+    assert flights("splits", "export", "flights").stdout == ""
+
+
+def test_a_table_is_compacted_split_and_cleaned_when_asked(
+    flights: Dormouse, memory: InMemory
+) -> None:
+    Path("more.csv").write_text("carrier,flight,at,delay\nAA,1,2013-01-01T11:00:00Z,\n")
+    flights("ingest", "flights", "more.csv", "--wait")
+    flights("table", "offline", "flights")
+    result = flights("compact", "flights")
+    assert "0 compactions of table flights begun" in result.stderr
+    result = flights("compact", "flights", "--all", "--wait")
+    assert (result.exit_code, "1 compaction of" in result.stderr) == (0, True)
+    assert len(memory.instance.table("flights").state().unreferenced) == 2
+    assert "0 shards" in flights("gc", "flights").stderr
+    memory.world.clock.advance(seconds=1000)
+    assert "2 shards" in flights("gc", "flights").stderr
+    result = flights("split", "flights", "--forced", "--wait")
+    assert (result.exit_code, "1 split of" in result.stderr) == (0, True)
+    assert len(flights("splits", "export", "flights").stdout.splitlines()) == 1
+    assert flights("query", "flights", "--count").stdout == "6\n"
+
+
+def test_estimated_splits_make_a_table_whose_leaves_are_equal(
+    flights: Dormouse, memory: InMemory
+) -> None:
+    lines = [f"c{n % 100:03d},{n},2013-01-01T00:00:00Z,1" for n in range(1000)]
+    Path("big.csv").write_text("\n".join(["carrier,flight,at,delay", *lines]) + "\n")
+    found = flights("splits", "estimate", "big.csv", "--partitions", "4", "--schema", "schema.json")
+    assert found.exit_code == 0, found.output
+    assert [json.loads(line)[0] for line in found.stdout.splitlines()] == ["c025", "c050", "c075"]
+    Path("splits.txt").write_text(found.stdout)
+    flights("table", "add", "big", "--schema", "schema.json", "--splits", "splits.txt")
+    assert flights("splits", "export", "big").stdout == found.stdout
+    flights("ingest", "big", "big.csv", "--wait")
+    state = memory.instance.table("big").state()
+    assert [state.rows_in(leaf.id) for leaf in state.partitions.leaves()] == [250] * 4
+
+
+def test_fewer_partitions_than_wanted_are_told(flights: Dormouse) -> None:
+    arguments = ("--partitions", "9", "--schema", "schema.json")
+    found = flights("splits", "estimate", "rows.csv", *arguments)
+    assert "5 partitions instead of 9: rows of equal keys cannot be parted" in found.stderr
+    assert len(found.stdout.splitlines()) == 4
+
+
+@given(st.lists(KEYS, unique=True, max_size=5), st.booleans(), st.integers(1, 5))
+def test_split_points_are_read_as_they_were_shown(
+    keys: list[Key], strings_base64: bool, parts: int
+) -> None:
+    points = sorted({key[:parts] for key in keys})
+    shown = show_split_points(points, ALL_KINDS, strings_base64)
+    assert parse_split_points(shown.encode(), ALL_KINDS, strings_base64) == points

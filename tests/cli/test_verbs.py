@@ -1,0 +1,104 @@
+"""The index of verbs is true, what lists them starts at once, and shells complete names."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dormouse_cli.deferred import Verb, Verbs
+from dormouse_cli.main import app
+from dormouse_cli.session import Session
+from dormouse_cli.verbs import VERBS
+from tests.cli.conftest import Dormouse
+from tests.support.instances import InMemory
+
+
+def all_verbs(index: Mapping[str, Verb | Verbs], before: str = "") -> Iterator[tuple[str, Verb]]:
+    for name, entry in index.items():
+        if isinstance(entry, Verb):
+            yield before + name, entry
+        else:
+            yield from all_verbs(entry.verbs, f"{before}{name} ")
+
+
+@pytest.mark.parametrize(("name", "verb"), list(all_verbs(VERBS)), ids=lambda v: str(v))
+def test_a_verb_is_listed_with_what_its_own_help_begins_with(name: str, verb: Verb) -> None:
+    loaded = verb.load()
+    text = loaded.info.help if isinstance(loaded, typer.Typer) else inspect.getdoc(loaded)
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    assert paragraph.startswith(verb.help), name
+    assert verb.help.endswith("."), name
+
+
+@pytest.mark.parametrize(("name", "verb"), list(all_verbs(VERBS)), ids=lambda v: str(v))
+def test_every_verb_has_help(name: str, verb: Verb) -> None:
+    result = CliRunner().invoke(app, [*name.split(), "--help"])
+    assert result.exit_code == 0
+    assert f"{name} [OPTIONS]" in " ".join(result.stdout.split()), result.stdout
+
+
+def imported_by(*arguments: str, **environment: str) -> tuple[str, set[str]]:
+    """Run the command in a process of its own; give its output and what it imported."""
+    code = (
+        "import sys\nfrom dormouse_cli.main import main\n"
+        "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout, set(done.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["table", "--help"]])
+def test_what_only_lists_verbs_imports_no_engine_and_no_client(arguments: list[str]) -> None:
+    output, modules = imported_by(*arguments)
+    assert "ormouse" in output
+    assert not modules & {"pyarrow", "datafusion", "boto3", "dormouse.client"}
+
+
+def test_a_shell_completes_verbs_without_the_engine() -> None:
+    output, modules = imported_by(
+        _DORMOUSE_COMPLETE="complete_bash", COMP_WORDS="dormouse table re", COMP_CWORD="2"
+    )
+    assert output.split() == ["rename", "reinitialise"]
+    assert not modules & {"pyarrow", "datafusion", "boto3", "dormouse.client"}
+
+
+def completed(words: str, session: Session) -> list[str]:
+    result = CliRunner().invoke(
+        app,
+        prog_name="dormouse",
+        obj=session,
+        env={
+            "_DORMOUSE_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        },
+    )
+    return result.stdout.split()
+
+
+def test_a_shell_completes_names_of_tables(flights: Dormouse, memory: InMemory) -> None:
+    assert completed("dormouse query fl", Session(instance=memory.instance)) == ["flights"]
+    assert completed("dormouse query x", Session(instance=memory.instance)) == []
+
+
+def test_completion_is_silent_where_there_is_no_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DORMOUSE_INSTANCE", raising=False)
+    assert completed("dormouse query fl", Session()) == []
+
+
+def test_a_near_name_is_suggested(flights: Dormouse) -> None:
+    result = flights("status", "flihgts")
+    assert result.exit_code == 3
+    assert "did you mean flights?" in result.stderr
