@@ -4,10 +4,10 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws.handling import Event, handle_messages
-from dormouse.messages import PartitionSplit
+from dormouse.messages import PartitionSplits
 from dormouse.stages.split_partition import split_partition
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:
     """Run the stage for each message."""
-    return handle_messages(event, context, "partition-splits", PartitionSplit, split_partition)
+    return handle_messages(event, context, "partition-splits", PartitionSplits, split_partition)

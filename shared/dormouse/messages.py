@@ -19,67 +19,66 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     """The root of all messages; `v` is the version of its form."""
 
 
-class IngestJob(Message, frozen=True, tag="ingest_job"):
-    """Turn these sources into rows of the table, in one commit."""
+class OfTable(Message, frozen=True):
+    """The root of messages about one table. Queues are fair among tables, by this id."""
 
     table_id: str
+
+
+class IngestJob(OfTable, frozen=True, tag="ingest_job"):
+    """Turn these sources into rows of the table, in one commit."""
+
     generation: int
     job_id: str
     sources: tuple[Source, ...]
     v: Literal[1] = 1
 
 
-class TableChanged(Message, frozen=True, tag="table_changed"):
+class TableChanged(OfTable, frozen=True, tag="table_changed"):
     """The table's state changed, or may have: plan what is due.
 
     `swept` says that time went by: what is due by its age alone is looked for too.
     """
 
-    table_id: str
     swept: bool = False
     v: Literal[1] = 1
 
 
-class CompactionJob(Message, frozen=True, tag="compaction_job"):
+class CompactionJob(OfTable, frozen=True, tag="compaction_job"):
     """Run this job; its partition and inputs are in the state."""
 
-    table_id: str
     generation: int
     job_id: str
     v: Literal[1] = 1
 
 
-class PartitionSplit(Message, frozen=True, tag="partition_split"):
-    """Split this leaf if it still has too many rows; if `forced`, however few they are."""
+class PartitionSplits(OfTable, frozen=True, tag="partition_splits"):
+    """Split those of these leaves that still have too many rows; if `forced`, however few."""
 
-    table_id: str
     generation: int
-    partition: str
+    partitions: tuple[str, ...]
     forced: bool = False
     v: Literal[1] = 1
 
 
-class GarbageCandidates(Message, frozen=True, tag="garbage_candidates"):
+class GarbageCandidates(OfTable, frozen=True, tag="garbage_candidates"):
     """These shards have lost their last reference: delete them when their delay is over."""
 
-    table_id: str
     generation: int
     shards: tuple[str, ...]
     v: Literal[1] = 1
 
 
-class PurgeStep(Message, frozen=True, tag="purge_step"):
+class PurgeStep(OfTable, frozen=True, tag="purge_step"):
     """Go on with this purge; what it removes is in its request, in the data bucket."""
 
-    table_id: str
     purge_id: str
     v: Literal[1] = 1
 
 
-class ExportTask(Message, frozen=True, tag="export_task"):
+class ExportTask(OfTable, frozen=True, tag="export_task"):
     """Write the files of one task of an export; what it is to do lies in the data bucket."""
 
-    table_id: str
     export_id: str
     task: int
     v: Literal[1] = 1

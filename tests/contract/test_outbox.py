@@ -10,10 +10,11 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 from mypy_boto3_sqs import SQSClient
 
-from dormouse.aws.sqs import MAX_BATCH_BYTES, SqsOutbox
+from dormouse.aws.sqs import MAX_BATCH_BYTES, SENDERS, SqsOutbox
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages import GarbageCandidates, Outgoing, TableChanged, decode
 from dormouse.model.names import InstanceNames, dead_letters
+from dormouse.requests import Redrive
 from dormouse.statestore.patience import WITHOUT_PAUSES
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
 
@@ -73,6 +74,41 @@ def test_each_message_arrives_once_in_its_queue_in_as_few_requests_as_possible(
     assert table_ids(queues.received(CHANGES)) == [f"{number:04}" for number in range(12)]
     assert len(queues.received(GARBAGE)) == 12
     assert sorted(len(entries) for entries in queues.requests) == [2, 2, 10, 10]
+
+
+def test_messages_about_a_table_are_of_its_group_so_that_queues_are_fair_among_tables(
+    queues: Queues,
+) -> None:
+    queues.outbox.send([*changes(2), Outgoing(CHANGES, Redrive("request", "files"))])
+    url = queues.client.get_queue_url(QueueName=NAMES.queue(CHANGES))["QueueUrl"]
+    found = queues.client.receive_message(
+        QueueUrl=url, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"]
+    )["Messages"]
+    groups = [message["Attributes"].get("MessageGroupId") for message in found]
+    assert groups == ["0000", "0001", None]
+
+
+def test_messages_are_sent_while_more_are_made(queues: Queues) -> None:
+    under_way: list[int] = []
+
+    def made() -> Iterator[Outgoing]:
+        for outgoing in changes(10 * (SENDERS + 3)):
+            yield outgoing
+            under_way.append(len(queues.requests))
+
+    queues.outbox.send(made())
+    assert max(under_way) >= 2, "a planning of many must not hold all its messages"
+    assert len(queues.received(CHANGES)) == 10 * (SENDERS + 3)
+
+
+def test_what_was_made_before_a_failure_is_sent_and_the_failure_told(queues: Queues) -> None:
+    def made() -> Iterator[Outgoing]:
+        yield from changes(13)
+        raise UnavailableError("throttled")
+
+    with pytest.raises(UnavailableError, match="throttled"):
+        queues.outbox.send(made())
+    assert len(queues.received(CHANGES)) == 13
 
 
 def test_nothing_to_send_is_no_request(queues: Queues) -> None:

@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws import handling
 from dormouse.aws.wiring import Wiring
@@ -20,6 +19,7 @@ from dormouse.model.tables import Table
 from dormouse.model.transactions import InitialisePartitions
 from dormouse.settings import Settings
 from tests.support.adapters import MemoryOutbox
+from tests.support.lambda_context import Context
 from tests.support.world import LETTERS, World
 
 EVENTS = Path(__file__).parents[2] / "events"
@@ -61,6 +61,7 @@ class Functions:
     world: World
     outbox: Outbox
     table: Table
+    left_ms: int = 300_000
 
     def invoke(self, stage: str, event: str, **replaced: str) -> list[str]:
         """Run a function on one of its sample events; give the ids of failed messages."""
@@ -68,7 +69,7 @@ class Functions:
         for old, new in replaced.items():
             text = text.replace(old.replace("_", "-"), new)
         handler = import_module(f"functions.{stage}.handler")
-        response = handler.handle(json.loads(text), LambdaContext())
+        response = handler.handle(json.loads(text), Context(self.left_ms))
         return [item["itemIdentifier"] for item in response.get("batchItemFailures", [])]
 
     def sent(self) -> list[Outgoing]:

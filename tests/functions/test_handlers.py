@@ -6,18 +6,27 @@ from dataclasses import replace
 
 import pytest
 
+from dormouse.aws.handling import handle_changes
 from dormouse.errors import UnavailableError
-from dormouse.messages import CompactionJob, GarbageCandidates, IngestJob, Outgoing, TableChanged
+from dormouse.messages import (
+    CompactionJob,
+    GarbageCandidates,
+    IngestJob,
+    Outgoing,
+    TableChanged,
+    encode,
+)
 from dormouse.model.exports import Export, cut_tasks
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import purge_path
 from dormouse.model.purges import PurgeRequest, encode_request
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob
-from dormouse.ports import NO_TABLE
+from dormouse.ports import NO_TABLE, Services
 from dormouse.stages.exports import keep_export, keep_tasks
 from dormouse.stages.manifests import manifest_at
 from tests.functions.conftest import TABLE_ID, Functions
+from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file
 
 CHANGED = Outgoing("table-changes", TableChanged(TABLE_ID))
@@ -113,6 +122,32 @@ def test_a_changed_table_is_planned_once_a_batch(functions: Functions, event: st
     assert functions.invoke("plan_table", event) == []
     (job,) = functions.sent()
     assert isinstance(job.message, CompactionJob)
+
+
+def test_a_table_for_which_no_time_is_left_goes_to_the_end_of_the_queue(
+    functions: Functions,
+) -> None:
+    compactable(functions)
+    functions.left_ms = 60_000
+    assert functions.invoke("plan_table", "good") == []
+    assert functions.sent() == [CHANGED]
+    assert not len(functions.world.state(functions.table).jobs)
+
+
+def test_a_sweep_in_a_batch_is_not_taken_for_the_change_before_it(functions: Functions) -> None:
+    seen: list[bool] = []
+
+    def stage(_: Services, message: TableChanged) -> list[Outgoing]:
+        seen.append(message.swept)
+        return []
+
+    bodies = [TableChanged(TABLE_ID, swept) for swept in (False, False, True, False, True)]
+    records = [
+        {"messageId": str(number), "body": encode(body), "attributes": {}}
+        for number, body in enumerate(bodies)
+    ]
+    handle_changes({"Records": records}, Context(), "table-changes", stage)
+    assert seen == [False, True]
 
 
 def test_a_table_that_cannot_be_planned_makes_only_its_own_messages_come_again(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from dormouse.messages import (
     IngestJob,
     Message,
     Outgoing,
-    PartitionSplit,
+    PartitionSplits,
     PurgeStep,
     TableChanged,
     decode,
@@ -70,11 +70,11 @@ from tests.support.adapters import (
     MemoryTracker,
 )
 
-STAGES: dict[str, tuple[type[Message], Callable[..., list[Outgoing]]]] = {
+STAGES: dict[str, tuple[type[Message], Callable[..., Iterable[Outgoing]]]] = {
     "ingest-jobs": (IngestJob, ingest),
     "table-changes": (TableChanged, plan_table),
     "compaction-jobs": (CompactionJob, compact),
-    "partition-splits": (PartitionSplit, split_partition),
+    "partition-splits": (PartitionSplits, split_partition),
     "gc-candidates": (GarbageCandidates, collect_garbage),
     "purges": (PurgeStep, purge_rows),
     "exports": (ExportTask, export_rows),
@@ -179,7 +179,7 @@ class World:
     def deliver(self, outgoing: Outgoing) -> list[Outgoing]:
         """Run the stage of one message, by way of its JSON form; give what it wants sent."""
         kind, stage = STAGES[outgoing.queue]
-        return stage(self.services, decode(encode(outgoing.message), kind))
+        return list(stage(self.services, decode(encode(outgoing.message), kind)))
 
     def settle(self, *, twice: bool = False, limit: int = 1000) -> None:
         """Deliver messages until there are none, `twice` each if asked; waits out delays."""

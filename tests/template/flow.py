@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from aws_lambda_powertools.utilities.typing import LambdaContext
-
 from dormouse.aws.wiring import Wiring, wire
 from dormouse.model.names import QUEUES
 from dormouse.settings import Settings
+from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file
 from tests.template.conftest import NAMES, QUEUE_OF
 from tests.template.iam import needs
@@ -49,7 +48,7 @@ class Flow:
         handler = import_module(f"functions.{stage}.handler")
         self.stage = stage
         try:
-            response = handler.handle(event, LambdaContext())
+            response = handler.handle(event, Context())
         finally:
             self.stage = None
         assert not response.get("batchItemFailures"), f"{stage} failed"

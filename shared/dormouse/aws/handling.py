@@ -9,7 +9,8 @@ for its visibility timeout: a service that is down gets the time to come back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from aws_lambda_powertools.utilities.batch import (
@@ -43,6 +44,10 @@ Event = dict[str, object]
 _Kind = TypeVar("_Kind", bound=Message)
 
 SECONDS_AFTER_FIRST_FAILURE = 30
+LEAST_MS_FOR_A_TABLE = 150_000
+"""No planning is begun with less time left: what its time-out breaks off takes the whole batch
+along, and all of it waits for the visibility timeout."""
+TURN_MS = 60_000
 
 
 def handle_messages(
@@ -50,7 +55,7 @@ def handle_messages(
     context: LambdaContext,
     queue: str,
     kind: type[_Kind],
-    stage: Callable[[Services, _Kind], list[Outgoing]],
+    stage: Callable[[Services, _Kind], Iterable[Outgoing]],
 ) -> PartialItemFailureResponse:
     """Run `stage` for each message of a batch; give the ids of those that must come again."""
 
@@ -66,7 +71,7 @@ def handle_requests(
     event: Event,
     context: LambdaContext,
     queue: str,
-    stage: Callable[[Services, AdminRequest], list[Outgoing]],
+    stage: Callable[[Services, AdminRequest], Iterable[Outgoing]],
 ) -> PartialItemFailureResponse:
     """Run `stage` for each administrator's request. One refused is recorded by it, and done."""
 
@@ -87,22 +92,32 @@ def handle_changes(
     event: Event,
     context: LambdaContext,
     queue: str,
-    stage: Callable[[Services, TableChanged], list[Outgoing]],
+    stage: Callable[[Services, TableChanged], Iterable[Outgoing]],
 ) -> PartialItemFailureResponse:
-    """Run `stage` once for each table of a batch, however many messages tell of it."""
-    outcomes: dict[str, Exception | None] = {}
+    """Run `stage` once for each table of a batch, however many messages tell of it.
+
+    One run that was told that time went by does for the others, too. A table that there is too
+    little time left for goes to the end of the queue: it has not failed.
+    """
+    outcomes: dict[tuple[str, bool], Exception | None] = {}
 
     def one(record: SQSRecord) -> None:
         message = _decoded(record, queue, lambda body: decode(body, TableChanged))
         if message is None:
             return
-        if message.table_id not in outcomes:
+        run = (message.table_id, message.swept)
+        if not message.swept and (message.table_id, True) in outcomes:
+            run = (message.table_id, True)
+        if run not in outcomes:
+            if context.get_remaining_time_in_millis() < LEAST_MS_FOR_A_TABLE:
+                wiring().outbox.send([Outgoing(queue, message)])
+                return
             try:
                 _run(message, lambda: stage(wiring().services, message))
-                outcomes[message.table_id] = None
+                outcomes[run] = None
             except Exception as error:
-                outcomes[message.table_id] = error  # every message of the table must come again
-        if failure := outcomes[message.table_id]:
+                outcomes[run] = error  # every message of the table must come again
+        if failure := outcomes[run]:
             raise failure
 
     return _each(event, context, queue, one)
@@ -112,7 +127,7 @@ def handle_notifications(
     event: Event,
     context: LambdaContext,
     queue: str,
-    stage: Callable[[Services, list[Source]], list[Outgoing]],
+    stage: Callable[[Services, list[Source]], Iterable[Outgoing]],
 ) -> PartialItemFailureResponse:
     """Run `stage` once with the objects that all notifications of a batch tell of.
 
@@ -130,18 +145,17 @@ def handle_notifications(
 
     response = _each(event, context, queue, one)
     try:
-        messages = stage(wiring().services, sources)
-        wiring().outbox.send(messages)
+        sent = _send(stage(wiring().services, sources))
     except Exception:  # whatever it was: the answer says which messages must come again
         logger.exception("failed", files=len(sources))
         again: list[PartialItemFailures] = [{"itemIdentifier": told} for told in telling]
         return {"batchItemFailures": [*response["batchItemFailures"], *again]}
-    logger.info("batched", files=len(sources), jobs=len(messages))
+    logger.info("batched", files=len(sources), sent=sent)
     return response
 
 
 def handle_schedule(
-    event: Mapping[str, object], stage: Callable[..., list[Outgoing]]
+    event: Mapping[str, object], stage: Callable[..., Iterable[Outgoing]]
 ) -> dict[str, int]:
     """Run `stage` for each table because its time has come; the input says if it is an audit.
 
@@ -152,19 +166,17 @@ def handle_schedule(
     return handle_tables(lambda services, table: stage(services, table, audit=audit))
 
 
-def handle_tables(stage: Callable[[Services, Table], list[Outgoing]]) -> dict[str, int]:
+def handle_tables(stage: Callable[[Services, Table], Iterable[Outgoing]]) -> dict[str, int]:
     """Run `stage` for each table.
 
     Raises:
         ExceptionGroup: it failed for some tables; it was run for all others.
     """
     sent, failures = 0, []
-    for table in wiring().services.tables.all():
+    for table in _in_turn(wiring().services):
         with about_ids({"table_id": table.id}):
             try:
-                messages = stage(wiring().services, table)
-                wiring().outbox.send(messages)
-                sent += len(messages)
+                sent += sum(_send(stage(wiring().services, table)).values())
             except Exception as error:  # one table must not keep it from the others
                 logger.exception("failed")
                 failures.append(error)
@@ -172,6 +184,15 @@ def handle_tables(stage: Callable[[Services, Table], list[Outgoing]]) -> dict[st
     if failures:
         raise ExceptionGroup("it failed for some tables", failures)
     return {"sent": sent}
+
+
+def _in_turn(services: Services) -> list[Table]:
+    """Give all tables, each time from another one on: should time run out, it is not always for
+    the same ones.
+    """
+    tables = services.tables.all()
+    start = services.clock.now_ms() // TURN_MS % max(1, len(tables))
+    return [*tables[start:], *tables[:start]]
 
 
 _Decoded = TypeVar("_Decoded")
@@ -187,11 +208,22 @@ def _decoded(record: SQSRecord, queue: str, decoder: Callable[[str], _Decoded]) 
         return None
 
 
-def _run(message: Message, stage: Callable[[], list[Outgoing]]) -> None:
+def _run(message: Message, stage: Callable[[], Iterable[Outgoing]]) -> None:
     with about(message):
-        messages = stage()
-        wiring().outbox.send(messages)
-        logger.info("done", sent=[outgoing.queue for outgoing in messages])
+        logger.info("done", sent=_send(stage()))
+
+
+def _send(messages: Iterable[Outgoing]) -> dict[str, int]:
+    """Send messages as they are made; tell how many went to each queue."""
+    sent: Counter[str] = Counter()
+
+    def counted() -> Iterator[Outgoing]:
+        for outgoing in messages:
+            sent[outgoing.queue] += 1
+            yield outgoing
+
+    wiring().outbox.send(counted())
+    return dict(sent)
 
 
 def _each(

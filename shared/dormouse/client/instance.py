@@ -15,7 +15,7 @@ from dormouse.client.keys import KeyLike, key_of
 from dormouse.client.ports import IngestBucket, QueueAges, Queues, UnknownAges
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
-from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, PartitionSplit
+from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, PartitionSplits
 from dormouse.model.schema import Schema
 from dormouse.model.tables import Table, unknown_table
 from dormouse.ports import NO_TABLE, JobRecord, Services
@@ -189,7 +189,8 @@ class Instance:
             InvalidRequestError: the partition is split already, or has too few rows.
         """
         request = SplitPartitions(self.services.ids.new(), name, partition, forced)
-        return sum(isinstance(m.message, PartitionSplit) for m in self._administer(request))
+        sent = (m.message for m in self._administer(request))
+        return sum(len(m.partitions) for m in sent if isinstance(m, PartitionSplits))
 
     def collect_garbage(self, name: str) -> int:
         """Have the shards deleted that nothing references and whose delay is over; count them.

@@ -43,6 +43,14 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compaction_jobs_per_partition: Annotated[
         int, Meta(ge=1, description="The most compactions of one partition at a time.")
     ] = 2**31 - 1
+    compaction_jobs_limit: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="The most compactions of the table at a time. When so many are assigned, "
+            "planning waits until some are done.",
+        ),
+    ] = 100_000
     split_threshold_rows: Annotated[
         int, Meta(ge=2, description="A leaf partition with so many rows is split.")
     ] = 1_000_000_000

@@ -176,8 +176,9 @@ def _job_of(services: Services, body: str) -> JobRecord | None:
     match message:
         case {"table_id": str(table_id), "job_id": str(job_id)}:
             return services.tracker.get(table_id, job_id)
-        case {"table_id": str(table_id), "partition": str(partition)}:
-            return services.tracker.get(table_id, f"split-{partition}")
+        case {"table_id": str(table_id), "partitions": [*partitions]}:
+            splits = (services.tracker.get(table_id, f"split-{each}") for each in partitions)
+            return next((job for job in splits if job and job.state == "failed"), None)
         case {"request_id": str(request_id)}:
             return services.tracker.get(NO_TABLE, request_id)
     return None

@@ -1,61 +1,60 @@
 """plan_table: a table changed → the splits and compactions that are due.
 
-Order: jobs are assigned in the state first, then sent. A crash in between leaves assigned jobs
-without a message, which ``sweep`` sends again; two planners at once cannot assign one shard twice.
+Splits are only asked for: whoever splits looks again. Compactions are assigned in the state first
+(`assigning`). Messages are given while that goes on, so that a large planning that is cut off has
+sent what it did, and the next goes on from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from dormouse.messages import CompactionJob, Outgoing, PartitionSplit, TableChanged
+from dormouse.messages import Outgoing, PartitionSplits, TableChanged
 from dormouse.model.row_rules import row_rules
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
-from dormouse.model.transactions import AssignJob
-from dormouse.policy.compaction import CompactionPlan, plan_compactions
+from dormouse.policy.compaction import CompactionPlan, plan_compactions, within_limit
 from dormouse.policy.retention import plan_rewrites
 from dormouse.policy.splitting import splits_due
 from dormouse.ports import Services
-from dormouse.statestore.protocol import Committed
+from dormouse.stages.assigning import assign, jobs_of
 
-JOBS_PER_COMMIT = 100
+SPLITS_PER_MESSAGE = 50
+"""Every planning asks anew for all that are due; of so many footers are read in a minute or two."""
 
 
-def plan_table(services: Services, message: TableChanged) -> list[Outgoing]:
+def plan_table(services: Services, message: TableChanged) -> Iterator[Outgoing]:
     """Give the messages for what is due; nothing for a table that is offline or gone."""
     table = services.table(message.table_id)
     if table is None:
-        return []
+        return
     store = services.store(table)
     store.maintain()  # first: were it to fail after jobs were assigned, they would go unsent
     if not table.online:
-        return []
+        return
     state = store.current()
-    splits = [
-        Outgoing("partition-splits", PartitionSplit(table.id, state.generation, partition))
-        for partition in splits_due(state, table.properties.split_threshold_rows)
-    ]
+    due = splits_due(state, table.properties.split_threshold_rows)
+    yield from splits(table, state, due)
+    plans = _compactions(services, table, state, swept=message.swept)
+    yield from assign(services, table, state.generation, jobs_of(services, plans))
+
+
+def splits(
+    table: Table, state: TableState, partitions: Sequence[str], *, forced: bool = False
+) -> Iterator[Outgoing]:
+    """Give the messages that ask for these leaves to be split."""
+    for start in range(0, len(partitions), SPLITS_PER_MESSAGE):
+        some = tuple(partitions[start : start + SPLITS_PER_MESSAGE])
+        message = PartitionSplits(table.id, state.generation, some, forced)
+        yield Outgoing("partition-splits", message)
+
+
+def _compactions(
+    services: Services, table: Table, state: TableState, *, swept: bool
+) -> list[CompactionPlan]:
     plans = plan_compactions(state, table.properties)
-    age_off = row_rules(table.schema, table.properties).age_off if message.swept else None
+    age_off = row_rules(table.schema, table.properties).age_off if swept else None
     if age_off is not None:  # looks at every shard, so not after each change
         now_ms = services.clock.now_ms()
         plans += plan_rewrites(state, table.properties, age_off.age_ms, now_ms, plans)
-    return splits + assign(services, table, state, plans)
-
-
-def assign(
-    services: Services, table: Table, state: TableState, plans: Sequence[CompactionPlan]
-) -> list[Outgoing]:
-    """Assign jobs of these plans; give the messages of those which no other planner forestalled."""
-    jobs = [AssignJob(services.ids.new(), plan.partition, plan.inputs) for plan in plans]
-    sent = []
-    for start in range(0, len(jobs), JOBS_PER_COMMIT):
-        chunk = jobs[start : start + JOBS_PER_COMMIT]
-        outcomes = services.store(table).commit(*chunk, generation=state.generation)
-        sent += [
-            Outgoing("compaction-jobs", CompactionJob(table.id, state.generation, job.job))
-            for job, outcome in zip(chunk, outcomes, strict=True)
-            if isinstance(outcome, Committed)
-        ]
-    return sent
+    return within_limit(plans, len(state.jobs), table.properties.compaction_jobs_limit)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from dormouse.errors import DormouseError, InvalidRequestError, NotFoundError
-from dormouse.messages import CompactionJob, Outgoing, PurgeStep
+from dormouse.messages import Outgoing, PurgeStep
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import purge_job_id, purge_of
 from dormouse.model.purges import (
@@ -32,6 +32,7 @@ from dormouse.model.transactions import AssignJob
 from dormouse.ports import Services
 from dormouse.shards.purging import RowMatcher
 from dormouse.shards.reading import Slice
+from dormouse.stages.assigning import assign
 from dormouse.stages.purges import (
     forget_purge,
     keep_verdicts,
@@ -39,12 +40,10 @@ from dormouse.stages.purges import (
     purge_request,
 )
 from dormouse.stages.tracking import record
-from dormouse.statestore.protocol import Committed
 
 STEP_SECONDS = 240
 """How long a step looks at shards it has not begun with yet, well below its function's time-out."""
 LOOKS_AT_ONCE = 4
-JOBS_PER_COMMIT = 100
 LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 1, 120
 WAITS_PER_AGE = 8
 """A purge waits for its jobs by this part of its age: short ones end soon, long ones ask rarely."""
@@ -145,16 +144,7 @@ def _assign(
         AssignJob(purge_job_id(purge_id, services.ids.new()), partition, inputs)
         for partition, inputs in rewrites(state, references)
     ]
-    sent = []
-    for start in range(0, len(jobs), JOBS_PER_COMMIT):
-        chunk = jobs[start : start + JOBS_PER_COMMIT]
-        outcomes = services.store(table).commit(*chunk, generation=state.generation)
-        sent += [
-            Outgoing("compaction-jobs", CompactionJob(table.id, state.generation, job.job))
-            for job, outcome in zip(chunk, outcomes, strict=True)
-            if isinstance(outcome, Committed)
-        ]
-    return sent
+    return list(assign(services, table, state.generation, jobs))
 
 
 def _tell_running(services: Services, table: Table, purge_id: str) -> None:

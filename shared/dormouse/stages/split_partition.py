@@ -1,12 +1,16 @@
-"""split_partition: a leaf with too many rows → two leaves, at the key that halves them.
+"""split_partition: leaves with too many rows → two leaves each, at the key that halves them.
 
 Where to cut is known from the footers alone; no row is read. The ids of the halves follow from
-the partition's own, so two splits of one leaf are one.
+the partition's own, so two splits of one leaf are one. What is split by one message is committed
+together.
 """
 
 from __future__ import annotations
 
-from dormouse.messages import Outgoing, PartitionSplit, TableChanged
+from collections.abc import Iterable, Iterator, Mapping
+
+from dormouse.errors import DormouseError
+from dormouse.messages import Outgoing, PartitionSplits, TableChanged
 from dormouse.model.names import shard_path
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
@@ -21,36 +25,50 @@ MAX_FOOTERS = 50
 """The shards with most rows speak for a partition; more footers would move the cut but little."""
 
 
-def split_partition(services: Services, message: PartitionSplit) -> list[Outgoing]:
-    """Split the leaf unless it was split already, or has too few rows after all.
+def split_partition(services: Services, message: PartitionSplits) -> Iterator[Outgoing]:
+    """Split those leaves which were not split already, and do have too many rows.
 
-    One that is forced is split if any of its rows differ in their keys.
+    Those that are forced are split if any of their rows differ in their keys.
+
+    Raises:
+        ExceptionGroup: some could not be split; all others were, and that was announced.
     """
     table = services.table(message.table_id)
     if table is None:
-        return []
+        return
     state = services.store(table).current()
-    partition = message.partition
-    if message.generation != state.generation or partition not in state.partitions:
-        return []
-    # Nothing is announced for a leaf split already: every planning before that split may have sent
-    # its own message, and each announcement would cause another planning.
+    if message.generation != state.generation:
+        return
+    plans: dict[str, SplitPlan] = {}
+    failures: list[DormouseError] = []
     fewest = 2 if message.forced else table.properties.split_threshold_rows
-    too_few = state.rows_in(partition) < fewest
-    if not state.partitions.get(partition).is_leaf or too_few:
-        return []
-    job_id = f"split-{partition}"
-    with tracked(services, table.id, job_id, "split", subject=partition):
-        plan = _plan(services, table, state, partition, fewest)
+    for partition in _due(state, message.partitions, fewest):
+        try:
+            plan = _plan(services, table, state, partition, fewest)
+        except DormouseError as error:  # one leaf must not keep the others from it
+            failures.append(error)
+            continue
         if isinstance(plan, str):
-            record(services, table.id, job_id, "split", "finished", reason=plan)
-            return []
-        (outcome,) = services.store(table).commit(
-            SplitPartition(partition, plan.at, plan.rows_left), generation=state.generation
-        )
-        late = f"not split: {outcome}" if isinstance(outcome, Rejected) else ""
-        record(services, table.id, job_id, "split", "finished", reason=late)
-    return [Outgoing("table-changes", TableChanged(table.id))]
+            _finished(services, table, partition, plan)
+        else:
+            plans[partition] = plan
+    if plans:
+        _commit(services, table, state.generation, plans)
+        # Nothing is announced for leaves split already: every planning before that split may have
+        # sent its own message, and each announcement would cause another planning.
+        yield Outgoing("table-changes", TableChanged(table.id))
+    if failures:
+        raise ExceptionGroup("some partitions could not be split", failures)
+
+
+def _due(state: TableState, partitions: Iterable[str], fewest: int) -> Iterator[str]:
+    for partition in partitions:
+        if (
+            partition in state.partitions
+            and state.partitions.get(partition).is_leaf
+            and state.rows_in(partition) >= fewest
+        ):
+            yield partition
 
 
 def _plan(
@@ -59,13 +77,34 @@ def _plan(
     """Give the plan, or the reason why there is none."""
     references = sorted(state.references_in(partition), key=lambda r: (-r.rows, r.shard))
     footers: dict[str, KeyRanks] = {}
-    for reference in references[:MAX_FOOTERS]:
-        shard = state.shards[reference.shard]
-        path = shard_path(table.id, shard.id)
-        footers[shard.id] = read_footer(services.storage, path, shard.size_bytes)
+    with tracked(services, table.id, _job_id(partition), "split", subject=partition):
+        for reference in references[:MAX_FOOTERS]:
+            shard = state.shards[reference.shard]
+            path = shard_path(table.id, shard.id)
+            footers[shard.id] = read_footer(services.storage, path, shard.size_bytes)
     plan = plan_split(state.partitions.get(partition).range, footers)
     if plan is None:
         return "not split: all its rows share one key"
     if len(footers) == len(references) and plan.total_rows < fewest:
         return f"not split: it holds about {plan.total_rows} rows after all"
     return plan
+
+
+def _commit(
+    services: Services, table: Table, generation: int, plans: Mapping[str, SplitPlan]
+) -> None:
+    outcomes = services.store(table).commit(
+        *(SplitPartition(partition, plan.at, plan.rows_left) for partition, plan in plans.items()),
+        generation=generation,
+    )
+    for partition, outcome in zip(plans, outcomes, strict=True):
+        late = f"not split: {outcome}" if isinstance(outcome, Rejected) else ""
+        _finished(services, table, partition, late)
+
+
+def _finished(services: Services, table: Table, partition: str, reason: str) -> None:
+    record(services, table.id, _job_id(partition), "split", "finished", reason=reason)
+
+
+def _job_id(partition: str) -> str:
+    return f"split-{partition}"

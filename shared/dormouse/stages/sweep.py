@@ -12,6 +12,7 @@ from dormouse.messages import CompactionJob, ExportTask, Outgoing, PurgeStep, Ta
 from dormouse.model.names import data_prefix, export_done_path, shard_id_of, shard_path
 from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
 from dormouse.model.tables import Table
+from dormouse.policy.compaction import is_overdue
 from dormouse.policy.garbage import collectable, orphans
 from dormouse.ports import Services
 from dormouse.shards.endings import spent_endings
@@ -20,7 +21,10 @@ from dormouse.stages.collect_garbage import candidates
 from dormouse.stages.exports import delete_all, done_paths, kept_export, kept_exports
 from dormouse.stages.purges import kept_purges
 from dormouse.stages.requests.delete_table import DELETE_BATCH, delete_all_of
+from dormouse.stages.tracking import record
 
+SENT_AGAIN = "sent-again"
+"""The job under which the tracker keeps when a table's jobs were last sent again."""
 CLOCKS_APART_MS = 5 * 60 * 1000
 """How far the clocks of a function and of the object store may be apart, generously."""
 
@@ -57,12 +61,23 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outg
 
 
 def _stale_jobs(services: Services, table: Table, state: TableState) -> Iterator[Outgoing]:
-    """Give jobs assigned longer ago than a run and its retries take."""
-    oldest_ms = services.clock.now_ms() - table.properties.job_patience_seconds * 1000
-    for job in sorted(state.jobs.values(), key=lambda j: j.id):
-        if job.assigned_ms <= oldest_ms:
-            message = CompactionJob(table.id, state.generation, job.id)
-            yield Outgoing("compaction-jobs", message)
+    """Give jobs assigned longer ago than a run and its retries take, once in each such time.
+
+    A long queue makes jobs old that are not lost: without a memory of the last time, every sweep
+    would make it longer by all of them.
+    """
+    now_ms, patience_ms = services.clock.now_ms(), table.properties.job_patience_seconds * 1000
+    stale = [job for job in state.jobs.values() if now_ms - job.assigned_ms >= patience_ms]
+    if not stale:
+        return
+    earlier = services.tracker.get(table.id, SENT_AGAIN)
+    since_ms = earlier.updated_ms if earlier is not None else 0
+    due = [job for job in stale if is_overdue(job, since_ms, now_ms, patience_ms)]
+    for job in sorted(due, key=lambda job: job.id):
+        yield Outgoing("compaction-jobs", CompactionJob(table.id, state.generation, job.id))
+    if due:
+        subject = f"{len(due)} jobs sent again"
+        record(services, table.id, SENT_AGAIN, "sweep", "finished", subject=subject)
 
 
 def _overdue_garbage(services: Services, table: Table, state: TableState) -> list[Outgoing]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.messages import CompactionJob, GarbageCandidates, PartitionSplit
+from dormouse.messages import CompactionJob, GarbageCandidates, PartitionSplits
 from dormouse.model.tables import Table
 from dormouse.requests import CollectGarbage, CompactTable, SplitPartitions
 from dormouse.stages.administer import administer
@@ -81,7 +81,7 @@ def test_leaves_over_the_threshold_are_split_though_the_table_is_offline(world: 
     world.settle()
     world.tables.change(table.id, lambda t: t.with_settings({"split_threshold_rows": 4}, {}))
     world.administer(SplitPartitions("s", "letters"))
-    assert [type(m.message) for m in world.queue] == [PartitionSplit]
+    assert [type(m.message) for m in world.queue] == [PartitionSplits]
     world.settle()
     assert [r["letter"] for r in world.rows(table)] == list("abcdxyz")
     assert shards_by_leaf(world, table) == [1, 1, 1]

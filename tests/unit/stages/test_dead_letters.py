@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import NotFoundError, UnavailableError
-from dormouse.messages import IngestJob, PartitionSplit, encode
+from dormouse.messages import IngestJob, PartitionSplits, encode
 from dormouse.ports import NO_TABLE, DeadLetter
 from dormouse.requests import Redrive
 from dormouse.stages.administer import administer
@@ -125,7 +125,7 @@ def test_a_letter_tells_why_by_its_own_reason_or_that_of_its_job(
         dead.add(QUEUE, encode(IngestJob("t", 0, job, ())))
         if state:
             record(services, "t", job, "ingest", state, reason=reason)
-    dead.add(QUEUE, encode(PartitionSplit("t", 0, "01")))
+    dead.add(QUEUE, encode(PartitionSplits("t", 0, ("01",))))
     record(services, "t", "split-01", "split", "failed", reason="no footer")
     dead.add(QUEUE, encode(Redrive("request", "files")))
     record(services, NO_TABLE, "request", "Redrive", "failed", reason="no answer")

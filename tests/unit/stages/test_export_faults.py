@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.messages import Outgoing, PartitionSplit
+from dormouse.messages import Outgoing, PartitionSplits
 from dormouse.model.names import shard_path
 from dormouse.ports import Storage
 from dormouse.requests import ExportRows, ReinitialiseTable
@@ -60,7 +60,7 @@ def test_what_happens_to_the_table_meanwhile_is_not_exported(world: World) -> No
     tasks = list(world.queue)
     world.queue.clear()
     for leaf in ("0", "1"):
-        world.queue.append(Outgoing("partition-splits", PartitionSplit(table.id, 0, leaf)))
+        world.queue.append(Outgoing("partition-splits", PartitionSplits(table.id, 0, (leaf,))))
     world.set_online(table, True)
     world.drop("letters/late.parquet", letters("nobodyknows", at=900))
     world.alter(table, drop=["note"])

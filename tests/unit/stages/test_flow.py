@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.messages import CompactionJob, IngestJob, Outgoing, PartitionSplit, TableChanged
-from dormouse.model.keys import KeyRange
+from dormouse.messages import CompactionJob, IngestJob, Outgoing, PartitionSplits, TableChanged
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE
 from dormouse.stages.batch_files import batch_files
@@ -96,7 +95,7 @@ def test_a_split_between_reading_the_tree_and_the_commit_is_harmless(world: Worl
     (job,) = batch_files(world.services, [late])
 
     def split() -> None:
-        world.deliver(Outgoing("partition-splits", PartitionSplit(table.id, 0, "root")))
+        world.deliver(Outgoing("partition-splits", PartitionSplits(table.id, 0, ("root",))))
 
     world.before_next_commit(split)
     world.deliver(job)
@@ -269,19 +268,6 @@ def test_a_deleted_table_leaves_nothing_and_its_queued_messages_do_nothing(world
     world.settle(twice=True)
     assert list(world.storage.list("")) == []
     assert world.tables.named("letters") is None
-
-
-def test_a_table_of_a_hundred_rows_with_threshold_twenty_ends_in_a_balanced_tree(
-    world: World,
-) -> None:
-    table = world.create(split_threshold_rows=20)
-    world.drop("letters/1.parquet", [{"letter": f"{i:03d}", "at": 0} for i in range(100)])
-    world.settle()
-    state = world.state(table)
-    leaves = list(state.partitions.leaves())
-    assert len(leaves) == 8
-    assert {state.partitions.depth(leaf.id) for leaf in leaves} == {3}
-    assert len(world.rows(table, KeyRange(("010",), ("020",)))) == 10
 
 
 def letters_bytes(text: str) -> bytes:

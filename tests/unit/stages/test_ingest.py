@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.messages import IngestJob, Outgoing, PartitionSplit
+from dormouse.messages import IngestJob, Outgoing, PartitionSplits
 from dormouse.model.tables import Table
 from tests.support.world import World, letters
 
@@ -98,7 +98,7 @@ def test_a_leaf_split_just_before_the_commit_passes_the_rows_on_to_its_children(
     world.deliver(world.queue.popleft())
     world.drop("letters/1.parquet", letters("afez"))
     world.before_next_commit(
-        lambda: world.deliver(Outgoing("partition-splits", PartitionSplit(table.id, 0, "0")))
+        lambda: world.deliver(Outgoing("partition-splits", PartitionSplits(table.id, 0, ("0",))))
     )
     world.deliver(world.queue.popleft())
     state = world.state(table)

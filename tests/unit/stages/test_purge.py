@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import CompactionJob, Outgoing, PartitionSplit, PurgeStep
+from dormouse.messages import CompactionJob, Outgoing, PartitionSplits, PurgeStep
 from dormouse.model.names import data_prefix, purge_of, purge_path, purge_prefix
 from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.model.tables import Table
@@ -79,7 +79,7 @@ def test_a_shard_with_references_in_several_partitions_is_rewritten_in_all_of_th
     world: World,
 ) -> None:
     table = filled(world, "abyz", "acxz", split_threshold_rows=6)
-    world.deliver(Outgoing("partition-splits", PartitionSplit(table.id, 0, "root")))
+    world.deliver(Outgoing("partition-splits", PartitionSplits(table.id, 0, ("root",))))
     state = world.state(table)
     assert max(state.reference_counts.values()) == 2
     world.purge(table, "letter = 'b'")
@@ -109,7 +109,7 @@ def test_a_split_between_the_assignment_and_the_rewriting_is_harmless(world: Wor
     world.purge(table, "note LIKE 'b%'")
     world.queue += world.deliver(world.queue.popleft())
     assert any(purge_of(job) for job in world.state(table).jobs)
-    world.deliver(Outgoing("partition-splits", PartitionSplit(table.id, 0, "root")))
+    world.deliver(Outgoing("partition-splits", PartitionSplits(table.id, 0, ("root",))))
     assert len(world.state(table).partitions) == 3
     world.settle()
     assert in_table(world, table) == "aacyzz"

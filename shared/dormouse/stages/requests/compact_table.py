@@ -9,7 +9,7 @@ from dormouse.messages import Outgoing
 from dormouse.policy.compaction import plan_compactions, plan_full_compactions
 from dormouse.ports import Services
 from dormouse.requests import CompactTable
-from dormouse.stages.plan_table import assign
+from dormouse.stages.assigning import assign, jobs_of
 from dormouse.stages.requests.named import living
 
 
@@ -24,4 +24,4 @@ def compact_table(services: Services, request: CompactTable) -> list[Outgoing]:
     plans = (
         plan_full_compactions(state) if request.all else plan_compactions(state, table.properties)
     )
-    return assign(services, table, state, plans)
+    return list(assign(services, table, state.generation, jobs_of(services, plans)))

@@ -7,11 +7,12 @@ to be asked for again.
 from __future__ import annotations
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.messages import Outgoing, PartitionSplit
+from dormouse.messages import Outgoing
 from dormouse.model.state import TableState
 from dormouse.policy.splitting import splits_due
 from dormouse.ports import Services
 from dormouse.requests import SplitPartitions
+from dormouse.stages.plan_table import splits
 from dormouse.stages.requests.named import living
 
 FEWEST_ROWS = 2
@@ -19,7 +20,7 @@ FEWEST_ROWS = 2
 
 
 def split_partitions(services: Services, request: SplitPartitions) -> list[Outgoing]:
-    """Give a message for each leaf to be split, also of a table that is offline.
+    """Give the messages for the leaves to be split, also of a table that is offline.
 
     Raises:
         NotFoundError: no such table or partition exists, or the table is being deleted.
@@ -33,13 +34,7 @@ def split_partitions(services: Services, request: SplitPartitions) -> list[Outgo
         wanted = [request.partition]
     else:
         wanted = splits_due(state, fewest)
-    return [
-        Outgoing(
-            "partition-splits",
-            PartitionSplit(table.id, state.generation, partition, request.forced),
-        )
-        for partition in wanted
-    ]
+    return list(splits(table, state, wanted, forced=request.forced))
 
 
 def _check_leaf(state: TableState, partition: str, fewest: int) -> None:

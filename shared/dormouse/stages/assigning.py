@@ -1,0 +1,62 @@
+"""Compaction jobs: assigned in the state first, then sent, so many at a time.
+
+A crash between the two leaves jobs without a message, those of one commit at most; ``sweep`` sends
+them again. Two that assign at once cannot give one shard to two jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from dormouse.messages import CompactionJob, Outgoing
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.model.transactions import AssignJob
+from dormouse.policy.compaction import CompactionPlan
+from dormouse.ports import Services
+from dormouse.statestore.protocol import Committed
+
+JOBS_PER_COMMIT = 500
+INPUTS_PER_COMMIT = 5000
+"""A commit of so many is about 30 KB, or 200 KB, and a crash leaves no more of them unsent."""
+
+
+def assign(
+    services: Services, table: Table, generation: int, jobs: Iterable[AssignJob]
+) -> Iterator[Outgoing]:
+    """Assign jobs, and give the messages of those which that succeeded for, commit by commit.
+
+    What others have taken meanwhile is left out before it is written: of two plannings at once,
+    one goes through what the other has done at the price of a look.
+    """
+    store = services.store(table)
+    for chunk in _chunks(jobs):
+        state = store.current()
+        free = [job for job in chunk if _is_free(state, job)]
+        outcomes = store.commit(*free, generation=generation)
+        for job, outcome in zip(free, outcomes, strict=True):
+            if isinstance(outcome, Committed):
+                yield Outgoing("compaction-jobs", CompactionJob(table.id, generation, job.job))
+
+
+def jobs_of(services: Services, plans: Iterable[CompactionPlan]) -> Iterator[AssignJob]:
+    """Give a new job for each plan."""
+    return (AssignJob(services.ids.new(), plan.partition, plan.inputs) for plan in plans)
+
+
+def _is_free(state: TableState, job: AssignJob) -> bool:
+    held = (state.reference(job.partition, shard) for shard in job.inputs)
+    return all(reference is not None and reference.job is None for reference in held)
+
+
+def _chunks(jobs: Iterable[AssignJob]) -> Iterator[Sequence[AssignJob]]:
+    chunk: list[AssignJob] = []
+    inputs = 0
+    for job in jobs:
+        inputs += len(job.inputs)
+        if chunk and (len(chunk) == JOBS_PER_COMMIT or inputs > INPUTS_PER_COMMIT):
+            yield chunk
+            chunk, inputs = [], len(job.inputs)
+        chunk.append(job)
+    if chunk:
+        yield chunk
