@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dormouse.model.conditions import MAX_LIST, Call, Column, Condition, Expression, Literal
+from dormouse.model.conditions import Condition
+from dormouse.model.expressions import MAX_LIST, Call, Column, Expression, Literal
 from dormouse.model.keys import KeyPart, KeyRange, after, intersected, merged
 from dormouse.model.schema import Field, Primitive, Schema
 

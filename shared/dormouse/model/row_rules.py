@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast, get_args
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.conditions import Column, Condition, greater_than, parse_condition
+from dormouse.model.conditions import Condition, greater_than, parse_condition
+from dormouse.model.expressions import Column
 from dormouse.model.keys import INT64_MAX, INT64_MIN
 from dormouse.model.properties import Properties
 from dormouse.model.schema import (

@@ -9,7 +9,7 @@ from decimal import Decimal
 from sqlglot import exp
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.conditions import Literal, common_type, days, microseconds
+from dormouse.model.expressions import Literal, common_type, days, microseconds
 from dormouse.model.keys import INT64_MAX, INT64_MIN
 from dormouse.model.schema import DecimalType, FieldType, Primitive, type_name
 

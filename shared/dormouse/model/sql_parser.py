@@ -13,16 +13,16 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.conditions import (
+from dormouse.model.expressions import (
     DATE_PARTS,
     FUNCTIONS,
     MAX_DEPTH,
     MAX_LIST,
+    MAX_TEXT,
     Call,
     Column,
     Expression,
     Literal,
-    check_size,
     common_type,
 )
 from dormouse.model.schema import DecimalType, FieldType, Primitive, Schema, type_name
@@ -71,7 +71,7 @@ def parse(text: str, schema: Schema) -> Expression:
     Raises:
         InvalidRequestError: it is none; the message says where and why.
     """
-    check_size(text)
+    _check_size(text)
     try:
         tree = _parsed(text)
         checked = _Checker(schema).check(tree, 0)
@@ -370,3 +370,11 @@ def _not_sql(error: SqlglotError) -> InvalidRequestError:
         f"the condition is not SQL at column {place.get('col')}, "
         f"near {(place.get('highlight') or '')!r}: {problem}"
     )
+
+
+def _check_size(text: str) -> None:
+    """Refuse a text that is too long to be looked at."""
+    if len(text) > MAX_TEXT:
+        raise InvalidRequestError(
+            f"the condition has {len(text):,} characters; at most {MAX_TEXT:,} are allowed"
+        )

@@ -14,14 +14,13 @@ from decimal import Decimal
 import pyarrow as pa
 from datafusion import Expr, SessionContext
 
-from dormouse.model.conditions import (
+from dormouse.model.conditions import Condition, parse_condition
+from dormouse.model.expressions import (
     ARITHMETIC,
     Call,
     Column,
-    Condition,
     Literal,
     call_sql,
-    parse_condition,
     quoted,
     render,
     text_literal,

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.conditions import MAX_LIST, MAX_TEXT, parse_condition
+from dormouse.model.conditions import parse_condition
+from dormouse.model.expressions import MAX_LIST, MAX_TEXT
 from dormouse.model.schema import Schema
 
 SCHEMA = Schema.from_json(

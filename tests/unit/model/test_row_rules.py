@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.conditions import Column
+from dormouse.model.expressions import Column
 from dormouse.model.properties import Properties
 from dormouse.model.row_rules import AgeOff, Aggregation, RowRules, row_rules
 from dormouse.model.schema import Primitive, Schema
