@@ -31,6 +31,10 @@ _TABLE = Verbs(
             "dormouse_cli.table_commands:offline",
             "Take a table offline: it ingests and answers, but is neither compacted nor split.",
         ),
+        "apply": Verb(
+            "dormouse_cli.apply_command:apply",
+            "Make and change tables until they are as a file says; none is deleted.",
+        ),
         "purge": Verb(
             "dormouse_cli.purge_command:purge",
             "Remove all rows that match, for good, and prove it.",

@@ -16,7 +16,7 @@ from samtranslator.utils.py27hash_fix import (  # type: ignore[import-untyped]
     undo_mark_unicode_str_in_template,
 )
 from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
-from yaml import YAMLError  # type: ignore[import-untyped]
+from yaml import YAMLError
 
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.intrinsics import Document

@@ -11,6 +11,7 @@ from dormouse.aws.queue_ages import CloudWatchAges
 from dormouse.aws.system import patience
 from dormouse.aws.wiring import wire
 from dormouse.client.dead_letters import DeadLetterQueues, QueueState, queue_states
+from dormouse.client.declaring import parse_declarations, plan_declared, requests_of
 from dormouse.client.keys import KeyLike, key_of
 from dormouse.client.ports import IngestBucket, QueueAges, Queues, UnknownAges
 from dormouse.client.table import TableHandle
@@ -18,6 +19,7 @@ from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, PartitionSplits
 from dormouse.model.schema import Schema
 from dormouse.model.tables import Table, unknown_table
+from dormouse.policy.declaring import TableChange
 from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.requests import (
     AdminRequest,
@@ -200,6 +202,26 @@ class Instance:
         """
         sent = (m.message for m in self._administer(CollectGarbage(self.services.ids.new(), name)))
         return sum(len(m.shards) for m in sent if isinstance(m, GarbageCandidates))
+
+    def plan_declared(self, body: object) -> list[TableChange]:
+        """Give what must change for tables to be as declared; nothing is changed.
+
+        `body` is ``{"tables": [{"name": …, "schema": …, "properties": …, "online": …, "splits": …},
+        …]}``, all but the name optional for tables that exist.
+
+        Raises:
+            InvalidRequestError: it is no such thing, or cannot be met by adding and changing.
+        """
+        return plan_declared(self.services, parse_declarations(body, self.services))
+
+    def apply(self, change: TableChange) -> None:
+        """Make one of the changes that `plan_declared` gave.
+
+        Raises:
+            InvalidRequestError: the table was changed meanwhile, so that it does not fit any more.
+        """
+        for request in requests_of(change, self.services):
+            self._administer(request)
 
     def set_online(self, name: str, online: bool) -> None:
         """Put a table online, or take it offline: then it ingests, but is not compacted or split.

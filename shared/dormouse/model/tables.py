@@ -10,6 +10,7 @@ from typing import Literal
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.properties import KNOWN, Properties, properties_of
+from dormouse.model.row_rules import row_rules
 from dormouse.model.schema import Schema
 
 REQUESTS_REMEMBERED = 16
@@ -87,6 +88,22 @@ def changed_settings(
     if both := sorted(away & set(put)):
         raise InvalidRequestError(f"{both[0]} is to be set and unset at once")
     return {name: value for name, value in {**kept, **put}.items() if name not in away}
+
+
+def check_change(kept: Table, changed: Table) -> None:
+    """Check that a table may become another: what never changes stays, and its rules fit.
+
+    Raises:
+        InvalidRequestError: it may not.
+    """
+    for name, known in KNOWN.items():
+        before, after = getattr(kept.properties, name), getattr(changed.properties, name)
+        if known.is_fixed and before != after:
+            raise InvalidRequestError(
+                f"{name} of table {kept.name!r} is {before} and stays so",
+                hint="create another table, and export this one's rows to it",
+            )
+    row_rules(changed.schema, changed.properties)
 
 
 def unknown_table(name: str, tables: Iterable[Table]) -> NotFoundError:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dormouse.errors import InvalidRequestError
 from dormouse.messages import Outgoing, TableChanged
-from dormouse.model.properties import KNOWN, parse_settings, property_named
-from dormouse.model.row_rules import row_rules
-from dormouse.model.tables import Table, changed_settings
+from dormouse.model.properties import parse_settings, property_named
+from dormouse.model.tables import Table, changed_settings, check_change
 from dormouse.ports import Services
 from dormouse.requests import SetDefaults, SetProperties
 from dormouse.stages.requests.named import named
@@ -28,7 +26,7 @@ def set_properties(services: Services, request: SetProperties) -> list[Outgoing]
 
     def change(kept: Table) -> Table:
         changed = kept.with_settings(changed_settings(kept.settings, put, unset), defaults)
-        _check_change(kept, changed)
+        check_change(kept, changed)
         return changed
 
     services.tables.change(table.id, change, request_id=request.request_id)
@@ -45,7 +43,7 @@ def set_defaults(services: Services, request: SetDefaults) -> None:
     kept = services.tables.defaults()
     wanted = changed_settings(kept, put, unset)
     for table in services.tables.all():
-        _check_change(table, table.with_settings(table.settings, wanted))
+        check_change(table, table.with_settings(table.settings, wanted))
     services.tables.change_defaults(lambda kept: changed_settings(kept, put, unset))
 
 
@@ -53,14 +51,3 @@ def _checked(
     properties: Mapping[str, object], unset: Sequence[str]
 ) -> tuple[dict[str, int | str], tuple[str, ...]]:
     return parse_settings(properties), tuple(property_named(name).name for name in unset)
-
-
-def _check_change(kept: Table, changed: Table) -> None:
-    for name, known in KNOWN.items():
-        before, after = getattr(kept.properties, name), getattr(changed.properties, name)
-        if known.is_fixed and before != after:
-            raise InvalidRequestError(
-                f"{name} of table {kept.name!r} is {before} and stays so",
-                hint="create another table, and export this one's rows to it",
-            )
-    row_rules(changed.schema, changed.properties)

@@ -1,0 +1,109 @@
+"""`dormouse table apply`: tables as a file declares them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from dormouse.errors import InvalidRequestError
+from dormouse.model.type_text import show_type
+from dormouse.policy.declaring import TableChange
+from dormouse_cli.arguments import read_file
+from dormouse_cli.parameters import ForceOption, FormatOption
+from dormouse_cli.session import instance_of
+from dormouse_cli.split_points import show_split_points
+from dormouse_cli.terminal import Format, blank, confirm, note, print_listing
+
+_COLUMNS = ("table", "change", "before", "after")
+
+
+def apply(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The tables, as YAML.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change.")
+    ] = False,
+    force: ForceOption = False,
+    form: FormatOption = Format.table,
+) -> None:
+    """Make and change tables until they are as a file says; none is deleted.
+
+    The file has a list `tables:` of tables, each with its `name`, and as needed a `schema` (inline,
+    or the name of a JSON file beside this one), `properties` (null unsets one), `online`, and for
+    new tables `splits` (a list of keys). What would change is shown first. Columns are added only;
+    what the file does not name stays. Run again, it changes nothing.
+    """
+    instance = instance_of(ctx)
+    changes = instance.plan_declared(read_declarations(file))
+    rows = [row for change in changes for row in _rows(change)]
+    if rows or form is Format.json:
+        print_listing(_COLUMNS, [blank(row, form) for row in rows], form)
+    if not changes:
+        note("nothing is to be changed")
+    if dry_run or not changes:
+        return
+    if not force:
+        confirm(f"Make these changes to {len(changes):,} table{'s'[: len(changes) != 1]}?")
+    for change in changes:
+        instance.apply(change)
+        note(f"table {change.name} {'changed' if change.schema is None else 'created'}")
+
+
+def read_declarations(path: Path) -> object:
+    """Give what a file of tables says, with the schemas of the files that it names.
+
+    Raises:
+        InvalidRequestError: it is not YAML, or a schema is not JSON.
+        NotFoundError: a file cannot be read.
+    """
+    try:
+        body = yaml.safe_load(read_file(path))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"{path} is not valid YAML: {error}") from error
+    return _plain(body, path.parent)
+
+
+def _plain(value: object, folder: Path) -> object:
+    """Give the value as JSON would have it: dates as text, schemas read from their files."""
+    if isinstance(value, Mapping):
+        return {
+            str(name): _schema(folder / part)
+            if name == "schema" and isinstance(part, str)
+            else _plain(part, folder)
+            for name, part in value.items()
+        }
+    if isinstance(value, list):
+        return [_plain(part, folder) for part in value]
+    return value.isoformat() if isinstance(value, dt.date) else value
+
+
+def _schema(path: Path) -> object:
+    try:
+        return json.loads(read_file(path))
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"{path} is not valid JSON: {error}") from error
+
+
+def _rows(change: TableChange) -> Iterator[dict[str, object]]:
+    def row(what: str, before: object, after: object) -> dict[str, object]:
+        return dict(zip(_COLUMNS, (change.name, what, before, after), strict=True))
+
+    if change.schema is not None:
+        keys = ", ".join(item.name for item in change.schema.row_keys)
+        yield row("created", None, f"{len(change.schema.fields)} columns, by {keys}")
+    if change.schema is not None and change.splits:
+        first = show_split_points(change.splits[:1], change.schema).rstrip("\n")
+        yield row("partitions", None, f"{len(change.splits) + 1}, the second from {first} on")
+    for item in change.add:
+        yield row(f"column {item.name}", None, show_type(item.type))
+    for name, value in change.properties.items():
+        yield row(name, change.before[name], "(unset)" if value is None else value)
+    if change.online is not None:
+        before = None if change.schema is not None else not change.online
+        yield row("online", before, change.online)

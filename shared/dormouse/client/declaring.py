@@ -1,0 +1,127 @@
+"""Tables as they are declared, made so: what changes first, then the changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+
+from dormouse.errors import InvalidRequestError
+from dormouse.model.keys import Key
+from dormouse.model.properties import parse_settings, property_named
+from dormouse.model.schema import Schema
+from dormouse.policy.declaring import Declared, TableChange, plan_tables
+from dormouse.ports import Services
+from dormouse.requests import AdminRequest, AlterSchema, CreateTable, SetOnline, SetProperties
+from dormouse.stages.requests.json_keys import key_to_json, split_points_of_json
+
+_PARTS = ("name", "schema", "properties", "online", "splits")
+
+
+def parse_declarations(body: object, services: Services) -> list[Declared]:
+    """Give the tables that a parsed file declares: ``{"tables": [{"name": …}, …]}``.
+
+    `schema` is in its JSON form; a table that exists needs none. A split point is a list of key
+    parts, or its first part alone. A property that is null is unset.
+
+    Raises:
+        InvalidRequestError: it is no such file; the message says where.
+    """
+    if not isinstance(body, Mapping) or set(body) != {"tables"}:
+        raise InvalidRequestError('a file of tables has one part, "tables"', hint=_example())
+    tables = body["tables"]
+    if not isinstance(tables, Sequence) or isinstance(tables, str):
+        raise InvalidRequestError('"tables" must be a list', hint=_example())
+    return [_declared(each, f"tables[{i}]", services) for i, each in enumerate(tables)]
+
+
+def _example() -> str:
+    return "begin it with tables: and a list of names, schemas, properties, online, splits"
+
+
+def plan_declared(services: Services, declared: Sequence[Declared]) -> list[TableChange]:
+    """Give what must change; nothing is changed.
+
+    Raises:
+        InvalidRequestError: a declaration cannot be met; the message says which and why.
+    """
+    tables = services.tables.all()
+    with_splits = {each.name for each in declared if each.splits}
+    split_keys = {}
+    for table in tables:
+        if table.name in with_splits:
+            partitions = services.store(table).current().partitions.by_id.values()
+            split_keys[table.name] = frozenset(p.range.min for p in partitions)
+    return plan_tables(declared, tables, split_keys, services.tables.defaults())
+
+
+def requests_of(change: TableChange, services: Services) -> Iterator[AdminRequest]:
+    """Give the requests that make the change, in order."""
+    new = services.ids.new
+    put = {name: value for name, value in change.properties.items() if value is not None}
+    if change.schema is not None:
+        points = tuple(key_to_json(change.schema, key) for key in change.splits)
+        body = change.schema.to_json()
+        yield CreateTable(new(), change.name, body, dict(put), points)
+    if change.add:
+        yield AlterSchema(new(), change.name, tuple(item.to_json() for item in change.add))
+    if change.schema is None and change.properties:
+        unset = tuple(sorted(change.properties.keys() - put.keys()))
+        yield SetProperties(new(), change.name, dict(put), unset)
+    if change.online is not None:
+        yield SetOnline(new(), change.name, change.online)
+
+
+def _declared(body: object, where: str, services: Services) -> Declared:
+    if not isinstance(body, Mapping) or not isinstance(body.get("name"), str):
+        raise InvalidRequestError(f"{where} has no name")
+    name = str(body["name"])
+    try:
+        for part in body:
+            if part not in _PARTS:
+                near = get_close_matches(str(part), _PARTS, 1)
+                hint = f"did you mean {near[0]}?" if near else "parts: " + ", ".join(_PARTS)
+                raise InvalidRequestError(f"there is no part {str(part)!r}", hint=hint)
+        schema = Schema.from_json(body["schema"]) if body.get("schema") is not None else None
+        return Declared(
+            name,
+            schema,
+            _properties(body.get("properties")),
+            _online(body.get("online")),
+            _splits(body.get("splits"), schema, name, services),
+        )
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"table {name!r}: {error}", hint=error.hint) from error
+
+
+def _properties(body: object) -> dict[str, int | str | None]:
+    if body is None:
+        return {}
+    if not isinstance(body, Mapping):
+        raise InvalidRequestError("properties must be names with values")
+    unset = {property_named(str(name)).name: None for name, value in body.items() if value is None}
+    return {**unset, **parse_settings({n: v for n, v in body.items() if v is not None})}
+
+
+def _online(body: object) -> bool | None:
+    if body is None or isinstance(body, bool):
+        return body
+    raise InvalidRequestError(f"online must be true or false, not {body!r}")
+
+
+def _splits(
+    body: object, schema: Schema | None, name: str, services: Services
+) -> tuple[Key, ...] | None:
+    if body is None:
+        return None
+    if not isinstance(body, Sequence) or isinstance(body, str):
+        raise InvalidRequestError("splits must be a list")
+    if schema is None:
+        table = services.tables.named(name)
+        if table is None:
+            raise InvalidRequestError("it does not exist, and needs a schema to be made")
+        schema = table.schema
+    points = [tuple(each) if isinstance(each, list | tuple) else (each,) for each in body]
+    keys = split_points_of_json(schema, points, strings_base64=False)
+    if any(not low < high for low, high in zip(keys, keys[1:], strict=False)):
+        raise InvalidRequestError("splits must ascend, without repeats")
+    return tuple(keys)
