@@ -22,6 +22,7 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from dormouse.statestore.patience import WITHOUT_PAUSES
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.world import letters, letters_file
 
@@ -176,6 +177,32 @@ def test_more_objects_than_a_request_takes_are_listed_and_deleted(storage: S3Sto
     assert [item.path for item in storage.list("t/")] == paths
     storage.delete(paths)
     assert list(storage.list("t/")) == []
+
+
+def test_objects_s3_was_too_busy_to_delete_are_deleted_again_and_only_they(
+    storage: S3Storage, client: S3Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def busy(Delete: dict[str, Any], **_: Any) -> dict[str, object]:  # noqa: N803
+        asked.append([each["Key"] for each in Delete["Objects"]])
+        failed = {1: ["t/a", "t/c"], 2: ["t/c"]}.get(len(asked), [])
+        return {"Errors": [{"Key": key, "Code": "SlowDown"} for key in failed]}
+
+    monkeypatch.setattr(client, "delete_objects", busy)
+    S3Storage(client, "data", patience=WITHOUT_PAUSES).delete(["t/a", "t/b", "t/c"])
+    assert asked == [["t/a", "t/b", "t/c"], ["t/a", "t/c"], ["t/c"]]
+
+
+def test_objects_s3_stays_too_busy_to_delete_are_told(
+    client: S3Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(**_: Any) -> dict[str, object]:
+        return {"Errors": [{"Key": "t/a", "Code": "SlowDown", "Message": "later"}]}
+
+    monkeypatch.setattr(client, "delete_objects", busy)
+    with pytest.raises(UnavailableError, match="1 of 1 objects .* 't/a': SlowDown later"):
+        S3Storage(client, "data", patience=WITHOUT_PAUSES).delete(["t/a"])
 
 
 def test_an_object_that_was_not_deleted_is_told(

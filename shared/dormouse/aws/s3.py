@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from botocore.exceptions import ClientError
 
+from dormouse.aws import system
 from dormouse.aws.failures import PRECONDITION_FAILED, code_of, read_whole, reading, writing
 from dormouse.aws.s3_ranges import RangedObject
 from dormouse.errors import (
@@ -20,6 +21,7 @@ from dormouse.errors import (
 )
 from dormouse.model.sources import Source
 from dormouse.ports import StoredObject
+from dormouse.statestore.patience import Patience
 from dormouse.storage import check_path, check_prefix
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ _PUT_ATTEMPTS = 10
 _ASK_AGAIN = "ConditionalRequestConflict"
 """How S3 says that another put of the same path was under way, and may yet fail."""
 _COPY_BYTES = 1024 * 1024
+_BUSY = ("SlowDown", "InternalError", "ServiceUnavailable")
+"""How S3 says of one object that it may well be deleted a moment later."""
 _GONE = ("NoSuchKey", "NoSuchVersion", "MethodNotAllowed")
 """How S3 says that a version is not there; the last is what reading a delete marker gives."""
 
@@ -45,10 +49,18 @@ class S3Storage:
     """
 
     def __init__(
-        self, client: S3Client, bucket: str, object_store_options: Mapping[str, str] | None = None
+        self,
+        client: S3Client,
+        bucket: str,
+        object_store_options: Mapping[str, str] | None = None,
+        patience: Patience | None = None,
     ) -> None:
-        """Use `bucket`; the options are for `shards.engine`, which reads the bucket by itself."""
+        """Use `bucket`; the options are for `shards.engine`, which reads the bucket by itself.
+
+        `patience` is for single objects of many that S3 was too busy to delete.
+        """
         self._client, self._bucket = client, bucket
+        self._patience = patience or system.patience()
         self._object_store_options = dict(object_store_options or {})
 
     @property
@@ -132,16 +144,26 @@ class S3Storage:
         raise ContendedError(f"{self.uri}/{path} is being put by others all the time")
 
     def _delete(self, keys: Sequence[str]) -> None:
-        with writing("S3"):
-            answer = self._client.delete_objects(
-                Bucket=self._bucket, Delete={"Objects": [{"Key": k} for k in keys], "Quiet": True}
-            )
-        if errors := answer.get("Errors"):
-            first = errors[0]
-            raise UnavailableError(
-                f"{len(errors)} of {len(keys)} objects in {self.uri} were not deleted; the first, "
-                f"{first.get('Key')!r}: {first.get('Code')} {first.get('Message')}"
-            )
+        """Delete in one request; again, more and more slowly, what S3 was too busy for."""
+        left = keys
+        for failures in range(1, self._patience.attempts + 1):
+            with writing("S3"):
+                answer = self._client.delete_objects(
+                    Bucket=self._bucket,
+                    Delete={"Objects": [{"Key": k} for k in left], "Quiet": True},
+                )
+            errors = answer.get("Errors", [])
+            if not errors:
+                return
+            others = [error for error in errors if error.get("Code") not in _BUSY]
+            if others or failures == self._patience.attempts:
+                first = (others or errors)[0]
+                raise UnavailableError(
+                    f"{len(errors)} of {len(keys)} objects in {self.uri} were not deleted; one, "
+                    f"{first.get('Key')!r}: {first.get('Code')} {first.get('Message')}"
+                )
+            left = [error["Key"] for error in errors if "Key" in error]
+            self._patience.pause(failures)
 
 
 class S3Sources:

@@ -27,6 +27,7 @@ class Measure(Enum):
     LOG_LENGTH = ("LogLength", "Count")
     ROWS_INGESTED = ("RowsIngested", "Count")
     ROWS_COMPACTED = ("RowsCompacted", "Count")
+    SHARDS_DELETED = ("ShardsDeleted", "Count")
     FILES_REFUSED = ("FilesRefused", "Count")
     JOBS_FAILED = ("JobsFailed", "Count")
 

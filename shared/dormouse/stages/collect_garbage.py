@@ -70,4 +70,4 @@ def _delete(services: Services, table: Table, state: TableState, due: list[str])
         services.storage.delete([shard_path(table.id, shard) for shard in due])
         # Rejected if another delivery forgot some meanwhile; what is left, the sweep finds again.
         services.store(table).commit(ForgetShards(tuple(due)), generation=state.generation)
-    record(services, table.id, job_id, "garbage", "finished")
+    record(services, table.id, job_id, "garbage", "finished", files=len(due))

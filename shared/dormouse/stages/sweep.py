@@ -21,7 +21,7 @@ from dormouse.stages.collect_garbage import candidates
 from dormouse.stages.exports import delete_all, done_paths, kept_export, kept_exports
 from dormouse.stages.purges import kept_purges
 from dormouse.stages.requests.delete_table import DELETE_BATCH, delete_all_of
-from dormouse.stages.tracking import record
+from dormouse.stages.tracking import record, tracked
 
 SENT_AGAIN = "sent-again"
 """The job under which the tracker keeps when a table's jobs were last sent again."""
@@ -141,7 +141,13 @@ def _delete_orphans(services: Services, table: Table, state: TableState) -> None
         # What was there long before the table was emptied can be in no commit any more.
         oldest_ms = max(oldest_ms, table.emptied_ms - CLOCKS_APART_MS)
     lasts, others = orphans(state, modified_ms, oldest_ms)
-    for shards in (lasts, others):
-        paths = [shard_path(table.id, shard) for shard in shards]
-        for start in range(0, len(paths), DELETE_BATCH):
-            services.storage.delete(paths[start : start + DELETE_BATCH])
+    count = len(lasts) + len(others)
+    if not count:
+        return
+    job_id, subject = f"garbage-{services.ids.new()}", f"{count} shards nobody committed"
+    with tracked(services, table.id, job_id, "garbage", subject=subject, files=count):
+        for shards in (lasts, others):
+            paths = [shard_path(table.id, shard) for shard in shards]
+            for start in range(0, len(paths), DELETE_BATCH):
+                services.storage.delete(paths[start : start + DELETE_BATCH])
+    record(services, table.id, job_id, "garbage", "finished", files=count)

@@ -73,17 +73,19 @@ def record(
             rows_read,
         )
     )
-    if counts := _counts(kind, state, rows):
+    if counts := _counts(kind, state, rows, files):
         table = services.tables.get(table_id) if table_id != NO_TABLE else None
         services.metrics.emit(table.name if table else NO_TABLE, counts)
 
 
-def _counts(kind: str, state: str, rows: int) -> dict[Measure, float]:
+def _counts(kind: str, state: str, rows: int, files: int) -> dict[Measure, float]:
     match kind, state:
         case "ingest", "finished":
             return {Measure.ROWS_INGESTED: rows}
         case "compaction", "finished":
             return {Measure.ROWS_COMPACTED: rows}
+        case "garbage", "finished":
+            return {Measure.SHARDS_DELETED: files}
         case "ingest", "refused":
             return {Measure.FILES_REFUSED: 1}
         case _, "failed":
