@@ -22,7 +22,8 @@ def ingest(
         list[Path],
         typer.Argument(
             metavar="FILE",
-            help="Parquet, CSV or JSON lines, plain or gzip, told by the name's ending.",
+            help="Parquet, CSV or JSON lines, plain or gzip, told by the name's ending; or a "
+            "folder of such.",
         ),
     ],
     wait: Annotated[
@@ -36,7 +37,8 @@ def ingest(
         dropped = _drop(progress, handle, files)
         if wait:
             _watch(progress, dropped, timeout)
-    note(f"{len(files)} file{'s'[: len(files) != 1]} {'ingested' if wait else 'dropped'}")
+    count = len(dropped.sources)
+    note(f"{count} file{'s'[: count != 1]} {'ingested' if wait else 'dropped'}")
 
 
 def wait_until_done(
@@ -61,7 +63,7 @@ def wait_for(target: Instance | TableHandle, timeout_seconds: float) -> None:
 
 
 def _drop(progress: Progress, handle: TableHandle, files: list[Path]) -> Ingested:
-    task = progress.add_task("uploaded", total=len(files))
+    task = progress.add_task("uploaded", total=None)
     return handle.ingest(files, watch=lambda source: progress.advance(task))
 
 

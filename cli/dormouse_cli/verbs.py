@@ -114,6 +114,10 @@ VERBS: dict[str, Verb | Verbs] = {
         "dormouse_cli.query_command:query",
         "Find rows by key, key range and condition, sorted by the keys.",
     ),
+    "export": Verb(
+        "dormouse_cli.export_command:export",
+        "Write rows to Parquet files, sorted, as they are at one version of the table.",
+    ),
     "status": Verb(
         "dormouse_cli.status_command:status",
         "Show a table in numbers: rows, shards, references, partitions, version, what is pending.",

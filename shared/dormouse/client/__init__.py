@@ -8,18 +8,23 @@
 
 The command line stands on it. The parts, lowest first: ``keys`` (Python values as keys),
 ``versions`` (which one is read), ``ports`` (what else than the stages need is asked of the world),
-``waiting``, ``dropping`` (files into the ingest bucket), ``table``, ``instance``.
+``waiting``, ``dropping`` (files into the ingest bucket), ``purging``, ``exporting``, ``table``,
+``instance``.
 """
 
+from dormouse.client.dropping import Ingested
+from dormouse.client.exporting import Export, ExportProgress
 from dormouse.client.instance import Instance
 from dormouse.client.keys import KeyLike, KeyValue
 from dormouse.client.purging import Purge, PurgeProgress
-from dormouse.client.table import Ingested, Status, TableHandle
+from dormouse.client.table import Status, TableHandle
 from dormouse.client.versions import AsOf
 from dormouse.shards.querying import QueryResult
 
 __all__ = [
     "AsOf",
+    "Export",
+    "ExportProgress",
     "Ingested",
     "Instance",
     "KeyLike",

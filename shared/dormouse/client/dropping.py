@@ -1,16 +1,23 @@
-"""From what a caller wants ingested to local files, and the keys to drop them under."""
+"""From what a caller wants ingested to local files, the keys to drop them under, and their fate."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.model.sources import table_name_of
+from dormouse.client.waiting import WAIT_SECONDS, Watch
+from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
+from dormouse.model.sources import Source, table_name_of
+from dormouse.ports import JobRecord
+
+if TYPE_CHECKING:
+    from dormouse.client.table import TableHandle
 
 Rows = pa.Table | pa.RecordBatchReader
 Ingestible = Rows | str | Path | Iterable[str | Path]
@@ -28,14 +35,14 @@ def write_rows(rows: Rows, local: Path) -> None:
 def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[str, Path]]:
     """Give the key of each file in the ingest bucket: its own name in the table's folder.
 
+    A folder stands for the files in it, save those whose names begin with ``_`` or a dot: they are
+    manifests and the like, as every reader of such folders knows.
+
     Raises:
-        NotFoundError: there is no such file.
+        NotFoundError: there is no such file, or none in a folder.
         InvalidRequestError: two files have one name, or one has a name that is refused as a key.
     """
-    found = [Path(path) for path in paths]
-    for path in found:
-        if not path.is_file():
-            raise NotFoundError(f"there is no file {str(path)!r}")
+    found = [file for path in paths for file in _files(Path(path))]
     names = Counter(path.name for path in found)
     twice = [name for name, count in names.items() if count > 1]
     if twice:
@@ -44,6 +51,18 @@ def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[st
             hint="ingest them one after the other, or under different names",
         )
     return [(ingest_key(table_name, path.name), path) for path in found]
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise NotFoundError(f"there is no file {str(path)!r}")
+    inside = sorted(file for file in path.iterdir() if not file.name.startswith(("_", ".")))
+    files = [file for file in inside if file.is_file()]
+    if not files:
+        raise NotFoundError(f"there are no files in the folder {str(path)!r}")
+    return files
 
 
 def ingest_key(table_name: str, name: str) -> str:
@@ -55,3 +74,36 @@ def ingest_key(table_name: str, name: str) -> str:
     key = f"{table_name}/{name}"
     table_name_of(key)
     return key
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """Files on their way into a table."""
+
+    handle: TableHandle
+    sources: tuple[Source, ...]
+
+    def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
+        """Wait until each file is ingested or refused.
+
+        Raises:
+            RefusedSourceError: some were refused, and why; the others are ingested.
+            TimedOutError: some were neither after `timeout_seconds`.
+        """
+        refused: dict[str, JobRecord] = {}
+        left = list(self.sources)
+        table_id = self.handle.table.id
+
+        def look() -> int:
+            state, now_ms = self.handle.state(), self.handle.services.clock.now_ms()
+            left[:] = [s for s in left if not state.has_ingested(s.id, now_ms)]
+            found = {s.id: record for s in left if (record := self.handle.refusal(s, table_id))}
+            left[:] = [s for s in left if s.id not in found]
+            refused.update(found)
+            return len(left)
+
+        self.handle.polling.until_nothing(look, timeout_seconds=timeout_seconds, watch=watch)
+        if refused:
+            raise RefusedSourceError(
+                "; ".join(f"{r.subject} was refused: {r.reason}" for r in refused.values())
+            )

@@ -9,14 +9,21 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.client.dropping import Ingestible, files_to_drop, ingest_key, write_rows
+from dormouse.client.dropping import (
+    Ingested,
+    Ingestible,
+    files_to_drop,
+    ingest_key,
+    write_rows,
+)
+from dormouse.client.exporting import Export, RowsWanted, start_export
 from dormouse.client.jobs import jobs_of
 from dormouse.client.keys import KeyLike, Ranges, ranges_of
 from dormouse.client.ports import IngestBucket, Queues
 from dormouse.client.purging import Purge, proof_of, start_purge
 from dormouse.client.versions import AsOf, state_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
-from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
+from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.measures import Measure
 from dormouse.model.schema import Field, Schema
 from dormouse.model.sources import Source
@@ -207,7 +214,7 @@ class TableHandle:
         *,
         watch: Callable[[Source], None] | None = None,
     ) -> Ingested:
-        """Drop rows or files into the ingest bucket, each under its own name in the table's folder.
+        """Drop rows, files, or the files of folders into the ingest bucket, in the table's folder.
 
         `name` is what a single file, or a file of rows, is called there. The call ends when all is
         uploaded; `Ingested.wait` ends when it is rows of the table.
@@ -239,6 +246,29 @@ class TableHandle:
             if watch is not None:
                 watch(sources[-1])
         return Ingested(self, tuple(sources))
+
+    def export(
+        self,
+        ranges: Ranges | None = None,
+        *,
+        to: str = "",
+        exact: KeyLike | list[KeyLike] | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        as_of: AsOf | None = None,
+    ) -> Export:
+        """Have the rows which `query` gives written to Parquet files in the bucket for results.
+
+        They go below the prefix `to`, which must be empty; by default below the table's name and
+        the export's id. `Export.wait` ends when all are there.
+
+        Raises:
+            InvalidRequestError: as `query`, or `to` is no prefix.
+            NotFoundError: the table was deleted, or that version is not kept any more.
+            AlreadyExistsError: something lies below `to`.
+        """
+        wanted = RowsWanted(ranges, exact, where, columns, as_of)
+        return start_export(self, self._current(), to, wanted)
 
     def status(self) -> Status:
         """Give the table in numbers."""
@@ -347,36 +377,3 @@ class TableHandle:
             if record is not None and record.kind == "ingest" and record.state == "refused":
                 return record
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Ingested:
-    """Files on their way into a table."""
-
-    handle: TableHandle
-    sources: tuple[Source, ...]
-
-    def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
-        """Wait until each file is ingested or refused.
-
-        Raises:
-            RefusedSourceError: some were refused, and why; the others are ingested.
-            TimedOutError: some were neither after `timeout_seconds`.
-        """
-        refused: dict[str, JobRecord] = {}
-        left = list(self.sources)
-        table_id = self.handle.table.id
-
-        def look() -> int:
-            state, now_ms = self.handle.state(), self.handle.services.clock.now_ms()
-            left[:] = [s for s in left if not state.has_ingested(s.id, now_ms)]
-            found = {s.id: record for s in left if (record := self.handle.refusal(s, table_id))}
-            left[:] = [s for s in left if s.id not in found]
-            refused.update(found)
-            return len(left)
-
-        self.handle.polling.until_nothing(look, timeout_seconds=timeout_seconds, watch=watch)
-        if refused:
-            raise RefusedSourceError(
-                "; ".join(f"{r.subject} was refused: {r.reason}" for r in refused.values())
-            )

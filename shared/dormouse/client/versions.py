@@ -25,14 +25,22 @@ def state_as_of(store: StateStore, as_of: AsOf | None) -> TableState:
     """
     if as_of is None:
         return store.current()
+    check_as_of(as_of)
     if isinstance(as_of, dt.datetime):
-        return store.at(time_ms=_milliseconds(as_of))
-    if isinstance(as_of, bool) or as_of < 0:
-        raise InvalidRequestError(f"{as_of!r} is no version of a table")
+        return store.at(time_ms=(as_of - _EPOCH) // _MILLISECOND)
     return store.at(version=as_of)
 
 
-def _milliseconds(time: dt.datetime) -> int:
-    if time.tzinfo is None:
-        raise InvalidRequestError(f"the time {time} has no time zone", hint="give it one, as UTC")
-    return (time - _EPOCH) // _MILLISECOND
+def check_as_of(as_of: AsOf) -> None:
+    """Refuse what can be no version of any table.
+
+    Raises:
+        InvalidRequestError: it is no version, or a time without a zone.
+    """
+    if isinstance(as_of, dt.datetime):
+        if as_of.tzinfo is None:
+            raise InvalidRequestError(
+                f"the time {as_of} has no time zone", hint="give it one, as UTC"
+            )
+    elif isinstance(as_of, bool) or as_of < 0:
+        raise InvalidRequestError(f"{as_of!r} is no version of a table")

@@ -1,0 +1,216 @@
+"""Exports of one table: asked for, watched, verified and downloaded."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dormouse.client.keys import KeyLike, Ranges, key_of, range_of
+from dormouse.client.versions import AsOf, check_as_of
+from dormouse.client.waiting import WAIT_SECONDS
+from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.model.names import MANIFEST
+from dormouse.model.schema import Schema
+from dormouse.model.tables import Table
+from dormouse.requests import ExportRows
+from dormouse.stages.administer import administer
+from dormouse.stages.exports import done_paths, kept_export
+from dormouse.stages.manifests import Manifest, manifest_at
+from dormouse.stages.requests.export_rows import destination, export_id_of
+from dormouse.stages.requests.json_keys import key_to_json
+
+if TYPE_CHECKING:
+    from dormouse.client.table import TableHandle
+
+_COPY_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWanted:
+    """Which rows and columns of which version, as `TableHandle.query` is asked for them."""
+
+    ranges: Ranges | None = None
+    exact: KeyLike | list[KeyLike] | None = None
+    where: str | None = None
+    columns: Sequence[str] | None = None
+    as_of: AsOf | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportProgress:
+    """How far an export is, in tasks: those done, and all there are."""
+
+    done: int
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """An export that was asked for. Its tasks run in the instance, whether anybody waits or not.
+
+    `id` is that under which the table's jobs show it, `to` the prefix in the bucket for results.
+    """
+
+    handle: TableHandle
+    table: Table
+    id: str
+    to: str
+
+    @property
+    def uri(self) -> str:
+        """Where the files are, with the bucket."""
+        return f"{self.handle.services.results.uri}/{self.to}"
+
+    def progress(self) -> ExportProgress | None:
+        """Tell how far it is; None once it is complete or given up."""
+        services, table_id = self.handle.services, self.table.id
+        export = kept_export(services, table_id, self.id)
+        if export is None:
+            return None
+        return ExportProgress(len(done_paths(services, table_id, self.id)), export.tasks)
+
+    def wait(
+        self,
+        timeout_seconds: float = WAIT_SECONDS,
+        *,
+        watch: Callable[[ExportProgress], None] | None = None,
+    ) -> Manifest:
+        """Wait until all files are there, and give their manifest.
+
+        Raises:
+            NotFoundError: it was given up, and why.
+            TimedOutError: it was not complete after `timeout_seconds`.
+        """
+
+        def look() -> int:
+            progress = self.progress()
+            if progress is None:
+                return 0
+            if watch is not None:
+                watch(progress)
+            return max(1, progress.tasks - progress.done)
+
+        self.handle.polling.until_nothing(look, timeout_seconds=timeout_seconds)
+        return self.manifest()
+
+    def manifest(self) -> Manifest:
+        """Give the manifest: the version, and every file with its rows.
+
+        Raises:
+            NotFoundError: there is none: the export is under way, or was given up, and why.
+        """
+        services = self.handle.services
+        found = manifest_at(services.results, self.to)
+        if found is not None and found.export == self.id:
+            return found
+        told = services.tracker.get(self.table.id, self.id)
+        if told is not None and told.state == "failed":
+            raise NotFoundError(f"the export to {self.uri} was given up: {told.reason}")
+        raise NotFoundError(f"the export to {self.uri} is not complete", hint="wait for it")
+
+    def download(
+        self, folder: str | Path, *, watch: Callable[[str], None] | None = None
+    ) -> Manifest:
+        """Copy the files of a complete export into a folder that is new or empty.
+
+        The manifest comes last, as there. `watch` is told the name of each file that was copied.
+
+        Raises:
+            NotFoundError: the export is not complete, or a file was deleted since.
+            InvalidRequestError: the folder is not empty.
+        """
+        manifest = self.manifest()
+        target = empty_folder(Path(folder))
+        for file in manifest.files:
+            self._copy(file.name, file.size_bytes, target / file.name)
+            if watch is not None:
+                watch(file.name)
+        body = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+        (target / MANIFEST).write_bytes(body)
+        return manifest
+
+    def _copy(self, name: str, size_bytes: int, local: Path) -> None:
+        partial = local.with_name(f".{name}.partial")
+        path = f"{self.to}/{name}"
+        try:
+            with (
+                self.handle.services.results.open(path, size_bytes) as source,
+                partial.open("wb") as sink,
+            ):
+                shutil.copyfileobj(source, sink, _COPY_BYTES)
+            if partial.stat().st_size != size_bytes:
+                raise CorruptDataError(
+                    f"{path} has {partial.stat().st_size} bytes, not {size_bytes}"
+                )
+            partial.replace(local)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def empty_folder(folder: Path) -> Path:
+    """Give a folder that is empty, made if there is none.
+
+    Raises:
+        InvalidRequestError: it is a file, or there is something in it.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidRequestError(
+            f"{str(folder)!r} is not an empty folder", hint="name one that is new or empty"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def start_export(handle: TableHandle, table: Table, to: str, wanted: RowsWanted) -> Export:
+    """Ask for an export.
+
+    Raises:
+        InvalidRequestError: a key, column, condition, time or prefix is no good.
+        NotFoundError: the table was deleted, or that version is not kept any more.
+        AlreadyExistsError: something lies below the prefix.
+    """
+    request = _request(handle, table, to, wanted)
+    handle.queues.send(administer(handle.services, request))
+    return Export(handle, table, export_id_of(request.request_id), destination(request))
+
+
+def _request(handle: TableHandle, table: Table, to: str, wanted: RowsWanted) -> ExportRows:
+    schema, exact = table.schema, wanted.exact
+    keys = exact if isinstance(exact, list) else [] if exact is None else [exact]
+    ranges = tuple(_range(schema, low, high) for low, high in wanted.ranges or ())
+    chosen = wanted.ranges is not None or exact is not None
+    if (chosen and not keys and not ranges) or wanted.columns == []:
+        raise InvalidRequestError(
+            "nothing is to be exported", hint="leave out what is empty to get all"
+        )
+    return ExportRows(
+        handle.services.ids.new(),
+        table.name,
+        to,
+        ranges,
+        tuple(key_to_json(schema, key_of(schema, key)) for key in keys),
+        wanted.where or "",
+        tuple(wanted.columns or ()),
+        _as_of(wanted.as_of),
+    )
+
+
+def _range(
+    schema: Schema, low: KeyLike | None, high: KeyLike | None
+) -> tuple[tuple[object, ...] | None, tuple[object, ...] | None]:
+    wanted = range_of(schema, low, high)
+    first = key_to_json(schema, wanted.min) or None
+    return first, None if wanted.max is None else key_to_json(schema, wanted.max)
+
+
+def _as_of(as_of: AsOf | None) -> int | str | None:
+    if as_of is None:
+        return None
+    check_as_of(as_of)
+    return as_of.isoformat() if isinstance(as_of, dt.datetime) else as_of
