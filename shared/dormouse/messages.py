@@ -34,6 +34,15 @@ class IngestJob(OfTable, frozen=True, tag="ingest_job"):
     v: Literal[1] = 1
 
 
+class FilesWaiting(OfTable, frozen=True, tag="files_waiting"):
+    """These sources, the first seen at `since_ms`, are too few for a job: look again for more."""
+
+    generation: int
+    since_ms: int
+    sources: tuple[Source, ...]
+    v: Literal[1] = 1
+
+
 class TableChanged(OfTable, frozen=True, tag="table_changed"):
     """The table's state changed, or may have: plan what is due.
 

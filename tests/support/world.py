@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from dormouse.messages import (
     CompactionJob,
     ExportTask,
+    FilesWaiting,
     GarbageCandidates,
     IngestJob,
     Message,
@@ -71,6 +72,7 @@ from tests.support.adapters import (
 )
 
 STAGES: dict[str, tuple[type[Message], Callable[..., Iterable[Outgoing]]]] = {
+    "files": (FilesWaiting, lambda services, waiting: batch_files(services, [], [waiting])),
     "ingest-jobs": (IngestJob, ingest),
     "table-changes": (TableChanged, plan_table),
     "compaction-jobs": (CompactionJob, compact),

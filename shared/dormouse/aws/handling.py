@@ -34,7 +34,7 @@ from dormouse.errors import (
     InvalidRequestError,
     NotFoundError,
 )
-from dormouse.messages import Message, Outgoing, TableChanged, decode
+from dormouse.messages import FilesWaiting, Message, Outgoing, TableChanged, decode
 from dormouse.model.sources import Source
 from dormouse.model.tables import Table
 from dormouse.ports import Services
@@ -127,31 +127,44 @@ def handle_notifications(
     event: Event,
     context: LambdaContext,
     queue: str,
-    stage: Callable[[Services, list[Source]], Iterable[Outgoing]],
+    stage: Callable[[Services, list[Source], list[FilesWaiting]], Iterable[Outgoing]],
 ) -> PartialItemFailureResponse:
     """Run `stage` once with the objects that all notifications of a batch tell of.
+
+    The stage's own messages, about files that wait for more, come by the same queue.
 
     If it fails they all come again, save those that told of nothing or are dead letters.
     """
     bucket = wiring().settings.names.ingest_bucket
     sources: list[Source] = []
+    waiting: list[FilesWaiting] = []
     telling: list[str] = []
 
     def one(record: SQSRecord) -> None:
-        found = _decoded(record, queue, lambda body: created_objects(body, bucket))
-        if found:
+        found = _decoded(record, queue, lambda body: _files_in(body, bucket))
+        if isinstance(found, FilesWaiting):
+            waiting.append(found)
+        elif found:
             sources.extend(found)
+        if found:
             telling.append(record.message_id)
 
     response = _each(event, context, queue, one)
     try:
-        sent = _send(stage(wiring().services, sources))
+        sent = _send(stage(wiring().services, sources, waiting))
     except Exception:  # whatever it was: the answer says which messages must come again
         logger.exception("failed", files=len(sources))
         again: list[PartialItemFailures] = [{"itemIdentifier": told} for told in telling]
         return {"batchItemFailures": [*response["batchItemFailures"], *again]}
     logger.info("batched", files=len(sources), sent=sent)
     return response
+
+
+def _files_in(body: str, bucket: str) -> list[Source] | FilesWaiting:
+    try:
+        return decode(body, FilesWaiting)
+    except InvalidRequestError:
+        return created_objects(body, bucket)
 
 
 def handle_schedule(

@@ -100,6 +100,36 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "which every leaf has a reference, or what suits the size of the pieces."
         ),
     ] = "auto"
+    ingest_job_max_files: Annotated[
+        int, Meta(ge=1, description="The most files one ingest takes together.")
+    ] = 100
+    ingest_job_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="The most bytes of files one ingest takes together; a larger file goes "
+            "alone. They are unpacked to a function's disk of 10 GiB.",
+        ),
+    ] = 1024**3
+    ingest_batch_min_files: Annotated[
+        int,
+        Meta(ge=1, description="How many dropped files are waited for before they are ingested."),
+    ] = 1
+    ingest_batch_min_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How many bytes of dropped files are waited for before they are ingested.",
+        ),
+    ] = 1
+    ingest_batch_max_age_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How long dropped files wait for more at most; then they are ingested, "
+            "however few.",
+        ),
+    ] = 5 * 60
     filters: Annotated[
         str, Meta(description="Which rows count; see filters-and-aggregations.md.")
     ] = ""

@@ -1,24 +1,61 @@
-"""How dropped files are put together into ingest jobs."""
+"""How dropped files are put together into ingest jobs, and which wait for more."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dormouse.model.properties import Properties
 from dormouse.model.sources import Source
 
-MAX_FILES = 100
-MAX_BYTES = 1024**3
-"""A job's files are unpacked to a function's scratch folder of 10 GiB before they are sorted."""
+MAX_MESSAGE_BYTES = 900_000
+"""A job names its files in one message, and a queue takes a mebibyte."""
+MEETING_SECONDS = 60
+"""Files that wait are looked at on whole minutes, all of a table at once, so that they can join."""
 
 
-def batches(sources: Sequence[Source]) -> list[tuple[Source, ...]]:
-    """Cut sources into jobs of at most 100 files and 1 GiB, in order; a larger file goes alone."""
+def batches(sources: Sequence[Source], properties: Properties) -> list[tuple[Source, ...]]:
+    """Cut sources into jobs as large as the properties allow, in order; a larger file goes alone.
+
+    A job's files are unpacked to a function's scratch folder of 10 GiB before they are sorted.
+    """
     jobs: list[list[Source]] = []
-    room = 0
+    room = message_room = 0
     for source in sources:
-        if not jobs or len(jobs[-1]) == MAX_FILES or source.size_bytes > room:
+        if (
+            not jobs
+            or len(jobs[-1]) == properties.ingest_job_max_files
+            or source.size_bytes > room
+            or _message_bytes(source) > message_room
+        ):
             jobs.append([])
-            room = MAX_BYTES
+            room, message_room = properties.ingest_job_max_bytes, MAX_MESSAGE_BYTES
         jobs[-1].append(source)
         room -= source.size_bytes
+        message_room -= _message_bytes(source)
     return [tuple(job) for job in jobs]
+
+
+def gathered(
+    sources: Sequence[Source], properties: Properties
+) -> tuple[list[tuple[Source, ...]], tuple[Source, ...]]:
+    """Give the jobs to begin, and the sources left over: too few, or too small, for a job."""
+    jobs = batches(sources, properties)
+    if not jobs:
+        return [], ()
+    *before, last = jobs
+    is_full = len(last) >= properties.ingest_job_max_files
+    size_bytes = sum(source.size_bytes for source in last)
+    is_large = size_bytes >= min(properties.ingest_batch_min_bytes, properties.ingest_job_max_bytes)
+    if is_full or (is_large and len(last) >= properties.ingest_batch_min_files):
+        return jobs, ()
+    return before, last
+
+
+def seconds_to_wait(since_ms: int, now_ms: int, max_age_seconds: int) -> int:
+    """Give how long until files seen first at `since_ms` are looked at again; 0 if they go now."""
+    left = max_age_seconds - (now_ms - since_ms) // 1000
+    return max(0, min(left, MEETING_SECONDS - now_ms // 1000 % MEETING_SECONDS))
+
+
+def _message_bytes(source: Source) -> int:
+    return 300 + 2 * len(source.key.encode())

@@ -1,29 +1,88 @@
 """batch_files: objects dropped into the ingest bucket → ingest jobs, table by table.
 
 A notification is deleted from its queue only when the job that covers it was sent, so a crash
-repeats jobs and never loses one; a job whose sources are ingested already does nothing.
+repeats jobs and never loses one; a job whose sources are ingested already does nothing. Files that
+wait for more do so in a message, which goes round until they are enough, or old.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from dormouse.errors import RefusedSourceError
-from dormouse.messages import IngestJob, Outgoing
+from dormouse.messages import FilesWaiting, IngestJob, Outgoing
 from dormouse.model.sources import Source, job_id_of, table_name_of
 from dormouse.model.tables import Table
-from dormouse.policy.batching import batches
+from dormouse.policy.batching import batches, gathered, seconds_to_wait
 from dormouse.ports import NO_TABLE, Services
 from dormouse.stages.tracking import record
 
 
-def batch_files(services: Services, sources: Sequence[Source]) -> list[Outgoing]:
-    """Give the ingest jobs of `sources`; what belongs to no table is recorded as refused."""
-    by_table: dict[Table, dict[str, Source]] = {}
+@dataclass(slots=True)
+class _Gathering:
+    """Files of one generation of a table, by source id, and when the first of them was seen."""
+
+    table: Table
+    generation: int
+    since_ms: int
+    sources: dict[str, Source] = field(default_factory=dict)
+
+    def add(self, sources: Sequence[Source], since_ms: int) -> None:
+        self.since_ms = min(self.since_ms, since_ms)
+        self.sources.update((source.id, source) for source in sources)
+
+    def jobs(self, jobs: Sequence[tuple[Source, ...]]) -> Iterator[Outgoing]:
+        for job in jobs:
+            message = IngestJob(self.table.id, self.generation, job_id_of(job), job)
+            yield Outgoing("ingest-jobs", message)
+
+
+def batch_files(
+    services: Services,
+    sources: Sequence[Source],
+    waiting: Sequence[FilesWaiting] = (),
+    *,
+    at_once: bool = False,
+) -> list[Outgoing]:
+    """Give the ingest jobs of `sources` and of those `waiting`; what is too few waits on.
+
+    What belongs to no table is recorded as refused. With `at_once`, nothing waits.
+    """
+    now_ms = services.clock.now_ms()
+    found: dict[tuple[str, int], _Gathering] = {}
+    for table, source in _with_tables(services, sources):
+        key = table.id, table.generation
+        found.setdefault(key, _Gathering(table, table.generation, now_ms)).add([source], now_ms)
+    for message in waiting:
+        known = services.table(message.table_id)
+        if known is not None:  # else the files belong to no table any more
+            key = known.id, message.generation
+            gathering = found.setdefault(key, _Gathering(known, message.generation, now_ms))
+            gathering.add(message.sources, message.since_ms)
+    return [message for each in found.values() for message in _messages(each, now_ms, at_once)]
+
+
+def _messages(gathering: _Gathering, now_ms: int, at_once: bool) -> Iterator[Outgoing]:
+    table, sources = gathering.table, tuple(gathering.sources.values())
+    max_age_seconds = table.properties.ingest_batch_max_age_seconds
+    seconds = seconds_to_wait(gathering.since_ms, now_ms, max_age_seconds)
+    if at_once or not seconds:
+        yield from gathering.jobs(batches(sources, table.properties))
+        return
+    jobs, left = gathered(sources, table.properties)
+    yield from gathering.jobs(jobs)
+    if left:
+        since_ms = gathering.since_ms
+        message = FilesWaiting(table.id, gathering.generation, since_ms, left)
+        yield Outgoing("files", message, seconds)
+
+
+def _with_tables(services: Services, sources: Sequence[Source]) -> Iterator[tuple[Table, Source]]:
     tables: dict[str, Table | None] = {}
     for source in sources:
         try:
-            table = _table_of(services, source, tables)
+            yield _table_of(services, source, tables), source
         except RefusedSourceError as error:
             record(
                 services,
@@ -34,13 +93,6 @@ def batch_files(services: Services, sources: Sequence[Source]) -> list[Outgoing]
                 subject=source.key,
                 reason=error.explanation,
             )
-        else:
-            by_table.setdefault(table, {})[source.id] = source
-    return [
-        Outgoing("ingest-jobs", IngestJob(table.id, table.generation, job_id_of(job), job))
-        for table, found in by_table.items()
-        for job in batches(tuple(found.values()))
-    ]
 
 
 def _table_of(services: Services, source: Source, seen: dict[str, Table | None]) -> Table:

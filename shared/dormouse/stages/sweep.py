@@ -99,7 +99,7 @@ def _missed_files(services: Services, table: Table, state: TableState) -> list[O
         if not state.has_ingested(source.id, now_ms)
         and services.tracker.get(table.id, source.id) is None
     ]
-    return batch_files(services, missed)
+    return batch_files(services, missed, at_once=True)
 
 
 def _old_purges(services: Services, table: Table) -> list[Outgoing]:
