@@ -101,7 +101,10 @@ RARE = {
     ("export_rows", "s3:GetObject", "-results-"): "what another run of the task put before",
     ("export_rows", "sqs:SendMessage", "-exports"): "itself, when it has had no time for all",
     ("export_rows", "sqs:GetQueueUrl", "-exports"): "the same",
-    ("batch_files", "sqs:SendMessage", "-files"): "files of a table that gathers more of them",
+    **{
+        ("batch_files", f"sqs:{action}", "-files"): "files of a table that waits for more"
+        for action in ("SendMessage", "GetQueueUrl")
+    },
     ("sweep", "dynamodb:UpdateItem", "-jobs"): "a file refused that nobody was told of",
 }
 """What only a race or a loss makes a function do: stage, action, and a part of the resource."""
