@@ -35,7 +35,7 @@ class LocalSources:
         """Make the file appear at `local`."""
         local.symlink_to(source.key.partition("/")[2])
 
-    def list(self, table_name: str, *, since_ms: int) -> Iterator[Source]:
+    def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
         """Give nothing: a benchmark names its files."""
         yield from ()
 

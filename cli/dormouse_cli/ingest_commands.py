@@ -10,6 +10,7 @@ from rich.progress import Progress
 
 from dormouse.client import Ingested, Instance, TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
+from dormouse.errors import InvalidRequestError
 from dormouse_cli.parameters import TableName, TimeoutOption
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import note, notes, progress_bars
@@ -19,26 +20,57 @@ def ingest(
     ctx: typer.Context,
     name: TableName,
     files: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             metavar="FILE",
             help="Parquet, CSV or JSON lines, plain or gzip, told by the name's ending; or a "
             "folder of such.",
         ),
-    ],
+    ] = None,
+    prefixes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--prefix",
+            metavar="KEY",
+            help="Instead of files from here: an object, or a folder, that lies in the ingest "
+            "bucket already, anywhere in it; also as s3://BUCKET/KEY. Can be given several times.",
+        ),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until each file is ingested or refused.")
     ] = False,
     timeout: TimeoutOption = WAIT_SECONDS,
 ) -> None:
     """Drop files into the ingest bucket. They become rows of the table shortly after."""
-    handle = table_of(ctx, name)
+    if bool(files) == bool(prefixes):
+        raise InvalidRequestError(
+            "say what to ingest: either files from here, or keys of the ingest bucket",
+            hint="give FILE…, or --prefix KEY",
+        )
     with progress_bars() as progress:
-        dropped = _drop(progress, handle, files)
+        if prefixes:
+            instance = instance_of(ctx)
+            keys = [_key_in(instance.bucket.name, prefix) for prefix in prefixes]
+            chosen, done = instance.ingest_files(name, keys), "on the way"
+        else:
+            chosen, done = _drop(progress, table_of(ctx, name), files or []), "dropped"
         if wait:
-            _watch(progress, dropped, timeout)
-    count = len(dropped.sources)
-    note(f"{count} file{'s'[: count != 1]} {'ingested' if wait else 'dropped'}")
+            _watch(progress, chosen, timeout)
+    count = len(chosen.sources)
+    note(f"{count} file{'s'[: count != 1]} {'ingested' if wait else done}")
+
+
+def _key_in(bucket: str, text: str) -> str:
+    """Give the key that a person means, who may have named the bucket too."""
+    if not text.startswith("s3://"):
+        return text
+    named, _, key = text.removeprefix("s3://").partition("/")
+    if named != bucket:
+        raise InvalidRequestError(
+            f"{text} is not in the ingest bucket {bucket!r}",
+            hint="copy it there, or download it and ingest the files",
+        )
+    return key
 
 
 def wait_until_done(

@@ -80,8 +80,10 @@ class Sources(Protocol):
     def download(self, source: Source, local: Path) -> None:
         """Copy this version of an object. Raises RefusedSourceError if it is gone or changed."""
 
-    def list(self, table_name: str, *, since_ms: int) -> Iterator[Source]:
-        """Give the objects in a table's folder that were dropped at `since_ms` or later."""
+    def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
+        """Give, in key order, the objects whose key begins with `prefix` and that were dropped at
+        `since_ms` or later; page by page, as they are asked for.
+        """
 
 
 class Tables(Protocol):

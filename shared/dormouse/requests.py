@@ -172,6 +172,16 @@ class ExportRows(Request, frozen=True, tag="export_rows"):
     v: Literal[1] = 1
 
 
+class IngestFiles(Request, frozen=True, tag="ingest_files"):
+    """Ingest what lies in the ingest bucket already, in any folder of it, into a table. Each of
+    `keys` is that of an object or a folder. What the table has ingested already is left out.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    v: Literal[1] = 1
+
+
 class Redrive(Request, frozen=True, tag="redrive"):
     """Send dead letters of a queue back to it, those of `ids` or all there are."""
 
@@ -186,6 +196,7 @@ AdminRequest = (
     | CompactTable
     | CreateTable
     | DeleteTable
+    | IngestFiles
     | SetOnline
     | RenameTable
     | ReinitialiseTable

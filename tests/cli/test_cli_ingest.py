@@ -66,3 +66,26 @@ def test_help_tells_the_exit_codes_and_every_verb(dormouse: Dormouse) -> None:
     shown = dormouse("--help").stdout
     for word in ("Exit codes", "table", "ingest", "wait", "query", "status", "jobs", "local"):
         assert word in shown
+
+
+def test_what_lies_in_the_ingest_bucket_is_ingested_by_its_prefix(
+    flights: Dormouse, memory: InMemory
+) -> None:
+    row = b"carrier,flight,at,delay\nZZ,1,2013-01-01T00:00:00Z,1\n"
+    for number in range(2):
+        memory.world.sources.drop(f"archive/{number}.csv", row)
+    result = flights("ingest", "flights", "--prefix", "s3://ingest/archive", "--wait")
+    assert (result.exit_code, "2 files ingested" in result.stderr) == (0, True)
+    assert flights("query", "flights", "--count").stdout == "7\n"
+    again = flights("ingest", "flights", "--prefix", "archive")
+    assert "0 files on the way" in again.stderr
+
+
+def test_a_prefix_must_be_there_in_the_ingest_bucket_and_stand_alone(flights: Dormouse) -> None:
+    missing = flights("ingest", "flights", "--prefix", "archive/2025")
+    assert missing.exit_code != 0 and "no 'archive/2025'" in missing.stderr
+    elsewhere = flights("ingest", "flights", "--prefix", "s3://other/archive")
+    assert elsewhere.exit_code != 0 and "not in the ingest bucket 'ingest'" in elsewhere.stderr
+    both = flights("ingest", "flights", "rows.csv", "--prefix", "archive")
+    assert both.exit_code != 0 and "either files from here" in both.stderr
+    assert flights("ingest", "flights").exit_code != 0

@@ -76,7 +76,7 @@ def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def listed(bucket: Bucket, table_name: str = "t") -> list[Source]:
-    return list(bucket.sources.list(table_name, since_ms=0))
+    return list(bucket.sources.list(f"{table_name}/", since_ms=0))
 
 
 def test_a_source_is_downloaded_as_it_was_dropped(bucket: Bucket, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_listing_holds_the_newest_of_each_key_of_just_one_table(bucket: Bucket
 def test_what_was_dropped_before_the_time_asked_for_is_left_out(bucket: Bucket) -> None:
     bucket.drop("t/a.csv", b"rows")
     year_3000_ms = 32_503_680_000_000
-    assert list(bucket.sources.list("t", since_ms=year_3000_ms)) == []
+    assert list(bucket.sources.list("t/", since_ms=year_3000_ms)) == []
 
 
 def test_a_listing_found_content_overwritten_since_is_refused(

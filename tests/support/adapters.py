@@ -146,9 +146,9 @@ class MemorySources:
             raise RefusedSourceError(f"{source.key!r} was overwritten before it was ingested")
         local.write_bytes(self.objects[source.key][0])
 
-    def list(self, table_name: str, *, since_ms: int) -> Iterator[Source]:
+    def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
         for key, (_, dropped_ms) in sorted(self.objects.items()):
-            in_folder = key.startswith(f"{table_name}/") and not key.endswith("/")
+            in_folder = key.startswith(prefix) and not key.endswith("/")
             if in_folder and dropped_ms >= since_ms:
                 yield self._source(key)
 

@@ -50,6 +50,10 @@ class WorldBucket:
     world: World
     dropped: list[Source] = field(default_factory=list)
 
+    @property
+    def name(self) -> str:
+        return self.world.sources.bucket
+
     def drop(self, key: str, local: Path) -> Source:
         source = self.world.sources.drop(key, local.read_bytes())
         self.dropped.append(source)

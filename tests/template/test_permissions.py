@@ -40,6 +40,7 @@ from dormouse.requests import (
     CreateTable,
     DeleteTable,
     ExportRows,
+    IngestFiles,
     PurgeRows,
     Redrive,
     RenameTable,
@@ -280,7 +281,10 @@ def ask_for_all_else(flow: Flow, table: Table) -> Table:
         CompactTable("i", table.name, all=True),
         CollectGarbage("j", table.name),
         SetOnline("k", table.name, True),
+        IngestFiles("l", table.name, (f"elsewhere/{table.name}",)),
     )
+    flow.drop(f"elsewhere/{table.name}/1.parquet", "e")
+    flow.lose("files")
     for request in asked:
         changed = structs.replace(request, request_id=f"{request.request_id} {table.name}")
         flow.send("admin", encode(changed))

@@ -44,6 +44,11 @@ class S3IngestBucket:
         """Give the bucket of an instance."""
         return S3IngestBucket(boto3.client("s3"), names.ingest_bucket)
 
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self._bucket
+
     def drop(self, key: str, local: Path) -> Source:
         """Upload a local file as the newest version of `key`.
 

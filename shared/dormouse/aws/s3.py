@@ -189,14 +189,14 @@ class S3Sources:
                     raise refusal from error
                 raise
 
-    def list(self, table_name: str, *, since_ms: int) -> Iterator[Source]:
-        """Give the objects in a table's folder that were dropped at `since_ms` or later.
+    def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
+        """Give the objects whose key begins with `prefix` that were dropped at `since_ms` or later.
 
         S3 dates objects by the second, so some from just before may be among them. Versions are
         left out: they are no part of what identifies a source. So are markers of empty folders.
         """
         since_second_ms = since_ms - since_ms % 1000
-        for item in _listed(self._client, self._bucket, f"{table_name}/"):
+        for item in _listed(self._client, self._bucket, prefix):
             if _modified_ms(item) >= since_second_ms and not item["Key"].endswith("/"):
                 etag = item["ETag"].strip('"')
                 yield Source(self._bucket, item["Key"], etag, item["Size"])

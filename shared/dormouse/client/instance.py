@@ -12,11 +12,18 @@ from dormouse.aws.system import patience
 from dormouse.aws.wiring import wire
 from dormouse.client.dead_letters import DeadLetterQueues, QueueState, queue_states
 from dormouse.client.declaring import parse_declarations, plan_declared, requests_of
+from dormouse.client.dropping import Ingested
 from dormouse.client.keys import KeyLike, key_of
 from dormouse.client.ports import IngestBucket, QueueAges, Queues, UnknownAges
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
-from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, PartitionSplits
+from dormouse.messages import (
+    CompactionJob,
+    GarbageCandidates,
+    IngestJob,
+    Outgoing,
+    PartitionSplits,
+)
 from dormouse.model.schema import Schema
 from dormouse.model.tables import Table, unknown_table
 from dormouse.policy.declaring import TableChange
@@ -27,6 +34,7 @@ from dormouse.requests import (
     CompactTable,
     CreateTable,
     DeleteTable,
+    IngestFiles,
     ReinitialiseTable,
     RenameTable,
     SetDefaults,
@@ -222,6 +230,21 @@ class Instance:
         """
         for request in requests_of(change, self.services):
             self._administer(request)
+
+    def ingest_files(self, name: str, keys: Iterable[str]) -> Ingested:
+        """Ingest what lies in the ingest bucket already: objects, and whole folders of it.
+
+        Gives those files which the table has not ingested yet.
+
+        Raises:
+            NotFoundError: there is nothing under some key, or no table of that name.
+            InvalidRequestError: no key is given, or there are too many files at once.
+        """
+        handle = self.table(name)
+        request = IngestFiles(self.services.ids.new(), name, tuple(keys))
+        sent = [m.message for m in self._administer(request)]
+        sources = (source for m in sent if isinstance(m, IngestJob) for source in m.sources)
+        return Ingested(handle, tuple(sources))
 
     def set_online(self, name: str, online: bool) -> None:
         """Put a table online, or take it offline: then it ingests, but is not compacted or split.

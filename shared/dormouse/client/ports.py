@@ -42,5 +42,9 @@ class UnknownAges:
 class IngestBucket(Protocol):
     """The bucket files are dropped into."""
 
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
     def drop(self, key: str, local: Path) -> Source:
         """Upload a local file, and give the source that its notification will name."""

@@ -305,7 +305,9 @@ class TableHandle:
     def pending(self) -> int:
         """Count the table's own pending work: files neither ingested nor refused, and jobs."""
         now_ms = self.services.clock.now_ms()
-        dropped = list(self.services.sources.list(self.name, since_ms=now_ms - PENDING_FILES_MS))
+        dropped = list(
+            self.services.sources.list(f"{self.name}/", since_ms=now_ms - PENDING_FILES_MS)
+        )
         state = self.state()  # read after the listing, so that no file seems to be nowhere
         waiting = [s for s in dropped if not state.has_ingested(s.id, now_ms)]
         # What was dropped before the table was made is recorded under no table.

@@ -19,6 +19,7 @@ from dormouse.requests import (
     CreateTable,
     DeleteTable,
     ExportRows,
+    IngestFiles,
     PurgeRows,
     Redrive,
     ReinitialiseTable,
@@ -36,6 +37,7 @@ from dormouse.stages.requests.compact_table import compact_table
 from dormouse.stages.requests.create_table import create_table
 from dormouse.stages.requests.delete_table import delete_table
 from dormouse.stages.requests.export_rows import export_rows
+from dormouse.stages.requests.ingest_files import ingest_files
 from dormouse.stages.requests.purge_rows import purge_rows
 from dormouse.stages.requests.redrive import redrive
 from dormouse.stages.requests.reinitialise_table import reinitialise_table
@@ -55,6 +57,7 @@ VERBS: Mapping[type[Request], Callable[..., list[Outgoing] | None]] = {
     CreateTable: create_table,
     DeleteTable: delete_table,
     ExportRows: export_rows,
+    IngestFiles: ingest_files,
     PurgeRows: purge_rows,
     Redrive: redrive,
     ReinitialiseTable: reinitialise_table,
@@ -76,7 +79,8 @@ def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
         NotFoundError: no table of that name exists.
     """
     earlier = services.tracker.get(NO_TABLE, request.request_id)
-    if earlier is not None and earlier.state == "finished":
+    is_finished = earlier is not None and earlier.state == "finished"
+    if is_finished and not isinstance(request, IngestFiles):  # whose messages nobody sends again
         return replies(request)
     kind = type(request).__name__
     subject = _subject(request)

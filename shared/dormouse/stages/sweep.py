@@ -92,7 +92,7 @@ def _missed_files(services: Services, table: Table, state: TableState) -> list[O
     """Give ingest jobs for files that were neither ingested nor refused while they could be."""
     now_ms = services.clock.now_ms()
     since_ms = max(now_ms - SOURCES_REMEMBERED_MS, table.emptied_ms)
-    known = services.sources.list(table.name, since_ms=since_ms)
+    known = services.sources.list(f"{table.name}/", since_ms=since_ms)
     missed = [
         source
         for source in known

@@ -134,7 +134,7 @@ class History:
         source = world.sources.drop(f"letters/{number:04}.parquet", letters_file(rows))
         self.dropped[source.id] = [(c, 100 * number + i) for i, c in enumerate(text)]
         keys = sorted(world.sources.objects)[-4:]
-        others = [s for s in world.sources.list("letters", since_ms=0) if s.key in keys]
+        others = [s for s in world.sources.list("letters/", since_ms=0) if s.key in keys]
         again = [s for s in others if s != source and self.random.random() < 0.3]
         world.queue += batch_files(world.services, [source, *again])
 

@@ -216,7 +216,7 @@ def test_uncommitted_runs_that_share_sources_in_part_are_refused_and_named(world
     table = world.create()
     for name in ("0", "1", "2"):
         world.drop(f"letters/{name}.parquet", letters("abc", at=10 * int(name)))
-    one, two, three = world.sources.list("letters", since_ms=0)
+    one, two, three = world.sources.list("letters/", since_ms=0)
     world.queue.clear()
     for pair in ((one, two), (two, three)):
         world.notify(*pair)
