@@ -20,7 +20,7 @@ $(INSTALLED): pyproject.toml requirements.txt
 	@touch $@
 
 demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacted; look some up
-	@$(BIN)/dormouse local run -- $(BIN)/python -m dormouse_cli.demo
+	@$(BIN)/dormouse local run -- $(BIN)/python -m dormouse_cli.demo build/flights.html
 
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/python -m pytest $(ARGS)

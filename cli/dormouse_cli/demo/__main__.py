@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dormouse.client import Instance
 from dormouse.errors import DormouseError
-from dormouse_cli.demo import acts, flights
+from dormouse_cli.demo import acts, answers, flights
 
 
 def play(stage: acts.Stage, folder: Path) -> None:
@@ -41,21 +41,27 @@ def play(stage: acts.Stage, folder: Path) -> None:
     acts.compare(stage, before, after)
 
     stage.title("Looked up")
-    acts.look_up(stage, handle, stored)
+    answers.look_up(stage, handle, stored)
 
     stage.title("Checked against the original")
     acts.check(stage, handle, stored)
+
+    stage.title("Removed for good")
+    answers.remove(stage, handle, stored)
     acts.show_garbage(stage, handle)
 
 
 def main() -> int:
-    """Give the exit code."""
+    """Give the exit code. An argument, if there is one, is where a page about the table goes."""
     console = Console(highlight=False)
     began = time.perf_counter()
     try:
         instance = Instance.connect()
         with tempfile.TemporaryDirectory(prefix="dormouse-demo-") as folder:
             play(acts.Stage(console, instance, acts.files_queue()), Path(folder))
+        for page in sys.argv[1:2]:
+            acts.write_report(instance, Path(page))
+            console.print(f"  {page} shows all of it in a browser", markup=False)
     except DormouseError as error:
         console.print(f"\nThe demo failed: {error.explanation}", style="bold red", markup=False)
         return 1

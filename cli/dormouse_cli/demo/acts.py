@@ -11,7 +11,6 @@ from urllib.parse import quote_plus
 
 import boto3
 import pyarrow as pa
-import pyarrow.compute as pc
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -25,7 +24,7 @@ from dormouse.model.sources import Source
 from dormouse.settings import Settings
 from dormouse_cli.demo import flights as data
 from dormouse_cli.demo.pictures import partition_tree, shards_table, side_by_side
-from dormouse_cli.terminal import plain_table
+from dormouse_cli.report_command import write_page
 
 NAME = "flights"
 PROPERTIES: dict[str, object] = {
@@ -177,43 +176,9 @@ def show_refused(stage: Stage, handle: TableHandle, broken: Path) -> None:
     refused = [job for job in handle.jobs() if job.state == "refused"]
     for job in refused:
         stage.console.print(Text.assemble(("  ", ""), (job.subject, "bold red")))
-        stage.say(f"  {job.reason}")
+        stage.say(f"  {' '.join(job.reason.split())}")
     if [job.subject for job in refused] != [f"{NAME}/{broken.name}"]:
         raise DemoError("not just the broken file was refused")
-
-
-def look_up(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
-    """Look up three keys and a range; show the time and the shards each opened."""
-    shards = handle.status().shards
-    table = plain_table(["query", "rows", "shards opened", "time"], ["", 0, 0, 0.0])
-    low, high = ("DL", 1000), ("DL", 1500)
-    queries = [(f"carrier={c}, flight={f}", (c, f), (c, f + 1)) for c, f in _some_flights(stored)]
-    queries.append(("DL, 1000 up to DL, 1500", low, high))
-    for text, start, end in queries:
-        began = time.perf_counter()
-        found = handle.query_result([(start, end)])
-        rows = found.reader.read_all()
-        milliseconds = (time.perf_counter() - began) * 1000
-        table.add_row(
-            text,
-            f"{rows.num_rows:,}",
-            f"{len(found.reads.shards)} of {shards}",
-            f"{milliseconds:.0f} ms",
-        )
-        if not rows.equals(_expected(stored, start, end)):
-            raise DemoError(f"the rows of {text} are not those that were dropped")
-    stage.console.print(table)
-
-
-def _some_flights(stored: pa.Table) -> list[tuple[str, int]]:
-    """Give three keys: one of a small carrier, two of large ones."""
-    rows = (0, stored.num_rows // 2, stored.num_rows - 1)
-    return [(stored["carrier"][row].as_py(), stored["flight"][row].as_py()) for row in rows]
-
-
-def _expected(stored: pa.Table, start: tuple[str, int], end: tuple[str, int]) -> pa.Table:
-    carrier, flight = pc.field("carrier"), pc.field("flight")
-    return stored.filter((carrier == start[0]) & (flight >= start[1]) & (flight < end[1]))
 
 
 def check(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
@@ -235,3 +200,9 @@ def show_garbage(stage: Stage, handle: TableHandle) -> None:
         stage.say(f"what was replaced is deleted: {objects} data files for {shards} shards")
     else:
         stage.say(f"{objects} data files for {shards} shards: what was replaced waits for deletion")
+
+
+def write_report(instance: Instance, page: Path) -> None:
+    """Write what `dormouse report` writes about the table."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_page(instance, NAME, page)
