@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dormouse.client import Instance
 from dormouse.errors import NotFoundError
 from dormouse_cli.parameters import TableName
 from dormouse_cli.report.contents import Contents, contents_of
@@ -25,12 +26,21 @@ def report(
 
     It holds all it needs, and opens in a browser without a network.
     """
-    html = _page(contents_of(instance_of(ctx), name))
+    size_bytes = write_page(instance_of(ctx), name, output)
+    note(f"{output}: {size_bytes / 1e6:.1f} MB")
+
+
+def write_page(instance: Instance, name: str, output: Path) -> int:
+    """Write the page about a table, and give its size in bytes.
+
+    Raises:
+        NotFoundError: there is no such table, the file cannot be written, or a package is missing.
+    """
+    html = _page(contents_of(instance, name))
     try:
-        output.write_text(html)
+        return output.write_bytes(html.encode())
     except OSError as error:
         raise NotFoundError(f"cannot write {str(output)!r}: {error.strerror}") from error
-    note(f"{output}: {len(html.encode()) / 1e6:.1f} MB")
 
 
 def _page(contents: Contents) -> str:

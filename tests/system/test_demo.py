@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.system.conftest import System
 
 
-def test_the_demo_finds_every_flight_exactly_once(system: System) -> None:
+def test_the_demo_finds_every_flight_exactly_once(system: System, tmp_path: Path) -> None:
+    page = tmp_path / "flights.html"
     demo = subprocess.run(
-        [sys.executable, "-m", "dormouse_cli.demo"],
+        [sys.executable, "-m", "dormouse_cli.demo", str(page)],
         env={**os.environ, "COLUMNS": "120"},
         capture_output=True,
         text=True,
@@ -21,3 +23,5 @@ def test_the_demo_finds_every_flight_exactly_once(system: System) -> None:
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert "336,776 rows read back" in demo.stdout
     assert "every row is there, exactly once" in demo.stdout
+    assert "342 rows of carrier HA removed" in demo.stdout
+    assert "<h1>flights</h1>" in page.read_text()
