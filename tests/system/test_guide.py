@@ -1,4 +1,4 @@
-"""The guide and the README as a newcomer follows them: every command, in one session, as written."""
+"""The guide and the README as a newcomer follows them: each command, in one session, as it is."""
 
 from __future__ import annotations
 
