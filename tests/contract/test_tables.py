@@ -30,6 +30,8 @@ A = Table(
     Properties(compaction_files=3),
     frozenset({"compaction_files"}),
     created_ms=7,
+    emptied_ms=8,
+    named_ms=9,
 )
 
 

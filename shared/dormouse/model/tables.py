@@ -26,6 +26,7 @@ class Table:
     A table being deleted keeps its name until the last of it is gone. `log` tells the log of its
     state from earlier ones, if the state was ever rebuilt. `generation` counts how often the table
     was emptied, last at `emptied_ms`: what was queued or dropped before is not for this generation.
+    `named_ms` is when it was last renamed: what was dropped before was for another table's name.
     `applied` are the last requests that changed the table, the newest last.
     """
 
@@ -40,12 +41,18 @@ class Table:
     log: str = ""
     generation: int = 0
     emptied_ms: int = 0
+    named_ms: int = 0
     applied: tuple[str, ...] = ()
 
     @property
     def state_id(self) -> str:
         """The id of the table's state; what it keeps in the data bucket lies below the table's."""
         return f"{self.id}/{self.log}" if self.log else self.id
+
+    @property
+    def files_since_ms(self) -> int:
+        """From when on files dropped in the folder of its name are for it, and its generation."""
+        return max(self.created_ms, self.emptied_ms, self.named_ms)
 
     @property
     def settings(self) -> dict[str, int | str]:

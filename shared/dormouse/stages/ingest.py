@@ -24,7 +24,7 @@ from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AddShards
 from dormouse.policy.placement import leaves_holding, spans_leaves
-from dormouse.ports import Services
+from dormouse.ports import NO_TABLE, Services
 from dormouse.shards.intake import Intake
 from dormouse.shards.refining import refined
 from dormouse.shards.writing import ShardContext, write_shards
@@ -43,6 +43,7 @@ def ingest(services: Services, job: IngestJob) -> list[Outgoing]:
     """
     table = services.table(job.table_id)
     if table is None:
+        _refuse_all(services, job)
         return []
     changed = [Outgoing("table-changes", TableChanged(table.id))]
     with tracked(
@@ -77,6 +78,21 @@ def ingest(services: Services, job: IngestJob) -> list[Outgoing]:
                 )
                 return changed
         raise ContendedError(f"ingest job {job.job_id} lost {ATTEMPTS} times to other jobs")
+
+
+def _refuse_all(services: Services, job: IngestJob) -> None:
+    """Tell people of files that came too late for their table."""
+    for source in job.sources:
+        reason = "its table was deleted after the file was dropped"
+        record(
+            services,
+            NO_TABLE,
+            source.id,
+            "ingest",
+            "refused",
+            subject=source.key,
+            reason=f"{reason}; drop it again for the table that is to have it",
+        )
 
 
 @dataclass(frozen=True, slots=True)

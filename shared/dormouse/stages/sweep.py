@@ -91,7 +91,7 @@ def _overdue_garbage(services: Services, table: Table, state: TableState) -> lis
 def _missed_files(services: Services, table: Table, state: TableState) -> list[Outgoing]:
     """Give ingest jobs for files that were neither ingested nor refused while they could be."""
     now_ms = services.clock.now_ms()
-    since_ms = max(now_ms - SOURCES_REMEMBERED_MS, table.emptied_ms)
+    since_ms = max(now_ms - SOURCES_REMEMBERED_MS, table.files_since_ms)
     known = services.sources.list(f"{table.name}/", since_ms=since_ms)
     missed = [
         source

@@ -9,10 +9,11 @@ import pytest
 from dormouse.messages import CompactionJob, IngestJob, Outgoing, PartitionSplits, TableChanged
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE
+from dormouse.requests import CreateTable, RenameTable
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.compact import compact
 from dormouse.stages.ingest import ingest
-from tests.support.world import Crash, World, letters, letters_file
+from tests.support.world import LETTERS, Crash, World, letters, letters_file
 
 
 @pytest.fixture
@@ -225,6 +226,46 @@ def test_a_file_whose_notification_was_lost_is_found_by_the_audit(world: World) 
     world.sweep(audit=True)
     world.settle()
     assert len(world.rows(table)) == 1
+
+
+def test_files_of_a_deleted_table_do_not_come_back_with_a_new_one_of_its_name(
+    world: World,
+) -> None:
+    old = world.create()
+    world.drop("letters/1.parquet", letters("a"))
+    world.settle()
+    queued = world.drop("letters/2.parquet", letters("b"))
+    world.delete(old)
+    world.settle()
+    (refused,) = [r for r in world.tracker.records(NO_TABLE) if r.job_id == queued.id]
+    assert "deleted after the file was dropped" in refused.reason
+    world.clock.advance(seconds=1)
+    world.tracker.kept.clear()
+    world.administer(CreateTable("again", "letters", LETTERS.to_json()))
+    new = world.tables.named("letters")
+    assert new is not None
+    world.sweep(audit=True)
+    world.settle()
+    assert world.rows(new) == []
+
+
+def test_files_dropped_for_a_table_of_the_same_name_before_are_not_for_a_renamed_one(
+    world: World,
+) -> None:
+    old = world.create("letters")
+    world.drop("letters/1.parquet", letters("a"))
+    world.settle()
+    world.delete(old)
+    world.clock.advance(seconds=1)
+    new = world.create("newer")
+    world.administer(RenameTable("r", "newer", "letters"))
+    world.sweep(audit=True)
+    world.settle()
+    assert world.rows(new) == []
+    world.sources.drop("letters/2.parquet", letters_bytes("b"))
+    world.sweep(audit=True)
+    world.settle()
+    assert world.names(new) == "b"
 
 
 def test_shards_nobody_committed_are_deleted_by_the_audit_when_they_are_old(world: World) -> None:

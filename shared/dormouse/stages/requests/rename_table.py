@@ -23,8 +23,11 @@ def rename_table(services: Services, request: RenameTable) -> None:
     """
     new_name = check_name(request.new_name)
     table = _meant(services, request)
+    now_ms = services.clock.now_ms()
     services.tables.change(
-        table.id, lambda t: replace(t, name=new_name), request_id=request.request_id
+        table.id,
+        lambda t: replace(t, name=new_name, named_ms=now_ms),
+        request_id=request.request_id,
     )
 
 
