@@ -84,7 +84,7 @@ def found(world: World, table: Table, *wanted: KeyRange, look_up_bytes: int = 2*
 def test_any_rows_of_any_schema_come_back_sorted_and_filtered(data: st.DataObject) -> None:
     schema = data.draw(schemas())
     files = data.draw(st.lists(rows_of(schema, max_size=20), min_size=1, max_size=3))
-    full = bounds(schema).filter(lambda key: _fits(key, schema))
+    full = bounds(schema).filter(lambda key: fits(key, schema))
     splits = sorted(data.draw(st.sets(full, max_size=2)))
     wanted = data.draw(st.lists(ranges(schema), max_size=2))
     with new_world() as world:
@@ -104,7 +104,7 @@ def test_any_rows_of_any_schema_come_back_sorted_and_filtered(data: st.DataObjec
             assert_same_rows(some, inside, schema)
 
 
-def _fits(key: Key, schema: Schema) -> bool:
+def fits(key: Key, schema: Schema) -> bool:
     """Tell whether a split point can be written: within the types of the columns."""
     return bool(key) and all(
         not isinstance(part, int)
