@@ -51,6 +51,15 @@ def test_all_of_each_leaf_is_merged_though_the_strategy_finds_nothing_due(
     assert not world.queue
 
 
+def test_no_more_compactions_are_begun_than_the_table_may_have_at_a_time(world: World) -> None:
+    table = filled(world, "abyz", "cx", compaction_files=100, compaction_jobs_limit=1)
+    for request_id in "cd":
+        world.administer(CompactTable(request_id, "letters", all=True))
+        assert len(world.queue) <= 1
+        world.settle()
+    assert shards_by_leaf(world, table) == [1, 1]
+
+
 def test_only_what_is_due_is_merged_unless_all_is_asked_for(world: World) -> None:
     table = filled(world, "ab")
     world.set_online(table, False)

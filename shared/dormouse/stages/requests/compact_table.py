@@ -6,7 +6,7 @@ Jobs are assigned before the request is remembered: a lost message of one is sen
 from __future__ import annotations
 
 from dormouse.messages import Outgoing
-from dormouse.policy.compaction import plan_compactions, plan_full_compactions
+from dormouse.policy.compaction import plan_compactions, plan_full_compactions, within_limit
 from dormouse.ports import Services
 from dormouse.requests import CompactTable
 from dormouse.stages.assigning import assign, jobs_of
@@ -24,4 +24,5 @@ def compact_table(services: Services, request: CompactTable) -> list[Outgoing]:
     plans = (
         plan_full_compactions(state) if request.all else plan_compactions(state, table.properties)
     )
+    plans = within_limit(plans, len(state.jobs), table.properties.compaction_jobs_limit)
     return list(assign(services, table, state.generation, jobs_of(services, plans)))
