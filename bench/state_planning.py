@@ -70,6 +70,7 @@ def services(table: Table, requests: Requests, known: Known) -> Services:
         tracker=nothing,
         storage=nothing,
         sources=nothing,
+        results=nothing,
         dead_letters=nothing,
         store=lambda _: store,
         clock=table.clock,

@@ -236,6 +236,7 @@ def test_a_death_at_any_call_of_the_storage_is_made_good_by_the_redelivery(
                 world.services = alive
                 world.queue += world.deliver(message)
         assert in_table(world, table) == "ac"
+        world.services = alive  # who sweeps is another process
         world.clock.advance(seconds=3600)
         world.sweep()
         world.settle()
