@@ -46,7 +46,7 @@ docs: $(INSTALLED) ## Make the documents that follow from the code: properties, 
 lint: $(INSTALLED) ## Check format, style, types, layers and the template
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy shared/dormouse cli/dormouse_cli
+	$(BIN)/mypy shared/dormouse cli/dormouse_cli spark/dormouse_spark
 	$(BIN)/sam validate --lint
 
 format: $(INSTALLED) ## Format the code
@@ -55,7 +55,7 @@ format: $(INSTALLED) ## Format the code
 
 lock: ## Resolve the dependencies anew and pin them in requirements.txt
 	$(PYTHON) -m venv --clear build/lock
-	build/lock/bin/python -m pip install --quiet --disable-pip-version-check ".[demo,dev,local,report]"
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check ".[demo,dev,local,report,spark]"
 	{ echo "# Every dependency, pinned; made by: make lock"; build/lock/bin/python -m pip freeze --exclude dormouse; } > requirements.txt
 	build/lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt ".[bench]"
 	{ echo "# What the benchmarks need besides requirements.txt, pinned; made by: make lock"; build/lock/bin/python -m pip freeze --exclude dormouse | grep -vxFf requirements.txt; } > requirements-bench.txt

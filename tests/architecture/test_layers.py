@@ -12,7 +12,7 @@ LIBRARY = ROOT / "shared" / "dormouse"
 SOURCES = sorted(LIBRARY.rglob("*.py"))
 ALL_CODE = [
     path
-    for folder in ("shared", "functions", "cli", "tests")
+    for folder in ("shared", "functions", "cli", "spark", "tests")
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
 
@@ -110,6 +110,15 @@ def test_files_and_functions_fit_in_a_head(path: Path) -> None:
         if isinstance(node, ast.FunctionDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
             assert lines <= 60, f"{node.name} has {lines} lines"
+
+
+def test_only_the_jobs_and_their_tests_know_spark() -> None:
+    knowing = {
+        path.relative_to(ROOT).parts[:2]
+        for path in ALL_CODE
+        if any(name.partition(".")[0] in ("pyspark", "py4j") for name in imports_of(path))
+    }
+    assert knowing <= {("spark", "dormouse_spark"), ("tests", "spark")}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "functions").glob("*/*.py")), ids=str)

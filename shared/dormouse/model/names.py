@@ -116,6 +116,15 @@ def shard_id_in(run: str, number: int) -> str:
     return f"{run}-{number}"
 
 
+PART_NUMBERS = 1_000_000
+"""How many numbers for shards each part of a run has that several write side by side."""
+
+
+def number_in(part: int, number: int) -> int:
+    """Give the number in its run of the `number`-th shard of a part; in key order, as parts are."""
+    return part * PART_NUMBERS + number
+
+
 def run_of(shard_id: str) -> tuple[str, int]:
     """Give the run that wrote a shard, and the shard's number in it; -1 if the id tells none."""
     run, dash, number = shard_id.rpartition("-")
@@ -148,13 +157,23 @@ def snapshot_prefix(table_id: str) -> str:
 
 
 def ending_prefix(table_id: str) -> str:
-    """Give the prefix of the notes of compactions that left no rows."""
+    """Give the prefix of the notes that end runs whose shards do not say which is the last."""
     return f"{table_id}/endings/"
 
 
-def ending_path(table_id: str, job_id: str) -> str:
-    """Give the path of the note that a job left no rows."""
-    return f"{ending_prefix(table_id)}{job_id}.json"
+def ending_path(table_id: str, run: str) -> str:
+    """Give the path of the note that ends a run."""
+    return f"{ending_prefix(table_id)}{run}.json"
+
+
+def run_ended_by(path: str) -> str:
+    """Give the run which the note of that path ends."""
+    return path.rpartition("/")[2].removesuffix(".json")
+
+
+def job_path(table_id: str, job_id: str) -> str:
+    """Give the path of the message of a job that is too long for a queue or a command line."""
+    return f"{table_id}/jobs/{job_id}.json"
 
 
 _PURGE = "-purge-"

@@ -98,6 +98,14 @@ class PartitionTree:
             keys.append(self.get(right).range.min)
         return tuple(reversed(keys))
 
+    def around(self, leaves: Iterable[str]) -> PartitionTree:
+        """Give of the tree what tells where some partitions lie: those above them, and beside."""
+        kept = {ROOT}
+        for leaf in leaves:
+            for ancestor in self.ancestors(leaf):
+                kept.update((ancestor, *(self.get(ancestor).children or ())))
+        return PartitionTree.of(self.get(partition) for partition in kept)
+
     def split(self, partition_id: str, at: Key, left: str, right: str) -> PartitionTree:
         """Give the tree in which a leaf has become the parent of ``[min, at)`` and ``[at, max)``.
 

@@ -130,6 +130,14 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "however few.",
         ),
     ] = 5 * 60
+    bulk_import_min_leaf_partitions: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="A bulk import first splits leaf partitions until there are so many, if "
+            "its rows are enough for that.",
+        ),
+    ] = 256
     filters: Annotated[
         str, Meta(description="Which rows count; see filters-and-aggregations.md.")
     ] = ""

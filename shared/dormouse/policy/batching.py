@@ -1,8 +1,9 @@
-"""How dropped files are put together into ingest jobs, and which wait for more."""
+"""How dropped files are put together into ingest jobs, which wait for more, and into tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 
 from dormouse.model.properties import Properties
 from dormouse.model.sources import Source
@@ -59,3 +60,21 @@ def seconds_to_wait(since_ms: int, now_ms: int, max_age_seconds: int) -> int:
 
 def _message_bytes(source: Source) -> int:
     return 300 + 2 * len(source.key.encode())
+
+
+def even_bundles(
+    sources: Sequence[Source], least: int, most_bytes: int
+) -> list[tuple[Source, ...]]:
+    """Put sources into bundles of about equal size, at least `least` if there are so many sources.
+
+    A bundle takes about `most_bytes` at most, unless it is one larger file.
+    """
+    size_bytes = sum(source.size_bytes for source in sources)
+    wanted = max(1, least, -(-size_bytes // most_bytes))
+    bundles: list[list[Source]] = [[] for _ in range(min(wanted, len(sources)))]
+    emptiest = [(0, number) for number in range(len(bundles))]
+    for source in sorted(sources, key=lambda s: (-s.size_bytes, s.id)):
+        filled_bytes, number = heappop(emptiest)
+        bundles[number].append(source)
+        heappush(emptiest, (filled_bytes + source.size_bytes, number))
+    return [tuple(bundle) for bundle in bundles]

@@ -33,26 +33,20 @@ def collectable(
     return due, waiting
 
 
-def orphans(
-    state: TableState, modified_ms: Mapping[str, int], oldest_ms: int
-) -> tuple[list[str], list[str]]:
+def orphans(state: TableState, modified_ms: Mapping[str, int], oldest_ms: int) -> list[str]:
     """Give the shards, of those put at these times, which no commit, past or to come, can need.
 
-    They go run by run, once the youngest of a run was put at `oldest_ms` or before, and in two
-    parts: the last of each run must be gone before the others are deleted, for of a run that is
-    whole but for some others it is known that it was committed. The output of a job still assigned
-    can be adopted by its next run, however old it is.
+    They go run by run, once the youngest of a run was put at `oldest_ms` or before. The output of
+    a job still assigned can be adopted by its next run, however old it is.
     """
-    runs: dict[str, list[tuple[int, str]]] = {}
+    runs: dict[str, list[str]] = {}
     for shard in modified_ms:
-        run, number = run_of(shard)
+        run, _ = run_of(shard)
         if shard not in state.shards and run not in state.jobs:
-            runs.setdefault(run, []).append((number, shard))
-    lasts: list[str] = []
-    others: list[str] = []
-    for found in runs.values():
-        if max(modified_ms[shard] for _, shard in found) <= oldest_ms:
-            *before, (_, last) = sorted(found)
-            lasts.append(last)
-            others += [shard for _, shard in before]
-    return lasts, others
+            runs.setdefault(run, []).append(shard)
+    return [
+        shard
+        for found in runs.values()
+        if max(modified_ms[shard] for shard in found) <= oldest_ms
+        for shard in found
+    ]

@@ -31,6 +31,7 @@ from dormouse.policy.runs import choose_runs
 
 SHARDS_PER_TRANSACTION = 1000
 SOURCES_PER_TRANSACTION = 10_000
+LAST_NUMBER = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +71,14 @@ class Refusal:
 
 
 def plan_rebuild(
-    found: Iterable[FoundShard], endings: Iterable[Origin] = (), generation: int = 0
+    found: Iterable[FoundShard], endings: Mapping[str, Origin] | None = None, generation: int = 0
 ) -> RebuildPlan | Refusal:
     """Decide which rows of which shards count, from all shards of a table at its generation.
 
-    `endings` are the origins of compactions that left no rows: they count as outputs without any.
+    `endings` are the notes that end runs, by run: they count as last shards without rows.
     """
-    every = sorted((*found, *map(_without_rows, endings)), key=lambda item: item.shard.id)
+    ended = [_without_rows(run, origin) for run, origin in (endings or {}).items()]
+    every = sorted((*found, *ended), key=lambda item: item.shard.id)
     by_id = {item.shard.id: item for item in every if item.origin.generation == generation}
     emptied = [
         item.shard.id for item in every if item.origin.generation != generation and item.shard.rows
@@ -105,8 +107,9 @@ def plan_rebuild(
     return RebuildPlan(tree, shards, tuple(sorted(sources)), left_out, generation)
 
 
-def _without_rows(ending: Origin) -> FoundShard:
-    return FoundShard(Shard(shard_id_in(ending.job, 0), 0, 0, (), ()), ending)
+def _without_rows(run: str, ending: Origin) -> FoundShard:
+    # by a number which none of the shards it counts can have
+    return FoundShard(Shard(shard_id_in(run, LAST_NUMBER), 0, 0, (), ()), ending)
 
 
 def transactions(plan: RebuildPlan) -> Iterator[Transaction]:

@@ -105,7 +105,7 @@ def _runs(
         runs = compacted if origin.lineage.inputs else ingested
         runs.setdefault(run_of(shard)[0], []).append(origin)
     for found in (*ingested.values(), *compacted.values()):
-        found.sort(key=lambda origin: origin.number)
+        found.sort(key=lambda origin: (origin.last, origin.number))
     return sorted(ingested.items()), sorted(compacted.items())
 
 

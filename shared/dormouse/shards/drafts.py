@@ -30,7 +30,8 @@ class ShardContext:
     """What the footers of a job's shards say beside their rows.
 
     `tree` has the leaves the shards are written for, `written_ms` is when the run began,
-    `generation` that of the table.
+    `generation` that of the table. Of a run that several write side by side, this writer's is the
+    `part` of that number; the shards of such a run do not say which is the last (see `endings`).
     """
 
     table_id: str
@@ -40,6 +41,7 @@ class ShardContext:
     written_ms: int = 0
     generation: int = 0
     lineage: Lineage = Lineage()
+    part: int | None = None
 
     def origin(self, partition: str, *, number: int = 0, last: bool = True) -> Origin:
         """Give what the job's shard of that number says of where it comes from."""

@@ -1,22 +1,33 @@
-"""What is told of a compaction that left no rows: a note in the place of an output.
+"""The note that ends a run whose shards cannot: none of them says that it is the last.
 
-Without it nothing would tell that the inputs do not count any more, nor carry on what their footers
-told of others. A note is put before the commit, as outputs are. Its form is described in
+A compaction that left no rows has no shard to tell that the inputs do not count any more, nor to
+carry on what their footers told of others. Shards that were written side by side do not know which
+of them is the last, so none tells that all are there. The note is put when all shards are written
+and before the commit; of a run that is given up it is deleted first. Its form is described in
 docs/shard-format.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.model.names import ending_path, ending_prefix, run_of
+from dormouse.model.names import ending_path, ending_prefix, run_ended_by, run_of, shard_path
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
 from dormouse.shards.footer import key_of_stored, stored_key
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A run's end: `origin` is that of a last shard without rows; its number counts the others."""
+
+    run: str
+    origin: Origin
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,10 +41,12 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: tuple[str, ...]
     superseded: tuple[str, ...]
     completed: tuple[str, ...]
+    shards: int = 0
 
 
-def put_ending(storage: Storage, table_id: str, origin: Origin) -> None:
-    """Note that a job left no rows; that it was noted before is fine."""
+def put_ending(storage: Storage, table_id: str, ending: Ending) -> None:
+    """Note that a run is whole; that it was noted before is fine."""
+    origin = ending.origin
     lineage = origin.lineage
     body = _Stored(
         v=1,
@@ -46,21 +59,23 @@ def put_ending(storage: Storage, table_id: str, origin: Origin) -> None:
         inputs=lineage.inputs,
         superseded=lineage.superseded,
         completed=lineage.completed,
+        shards=origin.number,
     )
-    storage.put(ending_path(table_id, origin.job), msgspec.json.encode(body))
+    storage.put(ending_path(table_id, ending.run), msgspec.json.encode(body))
 
 
-def read_endings(storage: Storage, table_id: str) -> Iterator[tuple[str, Origin]]:
-    """Give the path and content of each note there is.
+def read_endings(storage: Storage, table_id: str) -> Iterator[Ending]:
+    """Give each note there is.
 
     Raises:
         CorruptDataError: one is damaged.
     """
     for stored in storage.list(ending_prefix(table_id)):
         try:
-            yield stored.path, _origin(stored.path, storage.get(stored.path))
+            body = storage.get(stored.path)
         except NotFoundError:
             continue  # deleted since it was listed
+        yield Ending(run_ended_by(stored.path), _origin(stored.path, body))
 
 
 def _origin(path: str, body: bytes) -> Origin:
@@ -73,6 +88,7 @@ def _origin(path: str, body: bytes) -> Origin:
             splits=tuple(key_of_stored(key) for key in note.splits),
             job=note.job,
             written_ms=note.written_ms,
+            number=note.shards,
             lineage=Lineage(note.sources, note.inputs, note.superseded, note.completed),
             generation=note.generation,
         )
@@ -80,20 +96,50 @@ def _origin(path: str, body: bytes) -> Origin:
         raise CorruptDataError(f"{path} is damaged: {error}") from error
 
 
+def discard_shards(
+    storage: Storage, table_id: str, shards: Iterable[str], state: TableState
+) -> None:
+    """Delete shards that no commit names or will name, `state` being the newest known.
+
+    What tells that a run is whole goes first, its note or its last shard: a run that has that but
+    lacks others is taken for one that was committed. If the state has others of a run, the note
+    stays.
+    """
+    committed = {run_of(shard)[0] for shard in state.shards}
+    runs: dict[str, list[str]] = {}
+    for shard in shards:
+        runs.setdefault(run_of(shard)[0], []).append(shard)
+    ends, others = [], []
+    for run, found in runs.items():
+        *before, last = sorted(found, key=run_of)
+        ends += [] if run in committed else [ending_path(table_id, run)]
+        ends.append(shard_path(table_id, last))
+        others += [shard_path(table_id, shard) for shard in before]
+    _delete(storage, ends)
+    _delete(storage, others)
+
+
+def _delete(storage: Storage, paths: Sequence[str]) -> None:
+    if paths:
+        storage.delete(paths)
+
+
 def spent_endings(storage: Storage, table_id: str, state: TableState, now_ms: int) -> list[str]:
     """Give the paths of notes that tell nothing any more: all they speak of is gone."""
-    runs = {run_of(shard)[0] for shard in state.shards}
+    runs = frozenset(run_of(shard)[0] for shard in state.shards)
     return [
-        path
-        for path, origin in read_endings(storage, table_id)
-        if origin.job not in state.jobs
-        and not any(
-            run_of(shard)[0] in runs
-            for shard in (
-                *origin.lineage.inputs,
-                *origin.lineage.superseded,
-                *origin.lineage.completed,
-            )
-        )
-        and not any(state.has_ingested(source, now_ms) for source in origin.lineage.sources)
+        ending_path(table_id, ending.run)
+        for ending in read_endings(storage, table_id)
+        if not _tells_something(ending, runs, state, now_ms)
     ]
+
+
+def _tells_something(ending: Ending, runs: frozenset[str], state: TableState, now_ms: int) -> bool:
+    """Tell whether anything a note speaks of is still there; `runs` are those of the state."""
+    if ending.run in runs or ending.run in state.jobs:
+        return True
+    lineage = ending.origin.lineage
+    shards = (*lineage.inputs, *lineage.superseded, *lineage.completed)
+    return any(run_of(shard)[0] in runs for shard in shards) or any(
+        state.has_ingested(source, now_ms) for source in lineage.sources
+    )

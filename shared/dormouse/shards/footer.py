@@ -8,7 +8,6 @@ docs/shard-format.md.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.model.keys import Key, decode_key, encode_key
 from dormouse.model.names import shard_path
 from dormouse.model.origins import Lineage, Origin
+from dormouse.model.ranks import SampledKeys
 from dormouse.model.schema import Schema
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects, Storage
@@ -52,18 +52,14 @@ class ShardFooter:
     max_key: Key
     samples: tuple[tuple[Key, int], ...]
 
+    @property
+    def keys(self) -> SampledKeys:
+        """What is known of where its rows lie."""
+        return SampledKeys(self.samples, self.rows, self.max_key)
+
     def rows_below(self, key: Key) -> int:
         """Give the rows whose row key is less than `key`; exact at samples, else interpolated."""
-        if key <= self.min_key:
-            return 0
-        if key > self.max_key:
-            return self.rows
-        at = bisect_left(self.samples, key, key=lambda sample: sample[0])
-        if at < len(self.samples) and self.samples[at][0] == key:
-            return self.samples[at][1]
-        low = self.samples[at - 1][1] + 1 if at else 1
-        high = self.samples[at][1] if at < len(self.samples) else self.rows - 1
-        return (low + high) // 2
+        return self.keys.rows_below(key)
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

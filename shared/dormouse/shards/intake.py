@@ -16,6 +16,8 @@ import pyarrow as pa
 from dormouse.errors import RefusedSourceError
 from dormouse.model.keys import Key
 from dormouse.model.schema import Schema
+from dormouse.model.sources import Source
+from dormouse.ports import Sources
 from dormouse.shards.ahead import ahead
 from dormouse.shards.formats import read_source
 from dormouse.shards.sorting import Sorter
@@ -81,3 +83,17 @@ class Intake:
     def _make_room(self, staged: Sorter) -> None:
         if self._taken.held_bytes + staged.held_bytes > self._memory_bytes // SHARE_HELD:
             max(self._taken, staged, key=lambda sorter: sorter.held_bytes).spill()
+
+
+def take_in(sources: Sources, intake: Intake, source: Source, scratch: Path) -> None:
+    """Download a source, take in its rows, and remove the local copy.
+
+    Raises:
+        RefusedSourceError: it is gone, or bad; none of its rows was taken.
+    """
+    local = scratch / source.id
+    try:
+        sources.download(source, local)
+        intake.add(local, source.key)
+    finally:
+        local.unlink(missing_ok=True)

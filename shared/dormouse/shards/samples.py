@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dormouse.model.keys import Key, encode_key
+from dormouse.model.ranks import SampledKeys
 from dormouse.model.schema import Schema
 from dormouse.shards.arrow import row_key
 from dormouse.shards.order import rows_below
@@ -34,9 +35,16 @@ class KeySampler:
     The rank of a sample is the number of rows with a lesser key: the row at which its key begins.
     """
 
-    def __init__(self, schema: Schema) -> None:
-        """Sample the row keys of `schema`, which are the first columns of the batches."""
+    def __init__(
+        self, schema: Schema, most: int = MAX_SAMPLES, most_bytes: int = MAX_SAMPLES_BYTES
+    ) -> None:
+        """Sample the row keys of `schema`, which are the first columns of the batches.
+
+        At most so many samples are kept, and their keys take at most `most_bytes`.
+        """
         self._schema = schema
+        self._most = most
+        self._most_bytes = most_bytes
         self._samples: list[_Sample] = []
         self._samples_bytes = 0
         self._step = 1
@@ -76,6 +84,10 @@ class KeySampler:
         ranks = {sample.key: sample.rank for sample in self._samples}
         return tuple(ranks.items())
 
+    def keys(self) -> SampledKeys:
+        """Give what is known of where the rows lie."""
+        return SampledKeys(self.samples(), self.rows, self._last or ())
+
     def _next(self, row: int) -> int:
         return row + -row % self._step
 
@@ -90,7 +102,7 @@ class KeySampler:
 
     def _thin(self) -> None:
         while len(self._samples) > 1 and (
-            len(self._samples) > MAX_SAMPLES or self._samples_bytes > MAX_SAMPLES_BYTES
+            len(self._samples) > self._most or self._samples_bytes > self._most_bytes
         ):
             self._step *= 2
             self._samples = [s for s in self._samples if s.row % self._step == 0]

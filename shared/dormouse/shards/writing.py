@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from dormouse.errors import InvariantError
 from dormouse.model.keys import Key, show_key
+from dormouse.model.names import number_in
 from dormouse.model.partitions import Partition
 from dormouse.model.schema import Schema
 from dormouse.model.shards import NewShard
@@ -45,7 +46,8 @@ def write_shards(
     `leaves` are in key order and hold all the rows. A shard ends before the next leaf, unless it
     may be `spanning` leaves: then it counts its rows in each. A shard also ends before the next row
     key once `target_bytes` of it are written. Shards are called ``shard_id(0)``, ``shard_id(1)``
-    and so on. One that exists was written by another run of the job and is adopted.
+    and so on, by the numbers of the part of a run that `context` says. One that exists was written
+    by another run of the job and is adopted.
 
     Raises:
         UnsortedRowsError: the rows are not sorted.
@@ -117,7 +119,7 @@ class _Run:
         return span_of(batch, draft.last_key, self._context.schema)[1]
 
     def _begin_shard(self) -> ShardDraft:
-        number = len(self._uploaded)
+        number = number_in(self._context.part or 0, len(self._uploaded))
         return ShardDraft(self._context, self._shard_id(number), number, self._scratch)
 
     def _end_shard(self, *, last: bool) -> None:
@@ -125,7 +127,7 @@ class _Run:
             return
         if self._uploaded:
             self._uploaded[-1].result()  # in order, and no more than two of them in scratch
-        written = self._draft.finish(last=last)
+        written = self._draft.finish(last=last and self._context.part is None)
         self._draft = None
         self._uploaded.append(self._uploads.submit(written.publish, self._storage))
 

@@ -11,40 +11,47 @@ hold.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, InvariantError
 from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
-from dormouse.model.names import (
-    ending_path,
-    purge_of,
-    run_of,
-    shard_id_in,
-    shard_id_of,
-    shard_path,
-    shard_prefix,
-)
+from dormouse.model.names import ending_path, purge_of, shard_id_of, shard_prefix
 from dormouse.model.origins import lineage_of
-from dormouse.model.row_rules import row_rules
-from dormouse.model.shards import Job, NewShard
+from dormouse.model.shards import Job
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import ReleaseJob, ReplaceShards
 from dormouse.ports import Services
-from dormouse.shards.counted import Counted
-from dormouse.shards.endings import put_ending
+from dormouse.shards.compacting import Compaction, Merged, merge_inputs
+from dormouse.shards.endings import Ending, discard_shards, put_ending
 from dormouse.shards.footer import read_footers
-from dormouse.shards.merging import Slice, merge_rows
 from dormouse.shards.purging import RowMatcher
-from dormouse.shards.refining import refined
-from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.shards.writing import ShardContext
 from dormouse.stages.collect_garbage import MAX_DELAY_SECONDS
 from dormouse.stages.purges import purge_request
 from dormouse.stages.tracking import record, tracked
 from dormouse.statestore.protocol import Rejected
 
+Merge = Callable[[Services, Compaction], Merged]
+"""Merges a job's inputs and writes the outputs, wherever that is done."""
 
-def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
+
+def merge_here(services: Services, compaction: Compaction) -> Merged:
+    """Merge in this process."""
+    with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
+        return merge_inputs(
+            services.storage,
+            compaction,
+            scratch=Path(folder),
+            memory_bytes=services.memory_bytes,
+        )
+
+
+def compact(
+    services: Services, message: CompactionJob, merge: Merge = merge_here
+) -> list[Outgoing]:
     """Run the job if it is still to be run; announce the change and the shards set free."""
     table = services.table(message.table_id)
     if table is None:
@@ -69,19 +76,26 @@ def compact(services: Services, message: CompactionJob) -> list[Outgoing]:
         size_bytes=sum(state.shards[shard].size_bytes for shard in job.inputs),
     ):
         try:
-            outputs, rows_read = _merge(services, table, state, job, removed)
+            merged = _run(services, state, _compaction(services, table, state, job, removed), merge)
         except AlreadyExistsError as error:
             if _release(services, table, job, state.generation, error.explanation):
                 _delete_outputs(services, table, job)
             return [changed]
-        replacement = ReplaceShards(job.id, job.partition, job.inputs, tuple(outputs))
+        replacement = ReplaceShards(job.id, job.partition, job.inputs, merged.outputs)
         (outcome,) = services.store(table).commit(replacement, generation=state.generation)
-        rows = sum(new.shard.rows for new in outputs)
         if isinstance(outcome, Rejected):
             reason = f"the result came too late: {outcome}"
             record(services, table.id, job.id, "compaction", "failed", reason=reason)
             return [changed]
-    record(services, table.id, job.id, "compaction", "finished", rows=rows, rows_read=rows_read)
+    record(
+        services,
+        table.id,
+        job.id,
+        "compaction",
+        "finished",
+        rows=merged.rows_written,
+        rows_read=merged.rows_read,
+    )
     return [changed, *_garbage(services, table, job)]
 
 
@@ -108,66 +122,53 @@ def _release(services: Services, table: Table, job: Job, generation: int, reason
 
 
 def _delete_outputs(services: Services, table: Table, job: Job) -> None:
-    """Delete what runs of a job wrote that was taken back, and so is never committed.
-
-    The last shard goes first: a run without it is never taken for one that was committed.
-    """
+    """Delete what runs of a job wrote that was taken back, and so is never committed."""
     listed = services.storage.list(shard_prefix(table.id, job.id))
     shards = [shard for found in listed if (shard := shard_id_of(found.path)) is not None]
-    paths = [shard_path(table.id, s) for s in sorted(shards, key=run_of, reverse=True)]
-    services.storage.delete([*paths[:1], ending_path(table.id, job.id)])
-    services.storage.delete(paths[1:])
+    services.storage.delete([ending_path(table.id, job.id)])
+    discard_shards(services.storage, table.id, shards, services.store(table).current())
 
 
-def _merge(
+def _compaction(
     services: Services, table: Table, state: TableState, job: Job, removed: RowMatcher | None
-) -> tuple[list[NewShard], int]:
-    """Write what is left of a job's inputs; give it, and the number of rows read."""
-    partition = state.partitions.get(job.partition)
-    inputs = [state.shards[shard] for shard in job.inputs]
-    footers = read_footers(services.storage, table.id, inputs)
+) -> Compaction:
+    inputs = tuple(state.shards[shard] for shard in job.inputs)
+    footers = [footer for _, footer in read_footers(services.storage, table.id, inputs)]
     context = ShardContext(
         table_id=table.id,
         schema=table.schema,
         job=job.id,
-        tree=state.partitions,
+        tree=state.partitions.around([job.partition]),
         written_ms=services.clock.now_ms(),
         generation=state.generation,
-        lineage=lineage_of({shard.id: footer.origin for shard, footer in footers}, state),
+        lineage=lineage_of(dict(zip(job.inputs, (f.origin for f in footers), strict=True)), state),
     )
-    with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
-        read = Counted(
-            merge_rows(
-                services.storage,
-                table.id,
-                [Slice(shard, partition.range) for shard in inputs],
-                table.schema,
-                memory_bytes=services.memory_bytes,
-            )
-        )
-        left = read if removed is None else removed.kept(read)
-        # as of the job's assignment, so that its next run makes of the inputs what this one does
-        rules = row_rules(table.schema, table.properties)
-        kept = Counted(refined(left, table.schema, rules, job.assigned_ms))
-        outputs = write_shards(
-            services.storage,
-            kept,
-            context,
-            [partition],
-            lambda n: shard_id_in(job.id, n),
-            scratch=Path(folder),
-            target_bytes=table.properties.shard_target_bytes,
-        )
-    written = sum(new.shard.rows for new in outputs)
-    _check_rows(state, job, read.rows, kept.rows, written)
-    if not outputs:
-        put_ending(services.storage, table.id, context.origin(job.partition))
-    return outputs, read.rows
+    return Compaction(
+        table=table,
+        job=job,
+        partition=state.partitions.get(job.partition),
+        inputs=inputs,
+        context=context,
+        keys=tuple(footer.keys for footer in footers),
+        removed=removed,
+    )
 
 
-def _check_rows(state: TableState, job: Job, read: int, kept: int, written: int) -> None:
+def _run(services: Services, state: TableState, compaction: Compaction, merge: Merge) -> Merged:
+    """Write what is left of a job's inputs, and note it where no output says that all is there."""
+    merged = merge(services, compaction)
+    _check_rows(state, compaction.job, merged)
+    if not merged.ended:
+        job = compaction.job
+        origin = replace(compaction.context.origin(job.partition), number=len(merged.outputs))
+        put_ending(services.storage, compaction.table.id, Ending(job.id, origin))
+    return merged
+
+
+def _check_rows(state: TableState, job: Job, merged: Merged) -> None:
     inputs = [state.reference(job.partition, shard) for shard in job.inputs]
     known = [r.rows for r in inputs if r is not None and r.exact]
+    read, kept, written = merged.rows_read, merged.rows_kept, merged.rows_written
     if (len(known) == len(inputs) and sum(known) != read) or written != kept:
         raise InvariantError(
             f"job {job.id} read {read} rows of {sum(known)}, kept {kept} and wrote {written}; "

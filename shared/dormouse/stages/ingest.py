@@ -8,13 +8,13 @@ job, which finds its sources ingested. The sources are part of the commit, so no
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dormouse.errors import ContendedError, RefusedSourceError
 from dormouse.messages import IngestJob, Outgoing, TableChanged
-from dormouse.model.names import shard_id_in, shard_path
+from dormouse.model.names import shard_id_in
 from dormouse.model.origins import Lineage
 from dormouse.model.row_rules import row_rules
 from dormouse.model.rules import Rule
@@ -25,7 +25,8 @@ from dormouse.model.tables import Table
 from dormouse.model.transactions import AddShards
 from dormouse.policy.placement import leaves_holding, spans_leaves
 from dormouse.ports import NO_TABLE, Services
-from dormouse.shards.intake import Intake
+from dormouse.shards.endings import discard_shards
+from dormouse.shards.intake import Intake, take_in
 from dormouse.shards.refining import refined
 from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.stages.tracking import record, tracked
@@ -35,7 +36,41 @@ ATTEMPTS = 5
 """How often a job starts over because others ingested some of its sources meanwhile."""
 
 
-def ingest(services: Services, job: IngestJob) -> list[Outgoing]:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is good of a job's sources, how many rows these have, and the shards made of them.
+
+    There may be fewer rows in the shards: the table's rules drop or join some.
+    """
+
+    accepted: tuple[Source, ...] = ()
+    rows_read: int = 0
+    shards: tuple[NewShard, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """The rows of the shards."""
+        return sum(new.shard.rows for new in self.shards)
+
+
+Write = Callable[[Services, Table, TableState, Sequence[Source]], Written]
+"""Makes shards of sources, wherever that is done, and refuses and records bad ones."""
+
+
+def write_here(
+    services: Services, table: Table, state: TableState, sources: Sequence[Source]
+) -> Written:
+    """Make shards of sources in this process."""
+    with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
+        intake = Intake(table.schema, Path(folder), memory_bytes=services.memory_bytes)
+        accepted = tuple(s for s in sources if _take(services, table, intake, s, Path(folder)))
+        if not accepted:
+            return Written()
+        shards = _write(services, table, state, intake, accepted, Path(folder))
+    return Written(accepted, intake.rows, tuple(shards))
+
+
+def ingest(services: Services, job: IngestJob, write: Write = write_here) -> list[Outgoing]:
     """Ingest those sources of `job` which are not ingested yet; refuse bad ones, file by file.
 
     Raises:
@@ -65,16 +100,16 @@ def ingest(services: Services, job: IngestJob) -> list[Outgoing]:
                 raise ContendedError(f"table {table.name!r} is about to be emptied")
             now_ms = services.clock.now_ms()
             fresh = [s for s in job.sources if not state.has_ingested(s.id, now_ms)]
-            done = _attempt(services, table, state, fresh) if fresh else _Done()
-            if done is not None:
+            written = write(services, table, state, fresh) if fresh else Written()
+            if _commit(services, table, state, written):
                 record(
                     services,
                     table.id,
                     job.job_id,
                     "ingest",
                     "finished",
-                    rows=done.rows,
-                    rows_read=done.rows_read,
+                    rows=written.rows,
+                    rows_read=written.rows_read,
                 )
                 return changed
         raise ContendedError(f"ingest job {job.job_id} lost {ATTEMPTS} times to other jobs")
@@ -95,58 +130,45 @@ def _refuse_all(services: Services, job: IngestJob) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """Rows of good files, and how many came of them: the table's rules may drop or join some."""
-
-    rows_read: int = 0
-    rows: int = 0
-
-
-def _attempt(
-    services: Services, table: Table, state: TableState, sources: Sequence[Source]
-) -> _Done | None:
-    """Write and commit what is good of `sources`; give None to try again."""
-    with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
-        intake = Intake(table.schema, Path(folder), memory_bytes=services.memory_bytes)
-        accepted = tuple(s for s in sources if _take(services, table, intake, s, Path(folder)))
-        if not accepted:
-            return _Done()
-        shards = _write(services, table, state, intake, accepted, Path(folder))
-    addition = AddShards(job_id_of(accepted), tuple(s.id for s in accepted), tuple(shards))
+def _commit(services: Services, table: Table, state: TableState, written: Written) -> bool:
+    """Commit what was written for `state`; False to try again: others had some of the sources."""
+    if not written.accepted:
+        return True
+    addition = AddShards(
+        job_id_of(written.accepted), tuple(s.id for s in written.accepted), written.shards
+    )
     (outcome,) = services.store(table).commit(addition, generation=state.generation)
     if not isinstance(outcome, Rejected):
-        return _Done(intake.rows, sum(new.shard.rows for new in shards))
+        return True
     # Known not to have landed, and its names are this attempt's own: nobody can need the shards.
-    # The last goes first: a run without it is never taken for one that was committed.
-    paths = [shard_path(table.id, new.shard.id) for new in shards]
-    services.storage.delete(paths[-1:])
-    services.storage.delete(paths[:-1])
+    shards = [new.shard.id for new in written.shards]
+    discard_shards(services.storage, table.id, shards, state)
     broken = {violation.rule for violation in outcome.violations}
     if broken <= {Rule.SOURCE_INGESTED, Rule.STALE_GENERATION, Rule.PARTITION_MISSING}:
-        return None
+        return False
     raise ContendedError(f"the ingest was rejected: {outcome}")
 
 
+def refuse(services: Services, table: Table, source: Source, error: RefusedSourceError) -> None:
+    """Record for people that a file is no good, and why."""
+    record(
+        services,
+        table.id,
+        source.id,
+        "ingest",
+        "refused",
+        subject=source.key,
+        reason=error.explanation,
+    )
+
+
 def _take(services: Services, table: Table, intake: Intake, source: Source, folder: Path) -> bool:
-    """Download a source and take in its rows; record it as refused if it is no good."""
-    local = folder / source.id
+    """Take in the rows of a source; record it as refused if it is no good."""
     try:
-        services.sources.download(source, local)
-        intake.add(local, source.key)
+        take_in(services.sources, intake, source, folder)
     except RefusedSourceError as error:
-        record(
-            services,
-            table.id,
-            source.id,
-            "ingest",
-            "refused",
-            subject=source.key,
-            reason=error.explanation,
-        )
+        refuse(services, table, source, error)
         return False
-    finally:
-        local.unlink(missing_ok=True)
     return True
 
 

@@ -124,7 +124,8 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
     stored = [o for o in listed if shard_id_of(o.path) is not None]
     strangers = tuple((o.path, "it is no shard") for o in listed if shard_id_of(o.path) is None)
     # Before the shards: what a note speaks of must not be collected in between.
-    endings = [origin for _, origin in read_endings(services.storage, table.id)]
+    notes = read_endings(services.storage, table.id)
+    endings = {note.run: note.origin for note in notes}
     found, reasons = _read(services, table, stored, watch)
     plan: RebuildPlan | Refusal = (
         Refusal(tuple(reasons)) if reasons else plan_rebuild(found, endings, table.generation)

@@ -9,18 +9,18 @@ from collections.abc import Iterator
 
 from dormouse.errors import CorruptDataError
 from dormouse.messages import CompactionJob, ExportTask, Outgoing, PurgeStep, TableChanged
-from dormouse.model.names import data_prefix, export_done_path, shard_id_of, shard_path
+from dormouse.model.names import data_prefix, export_done_path, shard_id_of
 from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
 from dormouse.model.tables import Table
 from dormouse.policy.compaction import is_overdue
 from dormouse.policy.garbage import collectable, orphans
 from dormouse.ports import Services
-from dormouse.shards.endings import spent_endings
+from dormouse.shards.endings import discard_shards, spent_endings
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.collect_garbage import candidates
 from dormouse.stages.exports import delete_all, done_paths, kept_export, kept_exports
 from dormouse.stages.purges import kept_purges
-from dormouse.stages.requests.delete_table import DELETE_BATCH, delete_all_of
+from dormouse.stages.requests.delete_table import delete_all_of
 from dormouse.stages.tracking import record, tracked
 
 SENT_AGAIN = "sent-again"
@@ -140,14 +140,10 @@ def _delete_orphans(services: Services, table: Table, state: TableState) -> None
     if now_ms - table.emptied_ms >= table.properties.gc_delay_seconds * 1000:
         # What was there long before the table was emptied can be in no commit any more.
         oldest_ms = max(oldest_ms, table.emptied_ms - CLOCKS_APART_MS)
-    lasts, others = orphans(state, modified_ms, oldest_ms)
-    count = len(lasts) + len(others)
-    if not count:
+    found = orphans(state, modified_ms, oldest_ms)
+    if not found:
         return
-    job_id, subject = f"garbage-{services.ids.new()}", f"{count} shards nobody committed"
-    with tracked(services, table.id, job_id, "garbage", subject=subject, files=count):
-        for shards in (lasts, others):
-            paths = [shard_path(table.id, shard) for shard in shards]
-            for start in range(0, len(paths), DELETE_BATCH):
-                services.storage.delete(paths[start : start + DELETE_BATCH])
-    record(services, table.id, job_id, "garbage", "finished", files=count)
+    job_id, subject = f"garbage-{services.ids.new()}", f"{len(found)} shards nobody committed"
+    with tracked(services, table.id, job_id, "garbage", subject=subject, files=len(found)):
+        discard_shards(services.storage, table.id, found, state)
+    record(services, table.id, job_id, "garbage", "finished", files=len(found))

@@ -13,7 +13,6 @@ from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.keys import Key
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.schema import Schema
-from dormouse.shards import samples
 from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer, read_footer
 from dormouse.shards.samples import MAX_SAMPLES, MAX_SAMPLES_BYTES, KeySampler
 from dormouse.storage import MemoryStorage
@@ -23,8 +22,8 @@ SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
 NAMES = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "StringType"}]})
 
 
-def sampled(keys: list[int], size: int) -> KeySampler:
-    sampler = KeySampler(SCHEMA)
+def sampled(keys: list[int], size: int, most: int = MAX_SAMPLES) -> KeySampler:
+    sampler = KeySampler(SCHEMA, most)
     for batch in batches_of([{"k": key} for key in sorted(keys)], SCHEMA, size):
         sampler.see(batch)
     return sampler
@@ -59,9 +58,7 @@ def footer_of(sampler: KeySampler) -> ShardFooter:
 def test_ranks_are_exact_at_samples_and_between_their_neighbours_elsewhere(
     keys: list[int], size: int, kept: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samples, "MAX_SAMPLES", kept)
-        footer = footer_of(sampled(keys, size))
+    footer = footer_of(sampled(keys, size, kept))
     assert len(footer.samples) <= kept
     ordered = sorted((key,) for key in keys)
     for key, rank in footer.samples:

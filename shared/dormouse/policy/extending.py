@@ -1,0 +1,54 @@
+"""Which leaves to split before a large import, so that it can be written by many tasks at once.
+
+The rules are those of GCHQ's Sleeper: the leaf with most of the rows to come is split at their
+median, again and again, until there are enough leaves.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from dormouse.model.keys import Key
+from dormouse.model.partitions import Partition, PartitionTree, child_ids
+from dormouse.model.ranks import SampledKeys
+from dormouse.policy.splitting import plan_split
+
+MIN_ROWS_TO_SPLIT = 1000
+"""A leaf that is to get fewer rows is left alone."""
+MIN_SHARE = 10
+"""So is one that is to get less than this part of what the leaves get on average."""
+
+
+def plan_extension(
+    tree: PartitionTree, known: SampledKeys, min_leaves: int
+) -> tuple[tuple[str, Key], ...]:
+    """Give the splits, in order, which make at least `min_leaves` leaves of those there are.
+
+    `known` is known of the rows to come. Fewer splits are given if those are too few, or their keys
+    too much alike.
+    """
+    leaves = list(tree.leaves())
+    if len(leaves) >= min_leaves:
+        return ()
+    least = max(MIN_ROWS_TO_SPLIT, -(-known.rows // (len(leaves) * MIN_SHARE)))
+    fullest: list[tuple[int, str, SampledKeys]] = []
+    for leaf in leaves:
+        _put(fullest, leaf, known, least)
+    splits: list[tuple[str, Key]] = []
+    while fullest and len(leaves) + len(splits) < min_leaves:
+        _, leaf_id, inside = heappop(fullest)
+        plan = plan_split(tree.get(leaf_id).range, {"": inside})
+        if plan is not None:  # else all its rows share one key
+            splits.append((leaf_id, plan.at))
+            tree = tree.split(leaf_id, plan.at, *child_ids(leaf_id))
+            for child in child_ids(leaf_id):
+                _put(fullest, tree.get(child), inside, MIN_ROWS_TO_SPLIT)
+    return tuple(splits)
+
+
+def _put(
+    fullest: list[tuple[int, str, SampledKeys]], leaf: Partition, known: SampledKeys, least: int
+) -> None:
+    inside = known.within(leaf.range)
+    if inside.rows >= least:
+        heappush(fullest, (-inside.rows, leaf.id, inside))

@@ -1,0 +1,45 @@
+"""What the tasks of a job need of an instance, and how they come by it on another machine."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+from dormouse.aws.wiring import wire
+from dormouse.ports import Sources, Storage
+from dormouse.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The buckets, and what a task may use of its machine. Only the driver knows the state."""
+
+    storage: Storage
+    sources: Sources
+    scratch: Path
+    memory_bytes: int
+
+
+Reach: TypeAlias = Callable[[], Access]
+"""Gives a process its access. It is sent to the executors, so it must be small and picklable."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceReach:
+    """Reaches the instance that `settings` name, the account included."""
+
+    settings: Settings
+
+    def __call__(self) -> Access:
+        """Give the access, the same for all tasks of a process."""
+        return _open(self.settings)
+
+
+@cache
+def _open(settings: Settings) -> Access:
+    services = wire(replace(settings, scratch=Path(tempfile.gettempdir()))).services
+    return Access(services.storage, services.sources, services.scratch, services.memory_bytes)

@@ -1,0 +1,97 @@
+"""Sorted rows in blocks, the form in which they go through Spark: opaque bytes to it.
+
+So a shuffle moves few large records instead of many rows, nothing is converted, and every type of a
+column arrives as it was.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from dormouse.model.keys import Key
+from dormouse.model.schema import Schema
+from dormouse.shards.arrow import arrow_schema
+from dormouse.shards.order import sort_key, spans_of
+
+BLOCKS_IN_MEMORY = 2048
+"""Spark's Python side gathers up to a thousand records before it hands them on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some rows, sorted: the `number`-th of the stream of `task`, as an Arrow IPC message."""
+
+    task: int
+    number: int
+    rows: bytes
+
+    def batch(self, schema: Schema) -> pa.RecordBatch:
+        """Give the rows."""
+        return pa.ipc.read_record_batch(pa.py_buffer(self.rows), arrow_schema(schema))
+
+
+def blocks(task: int, batches: Iterable[pa.RecordBatch], block_bytes: int) -> Iterator[Block]:
+    """Give a sorted stream in blocks of about `block_bytes`."""
+    number = 0
+    for batch in batches:
+        pieces = max(1, batch.nbytes // block_bytes)
+        step = -(-batch.num_rows // pieces)
+        for start in range(0, batch.num_rows, max(1, step)):
+            yield _block(task, number, batch.slice(start, step))
+            number += 1
+
+
+def routed(
+    stream: Iterable[Block], cuts: Sequence[Key], schema: Schema
+) -> Iterator[tuple[int, Block]]:
+    """Give blocks with the number of the range they lie in; those that lie in several are cut.
+
+    The ranges meet at `cuts`, each of which begins the one after it.
+    """
+    for block in stream:
+        batch = block.batch(schema)
+        first = bisect_right(cuts, sort_key(batch, 0, schema))
+        last = bisect_right(cuts, sort_key(batch, batch.num_rows - 1, schema))
+        if first == last:
+            yield first, block
+            continue
+        spans = spans_of(batch, cuts[first:last], schema)
+        starts = [0, *(start for start, _ in spans)]
+        ends = [*starts[1:], batch.num_rows]
+        for part, (start, end) in enumerate(zip(starts, ends, strict=True), start=first):
+            if start < end:
+                yield part, _block(block.task, block.number, batch.slice(start, end - start))
+
+
+class Spool:
+    """Blocks in a file, given back in their own order, whatever the order in which they came."""
+
+    def __init__(self, path: Path) -> None:
+        """Keep blocks in the file `path`, which is made."""
+        self._file = path.open("w+b")
+        self._places: list[tuple[int, int, int, int]] = []
+
+    def add(self, block: Block) -> None:
+        """Keep a block."""
+        at = self._file.tell()
+        self._file.write(block.rows)
+        self._places.append((block.task, block.number, at, len(block.rows)))
+
+    def __iter__(self) -> Iterator[Block]:
+        """Give the blocks: those of one task after those of another, each stream in its order."""
+        for task, number, at, size_bytes in sorted(self._places):
+            self._file.seek(at)
+            yield Block(task, number, self._file.read(size_bytes))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+def _block(task: int, number: int, batch: pa.RecordBatch) -> Block:
+    return Block(task, number, batch.serialize().to_pybytes())

@@ -1,0 +1,171 @@
+"""bulk_import: any number of files → sorted shards in one commit, by many tasks.
+
+It is the ingest stage with another way to write: the tasks read and sort files (each once), the
+driver cuts the keys into ranges, by the leaves and by where the rows lie, and other tasks get the
+rows of a range each and write its shards. What is refused, how sources are counted once, and what
+a crash leaves, is as `stages.ingest` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark import RDD, SparkContext, StorageLevel
+
+from dormouse.errors import DormouseError
+from dormouse.messages import IngestJob, Outgoing
+from dormouse.model.origins import Lineage
+from dormouse.model.partitions import ROOT
+from dormouse.model.ranks import SampledKeys, pooled
+from dormouse.model.shards import NewShard
+from dormouse.model.sources import Source, job_id_of
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.model.transactions import ExtendTree
+from dormouse.policy.batching import even_bundles
+from dormouse.policy.extending import plan_extension
+from dormouse.policy.slicing import leaf_tasks, task_rows
+from dormouse.ports import Services
+from dormouse.shards.endings import Ending, put_ending
+from dormouse.shards.writing import ShardContext
+from dormouse.stages.ingest import Written, ingest, refuse
+from dormouse.statestore.protocol import Rejected
+from dormouse_spark.access import Reach
+from dormouse_spark.blocks import Block, routed
+from dormouse_spark.importing import Plan, Read, read, write
+from dormouse_spark.running import collected, outcomes
+
+READ_BYTES = 256 * 1024 * 1024
+"""What a task reads at most, unless a file is larger: files are not cut."""
+SAMPLES = 2**18
+"""How many keys the driver is told of in all; so many fit well into its memory."""
+EXTENSIONS = 3
+"""How often the driver tries to split leaves while others do too."""
+
+
+def bulk_import(
+    spark: SparkContext, reach: Reach, services: Services, job: IngestJob
+) -> list[Outgoing]:
+    """Ingest those sources of `job` which are not ingested yet; refuse bad ones, file by file.
+
+    Raises:
+        ContendedError: others kept ingesting the same sources; run the job again.
+        UnavailableError: Spark gave a task up; run the job again.
+    """
+    return ingest(services, job, _Import(spark, reach).write)
+
+
+@dataclass(frozen=True, slots=True)
+class _Import:
+    spark: SparkContext
+    reach: Reach
+
+    def write(
+        self, services: Services, table: Table, state: TableState, sources: Sequence[Source]
+    ) -> Written:
+        """Make shards of sources."""
+        blocks = self._read(table, sources).persist(StorageLevel.DISK_ONLY)
+        try:
+            told = collected(blocks.filter(_is_told))
+            reads = [one for one in told if isinstance(one, Read)]
+            for source, error in (refusal for one in reads for refusal in one.refused):
+                refuse(services, table, source, error)
+            taken = {source for one in reads for source in one.accepted}
+            accepted = tuple(source for source in sources if source in taken)
+            if not accepted:
+                return Written()
+            known = pooled(one.keys for one in reads)
+            state = _extended(services, table, state, known)
+            size_bytes = sum(one.size_bytes for one in reads)
+            leaves = list(state.partitions.leaves())
+            limit = task_rows(leaves, known, size_bytes, self.spark.defaultParallelism)
+            plan = Plan(
+                table,
+                services.ids.new(),
+                _context(services, table, state, job_id_of(accepted)),
+                tuple(leaf_tasks(leaves, known, limit)),
+            )
+            shards = self._write(blocks, plan)
+        finally:
+            blocks.unpersist()
+        _end(services, plan, accepted, len(shards))
+        return Written(accepted, known.rows, tuple(shards))
+
+    def _read(self, table: Table, sources: Sequence[Source]) -> RDD[Block | Read | DormouseError]:
+        bundles = even_bundles(sources, self.spark.defaultParallelism, READ_BYTES)
+        samples = max(256, min(8192, SAMPLES // len(bundles)))
+        reach, schema = self.reach, table.schema
+
+        def task(
+            number: int, found: Iterable[tuple[Source, ...]]
+        ) -> Iterator[Block | Read | DormouseError]:
+            for bundle in found:
+                yield from outcomes(lambda: read(reach(), schema, samples, number, bundle))  # noqa: B023
+
+        return self.spark.parallelize(bundles, len(bundles)).mapPartitionsWithIndex(task)
+
+    def _write(self, blocks: RDD[Block | Read | DormouseError], plan: Plan) -> list[NewShard]:
+        reach, schema = self.reach, plan.table.schema
+        cuts = [task.span.min for task in plan.tasks[1:]]
+
+        def route(found: Iterable[Block | Read | DormouseError]) -> Iterator[tuple[int, Block]]:
+            return routed((one for one in found if isinstance(one, Block)), cuts, schema)
+
+        def task(
+            number: int, found: Iterable[tuple[int, Block]]
+        ) -> Iterator[NewShard | DormouseError]:
+            return outcomes(lambda: write(reach(), plan, number, (block for _, block in found)))
+
+        routes = blocks.mapPartitions(route)
+        return collected(routes.partitionBy(len(plan.tasks), _number).mapPartitionsWithIndex(task))
+
+
+def _is_told(item: object) -> bool:
+    return not isinstance(item, Block)
+
+
+def _number(part: int) -> int:
+    return part
+
+
+def _extended(
+    services: Services, table: Table, state: TableState, known: SampledKeys
+) -> TableState:
+    """Split leaves if there are too few for the rows to come; give the newest state.
+
+    Where they are too few rows, or others keep changing the tree, the leaves there are will do.
+    """
+    store = services.store(table)
+    for _ in range(EXTENSIONS):
+        least = table.properties.bulk_import_min_leaf_partitions
+        splits = plan_extension(state.partitions, known, least)
+        if not splits:
+            return state
+        (outcome,) = store.commit(ExtendTree(splits), generation=state.generation)
+        newest = store.current()
+        if newest.generation != state.generation:
+            return state  # the table was emptied: so the import is refused when it commits
+        state = newest
+        if not isinstance(outcome, Rejected):
+            return state
+    return state
+
+
+def _context(services: Services, table: Table, state: TableState, job: str) -> ShardContext:
+    leaves = (leaf.id for leaf in state.partitions.leaves())
+    return ShardContext(
+        table_id=table.id,
+        schema=table.schema,
+        job=job,
+        tree=state.partitions.around(leaves),
+        written_ms=services.clock.now_ms(),
+        generation=state.generation,
+    )
+
+
+def _end(services: Services, plan: Plan, accepted: tuple[Source, ...], shards: int) -> None:
+    """Note that all shards of the run are written, and which sources they are made of."""
+    context = replace(plan.context, lineage=Lineage(tuple(source.id for source in accepted)))
+    ending = Ending(plan.run, context.origin(ROOT, number=shards))
+    put_ending(services.storage, plan.table.id, ending)

@@ -1,0 +1,94 @@
+"""compact: a heavy compaction, cut into ranges of keys that are merged side by side.
+
+It is the compact stage with another way to merge. The footers of the inputs tell where to cut; each
+task merges what all inputs have of its range, which is sorted already, so nothing is shuffled. The
+cuts follow from the inputs alone: every run of the job writes the same shards.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark import SparkContext
+
+from dormouse.errors import AlreadyExistsError, DormouseError
+from dormouse.messages import CompactionJob, Outgoing
+from dormouse.model.keys import KeyRange
+from dormouse.model.names import shard_id_of, shard_prefix
+from dormouse.policy.slicing import merge_ranges
+from dormouse.ports import Services
+from dormouse.shards.compacting import Compaction, Merged, merge_inputs
+from dormouse.stages.compact import compact as compact_stage
+from dormouse_spark.access import Access, Reach
+from dormouse_spark.running import collected, outcomes
+
+
+def compact(
+    spark: SparkContext, reach: Reach, services: Services, job: CompactionJob
+) -> list[Outgoing]:
+    """Run the job if it is still to be run; announce the change and the shards set free.
+
+    Raises:
+        UnavailableError: Spark gave a task up; run the job again.
+    """
+    return compact_stage(services, job, _Compaction(spark, reach).merge)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compaction:
+    spark: SparkContext
+    reach: Reach
+
+    def merge(self, services: Services, compaction: Compaction) -> Merged:
+        """Merge a job's inputs in as many tasks as they are worth."""
+        ranges = merge_ranges(
+            compaction.partition.range,
+            compaction.known,
+            compaction.size_bytes,
+            compaction.table.properties.shard_target_bytes,
+        )
+        reach = self.reach
+
+        def task(part: int, found: Iterable[KeyRange]) -> Iterator[Merged | DormouseError]:
+            (span,) = found
+            return outcomes(lambda: [_merge(reach(), compaction, span, part)])
+
+        tasks = self.spark.parallelize(ranges, len(ranges)).mapPartitionsWithIndex(task)
+        parts = collected(tasks)
+        merged = Merged(
+            tuple(new for part in parts for new in part.outputs),
+            sum(part.rows_read for part in parts),
+            sum(part.rows_kept for part in parts),
+            ended=False,
+        )
+        _check_alone(services, compaction, merged)
+        return merged
+
+
+def _merge(access: Access, compaction: Compaction, span: KeyRange, part: int) -> Merged:
+    with tempfile.TemporaryDirectory(dir=access.scratch) as folder:
+        return merge_inputs(
+            access.storage,
+            compaction,
+            scratch=Path(folder),
+            memory_bytes=access.memory_bytes,
+            span=span,
+            part=part,
+        )
+
+
+def _check_alone(services: Services, compaction: Compaction, merged: Merged) -> None:
+    """Check that no run which cut the job differently has left shards under its name.
+
+    Raises:
+        AlreadyExistsError: one has; together with these they would hold rows twice.
+    """
+    prefix = shard_prefix(compaction.table.id, compaction.job.id)
+    stored = {shard_id_of(found.path) for found in services.storage.list(prefix)}
+    if others := stored - {new.shard.id for new in merged.outputs}:
+        raise AlreadyExistsError(
+            f"{len(others)} shards of job {compaction.job.id} are of a run that cut it differently"
+        )

@@ -1,0 +1,70 @@
+"""How jobs are started: ``spark-submit bulk_import.py --instance … --job-id …``.
+
+The arguments are only ids. What a bulk import is to read is in an object of the data bucket, what a
+compaction is to merge in the state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark import SparkContext
+
+from dormouse.aws.wiring import Wiring, wire
+from dormouse.errors import DormouseError
+from dormouse.messages import CompactionJob
+from dormouse.settings import Settings
+from dormouse.stages.job_objects import forget_job, kept_job
+from dormouse_spark.access import InstanceReach, Reach
+from dormouse_spark.bulk_import import bulk_import
+from dormouse_spark.compact import compact
+
+
+@dataclass(frozen=True, slots=True)
+class JobIds:
+    """Which job of which table is to be run, and of which generation the table was."""
+
+    table_id: str
+    job_id: str
+    generation: int
+
+
+def run_bulk_import(spark: SparkContext, reach: Reach, wiring: Wiring, ids: JobIds) -> None:
+    """Run a bulk import, and forget what it was to read; nothing to do if it was done before."""
+    job = kept_job(wiring.services, ids.table_id, ids.job_id)
+    if job is None:
+        print(f"job {ids.job_id} is not kept: it is done, or its table was deleted")
+        return
+    wiring.outbox.send(bulk_import(spark, reach, wiring.services, job))
+    forget_job(wiring.services, job)
+
+
+def run_compact(spark: SparkContext, reach: Reach, wiring: Wiring, ids: JobIds) -> None:
+    """Run a compaction; nothing to do if it was done before."""
+    message = CompactionJob(ids.table_id, ids.generation, ids.job_id)
+    wiring.outbox.send(compact(spark, reach, wiring.services, message))
+
+
+Run = Callable[[SparkContext, Reach, Wiring, JobIds], None]
+
+
+def main(run: Run, arguments: Sequence[str] | None = None) -> int:
+    """Run a job by its command line; 0 if it is done, 1 if not: the reason is on standard error."""
+    parser = argparse.ArgumentParser(description="Run a job of Dormouse by spark-submit.")
+    parser.add_argument("--instance", required=True)
+    parser.add_argument("--table-id", required=True)
+    parser.add_argument("--job-id", required=True)
+    parser.add_argument("--generation", required=True, type=int)
+    given = parser.parse_args(arguments)
+    try:
+        wiring = wire(Settings.from_environment(instance=given.instance))
+        spark = SparkContext.getOrCreate()
+        ids = JobIds(given.table_id, given.job_id, given.generation)
+        run(spark, InstanceReach(wiring.settings), wiring, ids)
+    except DormouseError as error:
+        print(f"job {given.job_id}: {error.explanation}", file=sys.stderr)
+        return 1
+    return 0

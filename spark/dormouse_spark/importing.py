@@ -1,0 +1,120 @@
+"""The tasks of a bulk import: files are read and sorted, rows go to ranges of keys, and to shards.
+
+They run on executors, and know nothing of the state.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from dormouse.errors import RefusedSourceError
+from dormouse.model.names import shard_id_in
+from dormouse.model.ranks import SampledKeys
+from dormouse.model.row_rules import row_rules
+from dormouse.model.schema import Schema
+from dormouse.model.shards import NewShard
+from dormouse.model.sources import Source
+from dormouse.model.tables import Table
+from dormouse.policy.slicing import KeyTask
+from dormouse.shards.intake import Intake, take_in
+from dormouse.shards.refining import refined
+from dormouse.shards.samples import KeySampler
+from dormouse.shards.sorting import Sorter
+from dormouse.shards.writing import ShardContext, write_shards
+from dormouse_spark.access import Access
+from dormouse_spark.blocks import BLOCKS_IN_MEMORY, Block, Spool, blocks
+
+SAMPLE_BYTES = 128
+"""What the key of a sample may take, on average."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a task that reads tells at its end: good and bad files, and what their rows are like."""
+
+    accepted: tuple[Source, ...]
+    refused: tuple[tuple[Source, RefusedSourceError], ...]
+    rows: int
+    size_bytes: int
+    keys: SampledKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the tasks that write need: `tasks` says who writes which keys, in key order."""
+
+    table: Table
+    run: str
+    context: ShardContext
+    tasks: tuple[KeyTask, ...]
+
+
+def read(
+    access: Access, schema: Schema, samples: int, task: int, sources: Iterable[Source]
+) -> Iterator[Block | Read]:
+    """Give the rows of the good ones of some files, sorted, and what is told of them at the end."""
+    accepted: list[Source] = []
+    refused: list[tuple[Source, RefusedSourceError]] = []
+    sampler = KeySampler(schema, samples, samples * SAMPLE_BYTES)
+    with tempfile.TemporaryDirectory(dir=access.scratch) as folder:
+        intake = Intake(schema, Path(folder), memory_bytes=access.memory_bytes)
+        for source in sources:
+            try:
+                take_in(access.sources, intake, source, Path(folder))
+            except RefusedSourceError as error:
+                refused.append((source, error))
+            else:
+                accepted.append(source)
+        rows = _sampled(intake.sorted_rows(), sampler)
+        yield from blocks(task, rows, access.memory_bytes // BLOCKS_IN_MEMORY)
+    yield Read(tuple(accepted), tuple(refused), sampler.rows, intake.size_bytes, sampler.keys())
+
+
+def _sampled(batches: Iterable[pa.RecordBatch], sampler: KeySampler) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        sampler.see(batch)
+        yield batch
+
+
+def write(access: Access, plan: Plan, part: int, found: Iterable[Block]) -> list[NewShard]:
+    """Write the rows of one range of keys to shards.
+
+    A task that Spark runs twice writes the same shards twice, for the order in which blocks come
+    does not matter; so the second adopts what the first has written.
+    """
+    table = plan.table
+    with tempfile.TemporaryDirectory(dir=access.scratch) as name:
+        folder = Path(name)
+        sorter = Sorter(table.schema, folder, memory_bytes=access.memory_bytes)
+        for batch in _spooled(found, table.schema, folder / "blocks"):
+            sorter.add(batch)
+            if sorter.held_bytes > access.memory_bytes // 2:
+                sorter.spill()
+        rules = row_rules(table.schema, table.properties)
+        context = replace(plan.context, part=part)
+        return write_shards(
+            access.storage,
+            refined(sorter.sorted_rows(), table.schema, rules, context.written_ms),
+            context,
+            plan.tasks[part].leaves,
+            lambda n: shard_id_in(plan.run, n),
+            scratch=folder,
+            target_bytes=table.properties.shard_target_bytes,
+        )
+
+
+def _spooled(found: Iterable[Block], schema: Schema, path: Path) -> Iterator[pa.RecordBatch]:
+    spool = Spool(path)
+    try:
+        for block in found:
+            spool.add(block)
+        for block in spool:
+            yield block.batch(schema)
+    finally:
+        spool.close()
+        path.unlink()

@@ -1,0 +1,307 @@
+"""Bulk imports: rows reach their leaves, whole files or none of them, and count once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from collections import Counter
+from decimal import Decimal
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark import SparkContext
+
+from dormouse.messages import CompactionJob, IngestJob
+from dormouse.model.names import data_prefix, ending_prefix
+from dormouse.model.origins import Origin
+from dormouse.model.schema import Schema
+from dormouse.model.sources import Source, job_id_of
+from dormouse.model.tables import Table
+from dormouse.model.transactions import AssignJob, SplitPartition
+from dormouse.policy import slicing
+from dormouse.shards.arrow import arrow_schema
+from dormouse.shards.footer import read_footer
+from dormouse.stages.compact import compact
+from dormouse.stages.ingest import ingest
+from dormouse.stages.rebuild import preview
+from dormouse_spark.bulk_import import bulk_import
+from tests.support.reach import WorldReach
+from tests.support.world import Crash, World, letters, letters_file
+
+ROWS = "thequickbrownfoxjumpsoverthelazydog"
+
+
+def drop(world: World, *texts: str) -> tuple[Source, ...]:
+    """Drop a file of each text's letters, and tell nobody."""
+    return tuple(
+        world.sources.drop(f"letters/{n}.parquet", letters_file(letters(text, at=1000 * n)))
+        for n, text in enumerate(texts)
+    )
+
+
+def job_of(table: Table, sources: tuple[Source, ...], generation: int = 0) -> IngestJob:
+    return IngestJob(table.id, generation, job_id_of(sources), sources)
+
+
+def run(spark: SparkContext, world: World, table: Table, *sources: Source) -> None:
+    job = job_of(table, sources)
+    world.queue += bulk_import(spark, WorldReach(world), world.services, job)
+
+
+def origins(world: World, table: Table) -> list[Origin]:
+    stored = world.storage.list(data_prefix(table.id))
+    footers = (read_footer(world.storage, o.path, o.size_bytes) for o in stored)
+    return sorted((footer.origin for footer in footers), key=lambda o: o.number)
+
+
+def test_each_row_gets_to_the_leaf_that_holds_its_key(spark: SparkContext, world: World) -> None:
+    table = world.create(splits=[("a",), ("g",), ("o",), ("p",)])
+    random = Random(7)
+    texts = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz0", k=300)) for _ in range(5)]
+    run(spark, world, table, *drop(world, *texts))
+    assert world.names(table) == "".join(sorted("".join(texts)))
+    state = world.state(table)
+    expected = Counter(
+        state.partitions.leaf_containing((letter,)).id for text in texts for letter in text
+    )
+    found = {ref.partition: ref.rows for ref in state.all_references()}
+    assert found == expected, "one shard for each leaf, with just its rows"
+    assert all(ref.exact for ref in state.all_references())
+
+
+def test_a_leaf_with_most_rows_is_written_by_many_tasks_in_key_order(
+    spark: SparkContext, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slicing, "MIN_TASK_BYTES", 1)
+    table = world.create(splits=[("b",), ("c",), ("d",)], bulk_import_min_leaf_partitions=1)
+    text = "abcd" + "".join(chr(0x4E00 + i % 500) for i in range(2000))
+    run(spark, world, table, *drop(world, text))
+    assert world.names(table) == "".join(sorted(text))
+    state = world.state(table)
+    last = list(state.partitions.leaves())[-1]
+    rows = [state.shards[ref.shard].rows for ref in state.references_in(last.id)]
+    assert len(rows) >= 3
+    assert max(rows) <= 2 * len(text) / 4
+    spans = sorted((shard.min_key, shard.max_key) for shard in state.shards.values())
+    assert all(end < start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    numbers = [origin.number for origin in origins(world, table)]
+    assert len(set(numbers)) == len(numbers)
+    assert not any(origin.last for origin in origins(world, table))
+
+
+def test_too_few_leaves_are_split_first_at_the_medians_of_what_comes(
+    spark: SparkContext, world: World
+) -> None:
+    table = world.create(bulk_import_min_leaf_partitions=8)
+    text = "".join(chr(0x4E00 + i % 2000) for i in range(20_000))
+    before = world.state(table).version
+    run(spark, world, table, *drop(world, text[:12_000], text[12_000:]))
+    state = world.state(table)
+    assert state.version == before + 2, "one commit for the tree and one for the rows"
+    rows = [state.rows_in(leaf.id) for leaf in state.partitions.leaves()]
+    assert len(rows) == 8
+    assert max(rows) <= 1.3 * 20_000 / 8
+    assert state.rows == 20_000
+
+
+def test_leaves_that_others_split_meanwhile_are_counted_and_not_split_again(
+    spark: SparkContext, world: World
+) -> None:
+    table = world.create(bulk_import_min_leaf_partitions=2)
+    text = "".join(chr(0x4E00 + i % 2000) for i in range(3_000))
+    split = SplitPartition("root", ("中",))
+    world.before_next_commit(lambda: world.new_store(table).commit(split, generation=0))
+    run(spark, world, table, *drop(world, text))
+    state = world.state(table)
+    assert [leaf.range.min for leaf in state.partitions.leaves()] == [(), ("中",)]
+    assert state.rows == 3_000
+
+
+def test_a_leaf_split_while_the_job_runs_passes_its_rows_on(
+    spark: SparkContext, world: World
+) -> None:
+    table = world.create()
+    split = SplitPartition("root", ("m",))
+    world.before_next_commit(lambda: world.new_store(table).commit(split, generation=0))
+    run(spark, world, table, *drop(world, ROWS))
+    assert world.names(table) == "".join(sorted(ROWS))
+    assert len({ref.partition for ref in world.state(table).all_references()}) == 2
+
+
+def test_bad_files_are_refused_by_name_and_the_others_imported(
+    spark: SparkContext, world: World
+) -> None:
+    table = world.create()
+    good = drop(world, "ab", "cd")
+    torn = world.sources.drop("letters/torn.parquet", letters_file(letters(ROWS))[:-200])
+    late = world.sources.drop("letters/late.csv", b"letter,at,note\ne,1,x\nf,never,y\n")
+    gone = Source("ingest", "letters/gone.parquet", "0", 1)
+    run(spark, world, table, *good, torn, late, gone)
+    assert world.names(table) == "abcd"
+    refused = {r.subject: r.reason for r in world.tracker.records(table.id) if r.state == "refused"}
+    assert refused.keys() == {torn.key, late.key, gone.key}
+    assert "row 2" in refused[late.key]
+    state = world.state(table)
+    assert [state.has_ingested(s.id, world.clock.now_ms()) for s in (good[0], torn)] == [
+        True,
+        False,
+    ]
+
+
+def test_nothing_good_and_no_rows_change_nothing_but_what_is_known_of_sources(
+    spark: SparkContext, world: World
+) -> None:
+    table = world.create()
+    bad = world.sources.drop("letters/bad.parquet", b"PAR1 and no more")
+    run(spark, world, table, bad)
+    (empty,) = drop(world, "")
+    run(spark, world, table, empty)
+    state = world.state(table)
+    assert (state.rows, len(state.shards)) == (0, 0)
+    assert state.has_ingested(empty.id, world.clock.now_ms())
+    assert not state.has_ingested(bad.id, world.clock.now_ms())
+
+
+def test_a_job_run_again_adds_nothing(spark: SparkContext, world: World) -> None:
+    table = world.create(splits=[("m",)])
+    sources = drop(world, ROWS, "abc")
+    for _ in range(2):
+        run(spark, world, table, *sources)
+    assert world.names(table) == "".join(sorted(ROWS + "abc"))
+    assert len(world.shard_objects(table)) == len(world.state(table).shards)
+
+
+def test_a_job_that_died_before_its_commit_leaves_what_a_rebuild_and_the_audit_see_through(
+    spark: SparkContext, world: World
+) -> None:
+    table = world.create(splits=[("m",)])
+    sources = drop(world, ROWS)
+    world.before_next_commit(world.crash)
+    with pytest.raises(Crash):
+        run(spark, world, table, *sources)
+    assert preview(world.services, table).state.rows == len(ROWS)
+    run(spark, world, table, *sources)
+    assert world.names(table) == "".join(sorted(ROWS))
+    assert preview(world.services, table).state.rows == len(ROWS)
+    assert len(world.shard_objects(table)) == 4
+    world.age_objects(seconds=0)
+    world.clock.advance(seconds=8 * 24 * 3600)
+    world.sweep(audit=True)
+    assert world.shard_objects(table) == set(world.state(table).shards)
+    assert len(list(world.storage.list(ending_prefix(table.id)))) == 1
+    assert preview(world.services, table).state.rows == len(ROWS)
+
+
+def test_sources_that_others_ingest_meanwhile_are_left_out_and_the_shards_deleted(
+    spark: SparkContext, world: World
+) -> None:
+    table = world.create()
+    sources = drop(world, "abc", "xyz")
+    other = job_of(table, sources[:1])
+    world.before_next_commit(lambda: ingest(world.services, other))
+    run(spark, world, table, *sources)
+    assert world.names(table) == "abcxyz"
+    assert world.shard_objects(table) == set(world.state(table).shards)
+    assert len(list(world.storage.list(ending_prefix(table.id)))) == 1
+
+
+def test_the_rules_of_the_table_hold(spark: SparkContext, world: World) -> None:
+    table = world.create(splits=[("m",)], filters="where(letter > 'd')", aggregations="last(note)")
+    run(spark, world, table, *drop(world, "aezez", "zzz"))
+    assert [(r["letter"], r["at"]) for r in world.rows(table)] == [("e", 3), ("z", 1002)]
+
+
+def test_a_rebuild_finds_the_rows_and_sources_of_an_import_once_whatever_was_merged_since(
+    spark: SparkContext, world: World
+) -> None:
+    table = world.create(splits=[("m",)])
+    sources = drop(world, ROWS, "abc")
+    run(spark, world, table, *sources)
+    store = world.new_store(table)
+    left = next(store.current().partitions.leaves()).id
+    (merged,) = store.current().references_in(left)
+    store.commit(AssignJob("job", left, (merged.shard,)), generation=0)
+    world.queue += compact(world.services, CompactionJob(table.id, 0, "job"))
+    for _ in range(2):  # before what was merged is collected, and after
+        again = preview(world.services, table).state
+        assert again.rows == len(ROWS) + 3
+        assert set(again.sources) == {source.id for source in sources}
+        world.settle()
+        world.clock.advance(seconds=3600)
+
+
+EVERY_TYPE = Schema.from_json(
+    {
+        "rowKeyFields": [
+            {"name": "t", "type": "TimestampType"},
+            {"name": "b", "type": "ByteArrayType"},
+        ],
+        "sortKeyFields": [{"name": "i", "type": "IntType"}],
+        "valueFields": [
+            {"name": "l", "type": "LongType", "nullable": True},
+            {"name": "f", "type": "FloatType", "nullable": True},
+            {"name": "d", "type": "DoubleType", "nullable": True},
+            {"name": "o", "type": "BooleanType", "nullable": True},
+            {"name": "s", "type": "StringType", "nullable": True},
+            {"name": "day", "type": "DateType", "nullable": True},
+            {
+                "name": "n",
+                "type": {"DecimalType": {"precision": 30, "scale": 5}},
+                "nullable": True,
+            },
+            {"name": "ls", "type": {"ListType": {"elementType": "StringType"}}, "nullable": True},
+            {
+                "name": "m",
+                "type": {"MapType": {"keyType": "ByteArrayType", "valueType": "LongType"}},
+                "nullable": True,
+            },
+            {
+                "name": "st",
+                "type": {
+                    "StructType": {
+                        "fields": [
+                            {"name": "x", "type": "DoubleType", "nullable": True},
+                            {"name": "y", "type": "StringType", "nullable": True},
+                        ]
+                    }
+                },
+                "nullable": True,
+            },
+        ],
+    }
+)
+
+
+def row_of_every_type(n: int) -> dict[str, object]:
+    keys = {
+        "t": dt.datetime(1969, 12, 31, tzinfo=dt.UTC) + dt.timedelta(microseconds=n % 7),
+        "b": bytes([255 - n % 3, n % 256]),
+        "i": -n,
+    }
+    values = {
+        "l": n * 2**40,
+        "f": n / 2,
+        "d": n / 3,
+        "o": n % 2 == 0,
+        "s": "ü" * (n % 4) + "\0",
+        "day": dt.date(1950, 1, 1) + dt.timedelta(days=n),
+        "n": Decimal(n) / 10**5 - 10**20,
+        "ls": [None, "a"] if n % 2 else [],
+        "m": [(b"\xff", n), (b"", None)],
+        "st": {"x": None, "y": "z"} if n % 2 else None,
+    }
+    return keys | {name: None if n % 5 == 0 else value for name, value in values.items()}
+
+
+def test_values_of_every_type_arrive_as_they_were(spark: SparkContext, world: World) -> None:
+    rows = [row_of_every_type(n) for n in range(200)]
+    split = "1969-12-31T00:00:00.000003Z"
+    table = world.create("every", EVERY_TYPE, splits=[(split, "/w=="), (split,)][1:])
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, arrow_schema(EVERY_TYPE)), sink)
+    run(spark, world, table, world.sources.drop("every/1.parquet", sink.getvalue()))
+    found = world.rows(table)
+    assert found == sorted(rows, key=lambda row: (row["t"], row["b"], row["i"]))  # type: ignore[index]
+    assert len(world.state(table).shards) == 2

@@ -1,0 +1,147 @@
+"""Heavy compactions: cut by key, merged side by side, committed at once, the same every time."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark import SparkContext
+
+from dormouse.messages import CompactionJob
+from dormouse.model.names import ending_prefix, purge_job_id, run_of, shard_path
+from dormouse.model.tables import Table
+from dormouse.model.transactions import AssignJob, ReleaseJob
+from dormouse.policy import slicing
+from dormouse.shards import parquet
+from dormouse.stages.compact import compact as compact_here
+from dormouse.stages.rebuild import preview
+from dormouse_spark.compact import compact
+from tests.support.reach import WorldReach
+from tests.support.world import Crash, World, letters
+
+TEXT = "".join(chr(0x4E00 + 7 * i % 500) for i in range(400))
+
+
+@pytest.fixture(autouse=True)
+def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slicing, "MERGE_BYTES", 4096)
+    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 16)
+
+
+def table_with_job(
+    world: World, files: int = 3, job: str = "", **properties: object
+) -> tuple[Table, str]:
+    """Give a table of a few shards, all inputs of a job that is to be run."""
+    table = world.create(**properties)
+    for i in range(files):
+        world.drop(f"letters/{i}.parquet", letters(TEXT, at=1000 * i))
+    while world.queue:
+        outgoing = world.queue.popleft()
+        if outgoing.queue == "ingest-jobs":
+            world.deliver(outgoing)
+    store = world.new_store(table)
+    job = job or world.ids.new()
+    store.commit(AssignJob(job, "root", tuple(store.current().shards)), generation=0)
+    return table, job
+
+
+def run(spark: SparkContext, world: World, table: Table, job: str) -> None:
+    message = CompactionJob(table.id, 0, job)
+    world.queue += compact(spark, WorldReach(world), world.services, message)
+
+
+def test_a_job_becomes_disjoint_shards_of_about_equal_rows_in_key_order(
+    spark: SparkContext, world: World
+) -> None:
+    table, job = table_with_job(world)
+    before = world.rows(table)
+    run(spark, world, table, job)
+    state = world.state(table)
+    assert world.rows(table) == before
+    outputs = sorted((state.shards[r.shard] for r in state.references_in("root")), key=_number)
+    assert len(outputs) >= 3
+    assert all(run_of(shard.id)[0] == job for shard in outputs)
+    assert all(a.max_key < b.min_key for a, b in zip(outputs, outputs[1:], strict=False))
+    assert max(s.rows for s in outputs) <= 2 * len(before) / len(outputs)
+    assert not len(state.jobs)
+    world.settle()
+    assert world.shard_objects(table) == {shard.id for shard in outputs}
+    assert world.rows(table) == before
+
+
+def _number(shard: object) -> int:
+    return run_of(shard.id)[1]  # type: ignore[attr-defined]
+
+
+def test_a_run_that_died_before_its_commit_is_adopted_by_the_next(
+    spark: SparkContext, world: World
+) -> None:
+    table, job = table_with_job(world)
+    before = world.rows(table)
+    world.before_next_commit(world.crash)
+    with pytest.raises(Crash):
+        run(spark, world, table, job)
+    written = world.shard_objects(table)
+    assert world.rows(table) == before
+    assert preview(world.services, table).state.rows == len(before)
+    first = min(shard for shard in written if shard is not None and run_of(shard)[0] == job)
+    world.storage.delete([shard_path(table.id, first)])  # as if it had died earlier
+    world.clock.advance(seconds=60)
+    run(spark, world, table, job)
+    assert world.shard_objects(table) == written
+    assert world.rows(table) == before
+    run(spark, world, table, job)
+    assert world.rows(table) == before
+
+
+def test_a_rebuild_counts_each_row_of_a_heavy_compaction_once_at_any_time(
+    spark: SparkContext, world: World
+) -> None:
+    table, job = table_with_job(world)
+    before = world.rows(table)
+    run(spark, world, table, job)
+    for _ in range(3):
+        assert preview(world.services, table).state.rows == len(before)
+        world.settle()
+        world.clock.advance(seconds=40 * 24 * 3600)
+        world.age_objects(seconds=0)
+        world.sweep(audit=True)
+    assert len(list(world.storage.list(ending_prefix(table.id)))) == 1
+
+
+@pytest.mark.parametrize("left", ["the only one", "another"])
+def test_shards_of_a_run_that_cut_the_job_differently_give_the_job_back(
+    spark: SparkContext, world: World, left: str
+) -> None:
+    table, job = table_with_job(world)
+    before = world.rows(table)
+    world.before_next_commit(world.crash)
+    with pytest.raises(Crash):
+        compact_here(world.services, CompactionJob(table.id, 0, job))
+    if left == "another":
+        path = shard_path(table.id, f"{job}-0")
+        world.storage.put(shard_path(table.id, f"{job}-1"), world.storage.get(path))
+        world.storage.delete([path])
+    run(spark, world, table, job)
+    state = world.state(table)
+    assert not len(state.jobs)
+    assert world.shard_objects(table) == set(state.shards), "what both runs wrote is deleted"
+    assert world.rows(table) == before
+    told = world.tracker.get(table.id, job)
+    assert told is not None
+    assert ("cut it differently" if left == "another" else "exists and does not") in told.reason
+
+
+def test_rules_hold_and_a_purge_may_leave_whole_ranges_without_rows(
+    spark: SparkContext, world: World
+) -> None:
+    table = world.create("other")
+    purge = world.purge(table, f"letter < '{chr(0x4E00 + 300)}'")
+    table, _ = table_with_job(world, job="held", aggregations="last(note)")
+    request = next(o for o in world.storage.list("") if o.path.endswith(f"{purge}.json"))
+    world.storage.put(f"{table.id}/purges/{purge}.json", world.storage.get(request.path))
+    store = world.new_store(table)
+    store.commit(ReleaseJob("held"), generation=0)
+    job = purge_job_id(purge, "p1")
+    store.commit(AssignJob(job, "root", tuple(store.current().shards)), generation=0)
+    before = world.rows(table)
+    run(spark, world, table, job)
+    assert world.rows(table) == [row for row in before if str(row["letter"]) >= chr(0x4E00 + 300)]
