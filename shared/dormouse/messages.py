@@ -93,16 +93,30 @@ class ExportTask(OfTable, frozen=True, tag="export_task"):
     v: Literal[1] = 1
 
 
+class SparkRunChanged(Message, frozen=True, tag="spark_run_changed"):
+    """A run of Spark has ended, or may have: look at it."""
+
+    run_id: str
+    v: Literal[1] = 1
+
+
+SparkJob = IngestJob | CompactionJob
+"""The jobs that Spark does where they are too heavy for a function."""
+
 _Wanted = TypeVar("_Wanted", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message a stage wants sent, and to which queue of `model.names.QUEUES`."""
+    """A message a stage wants sent, and to which queue of `model.names.QUEUES`.
+
+    `reason` says why it is given up, if it goes among a queue's dead letters.
+    """
 
     queue: str
     message: Message
     delay_seconds: int = 0
+    reason: str = ""
 
 
 def encode(message: Message) -> str:
@@ -120,3 +134,16 @@ def decode(text: str | bytes, kind: type[_Wanted]) -> _Wanted:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"not a valid {kind.__name__} message: {error}") from error
+
+
+def decode_spark_job(text: str | bytes) -> SparkJob:
+    """Parse a job for Spark of any kind.
+
+    Raises:
+        InvalidRequestError: it is none; the message says where it differs.
+    """
+    try:
+        job: SparkJob = msgspec.json.decode(text, type=SparkJob)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"not a valid job for Spark: {error}") from error
+    return job

@@ -12,6 +12,7 @@ from dormouse.messages import Outgoing
 from dormouse.model.measures import Measure
 from dormouse.model.sources import Source
 from dormouse.model.tables import Table
+from dormouse.policy.spark import ClusterSize
 from dormouse.statestore.protocol import StateStore
 
 
@@ -252,6 +253,53 @@ class DeadLetters(Protocol):
         """Delete letters that were taken, and give those which are there still."""
 
 
+@dataclass(frozen=True, slots=True)
+class SparkRun:
+    """One attempt at a job, to be started: `token` is the same however often that is asked for."""
+
+    table_id: str
+    job_id: str
+    kind: str
+    generation: int
+    attempt: int
+    token: str
+    size: ClusterSize
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRunState:
+    """How a run stands; `reason` is what Spark says of it, if anything.
+
+    `outcome` is ``succeeded`` or ``failed``, and empty while it waits or runs.
+    """
+
+    table_id: str
+    job_id: str
+    attempt: int
+    outcome: str
+    reason: str = ""
+
+
+class Spark(Protocol):
+    """What runs Spark jobs."""
+
+    def start(self, run: SparkRun) -> str:
+        """Give the id of the run, started now or before.
+
+        Raises:
+            UnavailableError: it cannot be started for now.
+            OutcomeUnknownError: it may be started; to ask again with the same token tells.
+            InvalidRequestError: it can never be started as it is.
+        """
+
+    def look(self, run_id: str) -> SparkRunState | None:
+        """Tell how a run stands; None if there is none, or it is not of such a job.
+
+        Raises:
+            UnavailableError: Spark does not answer.
+        """
+
+
 NO_TABLE = "-"
 """The table id under which the tracker keeps what belongs to no table."""
 
@@ -263,7 +311,7 @@ class Services:
     `storage` is the data root, `results` where exported rows go.
     `scratch` is a local folder for files while a stage runs, `memory_bytes` what sorting and
     merging may use of memory before they spill to it. `cache` is what the process keeps of what it
-    read.
+    read. `spark` is None for a process that starts no Spark jobs, or an instance that has no Spark.
     """
 
     tables: Tables
@@ -279,6 +327,7 @@ class Services:
     memory_bytes: int = 512 * 1024 * 1024
     cache: Cache = field(default_factory=Cache)
     metrics: Metrics = Unmeasured()
+    spark: Spark | None = None
 
     def table(self, table_id: str) -> Table | None:
         """Give a table that is there to be worked on: None if it is gone or being deleted."""

@@ -15,10 +15,19 @@ DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """The application of EMR Serverless that runs Spark jobs, and the role they have."""
+
+    application: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Which instance to work for, and what this machine gives to work with.
 
     `account` is empty when it is to be asked of AWS; `endpoint_url` is set when AWS is not AWS.
+    `spark` is None for a process that starts no Spark jobs, or an instance that has no Spark.
     """
 
     instance: str
@@ -26,6 +35,7 @@ class Settings:
     scratch: Path
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     endpoint_url: str | None = None
+    spark: SparkSettings | None = None
 
     @property
     def names(self) -> InstanceNames:
@@ -54,7 +64,13 @@ class Settings:
             scratch=Path(given.get("TMPDIR") or tempfile.gettempdir()),
             memory_bytes=_positive(given, "DORMOUSE_MEMORY_BYTES", DEFAULT_MEMORY_BYTES),
             endpoint_url=given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or None,
+            spark=_spark(given),
         )
+
+
+def _spark(given: Mapping[str, str]) -> SparkSettings | None:
+    application = given.get("DORMOUSE_SPARK_APPLICATION", "")
+    return SparkSettings(application, given.get("DORMOUSE_SPARK_ROLE", "")) if application else None
 
 
 def _positive(given: Mapping[str, str], name: str, default: int) -> int:

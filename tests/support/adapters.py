@@ -7,14 +7,19 @@ from dataclasses import dataclass, field, replace
 from hashlib import md5
 from pathlib import Path
 
-from dormouse.errors import AlreadyExistsError, NotFoundError, RefusedSourceError
+from dormouse.errors import (
+    AlreadyExistsError,
+    NotFoundError,
+    RefusedSourceError,
+    UnavailableError,
+)
 from dormouse.messages import Outgoing
 from dormouse.model.measures import Measure
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table, applied
 from dormouse.model.transactions import Transaction
-from dormouse.ports import DeadLetter, JobRecord
+from dormouse.ports import DeadLetter, JobRecord, SparkRun, SparkRunState
 from dormouse.statestore.protocol import Outcome, StateStore
 
 
@@ -232,6 +237,35 @@ class MemoryDeadLetters:
         gone = {each.id for each in letters} - self.stuck
         self.letters[queue] = [e for e in self.letters.get(queue, []) if e.id not in gone]
         return [each for each in letters if each.id not in gone]
+
+
+@dataclass
+class MemorySpark:
+    """Keeps the runs it was asked for, by their ids; `ended` says how runs ended.
+
+    While there are `refusals`, each start raises the first of them.
+    """
+
+    runs: dict[str, SparkRun] = field(default_factory=dict)
+    ended: dict[str, tuple[str, str]] = field(default_factory=dict)
+    refusals: list[Exception] = field(default_factory=list)
+    silent: bool = False
+
+    def start(self, run: SparkRun) -> str:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        known = {earlier.token: run_id for run_id, earlier in self.runs.items()}
+        run_id = known.get(run.token, f"run{len(self.runs) + 1}")
+        self.runs[run_id] = run
+        return run_id
+
+    def look(self, run_id: str) -> SparkRunState | None:
+        if self.silent:
+            raise UnavailableError("Spark does not answer")
+        if run_id not in self.runs:
+            return None
+        run, (outcome, reason) = self.runs[run_id], self.ended.get(run_id, ("", ""))
+        return SparkRunState(run.table_id, run.job_id, run.attempt, outcome, reason)
 
 
 @dataclass

@@ -23,8 +23,10 @@ from dormouse.messages import (
     Outgoing,
     PartitionSplits,
     PurgeStep,
+    SparkRunChanged,
     TableChanged,
     decode,
+    decode_spark_job,
     encode,
 )
 from dormouse.model.invariants import broken_invariants
@@ -49,6 +51,7 @@ from dormouse.stages.administer import administer
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.collect_garbage import collect_garbage
 from dormouse.stages.compact import compact
+from dormouse.stages.dispatch_spark import dispatch_spark
 from dormouse.stages.export_rows import export_rows
 from dormouse.stages.ingest import ingest
 from dormouse.stages.plan_table import plan_table
@@ -57,6 +60,7 @@ from dormouse.stages.requests.export_rows import export_id_of
 from dormouse.stages.requests.purge_rows import purge_id_of
 from dormouse.stages.split_partition import split_partition
 from dormouse.stages.sweep import sweep
+from dormouse.stages.track_spark import track_spark
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import FolderStorage
@@ -67,6 +71,7 @@ from tests.support.adapters import (
     MemoryDeadLetters,
     MemoryMetrics,
     MemorySources,
+    MemorySpark,
     MemoryTables,
     MemoryTracker,
 )
@@ -80,6 +85,7 @@ STAGES: dict[str, tuple[type[Message], Callable[..., Iterable[Outgoing]]]] = {
     "gc-candidates": (GarbageCandidates, collect_garbage),
     "purges": (PurgeStep, purge_rows),
     "exports": (ExportTask, export_rows),
+    "spark-runs": (SparkRunChanged, track_spark),
 }
 
 LETTERS = Schema.from_json(
@@ -107,6 +113,7 @@ class World:
         self.tracker = MemoryTracker()
         self.metrics = MemoryMetrics()
         self.dead_letters = MemoryDeadLetters(self.clock)
+        self.spark = MemorySpark()
         (folder / "data").mkdir(parents=True)
         (folder / "scratch").mkdir()
         self.storage = FolderStorage(folder / "data")
@@ -127,6 +134,7 @@ class World:
             scratch=folder / "scratch",
             metrics=self.metrics,
             dead_letters=self.dead_letters,
+            spark=self.spark,
         )
 
     def new_store(self, table: Table) -> S3StateStore:
@@ -180,6 +188,8 @@ class World:
 
     def deliver(self, outgoing: Outgoing) -> list[Outgoing]:
         """Run the stage of one message, by way of its JSON form; give what it wants sent."""
+        if outgoing.queue == "spark-jobs":
+            return dispatch_spark(self.services, decode_spark_job(encode(outgoing.message)))
         kind, stage = STAGES[outgoing.queue]
         return list(stage(self.services, decode(encode(outgoing.message), kind)))
 

@@ -30,6 +30,8 @@ QUEUE_OF = {
     "administer": "admin",
     "purge_rows": "purges",
     "export_rows": "exports",
+    "dispatch_spark": "spark-jobs",
+    "track_spark": "spark-runs",
 }
 """Which queue feeds which function."""
 SCHEDULED = ("measure", "sweep")

@@ -145,7 +145,7 @@ def test_queues_are_encrypted_and_files_takes_from_the_ingest_bucket_alone(
     template: Template,
 ) -> None:
     assert all(q["SqsManagedSseEnabled"] for q in template.of_type("AWS::SQS::Queue").values())
-    (policy,) = template.of_type("AWS::SQS::QueuePolicy").values()
+    policy = template.properties("FilesQueuePolicy")
     (statement,) = policy["PolicyDocument"]["Statement"]
     assert statement["Condition"] == {
         "ArnEquals": {"aws:SourceArn": f"arn:aws:s3:::{NAMES.ingest_bucket}"},
@@ -170,7 +170,11 @@ def test_data_outlives_the_stack_and_can_be_restored(template: Template) -> None
 
 def test_the_sweep_runs_often_and_audits_daily(template: Template) -> None:
     rules = template.of_type("AWS::Events::Rule").values()
-    inputs = {rule["ScheduleExpression"]: rule["Targets"][0].get("Input") for rule in rules}
+    inputs = {
+        rule["ScheduleExpression"]: rule["Targets"][0].get("Input")
+        for rule in rules
+        if "ScheduleExpression" in rule
+    }
     assert inputs["rate(1 minute)"] is None
     assert inputs["rate(5 minutes)"] is None
     assert json.loads(inputs["rate(1 day)"]) == {"audit": True}

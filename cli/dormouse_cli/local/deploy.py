@@ -1,5 +1,6 @@
-"""Creates the buckets, queues and tables of a deployment by AWS's own API; called by `stack`."""
+"""Creates what a deployment stores and announces by AWS's own API; called by `stack`."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -8,7 +9,7 @@ from boto3 import Session
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dormouse_cli.local.errors import TemplateError
-from dormouse_cli.local.plan import Bucket, Deployment, Json, Notification, Queue, Table
+from dormouse_cli.local.plan import Bucket, Deployment, Json, Notification, Queue, Rule, Table
 
 
 def deploy(deployment: Deployment, session: Session, endpoint_url: str) -> None:
@@ -27,6 +28,16 @@ def deploy(deployment: Deployment, session: Session, endpoint_url: str) -> None:
     for bucket in deployment.buckets:
         with _refusals_of(f"bucket {bucket.name}"):
             _create_bucket(s3, bucket, deployment.region)
+    emr: Any = session.client("emr-serverless", endpoint_url=endpoint_url)
+    for application in deployment.spark_applications:
+        with _refusals_of(f"application {application.name}"):
+            emr.create_application(
+                name=application.name, releaseLabel=application.release_label, type="SPARK"
+            )
+    events: Any = session.client("events", endpoint_url=endpoint_url)
+    for rule in deployment.rules:
+        with _refusals_of(f"rule {rule.name}"):
+            _create_rule(events, rule)
 
 
 @contextmanager
@@ -83,6 +94,12 @@ def _create_bucket(s3: Any, bucket: Bucket, region: str) -> None:
             Bucket=bucket.name,
             NotificationConfiguration={"QueueConfigurations": configurations},
         )
+
+
+def _create_rule(events: Any, rule: Rule) -> None:
+    events.put_rule(Name=rule.name, EventPattern=json.dumps(rule.pattern))
+    targets = [{"Id": str(number), "Arn": arn} for number, arn in enumerate(rule.queue_arns)]
+    events.put_targets(Rule=rule.name, Targets=targets)
 
 
 def _queue_configuration(notification: Notification) -> dict[str, object]:

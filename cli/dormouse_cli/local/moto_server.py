@@ -8,6 +8,7 @@ import argparse
 import logging
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
@@ -16,7 +17,9 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import make_server
 
-from dormouse_cli.local import moto_dynamodb, moto_s3, moto_sqs
+from dormouse_cli.local import moto_dynamodb, moto_emr, moto_s3, moto_sqs
+from dormouse_cli.local.sessions import DEFAULT_REGION, aws_environment
+from dormouse_cli.local.spark_runner import SparkRunner, python_path
 
 HOST = "127.0.0.1"
 
@@ -28,15 +31,22 @@ class _RequestHandler(MotoRequestHandler):
 def make_atomic() -> None:
     """Replace those parts of moto that are not safe under concurrent callers."""
     moto_dynamodb.apply()
+    moto_emr.apply()
     moto_s3.apply()
     moto_sqs.apply()
 
 
-def serve(port: int) -> None:
-    """Answer AWS calls on loopback until the process ends."""
+def serve(port: int, spark_code: Path, region: str) -> None:
+    """Answer AWS calls on loopback, and run Spark jobs in `region`, until the process ends."""
     application = DomainDispatcherApplication(create_backend_app)
     server = make_server(HOST, port, application, threaded=True, request_handler=_RequestHandler)
     os.environ["MOTO_PORT"] = str(server.port)  # moto calls itself by this for a few services
+    environment = {
+        **os.environ,
+        **aws_environment(f"http://{HOST}:{server.port}", region),
+        "PYTHONPATH": python_path(spark_code),
+    }
+    moto_emr.serve(SparkRunner(spark_code, Path.cwd(), environment))
     print(f"listening on {server.port}", flush=True)
     server.serve_forever()
 
@@ -45,13 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line: serve atomically on the given port."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--region", default=DEFAULT_REGION, help="of Spark jobs")
+    parser.add_argument("--spark-code", type=Path, default=Path("spark"), help="their files")
     parser.add_argument("--log-requests", action="store_true")
     options = parser.parse_args(arguments)
     logging.getLogger("werkzeug").setLevel(
         logging.INFO if options.log_requests else logging.WARNING
     )
     make_atomic()
-    serve(options.port)
+    serve(options.port, options.spark_code, options.region)
 
 
 if __name__ == "__main__":

@@ -100,6 +100,23 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of EventBridge: which events go to which queues."""
+
+    name: str
+    pattern: dict[str, Json]
+    queue_arns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkApplication:
+    """An application of EMR Serverless; its size and its settings have no meaning here."""
+
+    name: str
+    release_label: str
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
     """All that the local stack runs; functions are known by their names."""
 
@@ -109,9 +126,11 @@ class Deployment:
     buckets: tuple[Bucket, ...]
     queues: tuple[Queue, ...]
     tables: tuple[Table, ...]
+    spark_applications: tuple[SparkApplication, ...]
     functions: tuple[Function, ...]
     event_sources: tuple[EventSource, ...]
     schedules: tuple[Schedule, ...]
+    rules: tuple[Rule, ...]
 
     def with_at_most(self, concurrency: int) -> "Deployment":
         """The same deployment, whose event sources run no more batches at once than that."""

@@ -11,6 +11,20 @@ from botocore.config import Config
 from botocore.session import Session
 
 ACCESS_KEY_ID = SECRET_ACCESS_KEY = "local"
+DEFAULT_REGION = "eu-west-2"
+
+
+def aws_environment(endpoint_url: str, region: str) -> dict[str, str]:
+    """The variables with which a process talks to the local stack, and to nothing else."""
+    return {
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID,
+        "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_ENDPOINT_URL": endpoint_url,
+        "AWS_REGION": region,
+    }
 
 
 def isolated_session(region: str) -> boto3.Session:

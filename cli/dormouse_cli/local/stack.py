@@ -28,13 +28,13 @@ from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, LambdaHost
 from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.sandbox import Outcome
 from dormouse_cli.local.schedules import ScheduleTimer, scheduled_event
-from dormouse_cli.local.sessions import ACCESS_KEY_ID, SECRET_ACCESS_KEY, isolated_session
-from dormouse_cli.local.template import DEFAULT_REGION, read
+from dormouse_cli.local.sessions import DEFAULT_REGION, aws_environment, isolated_session
+from dormouse_cli.local.template import read
 
 _log = logging.getLogger(__name__)
 
 _READY = b"listening on "
-_INHERITED = ("HOME", "LANG", "PATH")
+_INHERITED = ("HOME", "JAVA_HOME", "LANG", "PATH")
 _PACKAGES = Path(__file__).resolve().parents[2]
 
 
@@ -105,7 +105,7 @@ class LocalStack:
         """The variables with which any AWS client talks to this stack."""
         running = self._started()
         return {
-            **self._aws_environment(running.endpoint_url),
+            **aws_environment(running.endpoint_url, self._region),
             "DORMOUSE_ACCOUNT": running.deployment.account,
             "DORMOUSE_INSTANCE": running.deployment.parameters.get("Instance", ""),
         }
@@ -130,7 +130,7 @@ class LocalStack:
             deploy(deployment, isolated_session(self._region), endpoint_url)
             host = LambdaHost(
                 deployment,
-                {**_inherited(), **self._aws_environment(endpoint_url)},
+                {**_inherited(), **aws_environment(endpoint_url, self._region)},
                 self._state_dir,
                 self._now,
                 self._new_id,
@@ -159,24 +159,21 @@ class LocalStack:
             raise StartError("the local stack is not running")
         return self._running
 
-    def _aws_environment(self, endpoint_url: str) -> dict[str, str]:
-        return {
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID,
-            "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
-            "AWS_CONFIG_FILE": os.devnull,
-            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-            "AWS_DEFAULT_REGION": self._region,
-            "AWS_ENDPOINT_URL": endpoint_url,
-            "AWS_REGION": self._region,
-        }
-
     def _start_moto(self) -> tuple[subprocess.Popen[bytes], str]:
         logs = self._state_dir / "logs"
         logs.mkdir(exist_ok=True)
+        spark_code = self._template.resolve().parent / "spark"
         with (logs / "aws.log").open("ab") as log:
             moto = lifeline.start(
                 "dormouse_cli.local.moto_server",
-                ["--port", str(self._port)],
+                [
+                    "--port",
+                    str(self._port),
+                    "--region",
+                    self._region,
+                    "--spark-code",
+                    str(spark_code),
+                ],
                 cwd=self._state_dir,
                 environment={**_inherited(), "PYTHONPATH": str(_PACKAGES)},
                 stdout=subprocess.PIPE,

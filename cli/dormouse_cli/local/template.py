@@ -11,16 +11,16 @@ from typing import TypeVar
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.resources import ACCOUNT, Resources
-from dormouse_cli.local.template_functions import event_sources, function, schedules
-from dormouse_cli.local.template_storage import bucket, queue, table
+from dormouse_cli.local.sessions import DEFAULT_REGION
+from dormouse_cli.local.template_functions import event_sources, function, rules, schedules
+from dormouse_cli.local.template_storage import bucket, queue, spark_application, table
 from dormouse_cli.local.translation import translate
 from dormouse_cli.local.wiring import check_wiring
-
-DEFAULT_REGION = "eu-west-2"
 
 _READ = frozenset(
     {
         "AWS::DynamoDB::Table",
+        "AWS::EMRServerless::Application",
         "AWS::Events::Rule",
         "AWS::Lambda::EventSourceMapping",
         "AWS::Lambda::Function",
@@ -35,7 +35,6 @@ WITHOUT_MEANING = frozenset(
         "AWS::CloudWatch::Alarm",
         "AWS::CloudWatch::CompositeAlarm",
         "AWS::CloudWatch::Dashboard",
-        "AWS::EMRServerless::Application",
         "AWS::IAM::ManagedPolicy",
         "AWS::IAM::Policy",
         "AWS::IAM::Role",
@@ -78,9 +77,11 @@ def read(
         buckets=each("AWS::S3::Bucket", bucket),
         queues=each("AWS::SQS::Queue", queue),
         tables=each("AWS::DynamoDB::Table", table),
+        spark_applications=each("AWS::EMRServerless::Application", spark_application),
         functions=each("AWS::Lambda::Function", function),
         event_sources=tuple(event_sources(resources)),
         schedules=tuple(schedules(resources)),
+        rules=tuple(rules(resources)),
     )
     check_wiring(deployment)
     return deployment

@@ -7,7 +7,7 @@ from typing import cast
 
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.intrinsics import Document
-from dormouse_cli.local.plan import EventSource, Function, Schedule
+from dormouse_cli.local.plan import EventSource, Function, Rule, Schedule
 from dormouse_cli.local.resources import Resources
 
 _RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
@@ -84,10 +84,7 @@ def _event_source(resources: Resources, logical_id: str) -> EventSource:
 
 
 def schedules(resources: Resources) -> Iterator[Schedule]:
-    """All enabled schedules, of EventBridge's rules and of its scheduler.
-
-    Rules on event patterns are passed over: nothing here sends the events they wait for.
-    """
+    """All enabled schedules, of EventBridge's rules and of its scheduler."""
     for logical_id in resources.of_type("AWS::Events::Rule"):
         expression = resources.get(logical_id, "ScheduleExpression")
         targets = cast(list[dict[str, str]], resources.get(logical_id, "Targets", []))
@@ -102,6 +99,20 @@ def schedules(resources: Resources) -> Iterator[Schedule]:
                 cast(str, resources.get(logical_id, "ScheduleExpression")),
                 cast(dict[str, str], resources.get(logical_id, "Target")),
             )
+
+
+def rules(resources: Resources) -> Iterator[Rule]:
+    """All enabled rules on patterns of events; to queues only."""
+    for logical_id in resources.of_type("AWS::Events::Rule"):
+        pattern = cast(Document | None, resources.get(logical_id, "EventPattern"))
+        if pattern is None or resources.get(logical_id, "State") == "DISABLED":
+            continue
+        targets = cast(list[dict[str, str]], resources.get(logical_id, "Targets", []))
+        for target in targets:
+            if ":sqs:" not in target["Arn"]:
+                raise TemplateError(f"{logical_id}: the target is not a queue: {target['Arn']}")
+        arns = tuple(target["Arn"] for target in targets)
+        yield Rule(resources.name(logical_id), pattern, arns)
 
 
 def _schedule(

@@ -1,11 +1,11 @@
-"""Reads buckets, queues and tables of a template; called by `template`."""
+"""Reads buckets, queues, tables and Spark applications of a template; called by `template`."""
 
 from collections.abc import Iterator
 from typing import cast
 
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.intrinsics import Document
-from dormouse_cli.local.plan import Bucket, Notification, Queue, Redrive, Table
+from dormouse_cli.local.plan import Bucket, Notification, Queue, Redrive, SparkApplication, Table
 from dormouse_cli.local.resources import Resources
 
 _TABLE_ARGUMENTS = (
@@ -77,4 +77,12 @@ def table(resources: Resources, logical_id: str) -> Table:
         name=resources.name(logical_id),
         definition={key: value for key, value in arguments.items() if value is not None},
         ttl_attribute=cast(str, ttl["AttributeName"]) if ttl.get("Enabled") else None,
+    )
+
+
+def spark_application(resources: Resources, logical_id: str) -> SparkApplication:
+    """An AWS::EMRServerless::Application."""
+    return SparkApplication(
+        name=resources.name(logical_id),
+        release_label=cast(str, resources.get(logical_id, "ReleaseLabel")),
     )

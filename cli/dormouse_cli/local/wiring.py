@@ -14,6 +14,10 @@ def check_wiring(deployment: Deployment) -> None:
         for notification in bucket.notifications:
             if notification.queue_arn not in queues:
                 raise TemplateError(f"bucket {bucket.name}: there is no {notification.queue_arn}")
+    for rule in deployment.rules:
+        for arn in rule.queue_arns:
+            if arn not in queues:
+                raise TemplateError(f"rule {rule.name}: there is no {arn}")
     for source in deployment.event_sources:
         function, fed_by = deployment.function(source.function), queues.get(source.queue_arn)
         if function is None or fed_by is None:

@@ -58,9 +58,20 @@ def handle_messages(
     stage: Callable[[Services, _Kind], Iterable[Outgoing]],
 ) -> PartialItemFailureResponse:
     """Run `stage` for each message of a batch; give the ids of those that must come again."""
+    return handle_decoded(event, context, queue, lambda body: decode(body, kind), stage)
+
+
+def handle_decoded(
+    event: Event,
+    context: LambdaContext,
+    queue: str,
+    decoder: Callable[[str], _Kind],
+    stage: Callable[[Services, _Kind], list[Outgoing]],
+) -> PartialItemFailureResponse:
+    """Do as `handle_messages` does, with messages that are not all of one kind, or not ours."""
 
     def one(record: SQSRecord) -> None:
-        message = _decoded(record, queue, lambda body: decode(body, kind))
+        message = _decoded(record, queue, decoder)
         if message is not None:
             _run(message, lambda: stage(wiring().services, message))
 

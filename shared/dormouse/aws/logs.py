@@ -20,6 +20,7 @@ _IDS = {
     "partition": "partition",
     "queue": "queue",
     "request_id": "request_id",
+    "run_id": "run_id",
 }
 """Fields of messages, and what log lines call them."""
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.type_defs import (
         BatchResultErrorEntryTypeDef,
+        MessageAttributeValueTypeDef,
         SendMessageBatchRequestEntryTypeDef,
     )
 
@@ -139,12 +140,11 @@ class SqsOutbox:
             UnavailableError: it may not be there; send it again.
         """
         url = self._queues.url(dead_letters(queue))
-        attribute = reason[:MAX_REASON_CHARACTERS] or "unknown"
         try:
             self._client.send_message(
                 QueueUrl=url,
                 MessageBody=body,
-                MessageAttributes={"reason": {"DataType": "String", "StringValue": attribute}},
+                MessageAttributes=_reason(reason),
             )
         except (BotoCoreError, ClientError) as error:
             raise unavailable(dead_letters(queue), error) from error
@@ -214,6 +214,8 @@ class _Batch:
             "MessageBody": body,
             "DelaySeconds": min(outgoing.delay_seconds, MAX_DELAY_SECONDS),
         }
+        if outgoing.reason:
+            entry["MessageAttributes"] = _reason(outgoing.reason)
         if isinstance(outgoing.message, OfTable):
             entry["MessageGroupId"] = outgoing.message.table_id
         self.entries.append(entry)
@@ -254,6 +256,11 @@ def _checked_size(queue: str, body: str) -> int:
 def _raise_first(sent: Iterable[Future[None]]) -> None:
     for batch in sent:
         batch.result()
+
+
+def _reason(text: str) -> dict[str, MessageAttributeValueTypeDef]:
+    value = text[:MAX_REASON_CHARACTERS] or "unknown"
+    return {"reason": {"DataType": "String", "StringValue": value}}
 
 
 def unavailable(queue: str, error: Exception) -> UnavailableError:

@@ -14,6 +14,7 @@ import boto3
 from botocore.config import Config
 
 from dormouse.aws.dead_letters import SqsDeadLetters
+from dormouse.aws.emr import EmrServerless
 from dormouse.aws.logs import note_commit
 from dormouse.aws.metrics import LoggedMetrics
 from dormouse.aws.s3 import S3Sources, S3Storage
@@ -23,7 +24,7 @@ from dormouse.aws.tables import DynamoTables
 from dormouse.aws.tracker import DynamoTracker
 from dormouse.model.names import InstanceNames
 from dormouse.model.tables import Table
-from dormouse.ports import Metrics, Services, Unmeasured
+from dormouse.ports import Metrics, Services, Spark, Unmeasured
 from dormouse.settings import Settings
 from dormouse.statestore.dynamodb_items import DynamoItems
 from dormouse.statestore.dynamodb_pages import DynamoPages
@@ -115,8 +116,16 @@ def wire(
         scratch=settings.scratch,
         memory_bytes=settings.memory_bytes,
         metrics=metrics or Unmeasured(),
+        spark=_spark(settings),
     )
     return Wiring(settings, services, SqsOutbox(sqs, names))
+
+
+def _spark(settings: Settings) -> Spark | None:
+    if settings.spark is None:
+        return None
+    client = boto3.client("emr-serverless", config=_CONFIG)
+    return EmrServerless(client, settings.spark, settings.names)
 
 
 def _item_tables(names: InstanceNames) -> dict[ItemTable, str]:

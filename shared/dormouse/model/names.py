@@ -17,6 +17,8 @@ QUEUES = (
     "admin",
     "purges",
     "exports",
+    "spark-jobs",
+    "spark-runs",
 )
 """All queues, in the order of the flow. Each has a dead-letter queue."""
 REPLIES = "replies"
@@ -79,6 +81,11 @@ class InstanceNames:
     def jobs_table(self) -> str:
         """The DynamoDB table of the job tracker."""
         return f"dormouse-{self.instance}-jobs"
+
+    @property
+    def spark_code_uri(self) -> str:
+        """Where the code of Spark jobs lies, beside the tables: the beginning of its URIs."""
+        return f"s3://{self.data_bucket}/spark-code/"
 
     def queue(self, queue: str) -> str:
         """Give the SQS name of a queue of `QUEUES`, or of its dead-letter queue."""
@@ -174,6 +181,32 @@ def run_ended_by(path: str) -> str:
 def job_path(table_id: str, job_id: str) -> str:
     """Give the path of the message of a job that is too long for a queue or a command line."""
     return f"{table_id}/jobs/{job_id}.json"
+
+
+def spark_prefix(table_id: str) -> str:
+    """Give the prefix of what is kept of the jobs that Spark is to do."""
+    return f"{table_id}/spark/"
+
+
+def spark_request_path(table_id: str, job_id: str) -> str:
+    """Give the path of a job that Spark is to do."""
+    return f"{spark_prefix(table_id)}{job_id}.json"
+
+
+def spark_runs_prefix(table_id: str, job_id: str) -> str:
+    """Give the prefix of the notes about the runs of such a job."""
+    return f"{spark_prefix(table_id)}{job_id}/"
+
+
+def spark_run_path(table_id: str, job_id: str, attempt: int, run_id: str) -> str:
+    """Give the path of the note that an attempt at a job is this run."""
+    return f"{spark_runs_prefix(table_id, job_id)}{attempt:06d}-{run_id}"
+
+
+def spark_run_in(path: str) -> tuple[int, str]:
+    """Give the attempt and the run of a path below a prefix of runs."""
+    attempt, _, run_id = path.rpartition("/")[2].partition("-")
+    return int(attempt), run_id
 
 
 _PURGE = "-purge-"

@@ -138,6 +138,28 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "its rows are enough for that.",
         ),
     ] = 256
+    spark_attempts: Annotated[
+        int, Meta(ge=1, description="How often Spark tries a job before it is given up.")
+    ] = 3
+    spark_executors: Annotated[
+        int, Meta(ge=1, description="The most executors a job of Spark is given.")
+    ] = 50
+    spark_executor_input_bytes: Annotated[
+        int,
+        Meta(ge=1, description="A job of Spark is given an executor for each so many bytes."),
+    ] = 4 * 1024**3
+    spark_executor_cores: Annotated[
+        int,
+        Meta(ge=1, description="The cores of an executor: EMR Serverless has 1, 2, 4, 8 and 16."),
+    ] = 4
+    spark_executor_memory_bytes: Annotated[
+        int,
+        Meta(
+            ge=2 * 1024**3,
+            description="The memory of an executor, half of it for Python; EMR Serverless has "
+            "2 to 7.5 GiB for each core.",
+        ),
+    ] = 16 * 1024**3
     filters: Annotated[
         str, Meta(description="Which rows count; see filters-and-aggregations.md.")
     ] = ""

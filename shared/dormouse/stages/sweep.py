@@ -5,7 +5,7 @@ Everything here is only repair: with every message delivered, it finds nothing t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dormouse.errors import CorruptDataError
 from dormouse.messages import CompactionJob, ExportTask, Outgoing, PurgeStep, TableChanged
@@ -18,9 +18,12 @@ from dormouse.ports import Services
 from dormouse.shards.endings import discard_shards, spent_endings
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.collect_garbage import candidates
+from dormouse.stages.dispatch_spark import QUEUE as SPARK_QUEUE
 from dormouse.stages.exports import delete_all, done_paths, kept_export, kept_exports
 from dormouse.stages.purges import kept_purges
 from dormouse.stages.requests.delete_table import delete_all_of
+from dormouse.stages.spark_requests import SparkRequest, kept_requests
+from dormouse.stages.spark_work import age_seconds
 from dormouse.stages.tracking import record, tracked
 
 SENT_AGAIN = "sent-again"
@@ -48,7 +51,9 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outg
             hint="dormouse rebuild makes the state anew from them",
         )
     messages = [Outgoing("table-changes", TableChanged(table.id, swept=True))]
-    messages += _stale_jobs(services, table, state)
+    spark = list(kept_requests(services, table.id))
+    messages += _stale_jobs(services, table, state, {request.job.job_id for request in spark})
+    messages += _unsettled_spark(services, table, spark)
     messages += _overdue_garbage(services, table, state)
     messages += _old_exports(services, table)
     if audit:
@@ -60,7 +65,9 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outg
     return messages
 
 
-def _stale_jobs(services: Services, table: Table, state: TableState) -> Iterator[Outgoing]:
+def _stale_jobs(
+    services: Services, table: Table, state: TableState, with_spark: set[str]
+) -> Iterator[Outgoing]:
     """Give jobs assigned longer ago than a run and its retries take, once in each such time.
 
     A long queue makes jobs old that are not lost: without a memory of the last time, every sweep
@@ -72,12 +79,25 @@ def _stale_jobs(services: Services, table: Table, state: TableState) -> Iterator
         return
     earlier = services.tracker.get(table.id, SENT_AGAIN)
     since_ms = earlier.updated_ms if earlier is not None else 0
-    due = [job for job in stale if is_overdue(job, since_ms, now_ms, patience_ms)]
+    due = [
+        job
+        for job in stale
+        if job.id not in with_spark and is_overdue(job, since_ms, now_ms, patience_ms)
+    ]
     for job in sorted(due, key=lambda job: job.id):
         yield Outgoing("compaction-jobs", CompactionJob(table.id, state.generation, job.id))
     if due:
         subject = f"{len(due)} jobs sent again"
         record(services, table.id, SENT_AGAIN, "sweep", "finished", subject=subject)
+
+
+def _unsettled_spark(
+    services: Services, table: Table, requests: Iterable[SparkRequest]
+) -> Iterator[Outgoing]:
+    """Give jobs with Spark for so long that the event of their run may be lost."""
+    for request in requests:
+        if age_seconds(services, request) >= table.properties.job_patience_seconds:
+            yield Outgoing(SPARK_QUEUE, request.job)
 
 
 def _overdue_garbage(services: Services, table: Table, state: TableState) -> list[Outgoing]:

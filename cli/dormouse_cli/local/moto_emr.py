@@ -1,0 +1,121 @@
+"""Makes moto's EMR Serverless start runs as AWS does; applied by `moto_server`.
+
+moto calls every run a success at once, starts one anew for a token it has seen, sends no events and
+knows no release of Spark 4. Here a run waits until a runner takes it, one at a time; each change of
+its state is announced to EventBridge. An application's id is its name.
+"""
+
+import json
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from moto.core.exceptions import JsonRESTError
+from moto.core.utils import utcnow
+from moto.emrserverless.exceptions import ResourceNotFoundException
+from moto.emrserverless.models import EMRServerlessBackend, JobRun
+from moto.events.models import events_backends
+
+Runner = Callable[[JobRun], tuple[str, str]]
+"""Does what a run is for; gives the state in which it ended, and details for people."""
+
+_CHANGED = threading.RLock()
+_waiting: "queue.SimpleQueue[JobRun]" = queue.SimpleQueue()
+_FINAL = ("SUCCESS", "FAILED", "CANCELLED")
+
+_plain_create_application = EMRServerlessBackend.create_application
+_plain_start_job_run = EMRServerlessBackend.start_job_run
+
+
+def apply() -> None:
+    """Replace the parts of moto; call once, before the server starts."""
+    EMRServerlessBackend.create_application = _create_application  # type: ignore[method-assign]
+    EMRServerlessBackend.start_job_run = _start_job_run  # type: ignore[method-assign]
+    EMRServerlessBackend.cancel_job_run = _cancel_job_run  # type: ignore[method-assign]
+
+
+def serve(runner: Runner) -> None:
+    """Have `runner` do the runs, one after the other, from a thread of its own."""
+    threading.Thread(target=_serve, args=(runner,), name="emr-serverless", daemon=True).start()
+
+
+def _serve(runner: Runner) -> None:
+    while True:
+        run = _waiting.get()
+        if not move(run, "RUNNING"):
+            continue
+        try:
+            state, details = runner(run)
+        except Exception as error:  # the next run must not suffer from it
+            state, details = "FAILED", f"{type(error).__name__}: {error}"
+        move(run, state, details)
+
+
+def move(run: JobRun, state: str, details: str = "") -> bool:
+    """Change a run's state and announce it; False, and nothing done, if the run has ended."""
+    with _CHANGED:
+        if run.state in _FINAL:
+            return False
+        before, run.state, run.state_details = run.state, state, details
+        run.updated_at = utcnow()
+    _announce(run, before)
+    return True
+
+
+def _announce(run: JobRun, before: str) -> None:
+    region, account = run.arn.split(":")[3:5]
+    detail = {
+        "jobRunId": run.id,
+        "applicationId": run.application_id,
+        "arn": run.arn,
+        "releaseLabel": run.release_label,
+        "state": run.state,
+        "previousState": before,
+        "createdAt": run.created_at.isoformat() + "Z",
+        "updatedAt": run.updated_at.isoformat() + "Z",
+    }
+    event = {
+        "Source": "aws.emr-serverless",
+        "DetailType": "EMR Serverless Job Run State Change",
+        "Detail": json.dumps(detail),
+    }
+    events_backends[account][region].put_events([event])
+
+
+def _create_application(self: EMRServerlessBackend, *arguments: Any, **named: Any) -> Any:
+    known, named["release_label"] = named["release_label"], "emr-7.0.0"
+    application = _plain_create_application(self, *arguments, **named)
+    del self.applications[application.id]
+    application.release_label = known
+    application.arn = application.arn.replace(application.id, application.name)
+    application.id = application.name
+    self.applications[application.id] = application
+    return application
+
+
+def _start_job_run(self: EMRServerlessBackend, *arguments: Any, **named: Any) -> JobRun:
+    with _CHANGED:
+        for earlier in self.job_runs.get(named["application_id"], []):
+            if earlier.client_token == named["client_token"]:
+                if earlier.job_driver != named["job_driver"]:
+                    raise JsonRESTError("ConflictException", "the token is of another request")
+                return earlier
+        run = _plain_start_job_run(self, *arguments, **named)
+        run.state, run.created_at = "SUBMITTED", utcnow()
+        run.updated_at = run.created_at
+        # What the real service says where it was told nothing, and clients refuse to go without.
+        run.created_by = run.execution_role_arn
+        run.state_details = ""
+    _waiting.put(run)
+    return run
+
+
+def _cancel_job_run(
+    self: EMRServerlessBackend, application_id: str, job_run_id: str
+) -> tuple[str, str]:
+    for run in self.job_runs.get(application_id, []):
+        if run.id == job_run_id:
+            move(run, "CANCELLED", "it was cancelled")
+            return application_id, job_run_id
+    raise ResourceNotFoundException(job_run_id, "JobRun")

@@ -1,0 +1,40 @@
+"""How large a cluster a Spark job is given, and when it is tried again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dormouse.model.properties import Properties
+
+LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 30, 900
+WAITS_PER_AGE = 8
+"""A job waits by this part of its age: soon at first, then rarely."""
+PATIENCE_SECONDS = 24 * 60 * 60
+"""A job that Spark takes nothing of for so long is given up, for somebody has to look."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSize:
+    """The most executors of a job, and what each has; the driver is as large as one of them."""
+
+    executors: int
+    executor_cores: int
+    executor_memory_bytes: int
+
+
+def cluster_size(input_bytes: int, properties: Properties) -> ClusterSize:
+    """Give the size for a job with so much input: an executor for each share of it, up to a limit.
+
+    Executors beyond the first come and go with the tasks, so the number is what it may have.
+    """
+    wanted = -(-input_bytes // properties.spark_executor_input_bytes)
+    return ClusterSize(
+        executors=min(max(wanted, 1), properties.spark_executors),
+        executor_cores=properties.spark_executor_cores,
+        executor_memory_bytes=properties.spark_executor_memory_bytes,
+    )
+
+
+def wait_seconds(age_seconds: float) -> int:
+    """Give how long a job of this age waits until it is tried again."""
+    return max(LEAST_WAIT_SECONDS, min(MOST_WAIT_SECONDS, int(age_seconds / WAITS_PER_AGE)))

@@ -1,0 +1,96 @@
+"""What is kept of the jobs that Spark is to do: read, written and deleted here, by every stage.
+
+Beside a table lies a request for each job with Spark, and a note for each run of it. A job which
+is done or given up has neither. The jobs themselves read their request for what is no id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.messages import SparkJob
+from dormouse.model.names import (
+    spark_prefix,
+    spark_request_path,
+    spark_run_in,
+    spark_run_path,
+    spark_runs_prefix,
+)
+from dormouse.ports import Services
+
+
+class SparkRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A job that Spark is to do. Its runs are known to Spark by tokens that begin with `token`."""
+
+    job: SparkJob
+    token: str
+    requested_ms: int
+    v: Literal[1] = 1
+
+
+def spark_request(services: Services, table_id: str, job_id: str) -> SparkRequest | None:
+    """Give the request of a job; None if Spark is not to do it, or no more.
+
+    Raises:
+        CorruptDataError: what is kept of it is damaged.
+    """
+    return _read(services, spark_request_path(table_id, job_id))
+
+
+def keep_request(services: Services, job: SparkJob) -> SparkRequest:
+    """Keep the request of a job, and give it; of several at once, all give the first.
+
+    Raises:
+        CorruptDataError: what is kept of it is damaged.
+    """
+    path = spark_request_path(job.table_id, job.job_id)
+    request = SparkRequest(job, services.ids.new(), services.clock.now_ms())
+    if services.storage.put(path, msgspec.json.encode(request)):
+        return request
+    return _read(services, path) or request  # None if it was settled just now
+
+
+def kept_requests(services: Services, table_id: str) -> Iterator[SparkRequest]:
+    """Give the requests of a table's jobs that are neither done nor given up.
+
+    Raises:
+        CorruptDataError: one of them is damaged.
+    """
+    for stored in services.storage.list(spark_prefix(table_id)):
+        if stored.path.endswith(".json"):
+            request = _read(services, stored.path)
+            if request is not None:
+                yield request
+
+
+def keep_run(services: Services, job: SparkJob, attempt: int, run_id: str) -> None:
+    """Note that an attempt at a job is this run."""
+    services.storage.put(spark_run_path(job.table_id, job.job_id, attempt, run_id), b"")
+
+
+def newest_run(services: Services, job: SparkJob) -> tuple[int, str]:
+    """Give the newest attempt at a job that is noted, and its run; 0 if there is none."""
+    listed = services.storage.list(spark_runs_prefix(job.table_id, job.job_id))
+    return max((spark_run_in(stored.path) for stored in listed), default=(0, ""))
+
+
+def forget(services: Services, job: SparkJob) -> None:
+    """Delete all that is kept of a job; its request last, so that a redelivery finds the rest."""
+    listed = services.storage.list(spark_runs_prefix(job.table_id, job.job_id))
+    runs = [stored.path for stored in listed]
+    if runs:
+        services.storage.delete(runs)
+    services.storage.delete([spark_request_path(job.table_id, job.job_id)])
+
+
+def _read(services: Services, path: str) -> SparkRequest | None:
+    try:
+        return msgspec.json.decode(services.storage.get(path), type=SparkRequest)
+    except NotFoundError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptDataError(f"{path} is not a request for Spark: {error}") from error

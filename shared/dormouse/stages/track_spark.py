@@ -1,0 +1,44 @@
+"""track_spark: a run of Spark ended → its job is done, or to be tried again.
+
+What the event says is not believed, only that there is a run to look at: so events that come twice,
+late or in another order do no harm, and `sweep` makes up for one that never came.
+"""
+
+from __future__ import annotations
+
+from dormouse.messages import Outgoing, SparkRunChanged
+from dormouse.policy.spark import wait_seconds
+from dormouse.ports import Services
+from dormouse.stages.dispatch_spark import QUEUE
+from dormouse.stages.spark_requests import newest_run, spark_request
+from dormouse.stages.spark_work import age_seconds, finish, is_settled, kind_of
+from dormouse.stages.tracking import record
+
+
+def track_spark(services: Services, message: SparkRunChanged) -> list[Outgoing]:
+    """See what became of the run's job; send it to be tried again if it is not done.
+
+    Raises:
+        UnavailableError: Spark does not say how the run stands; the message should come again.
+    """
+    run = services.spark.look(message.run_id) if services.spark else None
+    if run is None or not run.outcome:
+        return []
+    table = services.table(run.table_id)
+    request = spark_request(services, run.table_id, run.job_id) if table else None
+    if table is None or request is None:
+        return []
+    job = request.job
+    if is_settled(services, services.store(table).current(), job):
+        return finish(services, job)
+    newest, _ = newest_run(services, job)
+    if run.attempt < newest:
+        return []  # told late: the next attempt was begun long ago
+    reason = run.reason or (
+        "it ended well, and did not do what it was to"
+        if run.outcome == "succeeded"
+        else "it failed"
+    )
+    reason = f"attempt {run.attempt}, run {message.run_id}: {reason}"
+    record(services, table.id, job.job_id, kind_of(job), "failed", reason=reason)
+    return [Outgoing(QUEUE, job, wait_seconds(age_seconds(services, request)))]

@@ -1,0 +1,296 @@
+"""Jobs for Spark: each is started once, tried again when it failed, and never believed untested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
+from dormouse.messages import CompactionJob, IngestJob, Outgoing, SparkRunChanged, TableChanged
+from dormouse.model.tables import Table
+from dormouse.model.transactions import AssignJob
+from dormouse.ports import JobRecord
+from dormouse.stages.compact import compact
+from dormouse.stages.dispatch_spark import dispatch_spark
+from dormouse.stages.ingest import ingest
+from dormouse.stages.spark_requests import kept_requests, newest_run, spark_request
+from dormouse.stages.track_spark import track_spark
+from tests.support.world import Crash, World, letters
+
+Job = IngestJob | CompactionJob
+
+
+@dataclass
+class Heavy:
+    """A world with one heavy job, and what happens to it."""
+
+    world: World
+    table: Table
+    job: Job
+
+    def dispatch(self) -> list[Outgoing]:
+        return dispatch_spark(self.world.services, self.job)
+
+    def end(self, outcome: str, reason: str = "") -> list[Outgoing]:
+        """Let the newest run end so, and tell of it."""
+        _, run_id = newest_run(self.world.services, self.job)
+        self.world.spark.ended[run_id] = (outcome, reason)
+        return self.told(run_id)
+
+    def told(self, run_id: str) -> list[Outgoing]:
+        return track_spark(self.world.services, SparkRunChanged(run_id))
+
+    def work(self) -> None:
+        """Do what the run is to do, as its driver does."""
+        if isinstance(self.job, IngestJob):
+            ingest(self.world.services, self.job)
+        else:
+            compact(self.world.services, self.job)
+
+    def record(self) -> JobRecord:
+        found = self.world.tracker.get(self.table.id, self.job.job_id)
+        assert found is not None
+        return found
+
+    def kept(self) -> list[str]:
+        return [request.job.job_id for request in kept_requests(self.world.services, self.table.id)]
+
+    @property
+    def changed(self) -> Outgoing:
+        return Outgoing("table-changes", TableChanged(self.table.id))
+
+
+def heavy_ingest(world: World) -> Heavy:
+    table = world.create(spark_attempts=2)
+    world.drop("letters/1.parquet", letters("abc"))
+    job = world.queue.popleft().message
+    assert isinstance(job, IngestJob)
+    return Heavy(world, table, job)
+
+
+def heavy_compaction(world: World) -> Heavy:
+    table = world.create(spark_attempts=2)
+    for text in ("abc", "xyz"):
+        world.drop(f"letters/{text}.parquet", letters(text))
+        world.deliver(world.queue.popleft())
+    store = world.services.store(table)
+    store.commit(AssignJob("heavy", "root", tuple(sorted(store.current().shards))), generation=0)
+    return Heavy(world, table, CompactionJob(table.id, 0, "heavy"))
+
+
+@pytest.fixture(params=[heavy_ingest, heavy_compaction], ids=["ingest", "compaction"])
+def heavy(request: pytest.FixtureRequest, tmp_path: Path) -> Heavy:
+    made: Heavy = request.param(World(tmp_path))
+    return made
+
+
+def test_a_job_becomes_one_run_however_often_it_is_delivered(heavy: Heavy) -> None:
+    assert heavy.dispatch() == heavy.dispatch() == []
+    (run,) = heavy.world.spark.runs.values()
+    assert (run.job_id, run.attempt, run.generation) == (heavy.job.job_id, 1, 0)
+    request = spark_request(heavy.world.services, heavy.table.id, heavy.job.job_id)
+    assert request is not None and request.job == heavy.job
+    assert heavy.record().state == "assigned"
+    assert "run1" in heavy.record().reason
+    assert heavy.record().size_bytes > 0
+
+
+def test_a_run_whose_start_was_not_noted_is_found_again_by_its_token(
+    heavy: Heavy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("dormouse.stages.dispatch_spark.keep_run", lambda *_: World.crash())
+        with pytest.raises(Crash):
+            heavy.dispatch()
+    assert heavy.dispatch() == []
+    assert len(heavy.world.spark.runs) == 1
+
+
+def test_a_run_that_did_its_work_is_done_and_forgotten(heavy: Heavy) -> None:
+    heavy.dispatch()
+    heavy.work()
+    assert heavy.end("succeeded") == [heavy.changed]
+    assert heavy.kept() == []
+    assert heavy.record().state == "finished"
+    assert heavy.record().rows > 0, "the record of the run itself is kept"
+
+
+def test_an_event_that_comes_twice_or_after_the_job_was_settled_does_nothing(heavy: Heavy) -> None:
+    heavy.dispatch()
+    heavy.work()
+    heavy.end("succeeded")
+    assert heavy.told("run1") == []
+    assert heavy.told("no such run") == []
+    assert heavy.dispatch() == [heavy.changed], "a late delivery of the job"
+    assert len(heavy.world.spark.runs) == 1
+
+
+def test_an_event_of_a_run_that_goes_on_does_nothing(heavy: Heavy) -> None:
+    heavy.dispatch()
+    assert heavy.told("run1") == []
+    assert heavy.kept() == [heavy.job.job_id]
+
+
+def test_a_driver_that_died_after_its_commit_has_done_its_job(heavy: Heavy) -> None:
+    heavy.dispatch()
+    heavy.work()
+    assert heavy.end("failed", "the driver was lost") == [heavy.changed]
+    assert heavy.kept() == []
+    assert heavy.record().state == "finished"
+
+
+@pytest.mark.parametrize("outcome", ["failed", "succeeded"])
+def test_a_run_that_did_not_do_its_work_is_tried_again(heavy: Heavy, outcome: str) -> None:
+    heavy.dispatch()
+    (again,) = heavy.end(outcome, "no room")
+    assert (again.queue, again.message) == ("spark-jobs", heavy.job)
+    assert again.delay_seconds >= 30
+    assert heavy.record().state == "failed"
+    assert "run1" in heavy.record().reason and "no room" in heavy.record().reason
+    assert heavy.dispatch() == []
+    assert [run.attempt for run in heavy.world.spark.runs.values()] == [1, 2]
+    assert len({run.token for run in heavy.world.spark.runs.values()}) == 2
+
+
+def test_an_event_of_an_older_attempt_does_not_end_the_newer(heavy: Heavy) -> None:
+    heavy.dispatch()
+    heavy.end("failed")
+    heavy.dispatch()
+    assert heavy.told("run1") == []
+    assert heavy.dispatch() == []
+    assert len(heavy.world.spark.runs) == 2
+
+
+def test_a_job_that_fails_too_often_is_a_dead_letter_with_the_reason(heavy: Heavy) -> None:
+    for _ in range(2):
+        heavy.dispatch()
+        heavy.end("failed", "out of memory")
+    dead, changed = heavy.dispatch()
+    assert (dead.queue, dead.message, changed) == ("spark-jobs-dead", heavy.job, heavy.changed)
+    assert "2 times" in dead.reason and "out of memory" in dead.reason
+    assert heavy.record().reason == dead.reason
+    assert heavy.kept() == []
+    assert not heavy.world.state(heavy.table).jobs, "its shards are free for other jobs"
+
+
+def test_a_dead_letter_sent_back_is_tried_from_the_start(tmp_path: Path) -> None:
+    heavy = heavy_ingest(World(tmp_path))
+    for _ in range(2):
+        heavy.dispatch()
+        heavy.end("failed")
+    heavy.dispatch()
+    assert heavy.dispatch() == []
+    runs = heavy.world.spark.runs
+    assert [run.attempt for run in runs.values()] == [1, 2, 1]
+    assert len({run.token for run in runs.values()}) == 3
+
+
+@pytest.mark.parametrize("error", [UnavailableError("throttled"), OutcomeUnknownError("silence")])
+def test_a_job_that_cannot_be_started_for_now_waits_longer_and_longer(
+    heavy: Heavy, error: Exception
+) -> None:
+    delays = []
+    for _ in range(4):
+        heavy.world.spark.refusals.append(error)
+        (again,) = heavy.dispatch()
+        assert (again.queue, again.message) == ("spark-jobs", heavy.job)
+        delays.append(again.delay_seconds)
+        heavy.world.clock.advance(seconds=1000)
+    assert delays == sorted(set(delays)) and delays[0] == 30 and delays[-1] <= 900
+    assert str(error) in heavy.record().reason
+    assert heavy.dispatch() == []
+    assert [run.attempt for run in heavy.world.spark.runs.values()] == [1]
+
+
+def test_a_job_that_cannot_be_started_for_a_day_is_a_dead_letter(heavy: Heavy) -> None:
+    heavy.world.spark.refusals = [UnavailableError("no room"), UnavailableError("no room")]
+    heavy.dispatch()
+    heavy.world.clock.advance(seconds=25 * 60 * 60)
+    dead, _ = heavy.dispatch()
+    assert (dead.queue, dead.reason) == ("spark-jobs-dead", "no room")
+
+
+def test_a_job_that_spark_refuses_is_a_dead_letter_at_once(heavy: Heavy) -> None:
+    heavy.world.spark.refusals = [InvalidRequestError("no such role", hint="make it")]
+    dead, _ = heavy.dispatch()
+    assert (dead.queue, dead.reason) == ("spark-jobs-dead", "no such role; make it")
+    assert heavy.kept() == []
+    assert not heavy.world.state(heavy.table).jobs
+
+
+def test_a_run_spark_knows_nothing_of_is_tried_again(heavy: Heavy) -> None:
+    heavy.dispatch()
+    heavy.world.spark.runs.clear()
+    assert heavy.dispatch() == []
+    assert [run.attempt for run in heavy.world.spark.runs.values()] == [2]
+
+
+def test_a_sweep_makes_up_for_a_lost_event_once_it_is_old(heavy: Heavy) -> None:
+    heavy.dispatch()
+    heavy.world.spark.ended["run1"] = ("failed", "nobody was told")
+    heavy.world.sweep()
+    assert not [m for m in heavy.world.queue if m.queue == "spark-jobs"]
+    heavy.world.clock.advance(seconds=heavy.table.properties.job_patience_seconds)
+    heavy.world.sweep()
+    (again,) = [m for m in heavy.world.queue if m.queue == "spark-jobs"]
+    assert heavy.world.deliver(again) == []
+    assert [run.attempt for run in heavy.world.spark.runs.values()] == [1, 2]
+
+
+def test_a_sweep_leaves_a_run_that_takes_long_alone(heavy: Heavy) -> None:
+    heavy.dispatch()
+    heavy.world.clock.advance(seconds=heavy.table.properties.job_patience_seconds)
+    heavy.world.sweep()
+    (again,) = [m for m in heavy.world.queue if m.queue == "spark-jobs"]
+    assert heavy.world.deliver(again) == []
+    assert len(heavy.world.spark.runs) == 1
+
+
+def test_a_job_of_a_table_that_was_emptied_or_deleted_is_not_begun(heavy: Heavy) -> None:
+    old = heavy.job
+    heavy.job = replace_generation(old, 1)
+    with pytest.raises(UnavailableError, match="about to be emptied"):
+        heavy.dispatch()
+    heavy.job = old
+    heavy.dispatch()
+    heavy.world.delete(heavy.table)
+    assert heavy.dispatch() == []
+    assert heavy.told("run1") == []
+    assert len(heavy.world.spark.runs) == 1
+    assert list(heavy.world.storage.list(heavy.table.id)) == []
+
+
+def replace_generation(job: Job, generation: int) -> Job:
+    if isinstance(job, CompactionJob):
+        return CompactionJob(job.table_id, generation, job.job_id)
+    return IngestJob(job.table_id, generation, job.job_id, job.sources)
+
+
+def test_an_ingest_whose_bad_files_are_known_is_settled(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    table = world.create()
+    good = world.sources.drop("letters/1.csv", b"letter,at,note\na,1,x\n")
+    bad = world.sources.drop("letters/2.csv", b"letter,at,note\na,soon,x\n")
+    heavy = Heavy(world, table, IngestJob(table.id, 0, "both", (good, bad)))
+    heavy.dispatch()
+    heavy.work()
+    assert heavy.end("succeeded") == [heavy.changed]
+
+
+def test_an_instance_without_spark_has_functions_do_it(heavy: Heavy) -> None:
+    without = replace(heavy.world.services, spark=None)
+    (sent,) = dispatch_spark(without, heavy.job)
+    queue = "ingest-jobs" if isinstance(heavy.job, IngestJob) else "compaction-jobs"
+    assert (sent.queue, sent.message) == (queue, heavy.job)
+    assert track_spark(without, SparkRunChanged("run1")) == []
+
+
+def test_what_spark_does_not_say_is_asked_again(heavy: Heavy) -> None:
+    heavy.dispatch()
+    heavy.world.spark.silent = True
+    with pytest.raises(UnavailableError):
+        heavy.told("run1")
+    with pytest.raises(UnavailableError):
+        heavy.dispatch()
