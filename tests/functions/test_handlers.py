@@ -45,6 +45,8 @@ JOB = "018f3a5e7c2d4b6f8a9b0c1d2e3f4051"
         ("collect_garbage", "gc-candidates", 2),
         ("administer", "admin", 3),
         ("purge_rows", "purges", 2),
+        ("dispatch_spark", "spark-jobs", 2),
+        ("track_spark", "spark-runs", 2),
         ("export_rows", "exports", 2),
     ],
 )
@@ -243,6 +245,21 @@ def test_a_task_of_an_export_is_done_once(functions: Functions, event: str) -> N
     assert manifest is not None
     assert manifest.rows == 12
     assert functions.sent() == []
+
+
+@pytest.mark.parametrize("event", ["good", "duplicate", "mixed"])
+def test_a_heavy_job_becomes_one_run_which_is_done_once(functions: Functions, event: str) -> None:
+    compactable(functions)
+    store = functions.world.services.store(functions.table)
+    store.commit(AssignJob(JOB, "root", tuple(sorted(store.current().shards))), generation=0)
+    assert functions.invoke("dispatch_spark", event) == []
+    assert functions.sent() == []
+    assert list(functions.world.spark.runs) == ["run1"]
+    functions.invoke("compact", "good")
+    functions.sent()
+    functions.world.spark.ended["run1"] = ("succeeded", "")
+    assert functions.invoke("track_spark", event, RUN_1="run1") == []
+    assert functions.sent() == [CHANGED]
 
 
 @pytest.mark.parametrize("event", ["good", "duplicate"])

@@ -21,6 +21,18 @@ def needs(service: str, operation: str, params: Mapping[str, Any]) -> Iterator[t
             yield from _dynamodb_needs(operation, params)
         case "s3":
             yield from _s3_needs(operation, params)
+        case "emr-serverless":
+            yield from _emr_needs(operation, params)
+
+
+def _emr_needs(operation: str, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    application = f"arn:aws:emr-serverless:{REGION}:{NAMES.account}:/applications/"
+    application += params["applicationId"]
+    if operation == "StartJobRun":
+        yield "emr-serverless:StartJobRun", application
+        yield "iam:PassRole", params["executionRoleArn"]
+    else:
+        yield f"emr-serverless:{operation}", f"{application}/jobruns/{params['jobRunId']}"
 
 
 def _dynamodb_needs(operation: str, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -59,6 +59,7 @@ from dormouse_cli.local.template import read
 from tests.support.world import LETTERS
 from tests.template.conftest import NAMES, REGION, STAGES, TEMPLATE, Template
 from tests.template.flow import Flow
+from tests.template.spark_jobs import APPLICATION, use_spark
 
 NO_REQUEST_SHOWS = {
     "logs:CreateLogStream",
@@ -79,6 +80,7 @@ COMMITS = (
     "collect_garbage",
     "administer",
     "purge_rows",
+    "dispatch_spark",
 )
 RARE = {
     **{(s, "dynamodb:PutItem", "-state"): "the next page, if the log's is full" for s in COMMITS},
@@ -94,6 +96,15 @@ RARE = {
             ("sweep", "BatchWriteItem", "a table that lived long before it was half deleted"),
             ("split_partition", "Query", "a table that lived long, by a new process"),
         )
+    },
+    **{
+        ("dispatch_spark", f"sqs:{action}", queue): "in an instance that has no Spark"
+        for action in ("SendMessage", "GetQueueUrl")
+        for queue in ("-ingest-jobs", "-compaction-jobs")
+    },
+    **{
+        ("dispatch_spark", f"sqs:{action}", "-spark-jobs"): "itself, when EMR is throttled"
+        for action in ("SendMessage", "GetQueueUrl")
     },
     ("administer", "s3:GetObject", "/state/"): "a table half made by a run that died",
     ("sweep", "s3:GetObject", "/endings/"): "the note of a compaction that left no rows",
@@ -166,6 +177,8 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
             "AWS_DEFAULT_REGION": REGION,
             "DORMOUSE_INSTANCE": NAMES.instance,
             "DORMOUSE_ACCOUNT": NAMES.account,
+            "DORMOUSE_SPARK_APPLICATION": APPLICATION,
+            "DORMOUSE_SPARK_ROLE": f"arn:aws:iam::{NAMES.account}:role/local-SparkJobRole",
             "TMPDIR": str(tmp_path_factory.mktemp("scratch")),
         }.items():
             patch.setenv(name, value)
@@ -206,6 +219,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     remove_rows(flow, table)
     table = ask_for_all_else(flow, table)
     leave_undone(flow, table)
+    use_spark(flow, table)
     export_rows(flow, table)
     flow.invoke("measure", {})
     for event in ("good", "audit"):
@@ -229,6 +243,7 @@ PROPERTIES: dict[str, object] = {
     "gc_delay_seconds": 0,
     "orphan_age_seconds": 0,
     "job_patience_seconds": 0,
+    "spark_attempts": 1,
 }
 """Everything is due at once, and after few rows."""
 

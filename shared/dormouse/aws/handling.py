@@ -66,7 +66,7 @@ def handle_decoded(
     context: LambdaContext,
     queue: str,
     decoder: Callable[[str], _Kind],
-    stage: Callable[[Services, _Kind], list[Outgoing]],
+    stage: Callable[[Services, _Kind], Iterable[Outgoing]],
 ) -> PartialItemFailureResponse:
     """Do as `handle_messages` does, with messages that are not all of one kind, or not ours."""
 
