@@ -38,7 +38,7 @@ def assigned(flow: Flow, table: Table, job_id: str) -> CompactionJob:
     state = store.current()
     job = next(
         AssignJob(job_id, leaf.id, tuple(reference.shard for reference in found))
-        for leaf in state.partitions.leaves()
+        for leaf in reversed(list(state.partitions.leaves()))
         if (found := state.references_in(leaf.id)) and not any(each.job for each in found)
     )
     store.commit(job, generation=state.generation)

@@ -36,17 +36,21 @@ def make_atomic() -> None:
     moto_sqs.apply()
 
 
-def serve(port: int, spark_code: Path, region: str) -> None:
-    """Answer AWS calls on loopback, and run Spark jobs in `region`, until the process ends."""
+def serve(port: int, spark_code: Path | None = None, region: str = DEFAULT_REGION) -> None:
+    """Answer AWS calls on loopback until the process ends.
+
+    Runs of EMR Serverless are done with the entry points in `spark_code`; without, they wait.
+    """
     application = DomainDispatcherApplication(create_backend_app)
     server = make_server(HOST, port, application, threaded=True, request_handler=_RequestHandler)
     os.environ["MOTO_PORT"] = str(server.port)  # moto calls itself by this for a few services
-    environment = {
-        **os.environ,
-        **aws_environment(f"http://{HOST}:{server.port}", region),
-        "PYTHONPATH": python_path(spark_code),
-    }
-    moto_emr.serve(SparkRunner(spark_code, Path.cwd(), environment))
+    if spark_code is not None:
+        environment = {
+            **os.environ,
+            **aws_environment(f"http://{HOST}:{server.port}", region),
+            "PYTHONPATH": python_path(spark_code),
+        }
+        moto_emr.serve(SparkRunner(spark_code, Path.cwd(), environment))
     print(f"listening on {server.port}", flush=True)
     server.serve_forever()
 
@@ -56,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--region", default=DEFAULT_REGION, help="of Spark jobs")
-    parser.add_argument("--spark-code", type=Path, default=Path("spark"), help="their files")
+    parser.add_argument("--spark-code", type=Path, help="the folder of their files")
     parser.add_argument("--log-requests", action="store_true")
     options = parser.parse_args(arguments)
     logging.getLogger("werkzeug").setLevel(

@@ -95,4 +95,4 @@ class SparkRunner:
 def python_path(code: Path) -> str:
     """Give the folders from which a job imports, as the archive on AWS has them."""
     packages = Path(__file__).resolve().parents[2]
-    return os.pathsep.join(str(each) for each in (code.parent, code.parent / "shared", packages))
+    return os.pathsep.join(str(each) for each in (code, code.parent / "shared", packages))
