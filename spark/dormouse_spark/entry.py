@@ -15,9 +15,9 @@ from pyspark import SparkContext
 
 from dormouse.aws.wiring import Wiring, wire
 from dormouse.errors import DormouseError
-from dormouse.messages import CompactionJob
+from dormouse.messages import CompactionJob, IngestJob
 from dormouse.settings import Settings
-from dormouse.stages.job_objects import forget_job, kept_job
+from dormouse.stages.spark_requests import spark_request
 from dormouse_spark.access import InstanceReach, Reach
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact
@@ -33,13 +33,12 @@ class JobIds:
 
 
 def run_bulk_import(spark: SparkContext, reach: Reach, wiring: Wiring, ids: JobIds) -> None:
-    """Run a bulk import, and forget what it was to read; nothing to do if it was done before."""
-    job = kept_job(wiring.services, ids.table_id, ids.job_id)
-    if job is None:
+    """Run a bulk import; nothing to do if it was settled before."""
+    request = spark_request(wiring.services, ids.table_id, ids.job_id)
+    if request is None or not isinstance(request.job, IngestJob):
         print(f"job {ids.job_id} is not kept: it is done, or its table was deleted")
         return
-    wiring.outbox.send(bulk_import(spark, reach, wiring.services, job))
-    forget_job(wiring.services, job)
+    wiring.outbox.send(bulk_import(spark, reach, wiring.services, request.job))
 
 
 def run_compact(spark: SparkContext, reach: Reach, wiring: Wiring, ids: JobIds) -> None:

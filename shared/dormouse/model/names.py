@@ -178,11 +178,6 @@ def run_ended_by(path: str) -> str:
     return path.rpartition("/")[2].removesuffix(".json")
 
 
-def job_path(table_id: str, job_id: str) -> str:
-    """Give the path of the message of a job that is too long for a queue or a command line."""
-    return f"{table_id}/jobs/{job_id}.json"
-
-
 def spark_prefix(table_id: str) -> str:
     """Give the prefix of what is kept of the jobs that Spark is to do."""
     return f"{table_id}/spark/"
