@@ -79,14 +79,7 @@ def export(
         manifest = _watch(progress, begun, timeout)
         if output is not None:
             _download(progress, begun, manifest, output)
-    facts: dict[str, object] = {
-        "version": manifest.version,
-        "files": len(manifest.files),
-        "rows": manifest.rows,
-        "bytes": manifest.size_bytes,
-        "where": begun.uri,
-    }
-    print_facts(facts | ({} if output is None else {"copied_to": str(output)}), form)
+    print_facts(_facts(begun, manifest, output), form)
 
 
 def _watch(progress: Progress, begun: Export, timeout_seconds: float) -> Manifest:
@@ -103,3 +96,14 @@ def _watch(progress: Progress, begun: Export, timeout_seconds: float) -> Manifes
 def _download(progress: Progress, begun: Export, manifest: Manifest, folder: Path) -> None:
     task = progress.add_task("files copied", total=len(manifest.files))
     begun.download(folder, watch=lambda _: progress.advance(task))
+
+
+def _facts(begun: Export, manifest: Manifest, output: Path | None) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "version": manifest.version,
+        "files": len(manifest.files),
+        "rows": manifest.rows,
+        "bytes": manifest.size_bytes,
+        "where": begun.uri,
+    }
+    return facts if output is None else {**facts, "copied_to": str(output)}
