@@ -103,8 +103,14 @@ RARE = {
         for queue in ("-ingest-jobs", "-compaction-jobs")
     },
     **{
-        ("dispatch_spark", f"sqs:{action}", "-spark-jobs"): "itself, when EMR is throttled"
+        (stage, f"sqs:{action}", "-spark-jobs"): reason
         for action in ("SendMessage", "GetQueueUrl")
+        for stage, reason in (
+            ("dispatch_spark", "itself, when EMR is throttled"),
+            ("batch_files", "a job that is too heavy for a function"),
+            ("plan_table", "the same"),
+            ("purge_rows", "the same"),
+        )
     },
     ("administer", "s3:GetObject", "/state/"): "a table half made by a run that died",
     ("sweep", "s3:GetObject", "/endings/"): "the note of a compaction that left no rows",

@@ -15,6 +15,8 @@ WORKING_QUEUES = (
     "compaction-jobs",
     "partition-splits",
     "purges",
+    "spark-jobs",
+    "spark-runs",
 )
 """The queues with work that changes what a table holds or how; garbage may wait."""
 

@@ -138,6 +138,18 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "its rows are enough for that.",
         ),
     ] = 256
+    ingest_spark_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="An ingest of so many bytes is done by Spark, as a bulk import; 0 for "
+            "never. How large one can grow is what ingest_job_max_bytes and _files say.",
+        ),
+    ] = 0
+    compaction_spark_rows: Annotated[
+        int,
+        Meta(ge=0, description="A compaction of so many rows is done by Spark; 0 for never."),
+    ] = 0
     spark_attempts: Annotated[
         int, Meta(ge=1, description="How often Spark tries a job before it is given up.")
     ] = 3

@@ -1,10 +1,13 @@
-"""How large a cluster a Spark job is given, and when it is tried again."""
+"""Which jobs Spark does, how large a cluster each is given, and when it is tried again."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from dormouse.model.properties import Properties
+from dormouse.model.shards import Job
+from dormouse.model.state import TableState
+from dormouse.model.transactions import AssignJob
 
 LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 30, 900
 WAITS_PER_AGE = 8
@@ -20,6 +23,22 @@ class ClusterSize:
     executors: int
     executor_cores: int
     executor_memory_bytes: int
+
+
+def ingest_queue(input_bytes: int, properties: Properties) -> str:
+    """Give the queue of an ingest with so much input."""
+    least = properties.ingest_spark_bytes
+    return "spark-jobs" if least and input_bytes >= least else "ingest-jobs"
+
+
+def compaction_queue(state: TableState, job: Job | AssignJob, properties: Properties) -> str:
+    """Give the queue of a compaction, by the rows that its inputs have in its partition."""
+    least = properties.compaction_spark_rows
+    if not least:
+        return "compaction-jobs"
+    inputs = (state.reference(job.partition, shard) for shard in job.inputs)
+    rows = sum(reference.rows for reference in inputs if reference is not None)
+    return "spark-jobs" if rows >= least else "compaction-jobs"
 
 
 def cluster_size(input_bytes: int, properties: Properties) -> ClusterSize:

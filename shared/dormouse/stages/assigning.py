@@ -13,6 +13,7 @@ from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob
 from dormouse.policy.compaction import CompactionPlan
+from dormouse.policy.spark import compaction_queue
 from dormouse.ports import Services
 from dormouse.statestore.protocol import Committed
 
@@ -36,7 +37,8 @@ def assign(
         outcomes = store.commit(*free, generation=generation)
         for job, outcome in zip(free, outcomes, strict=True):
             if isinstance(outcome, Committed):
-                yield Outgoing("compaction-jobs", CompactionJob(table.id, generation, job.job))
+                queue = compaction_queue(state, job, table.properties)
+                yield Outgoing(queue, CompactionJob(table.id, generation, job.job))
 
 
 def jobs_of(services: Services, plans: Iterable[CompactionPlan]) -> Iterator[AssignJob]:

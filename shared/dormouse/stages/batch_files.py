@@ -15,6 +15,7 @@ from dormouse.messages import FilesWaiting, IngestJob, Outgoing
 from dormouse.model.sources import Source, job_id_of, table_name_of
 from dormouse.model.tables import Table
 from dormouse.policy.batching import batches, gathered, seconds_to_wait
+from dormouse.policy.spark import ingest_queue
 from dormouse.ports import NO_TABLE, Services
 from dormouse.stages.tracking import record
 
@@ -34,8 +35,14 @@ class _Gathering:
 
     def jobs(self, jobs: Sequence[tuple[Source, ...]]) -> Iterator[Outgoing]:
         for job in jobs:
-            message = IngestJob(self.table.id, self.generation, job_id_of(job), job)
-            yield Outgoing("ingest-jobs", message)
+            yield ingest_message(self.table, self.generation, job)
+
+
+def ingest_message(table: Table, generation: int, sources: tuple[Source, ...]) -> Outgoing:
+    """Give the job to ingest these sources together, for a function or for Spark."""
+    size_bytes = sum(source.size_bytes for source in sources)
+    queue = ingest_queue(size_bytes, table.properties)
+    return Outgoing(queue, IngestJob(table.id, generation, job_id_of(sources), sources))
 
 
 def batch_files(

@@ -8,12 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dormouse.errors import CorruptDataError
-from dormouse.messages import CompactionJob, ExportTask, Outgoing, PurgeStep, TableChanged
+from dormouse.messages import (
+    CompactionJob,
+    ExportTask,
+    IngestJob,
+    Outgoing,
+    PurgeStep,
+    TableChanged,
+)
 from dormouse.model.names import data_prefix, export_done_path, shard_id_of
 from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
 from dormouse.model.tables import Table
 from dormouse.policy.compaction import is_overdue
 from dormouse.policy.garbage import collectable, orphans
+from dormouse.policy.spark import compaction_queue
 from dormouse.ports import Services
 from dormouse.shards.endings import discard_shards, spent_endings
 from dormouse.stages.batch_files import batch_files
@@ -57,7 +65,7 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outg
     messages += _overdue_garbage(services, table, state)
     messages += _old_exports(services, table)
     if audit:
-        messages += _missed_files(services, table, state)
+        messages += _missed_files(services, table, state, spark)
         messages += _old_purges(services, table)
         _delete_orphans(services, table, state)
         now_ms = services.clock.now_ms()
@@ -85,7 +93,8 @@ def _stale_jobs(
         if job.id not in with_spark and is_overdue(job, since_ms, now_ms, patience_ms)
     ]
     for job in sorted(due, key=lambda job: job.id):
-        yield Outgoing("compaction-jobs", CompactionJob(table.id, state.generation, job.id))
+        queue = compaction_queue(state, job, table.properties)
+        yield Outgoing(queue, CompactionJob(table.id, state.generation, job.id))
     if due:
         subject = f"{len(due)} jobs sent again"
         record(services, table.id, SENT_AGAIN, "sweep", "finished", subject=subject)
@@ -108,15 +117,23 @@ def _overdue_garbage(services: Services, table: Table, state: TableState) -> lis
     return candidates(table, state, due)
 
 
-def _missed_files(services: Services, table: Table, state: TableState) -> list[Outgoing]:
-    """Give ingest jobs for files that were neither ingested nor refused while they could be."""
+def _missed_files(
+    services: Services, table: Table, state: TableState, spark: Iterable[SparkRequest]
+) -> list[Outgoing]:
+    """Give ingest jobs for files that were neither ingested nor refused while they could be.
+
+    Those which Spark is ingesting are left to it.
+    """
+    jobs = (request.job for request in spark)
+    begun = {source.id for job in jobs if isinstance(job, IngestJob) for source in job.sources}
     now_ms = services.clock.now_ms()
     since_ms = max(now_ms - SOURCES_REMEMBERED_MS, table.files_since_ms)
     known = services.sources.list(f"{table.name}/", since_ms=since_ms)
     missed = [
         source
         for source in known
-        if not state.has_ingested(source.id, now_ms)
+        if source.id not in begun
+        and not state.has_ingested(source.id, now_ms)
         and services.tracker.get(table.id, source.id) is None
     ]
     return batch_files(services, missed, at_once=True)

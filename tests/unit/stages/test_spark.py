@@ -12,9 +12,11 @@ from dormouse.messages import CompactionJob, IngestJob, Outgoing, SparkRunChange
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import JobRecord
+from dormouse.requests import IngestFiles
 from dormouse.stages.compact import compact
 from dormouse.stages.dispatch_spark import dispatch_spark
 from dormouse.stages.ingest import ingest
+from dormouse.stages.plan_table import plan_table
 from dormouse.stages.spark_requests import kept_requests, newest_run, spark_request
 from dormouse.stages.track_spark import track_spark
 from tests.support.world import Crash, World, letters
@@ -294,3 +296,38 @@ def test_what_spark_does_not_say_is_asked_again(heavy: Heavy) -> None:
         heavy.told("run1")
     with pytest.raises(UnavailableError):
         heavy.dispatch()
+
+
+def test_a_batch_of_so_many_bytes_goes_to_spark_and_a_smaller_one_does_not(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    body = b"letter,at,note\n" + b"a,1,x\n" * 100
+    table = world.create(ingest_spark_bytes=len(body))
+    world.drop("letters/small.csv", b"letter,at,note\na,1,x\n")
+    world.drop("letters/large.csv", body)
+    assert [message.queue for message in world.queue] == ["ingest-jobs", "spark-jobs"]
+    world.queue.pop()
+    world.administer(IngestFiles("again", table.name, ("letters/large.csv",)))
+    assert [message.queue for message in world.queue] == ["ingest-jobs", "spark-jobs"]
+
+
+def test_a_compaction_of_so_many_rows_goes_to_spark_and_again_when_it_is_lost(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    table = world.create(compaction_strategy="batch", compaction_files=2, compaction_spark_rows=6)
+    for text in ("abc", "xyz"):
+        world.drop(f"letters/{text}.parquet", letters(text))
+        world.deliver(world.queue.popleft())
+    (planned,) = plan_table(world.services, TableChanged(table.id))
+    assert planned.queue == "spark-jobs"
+    world.clock.advance(seconds=table.properties.job_patience_seconds)
+    world.sweep()
+    assert planned in world.queue
+
+
+def test_an_audit_leaves_files_that_spark_is_ingesting_to_it(tmp_path: Path) -> None:
+    heavy = heavy_ingest(World(tmp_path))
+    heavy.dispatch()
+    heavy.world.tracker.kept.clear()
+    heavy.world.sweep(audit=True)
+    assert not [message for message in heavy.world.queue if message.queue == "ingest-jobs"]

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.messages import IngestJob, Outgoing
-from dormouse.model.sources import Source, job_id_of
+from dormouse.messages import Outgoing
+from dormouse.model.sources import Source
 from dormouse.policy.batching import batches
 from dormouse.ports import Services
 from dormouse.requests import IngestFiles
+from dormouse.stages.batch_files import ingest_message
 from dormouse.stages.requests.named import living
 
 MAX_FILES = 100_000
@@ -34,10 +35,8 @@ def ingest_files(services: Services, request: IngestFiles) -> list[Outgoing]:
     found = _found(services, request.keys)
     state, now_ms = services.store(table).current(), services.clock.now_ms()
     fresh = [source for source in found.values() if not state.has_ingested(source.id, now_ms)]
-    return [
-        Outgoing("ingest-jobs", IngestJob(table.id, table.generation, job_id_of(job), job))
-        for job in batches(fresh, table.properties)
-    ]
+    jobs = batches(fresh, table.properties)
+    return [ingest_message(table, table.generation, sources) for sources in jobs]
 
 
 def _found(services: Services, keys: tuple[str, ...]) -> dict[str, Source]:
