@@ -36,6 +36,9 @@ bench-state: $(BENCH) ## Measure the state store: commits, writers, loads (ARGS=
 bench-rows: $(BENCH) ## Measure compaction, ingest, look-ups and memory beside peers (ARGS=--quick: a minute)
 	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python bench/rows_bench.py $(ARGS)
 
+bench-spark: $(BENCH) ## Measure bulk imports and heavy compactions on Spark beside plain Spark (ARGS=--quick: minutes)
+	@PYTHONPATH=shared:cli:spark:bench:. $(BIN)/python bench/spark_bench.py $(ARGS)
+
 $(BENCH): $(INSTALLED) requirements-bench.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-bench.txt
 	@touch $@
@@ -77,4 +80,4 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo test docs test-endpoint bench-state bench-rows layer lint format lock build invoke clean
+.PHONY: help setup demo test docs test-endpoint bench-state bench-rows bench-spark layer lint format lock build invoke clean

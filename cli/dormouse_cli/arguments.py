@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
-from dormouse.client import AsOf, KeyValue
+from dormouse.client import KeyValue
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.keys import KeyPart
 from dormouse.model.schema import Field, Primitive, Schema, parse_field
@@ -53,24 +52,6 @@ def parse_range(text: str, schema: Schema) -> tuple[Keys | None, Keys | None]:
         )
     low, high = (parse_key(end, schema) if end else None for end in ends)
     return low, high
-
-
-def parse_as_of(text: str) -> AsOf:
-    """Give the version or the time that `text` stands for; a time without a zone is UTC.
-
-    Raises:
-        InvalidRequestError: it is neither.
-    """
-    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidRequestError(
-            f"{text!r} is neither a version nor a time",
-            hint="a version is a whole number, a time is as 2026-01-31T12:00:00Z",
-        ) from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def parse_part(text: str, field: Field) -> KeyPart:

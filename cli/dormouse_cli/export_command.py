@@ -11,9 +11,10 @@ from rich.progress import Progress
 from dormouse.client import Export, ExportProgress
 from dormouse.client.exporting import empty_folder
 from dormouse.client.keys import KeyLike
+from dormouse.client.versions import parse_as_of
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.stages.manifests import Manifest
-from dormouse_cli.arguments import parse_as_of, parse_columns, parse_key, parse_range
+from dormouse_cli.arguments import parse_columns, parse_key, parse_range
 from dormouse_cli.parameters import FormatOption, TableName, TimeoutOption
 from dormouse_cli.query_command import (
     AsOfOption,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 from collections import Counter
-from decimal import Decimal
 from random import Random
 
 import pyarrow as pa
@@ -16,7 +14,6 @@ from pyspark import SparkContext
 from dormouse.messages import CompactionJob, IngestJob
 from dormouse.model.names import data_prefix, ending_prefix
 from dormouse.model.origins import Origin
-from dormouse.model.schema import Schema
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob, SplitPartition
@@ -27,6 +24,7 @@ from dormouse.stages.compact import compact
 from dormouse.stages.ingest import ingest
 from dormouse.stages.rebuild import preview
 from dormouse_spark.bulk_import import bulk_import
+from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.reach import WorldReach
 from tests.support.world import Crash, World, letters, letters_file
 
@@ -230,69 +228,6 @@ def test_a_rebuild_finds_the_rows_and_sources_of_an_import_once_whatever_was_mer
         assert set(again.sources) == {source.id for source in sources}
         world.settle()
         world.clock.advance(seconds=3600)
-
-
-EVERY_TYPE = Schema.from_json(
-    {
-        "rowKeyFields": [
-            {"name": "t", "type": "TimestampType"},
-            {"name": "b", "type": "ByteArrayType"},
-        ],
-        "sortKeyFields": [{"name": "i", "type": "IntType"}],
-        "valueFields": [
-            {"name": "l", "type": "LongType", "nullable": True},
-            {"name": "f", "type": "FloatType", "nullable": True},
-            {"name": "d", "type": "DoubleType", "nullable": True},
-            {"name": "o", "type": "BooleanType", "nullable": True},
-            {"name": "s", "type": "StringType", "nullable": True},
-            {"name": "day", "type": "DateType", "nullable": True},
-            {
-                "name": "n",
-                "type": {"DecimalType": {"precision": 30, "scale": 5}},
-                "nullable": True,
-            },
-            {"name": "ls", "type": {"ListType": {"elementType": "StringType"}}, "nullable": True},
-            {
-                "name": "m",
-                "type": {"MapType": {"keyType": "ByteArrayType", "valueType": "LongType"}},
-                "nullable": True,
-            },
-            {
-                "name": "st",
-                "type": {
-                    "StructType": {
-                        "fields": [
-                            {"name": "x", "type": "DoubleType", "nullable": True},
-                            {"name": "y", "type": "StringType", "nullable": True},
-                        ]
-                    }
-                },
-                "nullable": True,
-            },
-        ],
-    }
-)
-
-
-def row_of_every_type(n: int) -> dict[str, object]:
-    keys = {
-        "t": dt.datetime(1969, 12, 31, tzinfo=dt.UTC) + dt.timedelta(microseconds=n % 7),
-        "b": bytes([255 - n % 3, n % 256]),
-        "i": -n,
-    }
-    values = {
-        "l": n * 2**40,
-        "f": n / 2,
-        "d": n / 3,
-        "o": n % 2 == 0,
-        "s": "ü" * (n % 4) + "\0",
-        "day": dt.date(1950, 1, 1) + dt.timedelta(days=n),
-        "n": Decimal(n) / 10**5 - 10**20,
-        "ls": [None, "a"] if n % 2 else [],
-        "m": [(b"\xff", n), (b"", None)],
-        "st": {"x": None, "y": "z"} if n % 2 else None,
-    }
-    return keys | {name: None if n % 5 == 0 else value for name, value in values.items()}
 
 
 def test_values_of_every_type_arrive_as_they_were(spark: SparkContext, world: World) -> None:

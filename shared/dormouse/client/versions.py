@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TypeAlias
 
 from dormouse.errors import InvalidRequestError
@@ -44,3 +45,21 @@ def check_as_of(as_of: AsOf) -> None:
             )
     elif isinstance(as_of, bool) or as_of < 0:
         raise InvalidRequestError(f"{as_of!r} is no version of a table")
+
+
+def parse_as_of(text: str) -> AsOf:
+    """Give the version or the time that `text` stands for; a time without a zone is UTC.
+
+    Raises:
+        InvalidRequestError: it is neither.
+    """
+    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        return int(text)
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidRequestError(
+            f"{text!r} is neither a version nor a time",
+            hint="a version is a whole number, a time is as 2026-01-31T12:00:00Z",
+        ) from error
+    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)

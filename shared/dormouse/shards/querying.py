@@ -69,7 +69,7 @@ def query_rows(
         storage,
         table,
         state.version,
-        _slices_to_read(state, wanted),
+        slices_to_read(state, wanted),
         columns=columns,
         where=where,
         limit=limit,
@@ -125,7 +125,7 @@ def query_parts(
     )
 
 
-def _slices_to_read(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[list[Slice]]:
+def slices_to_read(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[list[Slice]]:
     """Give what of which shards disjoint ranges need, in key order: each part lies in one leaf."""
     for item in wanted:
         for span, references in state.partitions_to_read(item):

@@ -1,0 +1,206 @@
+"""Import rows into leaves, or make sorted shards one, as Dormouse's Spark jobs and others do it.
+
+Called by `spark_bench`: ``spark_systems.py PART SYSTEM ROUND INPUTS LEAVES OUT``; prints a JSON
+line for each figure. Spark is started, and warmed up with some rows, before it is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+import rows_compaction
+import rows_instance
+from dormouse.messages import CompactionJob, IngestJob
+from dormouse.model.sources import Source, job_id_of
+from dormouse.model.transactions import AssignJob
+from dormouse.storage import FolderStorage
+from dormouse_spark.access import Access
+from dormouse_spark.bulk_import import bulk_import
+from dormouse_spark.compact import compact
+from figures import emit
+from rows_data import KEYS, SCHEMAS, split_points, write_source
+from rows_output import check_order
+from spark_processes import measured, shuffled_bytes
+
+MEMORY_BYTES = 512 * 1024**2
+WARM_UP_ROWS = 20_000
+Work = Callable[[], object]
+
+
+class LocalReach:
+    """The folder of an instance's shards, for the executors; sources are local files."""
+
+    def __init__(self, root: Path, scratch: Path) -> None:
+        """Reach `root`, and let tasks keep files in `scratch`."""
+        self._root, self._scratch = root, scratch
+
+    def __call__(self) -> Access:
+        """Give the access."""
+        sources = rows_instance.LocalSources()
+        return Access(FolderStorage(self._root), sources, self._scratch, MEMORY_BYTES)
+
+
+def started(events: Path, scratch: Path) -> SparkSession:
+    """Start Spark on all cores, quiet, with a log of events."""
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(path).resolve()) for path in sys.path)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "4g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.hadoop.parquet.compression.codec.zstd.level": "1",
+    }
+    builder = SparkSession.builder.master(f"local[{os.cpu_count()}]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def dormouse_import(
+    spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
+) -> Work:
+    """Run the bulk import of all files into a table of so many leaves."""
+    given = rows_instance.services(FolderStorage(out), scratch, MEMORY_BYTES, seed=1)
+    table = rows_instance.create(given, SCHEMAS["narrow"], split_points(leaves))
+    given.tables.change(table.id, lambda t: t.with_settings(_settings(leaves), {}))
+    sources = tuple(Source("local", f"rows/{f}", f.name, f.stat().st_size) for f in files)
+    job = IngestJob(table.id, 0, job_id_of(sources), sources)
+    reach = LocalReach(out, scratch)
+    return lambda: bulk_import(spark.sparkContext, reach, given, job)
+
+
+def _settings(leaves: int) -> dict[str, int | str]:
+    return {"bulk_import_min_leaf_partitions": leaves}
+
+
+def spark_import(
+    spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
+) -> Work:
+    """Have Spark cut rows into ranges of the first key, sort each, and write it."""
+
+    def work() -> None:
+        rows = spark.read.parquet(*map(str, files))
+        ranges = rows.repartitionByRange(leaves, KEYS[0]).sortWithinPartitions(*KEYS)
+        ranges.write.mode("append").parquet(str(out / "sorted"))
+
+    return work
+
+
+def dormouse_compact(
+    spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
+) -> Work:
+    """Run the heavy compaction of an assigned job."""
+    storage = rows_instance.linked(files, out)
+    given = rows_instance.services(storage, scratch, MEMORY_BYTES, seed=2)
+    table = rows_instance.reopened(given, SCHEMAS["narrow"])
+    state = given.store(table).current()
+    job = AssignJob(given.ids.new(), "root", tuple(state.shards))
+    given.store(table).commit(job, generation=state.generation)
+
+    def work() -> None:
+        message = CompactionJob(table.id, state.generation, job.job)
+        compact(spark.sparkContext, LocalReach(out, scratch), given, message)
+        for file in files:  # what is left for the garbage collector is not the job's output
+            (out / file.relative_to(file.parents[2])).unlink()
+
+    return work
+
+
+def spark_sort(
+    spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
+) -> Work:
+    """Have Spark sort all rows anew, and write them."""
+
+    def work() -> None:
+        rows = spark.read.parquet(*map(str, files))
+        rows.orderBy(*KEYS).write.mode("append").parquet(str(out / "sorted"))
+
+    return work
+
+
+def lambda_engine(
+    spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
+) -> Work:
+    """Run the same job in one process, as the function does."""
+    return rows_compaction.dormouse(files, "narrow", out)
+
+
+SYSTEMS: dict[str, dict[str, Callable[..., Work]]] = {
+    "import": {"dormouse": dormouse_import, "plain spark": spark_import},
+    "compaction": {
+        "dormouse": dormouse_compact,
+        "plain spark sort": spark_sort,
+        "the function's engine": lambda_engine,
+    },
+}
+
+
+def main() -> None:
+    """Measure one system once.
+
+    Raises:
+        ValueError: it wrote other rows, or not in order.
+    """
+    part, system, number, inputs, leaves, place = sys.argv[1:]
+    files = sorted(Path(inputs).resolve().rglob("*.parquet"))
+    rows = sum(pq.read_metadata(file).num_rows for file in files)
+    out, scratch = Path(place), Path(place).parent / "scratch"
+    make = SYSTEMS[part.split()[0]][system]
+    with TemporaryDirectory(dir=scratch) as name:
+        folder = Path(name)
+        for each in ("events", "warm", "warm-in", "scratch"):
+            (folder / each).mkdir()
+        spark = started(folder / "events", folder / "scratch")
+        warm_up(spark, make, part, files, folder)
+        before = shuffled_bytes(folder / "events")
+        taken = measured(make(spark, files, int(leaves), out, folder / "scratch"))
+        spark.stop()
+        shuffled = shuffled_bytes(folder / "events") - before
+    written = list(out.rglob("*.parquet"))
+    footers = [pq.ParquetFile(path).metadata for path in written]
+    if sum(footer.num_rows for footer in footers) != rows:
+        raise ValueError(f"{system} wrote other rows than {rows}")
+    check_order(footers)
+    emit(
+        part,
+        system,
+        int(number),
+        rows_per_second=rows / taken["seconds"],
+        cpu_seconds_per_million=taken["cpu_seconds"] / rows * 1e6,
+        peak_rss_mb=taken["peak_rss_bytes"] / 1e6,
+        shuffled_mb=shuffled / 1e6,
+        written_mb=sum(path.stat().st_size for path in written) / 1e6,
+        files=len(written),
+    )
+
+
+def warm_up(
+    spark: SparkSession, make: Callable[..., Work], part: str, files: Sequence[Path], folder: Path
+) -> None:
+    """Do the same to few rows first, so that code is loaded and compiled."""
+    if part.startswith("import"):
+        write_source(folder / "warm-in" / "some.parquet", "narrow", WARM_UP_ROWS, 0)
+        files = [folder / "warm-in" / "some.parquet"]
+    make(spark, files[:1], 2, folder / "warm", folder / "scratch")()
+
+
+if __name__ == "__main__":
+    main()
