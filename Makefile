@@ -74,10 +74,21 @@ layer: $(INSTALLED) ## Build the layers for both architectures; say what each fu
 		ARTIFACTS_DIR=$(abspath build/layers/$$arch/$$layer); done; done
 	@$(BIN)/python bench/layer_sizes.py build/layers/arm64 build/layers/x86_64
 
+spark-package: $(INSTALLED) ## Build what Spark jobs need on EMR (ARCH=arm64 or x86_64), and say how it is uploaded
+	@rm -rf build/spark/$(ARCH) && mkdir -p build/spark/$(ARCH)
+	@$(MAKE) --silent -C shared spark-environment ARCH=$(ARCH) PYTHON=$(abspath $(BIN))/python \
+		ARTIFACTS_DIR=$(abspath build/spark/$(ARCH))
+	@tar -czf build/spark/environment-$(ARCH).tar.gz -C build/spark/$(ARCH)/python .
+	@cp spark/bulk_import.py spark/compact.py build/spark/
+	@ls -l build/spark/environment-$(ARCH).tar.gz
+	@echo "upload it to the data bucket of your instance:"
+	@echo "  aws s3 cp build/spark/ s3://dormouse-<instance>-data-<account>/spark-code/ --recursive \\"
+	@echo "    --exclude '*' --include '*.py' --include 'environment-*.tar.gz'"
+
 invoke: $(INSTALLED) ## Run one function on one event in a container: make invoke FN=ingest EVENT=good
 	$(BIN)/sam local invoke $(shell $(BIN)/python -c "print(''.join(w.title() for w in '$(FN)'.split('_')))")Function --event events/$(FN)/$(EVENT).json
 
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo test docs test-endpoint bench-state bench-rows bench-spark layer lint format lock build invoke clean
+.PHONY: help setup demo test docs test-endpoint bench-state bench-rows bench-spark layer lint format lock build spark-package invoke clean

@@ -187,6 +187,12 @@ def test_layers_hold_the_versions_that_the_tests_run_with() -> None:
         assert {line for line in lines if not line.startswith("#")} <= pinned
 
 
+def test_spark_jobs_are_packaged_with_the_versions_that_the_tests_run_with() -> None:
+    pinned = set((ROOT / "requirements.txt").read_text().splitlines())
+    lines = (ROOT / "spark" / "packages.txt").read_text().splitlines()
+    assert {line for line in lines if not line.startswith("#")} <= pinned
+
+
 def test_layers_hold_whatever_the_library_imports_and_what_that_needs() -> None:
     """Layers are built of just the packages that their files name."""
     held = {
