@@ -66,6 +66,7 @@ class Sandbox:
                     **environment,
                     "AWS_LAMBDA_RUNTIME_API": self._api.address,
                     "TMPDIR": str(scratch),
+                    "PYTHONFAULTHANDLER": "1",  # a crash in native code shows where, in the log
                 },
                 stdout=output,
                 stderr=output,
