@@ -15,12 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dormouse.aws.wiring import wire
 from dormouse.client import Instance, TableHandle
+from dormouse.errors import DormouseError
 from dormouse.messages import IngestJob
 from dormouse.model.sources import Source, job_id_of
 from dormouse.settings import Settings
 from dormouse.shards.arrow import arrow_schema
 from dormouse.stages.spark_requests import keep_request
-from dormouse_spark.datasource import register
+from dormouse_spark.datasource import DormouseSource, register
 from dormouse_spark.entry import main, run_bulk_import
 from tests.spark.conftest import INSTANCE
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
@@ -154,8 +155,10 @@ def test_what_cannot_be_read_is_refused_with_the_reason(
         ({"as_of": "999999"}, "version"),
         ({"from": "[1"}, "no JSON list"),
     ):
-        with pytest.raises(PySparkException, match=reason):
-            frame(session, table, **options)
+        with pytest.raises(DormouseError, match=reason):
+            DormouseSource({"instance": INSTANCE, "table": table.name, **options})
+    with pytest.raises(PySparkException, match="there is no table 'nowhere'"):
+        frame(session, table, table="nowhere")
 
 
 def test_a_job_that_cannot_be_run_ends_with_one_and_says_why(

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from dormouse.model.keys import Key
+from dormouse.model.names import number_in, shard_id_in
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.partitions import ROOT
 from dormouse.model.shards import Shard
@@ -192,3 +193,41 @@ def test_what_an_inputs_inputs_were_does_not_count_though_the_input_is_gone() ->
     assert set(live(plan)) == {"p-0"}
     assert isinstance(plan, RebuildPlan)
     assert [item.merged for item in plan.shards] == [(), ("root",)]
+
+
+def part(run: str, task: int, low: str, high: str, *inputs: str) -> FoundShard:
+    """A shard of a run that several wrote side by side: none of them says that it is the last."""
+    number = number_in(task, 0)
+    name = shard_id_in(run, number)
+    return shard(name, low, high, number=number, last=False, lineage=Lineage(inputs=inputs))
+
+
+def ending(shards: int, *inputs: str, sources: tuple[str, ...] = ()) -> Origin:
+    return Origin(ROOT, job="job", number=shards, lineage=Lineage(sources, inputs))
+
+
+def test_a_run_written_side_by_side_counts_with_the_note_that_ends_it_and_only_then() -> None:
+    run = [part("r", 0, "a", "c"), part("r", 2, "d", "z")]
+    assert live(plan_rebuild(run)) == {}
+    plan = plan_rebuild(run, {"r": ending(2, sources=("one",))})
+    assert live(plan) == {"r-0": (ROOT,), "r-2000000": (ROOT,)}
+    assert isinstance(plan, RebuildPlan)
+    assert plan.sources == ("one",)
+
+
+def test_of_two_such_runs_with_one_source_that_which_lacks_shards_was_committed() -> None:
+    notes = {"r": ending(2, sources=("one",)), "s": ending(2, sources=("one",))}
+    left = [part("r", 1, "d", "z")]  # the other was merged and collected
+    again = [part("s", 0, "a", "c"), part("s", 1, "d", "z")]
+    plan = plan_rebuild([*left, *again], notes)
+    assert live(plan) == {"r-1000000": (ROOT,)}
+    assert isinstance(plan, RebuildPlan)
+    assert [shard for shard, _ in plan.left_out][:2] == ["s-0", "s-1000000"]
+
+
+def test_such_a_compaction_takes_the_place_of_its_inputs_once_it_is_ended() -> None:
+    inputs = [shard("r-0"), shard("s-0")]
+    run = [part("j", 0, "a", "c", "r-0", "s-0"), part("j", 1, "d", "z", "r-0", "s-0")]
+    assert live(plan_rebuild([*inputs, *run])) == {"r-0": (ROOT,), "s-0": (ROOT,)}
+    plan = plan_rebuild([*inputs, *run], {"j": ending(2, "r-0", "s-0")})
+    assert live(plan) == {"j-0": (ROOT,), "j-1000000": (ROOT,)}
