@@ -22,6 +22,9 @@ $(INSTALLED): pyproject.toml requirements.txt
 demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacted; look some up
 	@$(BIN)/dormouse local run -- $(BIN)/python -m dormouse_cli.demo build/flights.html
 
+demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported, compacted, read as a DataFrame (Java 17)
+	@$(BIN)/dormouse local run -- $(BIN)/python -m dormouse_cli.demo.spark
+
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/python -m pytest $(ARGS)
 
@@ -91,4 +94,4 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo test docs test-endpoint bench-state bench-rows bench-spark layer lint format lock build spark-package invoke clean
+.PHONY: help setup demo demo-spark test docs test-endpoint bench-state bench-rows bench-spark layer lint format lock build spark-package invoke clean
