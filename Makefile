@@ -23,7 +23,7 @@ demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacte
 	@$(BIN)/dormouse local run -- $(BIN)/python -m dormouse_cli.demo build/flights.html
 
 demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported, compacted, read as a DataFrame (Java 17)
-	@$(BIN)/dormouse local run -- $(BIN)/python -m dormouse_cli.demo.spark
+	@$(BIN)/dormouse local run -- $(BIN)/python spark/demo.py
 
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/python -m pytest $(ARGS)

@@ -1,6 +1,6 @@
 """Millions of flights by way of Spark: bulk imported, compacted, read as a DataFrame, checked.
 
-Run as ``dormouse local run -- python -m dormouse_cli.demo.spark``, which is ``make demo-spark``. The
+Run as ``dormouse local run -- python spark/demo.py``, which is ``make demo-spark``. The
 flights of a year come sixteen times over, each time with another number in their key.
 """
 
