@@ -100,8 +100,8 @@ class _Import:
         def task(
             number: int, found: Iterable[tuple[Source, ...]]
         ) -> Iterator[Block | Read | DormouseError]:
-            for bundle in found:
-                yield from outcomes(lambda: read(reach(), schema, samples, number, bundle))  # noqa: B023
+            (bundle,) = found
+            return outcomes(lambda: read(reach(), schema, samples, number, bundle))
 
         return self.spark.parallelize(bundles, len(bundles)).mapPartitionsWithIndex(task)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -50,11 +50,11 @@ class _Compaction:
             compaction.size_bytes,
             compaction.table.properties.shard_target_bytes,
         )
-        reach = self.reach
+        reach, sent = self.reach, replace(compaction, keys=())  # those of many inputs are long
 
         def task(part: int, found: Iterable[KeyRange]) -> Iterator[Merged | DormouseError]:
             (span,) = found
-            return outcomes(lambda: [_merge(reach(), compaction, span, part)])
+            return outcomes(lambda: [_merge(reach(), sent, span, part)])
 
         tasks = self.spark.parallelize(ranges, len(ranges)).mapPartitionsWithIndex(task)
         parts = collected(tasks)

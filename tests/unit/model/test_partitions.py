@@ -78,3 +78,15 @@ def test_an_unknown_partition_is_not_found() -> None:
 )
 def test_a_tree_with_a_gap_a_loop_or_a_stray_is_found_broken(partitions: list[Partition]) -> None:
     assert broken_tree(PartitionTree.of(partitions))
+
+
+@given(points=st.lists(short_keys, unique=True).map(sorted), data=st.data())
+def test_what_is_around_some_leaves_is_a_tree_that_places_them_alike(
+    points: list[Key], data: st.DataObject
+) -> None:
+    tree = PartitionTree.from_split_points(points)
+    leaves = data.draw(st.lists(st.sampled_from([leaf.id for leaf in tree.leaves()])))
+    around = tree.around(leaves)
+    for leaf in leaves:
+        assert around.get(leaf) == tree.get(leaf)
+        assert around.split_keys_above(leaf) == tree.split_keys_above(leaf)

@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 from dormouse.messages import IngestJob, encode
 from dormouse.model.properties import Properties
 from dormouse.model.sources import Source
-from dormouse.policy.batching import MEETING_SECONDS, batches, gathered, seconds_to_wait
+from dormouse.policy.batching import (
+    MEETING_SECONDS,
+    batches,
+    even_bundles,
+    gathered,
+    seconds_to_wait,
+)
 
 DEFAULTS = Properties()
 MAX_FILES, MAX_BYTES = DEFAULTS.ingest_job_max_files, DEFAULTS.ingest_job_max_bytes
@@ -82,3 +88,20 @@ def test_files_wait_no_longer_than_they_may_and_meet_on_whole_minutes(
     assert (seconds == 0) == (age_s >= max_age_seconds)
     is_whole = (now_ms // 1000 + seconds) % MEETING_SECONDS == 0
     assert is_whole or age_s + seconds == max(age_s, max_age_seconds)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 1000), min_size=1, max_size=60),
+    least=st.integers(1, 8),
+    most_bytes=st.integers(1, 2000),
+)
+def test_bundles_hold_every_file_once_and_differ_by_no_more_than_a_file(
+    sizes: list[int], least: int, most_bytes: int
+) -> None:
+    sources = [Source("b", str(n), "e", size) for n, size in enumerate(sizes)]
+    bundles = even_bundles(sources, least, most_bytes)
+    assert sorted(s.key for bundle in bundles for s in bundle) == sorted(s.key for s in sources)
+    assert len(bundles) >= min(least, len(sources))
+    taken = [sum(s.size_bytes for s in bundle) for bundle in bundles]
+    assert max(taken) - min(taken) <= max(sizes)
+    assert max(taken) <= most_bytes + max(sizes)
