@@ -305,8 +305,8 @@ class TableHandle:
     def pending(self) -> int:
         """Count the table's own pending work: files neither ingested nor refused, and jobs."""
         now_ms = self.services.clock.now_ms()
-        # Objects tell their time in whole seconds.
-        since_ms = max(now_ms - PENDING_FILES_MS, self._current().files_since_ms - 1000)
+        # As the audit does: what came before may be rows of an earlier table of this name.
+        since_ms = max(now_ms - PENDING_FILES_MS, self._current().files_since_ms)
         dropped = list(self.services.sources.list(f"{self.name}/", since_ms=since_ms))
         state = self.state()  # read after the listing, so that no file seems to be nowhere
         waiting = [s for s in dropped if not state.has_ingested(s.id, now_ms)]

@@ -187,3 +187,12 @@ def test_an_alteration_of_a_deleted_table_is_refused(memory: InMemory) -> None:
     memory.instance.delete_table("letters")
     with pytest.raises(NotFoundError):
         table.alter(drop=["note"])
+
+
+def test_what_an_earlier_table_of_the_name_had_is_not_pending_for_ever(memory: InMemory) -> None:
+    earlier = memory.instance.create_table("passing", LETTERS)
+    memory.world.clock.advance(seconds=10)
+    rows = {"letter": ["a"], "at": pa.array([1], pa.int64()), "note": ["x"]}
+    earlier.ingest(pa.table(rows)).wait()
+    memory.instance.delete_table("passing")
+    assert memory.instance.create_table("passing", LETTERS).pending() == 0
