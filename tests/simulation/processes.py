@@ -6,13 +6,19 @@ last thing the process does. A gate may also let other processes run before it d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from functools import wraps
+from types import GeneratorType
 from typing import Any, TypeVar, cast
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
+from dormouse.model.sources import Source
+from dormouse.model.tables import Table
+from dormouse.ports import JobRecord, SparkRun
+from tests.unit.statestore.memory_items import MemoryItems
 
 _Port = TypeVar("_Port")
 
@@ -23,6 +29,8 @@ READS = frozenset(
 """The methods of ports that change nothing."""
 NEVER_UNKNOWN = frozenset({"sqs", "items"})
 """Services whose failed writes raise UnavailableError though they may have landed."""
+NEVER_REPEATED = frozenset({"pages", "items"})
+"""Services whose client does not repeat a request by itself, or tells the repetition from it."""
 
 
 class Died(BaseException):
@@ -37,6 +45,8 @@ class Fate(Enum):
     UNANSWERED = "lands unanswered"
     DIES_BEFORE = "is not made: the process dies"
     DIES_AFTER = "lands, then the process dies"
+    REPEATED = "lands, and is repeated by the SDK for want of an answer"
+    PARTLY = "lands for one half"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +78,65 @@ class Process:
         """Ask `gate` about each call."""
         self.name, self._gate, self.is_dead = name, gate, False
 
-    def call(self, service: str, method: str, subject: str, make: Callable[[], object]) -> object:
-        """Make a call, if its fate lets it.
+    def call(
+        self,
+        service: str,
+        method: str,
+        subject: str,
+        make: Callable[[], object],
+        make_half: Callable[[], object] | None = None,
+    ) -> object:
+        """Make a call, if its fate lets it; `make_half` makes it for half of what it is about.
 
         Raises:
             Died: the process died now or before.
             UnavailableError: the call was refused; or it is of a service that cannot tell.
             OutcomeUnknownError: it was not answered.
         """
+        call = Call(self.name, service, method, subject)
+        fate = self.begin(call)
+        if fate is Fate.PARTLY and make_half is not None:
+            make_half()
+            raise UnavailableError(f"{call}: only half of it was done")
+        result = make()
+        if fate is Fate.REPEATED and service not in NEVER_REPEATED:
+            result = make()
+        self.end(call, fate)
+        return result
+
+    def begin(self, call: Call) -> Fate:
+        """Ask for the fate of a call that is about to be made, and raise if it is not to be."""
         if self.is_dead:
             raise Died
-        call = Call(self.name, service, method, subject)
         fate = self._gate(call)
         if self.is_dead or fate is Fate.DIES_BEFORE:
             raise self._died()
         if fate is Fate.REFUSED:
             raise UnavailableError(f"{call}: refused")
-        result = make()
+        return fate
+
+    def end(self, call: Call, fate: Fate) -> None:
+        """Raise what the process sees of a call that has landed, if that is not its answer."""
         if fate is Fate.DIES_AFTER:
             raise self._died()
         if fate is Fate.UNANSWERED:
-            if call.is_read or service in NEVER_UNKNOWN:
+            if call.is_read or call.service in NEVER_UNKNOWN:
                 raise UnavailableError(f"{call}: not answered")
             raise OutcomeUnknownError(f"{call}: not answered")
-        return result
+
+    def hook(self, service: str) -> Callable[[str], None]:
+        """Give a hook for an adapter that calls it ``before`` and ``after`` its requests."""
+        fates: list[Fate] = []
+
+        def pass_by(place: str) -> None:
+            when, _, method = place.partition(" ")
+            call = Call(self.name, service, method, "")
+            if when == "before":
+                fates[:] = [self.begin(call)]
+            else:
+                self.end(call, *fates)
+
+        return pass_by
 
     def _died(self) -> Died:
         self.is_dead = True
@@ -101,6 +146,13 @@ class Process:
 def guarded(process: Process, service: str, port: _Port) -> _Port:
     """Give an adapter whose every method is a call of `process`; what is listed comes at once."""
     return cast(_Port, _Guarded(process, service, port))
+
+
+def guarded_items(process: Process, items: MemoryItems) -> MemoryItems:
+    """Give items of which every single request is a call of `process`."""
+    view = copy(items)
+    view.hook = process.hook("items")
+    return view
 
 
 class _Guarded:
@@ -117,14 +169,36 @@ class _Guarded:
         def call(*args: object, **kwargs: object) -> object:
             def make() -> object:
                 result = method(*args, **kwargs)
-                return iter(list(result)) if isinstance(result, Iterator) else result
+                return iter(list(result)) if isinstance(result, GeneratorType) else result
 
-            return self._process.call(self._service, name, _subject(args), make)
+            return self._process.call(self._service, name, _subject(args), make, half(args))
+
+        def half(args: tuple[object, ...]) -> Callable[[], object] | None:
+            if name != "delete" or not isinstance(args[0], Sequence):
+                return None
+            paths = args[0][: len(args[0]) // 2]
+            return lambda: method(paths)
 
         return call
 
 
 def _subject(args: tuple[object, ...]) -> str:
     """Name what a call is about by its plain arguments."""
-    plain = [str(arg) for arg in args if isinstance(arg, str | int)]
-    return " ".join(plain) or " ".join(type(arg).__name__ for arg in args)
+    plain = [_plain(arg) for arg in args]
+    return " ".join(text for text in plain if text) or " ".join(type(arg).__name__ for arg in args)
+
+
+def _plain(arg: object) -> str:
+    if isinstance(arg, str | int):
+        return str(arg)
+    if isinstance(arg, Source):
+        return arg.key
+    if isinstance(arg, Table):
+        return f"{arg.id} {arg.name}"
+    if isinstance(arg, JobRecord):
+        return f"{arg.table_id} {arg.job_id} {arg.kind} {arg.state}"
+    if isinstance(arg, SparkRun):
+        return f"{arg.table_id} {arg.job_id} attempt {arg.attempt}"
+    if isinstance(arg, Sequence) and arg and isinstance(arg[0], str):
+        return f"{arg[0]} and {len(arg) - 1} more" if len(arg) > 1 else str(arg[0])
+    return ""

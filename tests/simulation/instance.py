@@ -1,0 +1,312 @@
+"""A whole instance in memory, and processes of it that each have their own way to it.
+
+What all share is the instance's: buckets, items, pages, registry, tracker, queues and runs of
+Spark. A `Worker` is one process: the real handlers, stages and stores run in it, with its own cold
+caches, scratch folder, clock and randomness, and every call it makes passes its gate. What belongs
+to Lambda is done past the gate: messages are received and deleted, and a function's answer is read.
+
+Use it within `Instance.running`, one worker at a time: a worker's threads are done at once.
+
+    instance = Instance(folder)
+    with instance.running():
+        instance.ask(CreateTable("request", "letters", schema))
+        delivery = instance.take("admin")
+        instance.worker("first", gate).handle(delivery)
+
+A worker that dies leaves its messages hidden until their visibility timeout is over.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from typing import Any, Literal, cast
+
+from dormouse.aws.dead_letters import SqsDeadLetters
+from dormouse.aws.sqs import SqsOutbox
+from dormouse.aws.system import TimeOrderedIds
+from dormouse.aws.wiring import Wiring
+from dormouse.messages import encode
+from dormouse.model.sources import Source
+from dormouse.model.tables import Table
+from dormouse.ports import Clock, Services
+from dormouse.requests import AdminRequest
+from dormouse.settings import Settings
+from dormouse.statestore.dynamodb_store import DynamoDBStateStore
+from dormouse.statestore.engine import Options
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.statestore.patience import Patience
+from dormouse.statestore.protocol import StateStore
+from dormouse.statestore.s3 import S3StateStore
+from dormouse.storage import MemoryStorage
+from dormouse_spark.access import Access
+from dormouse_spark.entry import JobIds, run_bulk_import, run_compact
+from tests.simulation.local_spark import LocalContext
+from tests.simulation.patches import deterministic
+from tests.simulation.processes import Call, Fate, Gate, Process, guarded, guarded_items
+from tests.simulation.queues import NAMES, Queues, SqsClient, Waiting, feeds
+from tests.support.adapters import (
+    FakeClock,
+    MemoryMetrics,
+    MemorySources,
+    MemorySpark,
+    MemoryTables,
+    MemoryTracker,
+)
+from tests.support.lambda_context import Context
+from tests.unit.statestore.memory_items import MemoryItems
+
+MEMORY_BYTES = 64 * 1024 * 1024
+_current = threading.local()
+
+
+def all_lands(call: Call) -> Fate:
+    """Let every call land: the gate of a world in which nothing fails."""
+    return Fate.LANDS
+
+
+def _at_once(seconds: float) -> None:
+    """Stand for a sleep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Messages of one queue that were given out together, to one invocation."""
+
+    queue: str
+    messages: tuple[Waiting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SkewedClock:
+    """A process's clock, so far before or behind the instance's."""
+
+    clock: Clock
+    skew_ms: int = 0
+
+    def now_ms(self) -> int:
+        """Give milliseconds since 1970."""
+        return self.clock.now_ms() + self.skew_ms
+
+
+@dataclass
+class Instance:
+    """What all processes share. `random` is for the ids that are made."""
+
+    folder: Path
+    random: Random = field(default_factory=lambda: Random(0))
+
+    def __post_init__(self) -> None:
+        """Begin with no table."""
+        self.clock = FakeClock()
+        self.storage, self.results = MemoryStorage(self.clock), MemoryStorage(self.clock)
+        self.sources = MemorySources(self.clock, NAMES.ingest_bucket)
+        self.pages = MemoryPages()
+        self.items = MemoryItems(self.pages)
+        self.tables, self.tracker = MemoryTables(), MemoryTracker()
+        self.metrics, self.spark = MemoryMetrics(), MemorySpark()
+        self.queues = Queues(self.clock)
+        self.failures: list[Exception] = []
+        self.driven: set[str] = set()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Let handlers find the worker they run in; what they log as failed is in `failures`."""
+        with deterministic(lambda: cast(Worker, _current.worker).wiring, self._note):
+            yield
+
+    def worker(
+        self,
+        name: str,
+        gate: Gate = all_lands,
+        *,
+        skew_ms: int = 0,
+        sleep: Callable[[float], None] = _at_once,
+    ) -> Worker:
+        """Give a new process, which knows nothing yet."""
+        return Worker(self, Process(name, gate), SkewedClock(self.clock, skew_ms), sleep)
+
+    def take(self, queue: str, most: int | None = None) -> Delivery | None:
+        """Receive what one invocation of the queue's function is given; None if nothing is seen."""
+        feed = feeds()[queue]
+        batch = min(feed.batch, most or feed.batch)
+        found = self.queues.receive(queue, batch, feed.visibility_seconds)
+        return Delivery(queue, tuple(found)) if found else None
+
+    def ask(self, request: AdminRequest) -> None:
+        """Send an administrator's request."""
+        self.queues.send("admin", encode(request))
+
+    def drop(self, key: str, body: bytes, *, notify: bool = True) -> Source:
+        """Put an object into the ingest bucket, as a user would; S3 tells of it, if it does."""
+        source = self.sources.drop(key, body)
+        if notify:
+            self.notify(source)
+        return source
+
+    def notify(self, source: Source) -> None:
+        """Tell of an object as S3 does."""
+        found = {"key": source.key, "eTag": source.etag, "size": source.size_bytes}
+        record = {
+            "eventName": "ObjectCreated:Put",
+            "s3": {"bucket": {"name": source.bucket}, "object": found},
+        }
+        self.queues.send("files", json.dumps({"Records": [record]}))
+
+    def undriven(self) -> list[str]:
+        """Give the runs of Spark that were started and that no driver has begun yet."""
+        return [run_id for run_id in self.spark.runs if run_id not in self.driven]
+
+    def end_run(self, run_id: str, outcome: Literal["succeeded", "failed"], *, tell: bool) -> None:
+        """Let a run of Spark be over; EMR tells of it, if it does."""
+        self.spark.ended[run_id] = (outcome, "" if outcome == "succeeded" else "the driver ended")
+        if tell:
+            self.queues.send("spark-runs", json.dumps({"detail": {"jobRunId": run_id}}))
+
+    def _note(self) -> None:
+        error = sys.exc_info()[1]
+        if isinstance(error, Exception):
+            self.failures.append(error)
+
+
+class Worker:
+    """One process of an instance."""
+
+    def __init__(
+        self, instance: Instance, process: Process, clock: Clock, sleep: Callable[[float], None]
+    ) -> None:
+        """Wire the process: nothing is read yet."""
+        self.instance, self.process = instance, process
+        self.scratch = instance.folder / process.name
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        self._clock = clock
+        self._ids = TimeOrderedIds(clock, instance.random.getrandbits)
+        self._patience = Patience(sleep=sleep, random=instance.random.random)
+        self.wiring = self._wire()
+
+    def handle(self, delivery: Delivery) -> list[str]:
+        """Run the function of a queue on messages; delete those it dealt with, name the others.
+
+        Raises:
+            Died: the process is dead, and the messages are hidden.
+        """
+        feed = feeds()[delivery.queue]
+        records = [_record(message) for message in delivery.messages]
+        response = self._invoke(feed.function, {"Records": records})
+        failed = [item["itemIdentifier"] for item in response["batchItemFailures"]]
+        done = [m.receipt for m in delivery.messages if m.id not in failed]
+        self.instance.queues.delete(delivery.queue, done)
+        return failed
+
+    def scheduled(self, function: Literal["sweep", "measure"], *, audit: bool = False) -> None:
+        """Run a function as its schedule does.
+
+        Raises:
+            ExceptionGroup: it failed for some tables.
+            Died: the process is dead.
+        """
+        self._invoke(function, {"audit": True} if audit else {})
+
+    def drive(self, run_id: str, *, tell: bool = True) -> None:
+        """Be the driver of a run of Spark, and all its executors.
+
+        Raises:
+            Died: the process is dead; EMR says that the run failed.
+        """
+        run = self.instance.spark.runs[run_id]
+        self.instance.driven.add(run_id)
+        job = run_bulk_import if run.kind == "ingest" else run_compact
+        ids = JobIds(run.table_id, run.job_id, run.generation)
+        outcome: Literal["succeeded", "failed"] = "failed"
+        try:
+            with self._as_current():
+                job(LocalContext(), self._access, self.wiring, ids)  # type: ignore[arg-type]
+            outcome = "succeeded"
+        except Exception as error:
+            self.instance.failures.append(error)
+        finally:
+            self.instance.end_run(run_id, outcome, tell=tell)
+
+    def close(self) -> None:
+        """Clean up after a process that is no more."""
+        shutil.rmtree(self.scratch)
+
+    def _invoke(self, function: str, event: dict[str, Any]) -> dict[str, Any]:
+        handler = import_module(f"functions.{function}.handler")
+        with self._as_current():
+            response: dict[str, Any] = handler.handle(event, Context())
+        return response
+
+    @contextmanager
+    def _as_current(self) -> Iterator[None]:
+        _current.worker = self
+        try:
+            yield
+        finally:
+            del _current.worker
+
+    def _access(self) -> Access:
+        services = self.wiring.services
+        return Access(services.storage, services.sources, self.scratch, MEMORY_BYTES)
+
+    def _wire(self) -> Wiring:
+        shared, process = self.instance, self.process
+        sqs: Any = SqsClient(process, shared.queues)
+        services = Services(
+            tables=guarded(process, "tables", shared.tables),
+            tracker=guarded(process, "tracker", shared.tracker),
+            storage=guarded(process, "s3", shared.storage),
+            results=guarded(process, "results", shared.results),
+            sources=guarded(process, "sources", shared.sources),
+            dead_letters=SqsDeadLetters(sqs, NAMES, self._patience),
+            store=self._store_factory(),
+            clock=self._clock,
+            ids=self._ids,
+            scratch=self.scratch,
+            memory_bytes=MEMORY_BYTES,
+            metrics=shared.metrics,
+            spark=guarded(process, "spark", shared.spark),
+        )
+        settings = Settings(NAMES.instance, NAMES.account, self.scratch, MEMORY_BYTES)
+        return Wiring(settings, services, SqsOutbox(sqs, NAMES, self._patience))
+
+    def _store_factory(self) -> Callable[[Table], StateStore]:
+        """Give what opens stores, and keeps them as a process does."""
+        pages = guarded(self.process, "pages", self.instance.pages)
+        items = guarded_items(self.process, self.instance.items)
+        storage = guarded(self.process, "s3", self.instance.storage)
+        tools = {"clock": self._clock, "ids": self._ids, "patience": self._patience}
+
+        @cache
+        def open_store(state_id: str, kept_in: str, commits: str, seconds: int) -> StateStore:
+            options = Options(is_strict=commits == "strict", keep_seconds=seconds)
+            if kept_in == "dynamodb":
+                return DynamoDBStateStore(state_id, items, pages, **tools, options=options)
+            return S3StateStore(state_id, storage, pages, **tools, options=options)
+
+        def store(table: Table) -> StateStore:
+            wanted = table.properties
+            return open_store(
+                table.state_id, wanted.state_store, wanted.commits, wanted.gc_delay_seconds
+            )
+
+        return store
+
+
+def _record(message: Waiting) -> dict[str, Any]:
+    return {
+        "messageId": message.id,
+        "receiptHandle": message.receipt,
+        "body": message.body,
+        "attributes": {"ApproximateReceiveCount": str(message.receives)},
+        "eventSource": "aws:sqs",
+    }

@@ -1,0 +1,86 @@
+"""What must be another way for a run to be the same each time: threads, and who logs.
+
+A process of the simulation is one thread. What the product does on threads of its own is done at
+once, in the thread that asks for it, in the order asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+import dormouse
+from dormouse.aws import handling
+from dormouse.aws.logs import logger
+from dormouse.aws.wiring import Wiring
+from tests.unit.statestore.memory_items import small_pages
+
+_Result = TypeVar("_Result")
+
+PAGE_CAPACITY = 4
+"""Ids in a page of a log: so that short runs consolidate and collect, too."""
+
+
+class AtOnce(Executor):
+    """Stands for a pool of threads: does what it is given when it is given it."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Take no notice of how many threads are wanted."""
+
+    def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
+        """Do it; the future has the outcome."""
+        future: Future[_Result] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:  # also a process's death: whoever looks at it dies of it
+            future.set_exception(error)
+        return future
+
+
+class _Log:
+    """Stands for the log of the handlers: tells of what they log as failed."""
+
+    def __init__(self, failed: Callable[[], None]) -> None:
+        self._failed = failed
+
+    def exception(self, *_: object, **__: object) -> None:
+        self._failed()
+
+    def error(self, *_: object, **__: object) -> None:
+        """Say nothing."""
+
+    warning = info = error
+
+
+@contextmanager
+def deterministic(wiring: Callable[[], Wiring], failed: Callable[[], None]) -> Iterator[None]:
+    """Let handlers ask `wiring` for the process they run in, and nothing run on another thread.
+
+    `failed` is called with the error at hand when a handler logs one.
+    """
+    level = logger.level
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(handling, "wiring", wiring))
+        stack.enter_context(patch.object(handling, "logger", _Log(failed)))
+        stack.enter_context(small_pages(PAGE_CAPACITY))
+        for name in _modules_with_threads():
+            stack.enter_context(patch.object(sys.modules[name], "ThreadPoolExecutor", AtOnce))
+        logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
+
+
+@cache
+def _modules_with_threads() -> tuple[str, ...]:
+    names = [m.name for m in pkgutil.walk_packages(dormouse.__path__, "dormouse.")]
+    return tuple(n for n in names if hasattr(import_module(n), "ThreadPoolExecutor"))
