@@ -1,10 +1,13 @@
 """Columns of ingested files → columns of the table: exactly, or refused with row and reason.
 
-Used by the readers of all formats; what they share in judging a file is here.
+Used by the readers of all formats; what they share in judging a file is here. Reasons are kept
+and shown where rows are not, and read by people who may not see them: they name columns of the
+table, places in the file and types, and nothing else of what is in it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -26,26 +29,41 @@ from dormouse.model.schema import (
 from dormouse.model.type_text import show_type
 from dormouse.model.types import has_struct
 from dormouse.shards.arrow import Array, arrow_type
+from dormouse.shards.text import FORMS
 
 Cells = TypeVar("Cells", bound="Sequence[object] | Array")
 
-_SHOWN_CHARACTERS = 80
+_QUOTES_NOTHING = re.compile(
+    r"Integer value -?\d+ (not in range: -?\d+ to -?\d+)|Casting from \S+ .+ (would lose data): "
+    r"|Rescaling \w+ value (would cause data loss)|(Invalid UTF8 sequence)"
+)
+"""What Arrow says of a cell without quoting it."""
+_COUNTED = 10
 
 
-def check_columns(names: Sequence[str], schema: Schema) -> None:
+def check_columns(names: Sequence[str], schema: Schema, *, of: str = "the file") -> None:
     """Check that a file has the columns of the table, in any order; nullable ones may be absent.
+
+    Columns that the table has not are counted, not named: where a header was forgotten, names are
+    values. `of` is what they are of.
 
     Raises:
         RefusedSourceError: a column is missing, unknown, or there twice.
     """
     wanted = {f.name for f in schema.fields}
     has = "the table has: " + ", ".join(f.name for f in schema.fields)
-    if twice := sorted({name for name in names if list(names).count(name) > 1}):
-        raise RefusedSourceError(f"the file has {_quoted(twice)} more than once")
-    if unknown := [name for name in names if name not in wanted]:
-        fates = [f"{name!r}: {fate}" for name in unknown if (fate := schema.fate_of(name))]
+    if unknown := [at for at, name in enumerate(names, start=1) if name not in wanted]:
+        which = f"column{'s'[: len(unknown) > 1]} {', '.join(map(str, unknown[:_COUNTED]))}"
+        more = f" and {len(unknown) - _COUNTED} more" if len(unknown) > _COUNTED else ""
+        fates = [
+            f"{name!r}: {fate}"
+            for name in names
+            if name not in wanted and (fate := schema.fate_of(name))
+        ]
         known = f" ({'; '.join(fates)})" if fates else ""
-        raise RefusedSourceError(f"the table has no {_quoted(unknown)}{known}", hint=has)
+        raise RefusedSourceError(f"the table has no {which}{more} of {of}{known}", hint=has)
+    if twice := sorted({name for name in names if list(names).count(name) > 1}):
+        raise RefusedSourceError(f"{of} has {_quoted(twice)} more than once")
     required = [f.name for f in schema.fields if not f.nullable]
     if missing := [name for name in required if name not in names]:
         raise RefusedSourceError(f"the file has no {_quoted(missing)}", hint=has)
@@ -76,9 +94,9 @@ def convert(cells: Cells, field: Field, first_row: int, build: Callable[[Cells],
     except (pa.ArrowException, ValueError, OverflowError) as error:
         at = _first_bad(cells, build)
         raise RefusedSourceError(
-            f"column {field.name!r}, row {first_row + at}: {_shown(cells[at])} "
-            f"is not a {type_name(field.type)}",
-            hint=_reason(error),
+            f"column {field.name!r}, row {first_row + at}: "
+            f"the value is not a {type_name(field.type)}",
+            hint=unquoting(error, field.type),
         ) from error
 
 
@@ -190,13 +208,11 @@ def _quoted(names: Sequence[str]) -> str:
     return ("column " if len(names) == 1 else "columns ") + ", ".join(map(repr, names))
 
 
-def _shown(cell: object) -> str:
-    try:
-        text = repr(cell.as_py() if isinstance(cell, pa.Scalar) else cell)
-    except (ValueError, OverflowError):  # broken text, or a time beyond the years Python knows
-        text = "the value"
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
-
-
-def _reason(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
+def unquoting(error: BaseException, kind: FieldType) -> str:
+    """Give what an error says of a cell without quoting it, or else what was expected there."""
+    if isinstance(error, pa.ArrowException):
+        found = _QUOTES_NOTHING.match(str(error))
+        return next(filter(None, found.groups())) if found else FORMS.get(kind, "")
+    text = str(error).partition("\n")[0]
+    # this one quotes a name, which is text of the file too
+    return "a struct has an unknown member" if "unknown field" in text else text

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
@@ -23,6 +24,8 @@ from dormouse.shards.casting import check_columns, check_nulls, convert
 from dormouse.shards.json_cells import cell_decoder, column
 
 _NUMBER = r"^-?[0-9]+$"
+_QUOTED_LINE = re.compile(r"(Expected \d+ columns, got \d+).*", re.DOTALL)
+"""How Arrow quotes a line that has too many cells, or too few."""
 BLOCK_BYTES = 4 * 1024 * 1024
 """How much of a file is parsed at once; no line can be longer."""
 
@@ -52,7 +55,8 @@ def read_csv(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
             yield _converted(batch, schema, row)
             row += batch.num_rows
     except pa.ArrowException as error:
-        raise RefusedSourceError(f"the CSV file cannot be read: {error}") from error
+        reason = _QUOTED_LINE.sub(r"\1", str(error))
+        raise RefusedSourceError(f"the CSV file cannot be read: {reason}") from error
 
 
 def _converted(batch: pa.RecordBatch, schema: Schema, first_row: int) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from dormouse.errors import RefusedSourceError
 from dormouse.model.schema import Field, Schema
 from dormouse.shards.arrow import Array, arrow_schema
-from dormouse.shards.casting import check_columns, type_name
+from dormouse.shards.casting import check_columns, type_name, unquoting
 from dormouse.shards.json_cells import cell_decoder, column
 
 BATCH_ROWS = 16 * 1024
@@ -59,7 +59,7 @@ def _batch(rows: list[Row], schema: Schema) -> pa.RecordBatch:
     for number, row in rows:
         if not row.keys() <= names:
             try:
-                check_columns(list(row), schema)
+                check_columns(list(row), schema, of="the line")
             except RefusedSourceError as error:
                 raise RefusedSourceError(f"line {number}: {error}", hint=error.hint) from error
     columns = [_column(rows, field) for field in schema.fields]
@@ -73,7 +73,7 @@ def _column(rows: list[Row], field: Field) -> Array:
         try:
             value = decode(row.get(field.name, _NULL))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _refused(number, field, str(error)) from error
+            raise _refused(number, field, unquoting(error, field.type)) from error
         if value is None and not field.nullable:
             raise _refused(number, field, "there is no value, and the column cannot be null")
         values.append(value)
@@ -84,7 +84,8 @@ def _column(rows: list[Row], field: Field) -> Array:
             try:
                 column([value], field.type)
             except (pa.ArrowException, ValueError, OverflowError) as error:
-                raise _refused(number, field, f"{value} does not fit: {error}") from error
+                reason = f"the value does not fit: {unquoting(error, field.type)}".rstrip(": ")
+                raise _refused(number, field, reason) from error
         raise
 
 

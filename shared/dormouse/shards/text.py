@@ -8,17 +8,18 @@ import datetime as dt
 
 from dormouse.errors import InvalidRequestError
 from dormouse.model.keys import INT64_MAX, INT64_MIN, KeyPart
-from dormouse.model.schema import Primitive
+from dormouse.model.schema import FieldType, Primitive
 from dormouse.shards.arrow import key_part
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_FORMS = {
+FORMS: dict[FieldType, str] = {
     Primitive.INT: "a whole number of 32 bits",
     Primitive.LONG: "a whole number of 64 bits",
     Primitive.BYTES: "bytes in base64",
     Primitive.TIMESTAMP: "an ISO 8601 time (UTC without a zone) or microseconds since 1970",
     Primitive.DATE: "an ISO 8601 date such as 2024-02-29 or days since 1970",
 }
+"""What texts, of keys and in files, stand for values of the types that have no other."""
 
 
 def parse_key_part(text: str, kind: Primitive) -> KeyPart:
@@ -30,10 +31,10 @@ def parse_key_part(text: str, kind: Primitive) -> KeyPart:
     try:
         part = _parse(text, kind)
     except (ValueError, OverflowError) as error:
-        raise InvalidRequestError(f"{text!r} is not {_FORMS.get(kind, kind.value)}") from error
+        raise InvalidRequestError(f"{text!r} is not {FORMS.get(kind, kind.value)}") from error
     limits = (-(2**31), 2**31 - 1) if kind is Primitive.INT else (INT64_MIN, INT64_MAX)
     if isinstance(part, int) and not limits[0] <= part <= limits[1]:
-        raise InvalidRequestError(f"{text!r} is not {_FORMS[kind]}: it is out of range")
+        raise InvalidRequestError(f"{text!r} is not {FORMS[kind]}: it is out of range")
     return part
 
 

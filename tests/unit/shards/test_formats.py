@@ -16,6 +16,7 @@ import pytest
 
 from dormouse.errors import RefusedSourceError
 from dormouse.model.schema import Schema
+from dormouse.model.types import Member, Primitive, StructType
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.formats import read_source
 
@@ -95,6 +96,7 @@ def read(tmp_path: Path) -> Callable[..., list[dict[str, object]]]:
 
 
 UNSIGNED: list[pa.Field[Any]] = [pa.field("k", pa.string()), pa.field("v", pa.uint64())]
+NANOSECONDS = [pa.field("id", pa.int32()), pa.field("at", pa.timestamp("ns"))]
 Read = Callable[..., list[dict[str, object]]]
 
 
@@ -148,17 +150,17 @@ def test_long_values_that_parquet_stores_once_come_in_small_batches(tmp_path: Pa
         ("x.csv", b"", "empty|cannot be read"),
         ("x.csv", b"k,v\na,1\nb\n", "cannot be read"),
         ("x.csv", b"k,v\na,1\n\xff,1\n", "cannot be read"),
-        ("x.csv", b"k,w\na,1\n", "no column 'w'"),
+        ("x.csv", b"k,w\na,1\n", "the table has no column 2 of the file"),
         ("x.csv", b"k\na\n", "the file has no column 'v'"),
         ("x.csv", b"k,v,v\na,1,1\n", "'v' more than once"),
-        ("x.csv", b"k,v\na,1\nb,x\n", "column 'v', row 2: 'x' is not a LongType"),
-        ("x.csv", b"k,v\na,1\nb,9223372036854775808\n", "row 2: '9223372036854775808' is not"),
+        ("x.csv", b"k,v\na,1\nb,x\n", "column 'v', row 2: the value is not a LongType"),
+        ("x.csv", b"k,v\na,1\nb,9223372036854775808\n", "row 2: the value is not a LongType"),
         ("x.csv", b"k,v\na,1\n,1\n", "column 'k', row 2: there is no value"),
         ("x.json", b'{"k":"a","v":1}\n{"k":"b"}', "line 2, column 'v' .* no value"),
         ("x.json", b'{"k":"a","v":1}\n{"k":"b","v":1.5}', "line 2, column 'v' .* got `float`"),
         ("x.json", b'{"k":"a","v":1}\n{"k":"b","v":', "line 2 is not a JSON object"),
         ("x.json", b'[{"k":"a","v":1}]', "line 1 is not a JSON object"),
-        ("x.json", b'{"k":"a","v":1,"w":1}', "line 1: the table has no column 'w'"),
+        ("x.json", b'{"k":"a","v":1,"w":1}', "line 1: the table has no column 3 of the line"),
         ("x.json", b'{"k":"\xff","v":1}', "line 1"),
         ("x.json", b'{"k":"\\ud800","v":1}', "line 1"),
         ("x.json", b'{"k":"a","v":9223372036854775808}', "line 1, column 'v'"),
@@ -176,7 +178,7 @@ def test_long_values_that_parquet_stores_once_come_in_small_batches(tmp_path: Pa
         (
             "x.parquet",
             parquet([{"k": "a", "v": 2**63}], pa.schema(UNSIGNED)),
-            "row 1: 9223372036854775808 is not a LongType",
+            "row 1: the value is not a LongType",
         ),
     ],
 )
@@ -185,6 +187,52 @@ def test_a_bad_file_is_refused_with_the_place_and_the_reason(
 ) -> None:
     with pytest.raises(RefusedSourceError, match=reason):
         read(body, key, KEY_ONLY)
+
+
+SECRET = "an-address@example.com"
+
+
+@pytest.mark.parametrize(
+    ("key", "body"),
+    [
+        *(("x.csv", f"id,at,{f.name}\n1,0,{SECRET}\n") for f in SCHEMA.values if f.name != "name"),
+        ("x.csv", f"id,at\n1,{SECRET}\n"),
+        ("x.csv", f"id,at\n{SECRET},0\n"),
+        ("x.csv", f"id,at\n1,0,{SECRET}\n"),
+        ("x.csv", f"1,{SECRET}\n2,0\n"),
+        ("x.csv", f"{SECRET},{SECRET}\n2,0\n"),
+        ("x.csv", f'id,at,tags\n1,0,"{SECRET}\n'),
+        *(
+            ("x.json", json.dumps({"id": 1, "at": 0, f.name: SECRET}))
+            for f in SCHEMA.values
+            if f.name != "name"
+        ),
+        ("x.json", json.dumps({"id": 1, "at": 0, "counts": {SECRET: SECRET}})),
+        ("x.json", json.dumps({"id": 1, "at": 0, SECRET: 1})),
+        ("x.json", f'{{"id":1,"at":{SECRET}'),
+        ("x.json", f"{SECRET}\n"),
+        ("x.parquet", parquet([{"id": 1, "at": SECRET}])),
+        ("x.parquet", parquet([{"id": 1, "at": NOON, SECRET: 1}])),
+        ("x.parquet", parquet([{"id": 1, "at": NOON, "price": Decimal("7654321.25")}])),
+        ("x.parquet", parquet([{"id": 7654321 * 10**6, "at": NOON}])),
+        ("x.parquet", parquet([{"id": 1, "at": 7654321}], pa.schema(NANOSECONDS))),
+    ],
+)
+def test_a_reason_quotes_nothing_of_the_file(read: Read, key: str, body: str | bytes) -> None:
+    with pytest.raises(RefusedSourceError) as refusal:
+        read(body, key)
+    assert SECRET not in refusal.value.explanation
+    assert "7654321" not in refusal.value.explanation
+
+
+def test_a_reason_names_no_member_that_a_struct_of_the_file_has(read: Read) -> None:
+    kind = StructType((Member("x", Primitive.LONG),))
+    value = {"name": "s", "type": kind.to_json(), "nullable": True}
+    key = {"name": "k", "type": "LongType"}
+    schema = Schema.from_json({"rowKeyFields": [key], "sortKeyFields": [], "valueFields": [value]})
+    with pytest.raises(RefusedSourceError, match="a struct has an unknown member") as refusal:
+        read(json.dumps({"k": 1, "s": {"x": 1, SECRET: 2}}), "x.json", schema)
+    assert SECRET not in refusal.value.explanation
 
 
 def test_text_that_is_not_utf8_inside_parquet_is_refused_not_stored(read: Read) -> None:
@@ -237,7 +285,7 @@ def test_a_json_value_that_does_not_fit_is_refused_not_bent(
 
 
 def test_times_finer_than_microseconds_are_refused_not_rounded(read: Read) -> None:
-    fine = pa.schema([pa.field("id", pa.int32()), pa.field("at", pa.timestamp("ns"))])
+    fine = pa.schema(NANOSECONDS)
     assert read(parquet([{"id": 1, "at": 1000}], fine), "x.parquet")
     with pytest.raises(RefusedSourceError, match="column 'at', row 1"):
         read(parquet([{"id": 1, "at": 1001}], fine), "x.parquet")
