@@ -132,6 +132,26 @@ def test_a_source_deleted_since_it_was_listed_is_refused(bucket: Bucket, tmp_pat
         bucket.sources.download(found, tmp_path / "local")
 
 
+def test_what_a_job_names_in_another_bucket_is_not_read_for_it(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    """As a shard of another table, which the function may read and the sender may not."""
+    source = replace(bucket.drop("t/a.csv", b"rows"), bucket="data")
+    with pytest.raises(RefusedSourceError, match="not in the ingest bucket"):
+        bucket.sources.download(source, tmp_path / "local")
+    assert not (tmp_path / "local").exists()
+
+
+def test_a_shard_of_another_table_cannot_be_had_by_a_job_that_names_it(
+    on_s3: OnS3, tmp_path: Path
+) -> None:
+    on_s3.client.create_bucket(Bucket="data")
+    etag = on_s3.client.put_object(Bucket="data", Key="other/data/1.parquet", Body=b"rows")["ETag"]
+    shard = Source("data", "other/data/1.parquet", etag.strip('"'), 4)
+    with pytest.raises(RefusedSourceError, match="not in the ingest bucket"):
+        on_s3.sources.download(shard, tmp_path / "local")
+
+
 @pytest.mark.parametrize("on_s3", [True], indirect=True)
 def test_a_notified_version_outlives_being_overwritten_and_deleted(
     on_s3: OnS3, tmp_path: Path
@@ -180,4 +200,4 @@ def test_a_download_that_breaks_off_is_begun_again_and_not_for_ever(
 def test_a_bucket_that_cannot_be_read_refuses_no_source(on_s3: OnS3, tmp_path: Path) -> None:
     source = replace(on_s3.drop("t/a.csv", b"rows"), bucket="elsewhere")
     with pytest.raises(UnavailableError, match="NoSuchBucket"):
-        on_s3.sources.download(source, tmp_path / "local")
+        S3Sources(on_s3.client, "elsewhere").download(source, tmp_path / "local")

@@ -145,6 +145,8 @@ class MemorySources:
         return self._source(key)
 
     def download(self, source: Source, local: Path) -> None:
+        if source.bucket != self.bucket:
+            raise RefusedSourceError(f"{source.key!r} is not in the ingest bucket")
         if source.key not in self.objects:
             raise RefusedSourceError(f"{source.key!r} is gone")
         if self._source(source.key).etag != source.etag:

@@ -179,8 +179,14 @@ class S3Sources:
         A versioned bucket has it even if the key was overwritten or deleted since.
 
         Raises:
-            RefusedSourceError: it is gone, or there is another content under its key.
+            RefusedSourceError: it is gone, there is another content under its key, or it lies
+                elsewhere: a message must not have a function read for it what only that may read.
         """
+        if source.bucket != self._bucket:
+            raise RefusedSourceError(
+                f"{source.key!r} lies in bucket {source.bucket!r}, not in the ingest bucket",
+                hint="files of the ingest bucket are ingested, and no others",
+            )
         with reading("S3"):
             try:
                 read_whole(lambda: self._copy(source, local))
@@ -203,7 +209,7 @@ class S3Sources:
 
     def _copy(self, source: Source, local: Path) -> None:
         request: GetObjectRequestTypeDef = {
-            "Bucket": source.bucket,
+            "Bucket": self._bucket,
             "Key": source.key,
             "IfMatch": f'"{source.etag}"',
         }
