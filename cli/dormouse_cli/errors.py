@@ -44,7 +44,9 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except DormouseError as error:
-            typer.echo(f"error: {error}", err=True)
+            from dormouse_cli.terminal import note  # it takes a while to import
+
+            note(f"error: {error}")
             if error.hint:
-                typer.echo(f"hint: {error.hint}", err=True)
+                note(f"hint: {error.hint}")
             raise typer.Exit(exit_code(error)) from error

@@ -20,6 +20,10 @@ PIPE_WIDTH = 10_000
 """Columns where nobody looks: nothing is cut off on its way to a file or a pipe."""
 
 
+_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+"""The characters that a terminal acts upon and JSON lets stand."""
+
+
 class Format(StrEnum):
     """How a listing is written."""
 
@@ -54,7 +58,7 @@ def progress_bars() -> Iterator[Progress]:
 
 def note(text: str) -> None:
     """Tell a person something that is no result."""
-    typer.echo(text, err=True)
+    typer.echo("\n".join(map(printable, text.split("\n"))), err=True)
 
 
 def confirm(question: str) -> None:
@@ -65,7 +69,7 @@ def confirm(question: str) -> None:
 def print_json(*objects: object) -> None:
     """Print each object as one line of JSON."""
     lines = msgspec.json.Encoder().encode_lines(objects)
-    typer.echo(lines.decode(), nl=False)
+    typer.echo(lines.decode().translate(_JSON_ESCAPES), nl=False)
 
 
 def print_listing(
