@@ -49,6 +49,11 @@ class ExportProgress:
     done: int
     tasks: int
 
+    @property
+    def left(self) -> int:
+        """What is still to be done."""
+        return self.tasks - self.done
+
 
 @dataclass(frozen=True, slots=True)
 class Export:
@@ -87,16 +92,7 @@ class Export:
             NotFoundError: it was given up, and why.
             TimedOutError: it was not complete after `timeout_seconds`.
         """
-
-        def look() -> int:
-            progress = self.progress()
-            if progress is None:
-                return 0
-            if watch is not None:
-                watch(progress)
-            return max(1, progress.tasks - progress.done)
-
-        self.handle.polling.until_nothing(look, timeout_seconds=timeout_seconds)
+        self.handle.polling.until_ended(self.progress, timeout_seconds=timeout_seconds, watch=watch)
         return self.manifest()
 
     def manifest(self) -> Manifest:

@@ -31,6 +31,11 @@ class PurgeProgress:
     to_look_at: int
     to_rewrite: int
 
+    @property
+    def left(self) -> int:
+        """What is still to be done."""
+        return self.to_look_at + self.to_rewrite
+
 
 @dataclass(frozen=True, slots=True)
 class Purge:
@@ -68,16 +73,7 @@ class Purge:
             InvalidRequestError: it was given up, and why.
             TimedOutError: it was not finished after `timeout_seconds`.
         """
-
-        def look() -> int:
-            progress = self.progress()
-            if progress is None:
-                return 0
-            if watch is not None:
-                watch(progress)
-            return max(1, progress.to_look_at + progress.to_rewrite)
-
-        self.handle.polling.until_nothing(look, timeout_seconds=timeout_seconds)
+        self.handle.polling.until_ended(self.progress, timeout_seconds=timeout_seconds, watch=watch)
         told = self.handle.services.tracker.get(self.table.id, self.id)
         if told is not None and told.state == "failed":
             raise InvalidRequestError(f"the purge was given up: {told.reason}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from dormouse.errors import TimedOutError
 from dormouse.ports import Clock
@@ -25,6 +26,17 @@ WAIT_SECONDS = 600
 
 Watch = Callable[[int], None]
 """Is told what is left at every look."""
+
+
+class Progress(Protocol):
+    """How far something is that is still under way."""
+
+    @property
+    def left(self) -> int:
+        """What is still to be done, as far as it is known; 0 if only its end is missing."""
+
+
+_Progress = TypeVar("_Progress", bound=Progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +75,26 @@ class Polling:
                     hint="the work goes on; wait longer, or look at the jobs",
                 )
             self.sleep(self.look_every_seconds)
+
+    def until_ended(
+        self,
+        progress: Callable[[], _Progress | None],
+        *,
+        timeout_seconds: float,
+        watch: Callable[[_Progress], None] | None = None,
+    ) -> None:
+        """Wait until `progress` gave None; `watch` is told of it until then.
+
+        Raises:
+            TimedOutError: it did not within `timeout_seconds`.
+        """
+
+        def left() -> int:
+            found = progress()
+            if found is None:
+                return 0
+            if watch is not None:
+                watch(found)
+            return max(1, found.left)
+
+        self.until_nothing(left, timeout_seconds=timeout_seconds)
