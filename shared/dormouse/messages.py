@@ -1,18 +1,23 @@
 """What the stages say to each other over the queues: small frozen structs, JSON on the wire.
 
 Messages carry ids, not data: the state says what a job's inputs are, so a message can be late,
-repeated or lost without being wrong. Unknown fields and versions are refused.
+repeated or lost without being wrong. Unknown fields and versions are refused, and so are ids and
+numbers that nothing here makes: no store would take them, however often the message came.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.sources import Source
+from dormouse.model.decoding import decode_json
+from dormouse.model.sources import Source, WholeNumber
+
+Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,999}\Z")]
+"""What tables, jobs, partitions, shards and the like are called by. DynamoDB has keys of 1 KB."""
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
@@ -22,14 +27,14 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 class OfTable(Message, frozen=True):
     """The root of messages about one table. Queues are fair among tables, by this id."""
 
-    table_id: str
+    table_id: Id
 
 
 class IngestJob(OfTable, frozen=True, tag="ingest_job"):
     """Turn these sources into rows of the table, in one commit."""
 
-    generation: int
-    job_id: str
+    generation: WholeNumber
+    job_id: Id
     sources: tuple[Source, ...]
     v: Literal[1] = 1
 
@@ -37,8 +42,8 @@ class IngestJob(OfTable, frozen=True, tag="ingest_job"):
 class FilesWaiting(OfTable, frozen=True, tag="files_waiting"):
     """These sources, the first seen at `since_ms`, are too few for a job: look again for more."""
 
-    generation: int
-    since_ms: int
+    generation: WholeNumber
+    since_ms: WholeNumber
     sources: tuple[Source, ...]
     v: Literal[1] = 1
 
@@ -56,16 +61,16 @@ class TableChanged(OfTable, frozen=True, tag="table_changed"):
 class CompactionJob(OfTable, frozen=True, tag="compaction_job"):
     """Run this job; its partition and inputs are in the state."""
 
-    generation: int
-    job_id: str
+    generation: WholeNumber
+    job_id: Id
     v: Literal[1] = 1
 
 
 class PartitionSplits(OfTable, frozen=True, tag="partition_splits"):
     """Split those of these leaves that still have too many rows; if `forced`, however few."""
 
-    generation: int
-    partitions: tuple[str, ...]
+    generation: WholeNumber
+    partitions: tuple[Id, ...]
     forced: bool = False
     v: Literal[1] = 1
 
@@ -73,30 +78,30 @@ class PartitionSplits(OfTable, frozen=True, tag="partition_splits"):
 class GarbageCandidates(OfTable, frozen=True, tag="garbage_candidates"):
     """These shards have lost their last reference: delete them when their delay is over."""
 
-    generation: int
-    shards: tuple[str, ...]
+    generation: WholeNumber
+    shards: tuple[Id, ...]
     v: Literal[1] = 1
 
 
 class PurgeStep(OfTable, frozen=True, tag="purge_step"):
     """Go on with this purge; what it removes is in its request, in the data bucket."""
 
-    purge_id: str
+    purge_id: Id
     v: Literal[1] = 1
 
 
 class ExportTask(OfTable, frozen=True, tag="export_task"):
     """Write the files of one task of an export; what it is to do lies in the data bucket."""
 
-    export_id: str
-    task: int
+    export_id: Id
+    task: WholeNumber
     v: Literal[1] = 1
 
 
 class SparkRunChanged(Message, frozen=True, tag="spark_run_changed"):
     """A run of Spark has ended, or may have: look at it."""
 
-    run_id: str
+    run_id: Id
     v: Literal[1] = 1
 
 
@@ -131,8 +136,8 @@ def decode(text: str | bytes, kind: type[_Wanted]) -> _Wanted:
         InvalidRequestError: it is not such a message; the message says where it differs.
     """
     try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decode_json(text, kind)
+    except ValueError as error:
         raise InvalidRequestError(f"not a valid {kind.__name__} message: {error}") from error
 
 
@@ -143,7 +148,7 @@ def decode_spark_job(text: str | bytes) -> SparkJob:
         InvalidRequestError: it is none; the message says where it differs.
     """
     try:
-        job: SparkJob = msgspec.json.decode(text, type=SparkJob)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        job: SparkJob = decode_json(text, SparkJob)
+    except ValueError as error:
         raise InvalidRequestError(f"not a valid job for Spark: {error}") from error
     return job

@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-import msgspec
-
 from dormouse.errors import InvalidRequestError
 from dormouse.messages import Message, Outgoing
+from dormouse.model.decoding import decode_json
 from dormouse.model.names import REPLIES
 
 _ID = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
@@ -234,7 +233,7 @@ def decode_admin(text: str | bytes) -> AdminRequest:
         InvalidRequestError: it is none; the message says where it differs.
     """
     try:
-        request: AdminRequest = msgspec.json.decode(text, type=AdminRequest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        request: AdminRequest = decode_json(text, AdminRequest)
+    except ValueError as error:
         raise InvalidRequestError(f"not a valid admin message: {error}") from error
     return request

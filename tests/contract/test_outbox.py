@@ -231,3 +231,30 @@ def test_a_message_that_is_being_worked_on_can_come_again_soon(queues: Queues) -
 def test_a_message_that_is_worked_on_no_more_cannot_be_hurried(queues: Queues) -> None:
     with pytest.raises(UnavailableError, match=CHANGES):
         queues.outbox.return_in(CHANGES, "stale", 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason", "told"),
+    [
+        ("{", "unknown field `\x01\0\ud800`", "unknown field `\ufffd\ufffd\ufffd`"),
+        ("x" * (MAX_BATCH_BYTES - 20), "not a message: ä", "not a me"),
+        ("x" * (MAX_BATCH_BYTES - 13), "ä", None),
+        ("x" * MAX_BATCH_BYTES, "not a message", None),
+    ],
+)
+def test_no_reason_keeps_a_message_from_the_dead_letters(
+    queues: Queues, body: str, reason: str, told: str | None
+) -> None:
+    """SQS refuses what XML cannot hold, and a message that is too large with its attributes."""
+    sent: list[dict[str, Any]] = []
+
+    def note(params: dict[str, Any], **_: object) -> None:
+        sent.append(params)
+
+    queues.client.meta.events.register("provide-client-params.sqs.SendMessage", note)
+    queues.outbox.send_to_dead_letters(CHANGES, body, reason)
+    (request,) = sent
+    attributes = request["MessageAttributes"]
+    assert attributes.get("reason", {}).get("StringValue") == told
+    told_bytes = sum(len(f"{n}String{a['StringValue']}".encode()) for n, a in attributes.items())
+    assert len(body) + told_bytes <= MAX_BATCH_BYTES

@@ -121,3 +121,16 @@ def test_a_reason_longer_than_an_item_can_be_is_cut(monkeypatch: pytest.MonkeyPa
         kept = tracker.get("t", "j")
         assert kept is not None
         assert kept.reason.startswith("bad row; bad row")
+
+
+@pytest.mark.parametrize("name", ["", "j" * 2000, "\ud800"])
+def test_what_cannot_be_the_name_of_a_job_is_that_of_none(tracker: Tracker, name: str) -> None:
+    assert tracker.get("t", name) is None
+    assert tracker.get(name, "j") is None
+
+
+def test_a_job_about_something_with_a_very_long_name_is_recorded(tracker: Tracker) -> None:
+    tracker.record(replace(RUNNING, subject="x" * 500_000))
+    kept = tracker.get("t", "j")
+    assert kept is not None
+    assert kept.subject.startswith("xxx")

@@ -10,7 +10,8 @@ from urllib.parse import unquote_plus
 import msgspec
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.sources import Source
+from dormouse.model.decoding import decode_json
+from dormouse.model.sources import ObjectKey, ObjectTag, Source, WholeNumber
 
 
 class _Bucket(msgspec.Struct):
@@ -19,9 +20,9 @@ class _Bucket(msgspec.Struct):
 
 class _Object(msgspec.Struct):
     key: str
-    eTag: str = ""
-    size: int = 0
-    versionId: str = ""
+    eTag: ObjectTag = ""
+    size: WholeNumber = 0
+    versionId: ObjectTag = ""
 
 
 class _Entity(msgspec.Struct):
@@ -48,8 +49,8 @@ def created_objects(body: str, bucket: str) -> list[Source]:
         InvalidRequestError: it is no notification, or one of another bucket.
     """
     try:
-        notification = msgspec.json.decode(body, type=_Notification)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        notification = decode_json(body, _Notification)
+    except ValueError as error:
         raise InvalidRequestError(f"not a notification of S3: {error}") from error
     if notification.Event == "s3:TestEvent":
         return []
@@ -68,8 +69,15 @@ def _source(entity: _Entity, bucket: str) -> Source:
     found = entity.object
     return Source(
         bucket=bucket,
-        key=unquote_plus(found.key),
+        key=_decoded(found.key),
         etag=found.eTag.strip('"'),
         size_bytes=found.size,
         version=found.versionId,
     )
+
+
+def _decoded(key: str) -> str:
+    try:
+        return msgspec.convert(unquote_plus(key), ObjectKey)
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"the notification has no key of S3: {error}") from error

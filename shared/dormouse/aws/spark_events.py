@@ -8,11 +8,12 @@ from __future__ import annotations
 import msgspec
 
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import SparkRunChanged
+from dormouse.messages import Id, SparkRunChanged
+from dormouse.model.decoding import decode_json
 
 
 class _Detail(msgspec.Struct):
-    jobRunId: str
+    jobRunId: Id
 
 
 class _Event(msgspec.Struct):
@@ -26,7 +27,7 @@ def changed_run(body: str) -> SparkRunChanged:
         InvalidRequestError: it is no such event.
     """
     try:
-        event = msgspec.json.decode(body, type=_Event)
-    except msgspec.DecodeError as error:
+        event = decode_json(body, _Event)
+    except ValueError as error:
         raise InvalidRequestError(f"not a valid event of a Spark run: {error}") from error
     return SparkRunChanged(event.detail.jobRunId)

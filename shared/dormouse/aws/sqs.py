@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TypeVar
@@ -29,6 +30,7 @@ MAX_DELAY_SECONDS = 900
 SENDERS = 8
 """Requests of one call under way at a time: 65,536 messages are 6,554, of some ten milliseconds."""
 MAX_REASON_CHARACTERS = 1000
+_NO_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 _Entry = TypeVar("_Entry", bound=Mapping[str, object])
@@ -144,7 +146,7 @@ class SqsOutbox:
             self._client.send_message(
                 QueueUrl=url,
                 MessageBody=body,
-                MessageAttributes=_reason(reason),
+                MessageAttributes=_reason(reason, body),
             )
         except (BotoCoreError, ClientError) as error:
             raise unavailable(dead_letters(queue), error) from error
@@ -215,7 +217,7 @@ class _Batch:
             "DelaySeconds": min(outgoing.delay_seconds, MAX_DELAY_SECONDS),
         }
         if outgoing.reason:
-            entry["MessageAttributes"] = _reason(outgoing.reason)
+            entry["MessageAttributes"] = _reason(outgoing.reason, body)
         if isinstance(outgoing.message, OfTable):
             entry["MessageGroupId"] = outgoing.message.table_id
         self.entries.append(entry)
@@ -231,7 +233,7 @@ def _batches(
     try:
         for outgoing in messages:
             queue, body = outgoing.queue, encode(outgoing.message)
-            size_bytes = _checked_size(queue, body)
+            size_bytes = _checked_size(queue, body) + _most_bytes(outgoing.reason)
             if queue in begun and not begun[queue].takes(size_bytes):
                 yield queue, begun.pop(queue).entries
             begun.setdefault(queue, _Batch()).add(outgoing, body, size_bytes)
@@ -258,9 +260,19 @@ def _raise_first(sent: Iterable[Future[None]]) -> None:
         batch.result()
 
 
-def _reason(text: str) -> dict[str, MessageAttributeValueTypeDef]:
-    value = text[:MAX_REASON_CHARACTERS] or "unknown"
-    return {"reason": {"DataType": "String", "StringValue": value}}
+def _most_bytes(reason: str) -> int:
+    return 4 * len(reason[:MAX_REASON_CHARACTERS])
+
+
+def _reason(text: str, body: str) -> dict[str, MessageAttributeValueTypeDef]:
+    """Give the attribute that tells why a message was given up, in as many bytes as are left.
+
+    A reason can quote what came from anywhere, and SQS refuses what XML has no place for.
+    """
+    room = MAX_BATCH_BYTES - len(body.encode()) - len("reason" + "String")
+    value = _NO_TEXT.sub("\ufffd", text[:MAX_REASON_CHARACTERS] or "unknown")
+    value = value.encode()[: max(0, room)].decode(errors="ignore")
+    return {"reason": {"DataType": "String", "StringValue": value}} if value else {}
 
 
 def unavailable(queue: str, error: Exception) -> UnavailableError:

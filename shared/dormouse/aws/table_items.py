@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.properties import parse_settings
 from dormouse.model.schema import Schema
 from dormouse.model.tables import Table
@@ -69,10 +70,8 @@ def settings_of(item: _Item) -> dict[str, int | str]:
     Raises:
         CorruptDataError: the item was damaged.
     """
-    try:
-        return parse_settings(msgspec.json.decode(item["properties"]["S"]))
-    except (KeyError, msgspec.DecodeError, InvalidRequestError) as error:
-        raise _damaged(item, error) from error
+    with _read(item):
+        return parse_settings(decode_json(item["properties"]["S"], dict[str, object]))
 
 
 def table_of(item: _Item, defaults: Mapping[str, int | str]) -> Table:
@@ -81,7 +80,7 @@ def table_of(item: _Item, defaults: Mapping[str, int | str]) -> Table:
     Raises:
         CorruptDataError: the item was damaged.
     """
-    try:
+    with _read(item):
         table = Table(
             id=item["pk"]["S"].removeprefix(ID),
             name=item["name"]["S"],
@@ -95,13 +94,11 @@ def table_of(item: _Item, defaults: Mapping[str, int | str]) -> Table:
             named_ms=int(item["named_ms"]["N"]),
             applied=tuple(request["S"] for request in item["applied"]["L"]),
         )
-    except (KeyError, ValueError, InvalidRequestError) as error:
-        raise _damaged(item, error) from error
     return table.with_settings(settings_of(item), defaults)
 
 
-def _damaged(item: _Item, error: Exception) -> CorruptDataError:
-    return CorruptDataError(
-        f"the registry's item {item['pk'].get('S')!r} cannot be read: {error}",
+def _read(item: _Item) -> AbstractContextManager[None]:
+    return told_as_corrupt(
+        f"the registry's item {item['pk'].get('S')!r} cannot be read",
         hint="restore the item from the registry's point-in-time backup",
     )

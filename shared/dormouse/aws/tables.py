@@ -24,7 +24,7 @@ from dormouse.aws.table_items import (
     table_of,
 )
 from dormouse.errors import AlreadyExistsError, ContendedError, NotFoundError
-from dormouse.model.tables import Table, applied
+from dormouse.model.tables import Table, applied, can_be_name
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -50,7 +50,7 @@ class DynamoTables:
 
     def named(self, name: str) -> Table | None:
         """Give a table by name; None if there is none."""
-        item = self._get(NAME + name)
+        item = self._get(NAME + name) if can_be_name(name) else None
         return self.get(item["id"]["S"]) if item else None
 
     def all(self) -> list[Table]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 RECORDS_KEPT_SECONDS = 7 * 24 * 60 * 60
 MAX_REASON_CHARACTERS = 10_000
 """Items end at 400 KB, and people read on no further anyway."""
+MAX_KEY_BYTES = 1024
+MAX_SUBJECT_CHARACTERS = 1024  # as many as a key of S3 has
 
 _KEPT_NUMBERS = ("files", "size_bytes")
 _NUMBERS = (
@@ -65,6 +67,8 @@ class DynamoTracker:
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:
         """Give the newest record of a job; None if there is none."""
+        if not _can_be_keys(table_id, job_id):  # dead letters may say anything
+            return None
         with reading("DynamoDB"):
             answer = self._client.get_item(
                 TableName=self._table_name,
@@ -96,6 +100,13 @@ def _key(table_id: str, job_id: str) -> _Item:
     return {"table_id": {"S": table_id}, "job_id": {"S": job_id}}
 
 
+def _can_be_keys(*texts: str) -> bool:
+    try:
+        return all(0 < len(text.encode()) <= MAX_KEY_BYTES for text in texts)
+    except UnicodeEncodeError:
+        return False
+
+
 def _changes(record: JobRecord) -> dict[str, AttributeValueTypeDef]:
     """Give what a record changes of its item; `attempts` is counted there."""
     numbers = {
@@ -113,7 +124,7 @@ def _changes(record: JobRecord) -> dict[str, AttributeValueTypeDef]:
         "kind": record.kind,
         "state": record.state,
         "reason": record.reason[:MAX_REASON_CHARACTERS],
-        **({"subject": record.subject} if record.subject else {}),
+        **({"subject": record.subject[:MAX_SUBJECT_CHARACTERS]} if record.subject else {}),
     }
     return {
         **{name: {"S": text} for name, text in texts.items()},

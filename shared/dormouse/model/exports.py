@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.model.properties import properties_of
 from dormouse.model.schema import Schema
@@ -173,8 +173,8 @@ def decode_export(stored: bytes, path: str) -> Export:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    try:
-        body = msgspec.json.decode(stored, type=_Stored)
+    with told_as_corrupt(f"{path} is no export"):
+        body = decode_json(stored, _Stored)
         return Export(
             body.id,
             body.to,
@@ -191,8 +191,6 @@ def decode_export(stored: bytes, path: str) -> Export:
             body.cut,
             body.tasks,
         )
-    except (msgspec.DecodeError, InvalidRequestError, ValueError) as error:
-        raise CorruptDataError(f"{path} is no export: {error}") from error
 
 
 def encode_pieces(pieces: Sequence[Piece]) -> bytes:
@@ -217,15 +215,13 @@ def decode_pieces(stored: bytes, path: str) -> tuple[Piece, ...]:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    try:
-        body = msgspec.json.decode(stored, type=_StoredPieces)
+    with told_as_corrupt(f"{path} is no task of an export"):
+        body = decode_json(stored, _StoredPieces)
         shards = [_shard(shard) for shard in body.shards]
         return tuple(
             Piece(_range(wanted), tuple(shards[number] for number in numbers))
             for wanted, numbers in body.pieces
         )
-    except (msgspec.DecodeError, ValueError, IndexError) as error:
-        raise CorruptDataError(f"{path} is no task of an export: {error}") from error
 
 
 def encode_files(files: Sequence[ExportedFile]) -> bytes:
@@ -239,10 +235,8 @@ def decode_files(stored: bytes, path: str) -> tuple[ExportedFile, ...]:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    try:
-        return msgspec.json.decode(stored, type=_StoredFiles).files
-    except msgspec.DecodeError as error:
-        raise CorruptDataError(f"{path} names no files of an export: {error}") from error
+    with told_as_corrupt(f"{path} names no files of an export"):
+        return decode_json(stored, _StoredFiles).files
 
 
 def _stored_range(wanted: KeyRange) -> tuple[str, str | None]:

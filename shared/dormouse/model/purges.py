@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dormouse.errors import CorruptDataError
+from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.keys import Key, KeyRange, decode_key, encode_key, merged
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
@@ -158,11 +158,9 @@ def decode_request(stored: bytes, path: str) -> PurgeRequest:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    try:
-        body = msgspec.json.decode(stored, type=_StoredRequest)
+    with told_as_corrupt(f"{path} is no request of a purge"):
+        body = decode_json(stored, _StoredRequest)
         keys = tuple(decode_key(bytes.fromhex(key)) for key in body.keys)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise CorruptDataError(f"{path} is no request of a purge: {error}") from error
     return PurgeRequest(body.id, body.generation, body.requested_ms, body.where, body.columns, keys)
 
 
@@ -179,8 +177,6 @@ def decode_verdicts(stored: bytes, path: str) -> Verdicts:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    try:
-        body = msgspec.json.decode(stored, type=_StoredVerdicts)
-    except msgspec.DecodeError as error:
-        raise CorruptDataError(f"{path} holds no verdicts of a purge: {error}") from error
+    with told_as_corrupt(f"{path} holds no verdicts of a purge"):
+        body = decode_json(stored, _StoredVerdicts)
     return Verdicts(frozenset(body.matching), frozenset(body.clean))

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Annotated
+
+import msgspec
 
 from dormouse.errors import RefusedSourceError
+
+WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+ObjectKey = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+ObjectTag = Annotated[str, msgspec.Meta(max_length=1024)]
+"""Keys, and ETags and version ids, no longer than those of S3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +27,10 @@ class Source:
     """
 
     bucket: str
-    key: str
-    etag: str
-    size_bytes: int
-    version: str = ""
+    key: ObjectKey
+    etag: ObjectTag
+    size_bytes: WholeNumber
+    version: ObjectTag = ""
 
     @property
     def id(self) -> str:

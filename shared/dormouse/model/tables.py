@@ -120,6 +120,11 @@ def unknown_table(name: str, tables: Iterable[Table]) -> NotFoundError:
     return NotFoundError(f"there is no table {name!r}", hint=hint)
 
 
+def can_be_name(name: str) -> bool:
+    """Tell whether a table can be called so; there is no use in looking for another name."""
+    return _NAME.fullmatch(name) is not None
+
+
 def check_name(name: str) -> str:
     """Give `name` back if a table can be called so.
 
@@ -128,7 +133,7 @@ def check_name(name: str) -> str:
     Raises:
         InvalidRequestError: it cannot.
     """
-    if not _NAME.fullmatch(name):
+    if not can_be_name(name):
         raise InvalidRequestError(
             f"a table cannot be called {name!r}",
             hint="up to 100 letters, digits, dots, dashes, underscores; first a letter or digit",

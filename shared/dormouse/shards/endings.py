@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.names import ending_path, ending_prefix, run_ended_by, run_of, shard_path
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.state import TableState
@@ -79,10 +80,10 @@ def read_endings(storage: Storage, table_id: str) -> Iterator[Ending]:
 
 
 def _origin(path: str, body: bytes) -> Origin:
-    try:
-        note = msgspec.json.decode(body, type=_Stored)
+    with told_as_corrupt(f"{path} is damaged"):
+        note = decode_json(body, _Stored)
         if note.v != 1:
-            raise CorruptDataError(f"{path} is of the unknown version {note.v}")
+            raise CorruptDataError(f"it is of the unknown version {note.v}")
         return Origin(
             partition=note.partition,
             splits=tuple(key_of_stored(key) for key in note.splits),
@@ -92,8 +93,6 @@ def _origin(path: str, body: bytes) -> Origin:
             lineage=Lineage(note.sources, note.inputs, note.superseded, note.completed),
             generation=note.generation,
         )
-    except (msgspec.DecodeError, ValueError) as error:
-        raise CorruptDataError(f"{path} is damaged: {error}") from error
 
 
 def discard_shards(

@@ -14,7 +14,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.errors import AlreadyExistsError, CorruptDataError
+from dormouse.errors import AlreadyExistsError
+from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.keys import Key, decode_key, encode_key
 from dormouse.model.schema import Schema
 from dormouse.ports import Objects
@@ -195,11 +196,9 @@ def read_written(objects: Objects, path: str, size_bytes: int, place: Place) -> 
     stored = (metadata.metadata or {}).get(METADATA_KEY.encode())
     if stored is None:
         raise _foreign(path)
-    try:
-        told = msgspec.json.decode(stored, type=_Stored)
+    with told_as_corrupt(f"{path} is damaged"):
+        told = decode_json(stored, _Stored)
         rest = None if told.rest is None else decode_key(bytes.fromhex(told.rest))
-    except (msgspec.DecodeError, ValueError) as error:
-        raise CorruptDataError(f"{path} is damaged: {error}") from error
     if Place(told.export, told.task, told.number) != place:
         raise _foreign(path)
     return Written(metadata.num_rows, rest)

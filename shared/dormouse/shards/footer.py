@@ -17,7 +17,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.errors import CorruptDataError
+from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.keys import Key, decode_key, encode_key
 from dormouse.model.names import shard_path
 from dormouse.model.origins import Lineage, Origin
@@ -120,10 +121,10 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
     Raises:
         CorruptDataError: it is no such footer.
     """
-    try:
-        body = msgspec.json.decode(stored, type=_Stored)
+    with told_as_corrupt(f"the footer of shard {path} is damaged"):
+        body = decode_json(stored, _Stored)
         if body.v != VERSION:
-            raise CorruptDataError(f"shard {path} has a footer of the unknown version {body.v}")
+            raise CorruptDataError(f"it is of the unknown version {body.v}")
         return ShardFooter(
             table_id=body.table_id,
             shard_id=body.shard_id,
@@ -134,8 +135,6 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
             max_key=key_of_stored(body.max_key),
             samples=tuple((key_of_stored(key), rank) for key, rank in body.samples),
         )
-    except (msgspec.DecodeError, InvalidRequestError, ValueError) as error:
-        raise CorruptDataError(f"the footer of shard {path} is damaged: {error}") from error
 
 
 def _origin(body: _Stored) -> Origin:

@@ -171,7 +171,7 @@ def _job_of(services: Services, body: str) -> JobRecord | None:
     """Give the record of the job that a message is about, if it is about one."""
     try:
         message = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     match message:
         case {"table_id": str(table_id), "job_id": str(job_id)}:

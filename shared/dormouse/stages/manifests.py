@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from dormouse.errors import AlreadyExistsError, CorruptDataError, NotFoundError
+from dormouse.errors import AlreadyExistsError, NotFoundError
+from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.exports import Export, ExportedFile
 from dormouse.model.names import MANIFEST
 from dormouse.ports import Services, Storage
@@ -96,11 +97,11 @@ def manifest_at(results: Storage, to: str) -> Manifest | None:
     """
     path = manifest_path(to)
     try:
-        return msgspec.json.decode(results.get(path), type=Manifest)
+        body = results.get(path)
     except NotFoundError:
         return None
-    except msgspec.DecodeError as error:
-        raise CorruptDataError(f"{path} is no manifest of an export: {error}") from error
+    with told_as_corrupt(f"{path} is no manifest of an export"):
+        return decode_json(body, Manifest)
 
 
 def manifest_path(to: str) -> str:

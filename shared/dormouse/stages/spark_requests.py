@@ -11,8 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.errors import NotFoundError
 from dormouse.messages import SparkJob
+from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.names import (
     spark_prefix,
     spark_request_path,
@@ -89,8 +90,8 @@ def forget(services: Services, job: SparkJob) -> None:
 
 def _read(services: Services, path: str) -> SparkRequest | None:
     try:
-        return msgspec.json.decode(services.storage.get(path), type=SparkRequest)
+        body = services.storage.get(path)
     except NotFoundError:
         return None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptDataError(f"{path} is not a request for Spark: {error}") from error
+    with told_as_corrupt(f"{path} is not a request for Spark"):
+        return decode_json(body, SparkRequest)

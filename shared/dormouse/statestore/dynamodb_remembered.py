@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from rpds import HashTrieMap
 
-from dormouse.errors import CorruptDataError
+from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.layered import LayeredMap
 from dormouse.model.state import SOURCES_REMEMBERED_MS, TRANSACTIONS_REMEMBERED_MS, TableState
 from dormouse.statestore.dynamodb_records import changed, padded
@@ -86,8 +86,9 @@ def is_forgotten(item: Item, since_ms: int) -> bool:
 
 def _times(item: Item) -> _Times:
     stored = item.values.get("ids")
-    try:
-        body = zlib.decompress(stored if isinstance(stored, bytes) else b"")
-        return msgspec.json.decode(body, type=_Times)
-    except (zlib.error, msgspec.MsgspecError) as error:
-        raise CorruptDataError(f"item {item.key} holds no ids: {error}") from error
+    with told_as_corrupt(f"item {item.key} holds no ids"):
+        try:
+            body = zlib.decompress(stored if isinstance(stored, bytes) else b"")
+        except zlib.error as error:
+            raise ValueError(str(error)) from error
+        return decode_json(body, _Times)

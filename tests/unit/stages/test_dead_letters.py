@@ -130,13 +130,14 @@ def test_a_letter_tells_why_by_its_own_reason_or_that_of_its_job(
     dead.add(QUEUE, encode(Redrive("request", "files")))
     record(services, NO_TABLE, "request", "Redrive", "failed", reason="no answer")
     dead.add(QUEUE, "[1]")
-    own, failed, silent, unknown, split, request, list_ = (
+    dead.add(QUEUE, "[" * 100_000 + "]" * 100_000)
+    own, failed, silent, unknown, split, request, list_, deep = (
         letter.reason for letter in look(services, QUEUE)
     )
     assert (own, failed) == ("not a message", "no disk")
     assert (split, request) == ("no footer", "no answer")
     assert "out of time or memory" in silent
-    assert "the function's log says why" in unknown == list_
+    assert "the function's log says why" in unknown == list_ == deep
 
 
 def test_queues_are_known_by_their_own_names_and_those_of_their_dead_letters() -> None:

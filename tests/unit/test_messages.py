@@ -1,0 +1,93 @@
+"""Messages from outside: what is none, or names what nothing here makes, is refused as such."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from dormouse.aws.s3_events import created_objects
+from dormouse.aws.spark_events import changed_run
+from dormouse.errors import InvalidRequestError
+from dormouse.messages import (
+    CompactionJob,
+    ExportTask,
+    GarbageCandidates,
+    IngestJob,
+    TableChanged,
+    decode,
+    decode_spark_job,
+)
+from dormouse.requests import decode_admin
+
+DEEP = "[" * 100_000 + "]" * 100_000
+JOB = {"type": "ingest_job", "table_id": "t", "generation": 0, "job_id": "j", "sources": []}
+SOURCE = {"bucket": "b", "key": "k", "etag": "e", "size_bytes": 1}
+
+
+@pytest.mark.parametrize(
+    ("decoder", "body"),
+    [
+        (decode_admin, '{"type":"create_table","request_id":"a","name":"x","schema":{"a":%s}}'),
+        (
+            decode_admin,
+            '{"type":"set_properties","request_id":"a","name":"x","properties":{"a":%s}}',
+        ),
+        (partial(created_objects, bucket="b"), '{"a":%s}'),
+        (changed_run, '{"a":%s}'),
+    ],
+)
+def test_what_is_nested_too_deep_to_be_read_is_refused(
+    decoder: Callable[[str], object], body: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match="nested too deep"):
+        decoder(body % DEEP)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (TableChanged, {"type": "table_changed", "table_id": ""}),
+        (TableChanged, {"type": "table_changed", "table_id": "../other"}),
+        (TableChanged, {"type": "table_changed", "table_id": "t\n"}),
+        (TableChanged, {"type": "table_changed", "table_id": "t" * 2000}),
+        (CompactionJob, {"type": "compaction_job", "table_id": "t", "generation": 0, "job_id": ""}),
+        (
+            GarbageCandidates,
+            {"type": "garbage_candidates", "table_id": "t", "generation": 0, "shards": ["../x"]},
+        ),
+        (
+            ExportTask,
+            {"type": "export_task", "table_id": "t", "export_id": "e", "task": -1},
+        ),
+        (IngestJob, JOB | {"generation": 2**63}),
+        (IngestJob, JOB | {"generation": -1}),
+        (IngestJob, JOB | {"sources": [SOURCE | {"size_bytes": 10**30}]}),
+        (IngestJob, JOB | {"sources": [SOURCE | {"key": "k" * 2000}]}),
+        (IngestJob, JOB | {"sources": [SOURCE | {"etag": "e" * 2000}]}),
+    ],
+)
+def test_ids_and_numbers_that_no_store_takes_are_refused(
+    kind: type[TableChanged], body: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidRequestError, match=f"not a valid {kind.__name__} message"):
+        decode(json.dumps(body), kind)
+
+
+def test_jobs_for_spark_are_held_to_the_same() -> None:
+    assert decode_spark_job(json.dumps(JOB)) == decode(json.dumps(JOB), IngestJob)
+    with pytest.raises(InvalidRequestError, match="not a valid job for Spark"):
+        decode_spark_job(json.dumps(JOB | {"table_id": ""}))
+
+
+@pytest.mark.parametrize("key", ["", "k" * 2000])
+def test_a_notification_of_what_cannot_be_an_object_is_refused(key: str) -> None:
+    """Its neighbours would be in one job with it, and that job would never be done."""
+    record = {
+        "eventName": "ObjectCreated:Put",
+        "s3": {"bucket": {"name": "b"}, "object": {"key": key, "size": 1}},
+    }
+    with pytest.raises(InvalidRequestError, match="no key of S3"):
+        created_objects(json.dumps({"Records": [record]}), "b")
