@@ -82,7 +82,7 @@ spark-package: $(INSTALLED) ## Build what Spark jobs need on EMR (ARCH=arm64 or 
 	@$(MAKE) --silent -C shared spark-environment ARCH=$(ARCH) PYTHON=$(abspath $(BIN))/python \
 		ARTIFACTS_DIR=$(abspath build/spark/$(ARCH))
 	@tar -czf build/spark/environment-$(ARCH).tar.gz -C build/spark/$(ARCH)/python .
-	@cp spark/bulk_import.py spark/compact.py build/spark/
+	@cp spark/bulk_import.py spark/compact.py spark/export_rows.py build/spark/
 	@ls -l build/spark/environment-$(ARCH).tar.gz
 	@echo "upload it to the data bucket of your instance:"
 	@echo "  aws s3 cp build/spark/ s3://dormouse-<instance>-data-<account>/spark-code/ --recursive \\"

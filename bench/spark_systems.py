@@ -43,8 +43,9 @@ class LocalReach:
 
     def __call__(self) -> Access:
         """Give the access."""
+        storage = FolderStorage(self._root)
         sources = rows_instance.LocalSources()
-        return Access(FolderStorage(self._root), sources, self._scratch, MEMORY_BYTES)
+        return Access(storage, storage, sources, self._scratch, MEMORY_BYTES)
 
 
 def started(events: Path, scratch: Path) -> SparkSession:

@@ -7,10 +7,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from dormouse.client import KeyValue
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.keys import KeyPart
+from dormouse.model.properties import property_named
 from dormouse.model.schema import Field, Primitive, Schema, parse_field
+from dormouse.model.spark import SparkOptions
 from dormouse.model.type_text import parse_type_text
 from dormouse.shards.text import parse_key_part
 
@@ -86,6 +90,24 @@ def parse_properties(given: Sequence[str]) -> dict[str, object]:
             raise InvalidRequestError(f"{text!r} is no property", hint="write it as name=value")
         properties[name] = int(value) if re.fullmatch(r"-?\d+", value) else value
     return properties
+
+
+def parse_spark(wanted: bool, given: Sequence[str] | None) -> SparkOptions | None:
+    """Give what is asked of Spark for a job; None if nothing is: neither it nor a property.
+
+    Raises:
+        InvalidRequestError: a property is not one of a single job, or cannot have its value.
+    """
+    if not wanted and not given:
+        return None
+    properties = parse_properties(given or ())
+    known = SparkOptions.__struct_fields__
+    if others := [name for name in properties if name not in known]:
+        raise InvalidRequestError(
+            f"{others[0]!r} is no property of a single job", hint=f"there are {', '.join(known)}"
+        )
+    checked = {name: property_named(name).check(value) for name, value in properties.items()}
+    return msgspec.convert(checked, SparkOptions)
 
 
 def parse_new_fields(given: Sequence[str]) -> list[Field]:

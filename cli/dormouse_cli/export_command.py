@@ -14,8 +14,14 @@ from dormouse.client.keys import KeyLike
 from dormouse.client.versions import parse_as_of
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.stages.manifests import Manifest
-from dormouse_cli.arguments import parse_columns, parse_key, parse_range
-from dormouse_cli.parameters import FormatOption, TableName, TimeoutOption
+from dormouse_cli.arguments import parse_columns, parse_key, parse_range, parse_spark
+from dormouse_cli.parameters import (
+    FormatOption,
+    JobPropertyOption,
+    SparkOption,
+    TableName,
+    TimeoutOption,
+)
 from dormouse_cli.query_command import (
     AsOfOption,
     ColumnsOption,
@@ -48,6 +54,8 @@ def export(
         Path | None,
         typer.Option(metavar="FOLDER", help="Also copy the files into this new or empty folder."),
     ] = None,
+    spark: SparkOption = False,
+    properties: JobPropertyOption = None,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until all files are there.")
     ] = True,
@@ -72,6 +80,7 @@ def export(
         where=where,
         columns=parse_columns(columns or [], handle.schema),
         as_of=None if as_of is None else parse_as_of(as_of),
+        spark=parse_spark(spark, properties),
     )
     if not wait:
         note(f"export {begun.id} to {begun.uri} has begun")

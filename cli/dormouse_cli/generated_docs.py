@@ -65,12 +65,16 @@ def _name(kind: type[Message]) -> str:
 
 def _schema(kind: type[Message]) -> dict[str, object]:
     schema = msgspec.json.schema(kind, schema_hook=_any_value)
-    (body,) = [part for name, part in schema["$defs"].items() if name == kind.__name__]
+    parts = schema["$defs"]
+    for part in parts.values():
+        part["description"] = cleandoc(part.get("description", ""))
+    body = parts.pop(kind.__name__)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **body,
         "title": _name(kind),
-        "description": cleandoc(kind.__doc__ or ""),
+        "description": body["description"],
+        **({"$defs": parts} if parts else {}),
     }
 
 

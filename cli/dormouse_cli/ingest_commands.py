@@ -11,7 +11,8 @@ from rich.progress import Progress
 from dormouse.client import Ingested, Instance, TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError
-from dormouse_cli.parameters import TableName, TimeoutOption
+from dormouse_cli.arguments import parse_spark
+from dormouse_cli.parameters import JobPropertyOption, SparkOption, TableName, TimeoutOption
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import note, notes, progress_bars
 
@@ -36,22 +37,34 @@ def ingest(
             "bucket already, anywhere in it; also as s3://BUCKET/KEY. Can be given several times.",
         ),
     ] = None,
+    spark: SparkOption = False,
+    properties: JobPropertyOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until each file is ingested or refused.")
     ] = False,
     timeout: TimeoutOption = WAIT_SECONDS,
 ) -> None:
-    """Drop files into the ingest bucket. They become rows of the table shortly after."""
+    """Drop files into the ingest bucket. They become rows of the table shortly after.
+
+    With --spark and --prefix they are one bulk import; whether dropped files are is for the table
+    to say.
+    """
+    asked = parse_spark(spark, properties)
     if bool(files) == bool(prefixes):
         raise InvalidRequestError(
             "say what to ingest: either files from here, or keys of the ingest bucket",
             hint="give FILE…, or --prefix KEY",
         )
+    if asked and files:
+        raise InvalidRequestError(
+            "files that are dropped go where the table says",
+            hint="set its property ingest_spark_bytes, or give --prefix",
+        )
     with progress_bars() as progress:
         if prefixes:
             instance = instance_of(ctx)
             keys = [_key_in(instance.bucket.name, prefix) for prefix in prefixes]
-            chosen, done = instance.ingest_files(name, keys), "on the way"
+            chosen, done = instance.ingest_files(name, keys, spark=asked), "on the way"
         else:
             chosen, done = _drop(progress, table_of(ctx, name), files or []), "dropped"
         if wait:

@@ -16,6 +16,16 @@ TableName = Annotated[
 NewTableName = Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Do not ask.")]
+SparkOption = Annotated[bool, typer.Option("--spark", help="Have Spark do it, however small.")]
+JobPropertyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        metavar="NAME=VALUE",
+        help="spark_executors, spark_executor_cores or spark_executor_memory_bytes for this job "
+        "alone, which is then for Spark; repeat for more.",
+    ),
+]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait at most.")
 ]

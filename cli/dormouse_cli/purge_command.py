@@ -10,8 +10,15 @@ from dormouse.client import Purge, PurgeProgress, TableHandle
 from dormouse.client.keys import KeyLike
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.stages.prove_purge import Proof
-from dormouse_cli.arguments import parse_key
-from dormouse_cli.parameters import ForceOption, FormatOption, TableName, TimeoutOption
+from dormouse_cli.arguments import parse_key, parse_spark
+from dormouse_cli.parameters import (
+    ForceOption,
+    FormatOption,
+    JobPropertyOption,
+    SparkOption,
+    TableName,
+    TimeoutOption,
+)
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import (
     Format,
@@ -41,21 +48,25 @@ def purge(
         bool, typer.Option("--prove", help="Remove nothing; show what matches, and where.")
     ] = False,
     force: ForceOption = False,
+    spark: SparkOption = False,
+    properties: JobPropertyOption = None,
     timeout: TimeoutOption = WAIT_SECONDS,
     form: FormatOption = Format.table,
 ) -> None:
     """Remove all rows that match, for good, and prove it.
 
     Shards that hold such rows are rewritten without them, and the old ones deleted once the delay
-    of garbage collection is over. Files in the ingest bucket are left alone. With --prove it ends
-    with 1 while the table or any object holds such rows, else while the table does.
+    of garbage collection is over. Files in the ingest bucket are left alone. With --spark it is
+    Spark that rewrites. With --prove it ends with 1 while the table or any object holds such rows,
+    else while the table does.
     """
     handle = table_of(ctx, name)
     keys: list[KeyLike] = [parse_key(text, handle.schema) for text in key or ()]
+    asked = parse_spark(spark, properties)
     if not prove:
         if not force:
             _confirm(handle, where, keys)
-        _watch(handle.purge(where, keys), timeout)
+        _watch(handle.purge(where, keys, spark=asked), timeout)
         note(f"the rows were removed from table {name}")
     proof = _proof(handle, where, keys)
     _show(proof, form)

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from dormouse.client.waiting import WAIT_SECONDS
+from dormouse_cli.arguments import parse_spark
 from dormouse_cli.ingest_commands import wait_for
-from dormouse_cli.parameters import TableName, TimeoutOption
+from dormouse_cli.parameters import JobPropertyOption, SparkOption, TableName, TimeoutOption
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.terminal import note
 
@@ -22,6 +23,8 @@ def compact(
         bool,
         typer.Option("--all", help="Merge all that each leaf holds, whatever the strategy says."),
     ] = False,
+    spark: SparkOption = False,
+    properties: JobPropertyOption = None,
     wait: WaitOption = False,
     timeout: TimeoutOption = WAIT_SECONDS,
 ) -> None:
@@ -30,7 +33,8 @@ def compact(
     It works on tables that are offline too. A leaf of very many shards is merged in several goes:
     ask again until nothing is begun.
     """
-    begun = instance_of(ctx).compact(name, everything=everything)
+    asked = parse_spark(spark, properties)
+    begun = instance_of(ctx).compact(name, everything=everything, spark=asked)
     note(f"{begun:,} compaction{'s'[: begun != 1]} of table {name} begun")
     if wait:
         wait_for(table_of(ctx, name), timeout)

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from dormouse.errors import InvalidRequestError
 from dormouse.model.decoding import decode_json
 from dormouse.model.sources import Source, WholeNumber
+from dormouse.model.spark import SparkOptions
 
 Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,999}\Z")]
 """What tables, jobs, partitions, shards and the like are called by. DynamoDB has keys of 1 KB."""
@@ -36,6 +38,7 @@ class IngestJob(OfTable, frozen=True, tag="ingest_job"):
     generation: WholeNumber
     job_id: Id
     sources: tuple[Source, ...]
+    spark: SparkOptions | UnsetType = UNSET
     v: Literal[1] = 1
 
 
@@ -63,6 +66,7 @@ class CompactionJob(OfTable, frozen=True, tag="compaction_job"):
 
     generation: WholeNumber
     job_id: Id
+    spark: SparkOptions | UnsetType = UNSET
     v: Literal[1] = 1
 
 
@@ -98,6 +102,14 @@ class ExportTask(OfTable, frozen=True, tag="export_task"):
     v: Literal[1] = 1
 
 
+class ExportJob(OfTable, frozen=True, tag="export_job"):
+    """Do what is left of the export whose id is the job's: all its tasks, and its end."""
+
+    job_id: Id
+    spark: SparkOptions | UnsetType = UNSET
+    v: Literal[1] = 1
+
+
 class SparkRunChanged(Message, frozen=True, tag="spark_run_changed"):
     """A run of Spark has ended, or may have: look at it."""
 
@@ -105,8 +117,9 @@ class SparkRunChanged(Message, frozen=True, tag="spark_run_changed"):
     v: Literal[1] = 1
 
 
-SparkJob = IngestJob | CompactionJob
-"""The jobs that Spark does where they are too heavy for a function."""
+SparkJob = IngestJob | CompactionJob | ExportJob
+"""The jobs that Spark does where they are too heavy for a function, or where somebody asks for it:
+then `spark` says how. Else it is left out: functions about to be replaced know no such field."""
 
 _Wanted = TypeVar("_Wanted", bound=Message)
 

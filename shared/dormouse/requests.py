@@ -12,6 +12,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.messages import Message, Outgoing
 from dormouse.model.decoding import decode_json
 from dormouse.model.names import REPLIES
+from dormouse.model.spark import SparkOptions
 
 _ID = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
 
@@ -115,22 +116,26 @@ class AlterSchema(Request, frozen=True, tag="alter_schema"):
 
 class PurgeRows(Request, frozen=True, tag="purge_rows"):
     """Remove all rows that match: those `where` is true of, or those whose key begins with one of
-    `keys`; either is given. A key is a list of parts, as a split point.
+    `keys`; either is given. A key is a list of parts, as a split point. With `spark`, shards are
+    rewritten by Spark, else by whoever compacts.
     """
 
     name: str
     where: str = ""
     keys: tuple[tuple[object, ...], ...] = ()
+    spark: SparkOptions | None = None
     v: Literal[1] = 1
 
 
 class CompactTable(Request, frozen=True, tag="compact_table"):
     """Begin the compactions of a table that are due, though it be offline. With `all`, merge what
-    each leaf partition holds into one sorted run, whatever the table's strategy says.
+    each leaf partition holds into one sorted run, whatever the table's strategy says. With `spark`,
+    Spark does it, else what the table's properties say.
     """
 
     name: str
     all: bool = False
+    spark: SparkOptions | None = None
     v: Literal[1] = 1
 
 
@@ -158,7 +163,8 @@ class ExportRows(Request, frozen=True, tag="export_rows"):
     All rows, or those whose key begins with one of `keys` or lies in one of `ranges`: pairs of a
     first key, inclusive, and a last one, exclusive, null for an open end. A key is a list of parts,
     as a split point. `where` is a condition that must be true of them besides, `columns` are those
-    wanted, none for all, `as_of` a version or an ISO 8601 time, null for now.
+    wanted, none for all, `as_of` a version or an ISO 8601 time, null for now. With `spark`, Spark
+    does it, else what the table's properties say.
     """
 
     name: str
@@ -168,16 +174,20 @@ class ExportRows(Request, frozen=True, tag="export_rows"):
     where: str = ""
     columns: tuple[str, ...] = ()
     as_of: int | str | None = None
+    spark: SparkOptions | None = None
     v: Literal[1] = 1
 
 
 class IngestFiles(Request, frozen=True, tag="ingest_files"):
     """Ingest what lies in the ingest bucket already, in any folder of it, into a table. Each of
-    `keys` is that of an object or a folder. What the table has ingested already is left out.
+    `keys` is that of an object or a folder. What the table has ingested already is left out. With
+    `spark`, it is one bulk import, or a few if there are very many files; else what the table's
+    properties say.
     """
 
     name: str
     keys: tuple[str, ...]
+    spark: SparkOptions | None = None
     v: Literal[1] = 1
 
 

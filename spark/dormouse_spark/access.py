@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from dormouse.aws.wiring import wire
+from dormouse.cache import Cache
 from dormouse.ports import Sources, Storage
 from dormouse.settings import Settings
 
@@ -19,9 +20,15 @@ class Access:
     """The buckets, and what a task may use of its machine. Only the driver knows the state."""
 
     storage: Storage
+    results: Storage
     sources: Sources
     scratch: Path
     memory_bytes: int
+
+    @property
+    def cache(self) -> Cache:
+        """What is kept of what a process read: nothing, since a task reads each shard once."""
+        return Cache(0)
 
 
 Reach: TypeAlias = Callable[[], Access]
@@ -42,4 +49,10 @@ class InstanceReach:
 @cache
 def _open(settings: Settings) -> Access:
     services = wire(replace(settings, scratch=Path(tempfile.gettempdir()))).services
-    return Access(services.storage, services.sources, services.scratch, services.memory_bytes)
+    return Access(
+        services.storage,
+        services.results,
+        services.sources,
+        services.scratch,
+        services.memory_bytes,
+    )

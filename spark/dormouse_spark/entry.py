@@ -1,26 +1,27 @@
 """How jobs are started: ``spark-submit bulk_import.py --instance … --job-id …``.
 
-The arguments are only ids. What a bulk import is to read is in an object of the data bucket, what a
-compaction is to merge in the state.
+The arguments are only ids. What a bulk import is to read, and what an export is to write, is in
+objects of the data bucket, what a compaction is to merge in the state.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark import SparkContext
 
 from dormouse.aws.wiring import Wiring, wire
 from dormouse.errors import DormouseError
-from dormouse.messages import CompactionJob, IngestJob
+from dormouse.messages import CompactionJob, ExportJob, IngestJob
 from dormouse.settings import Settings
 from dormouse.stages.spark_requests import spark_request
 from dormouse_spark.access import InstanceReach, Reach
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact
+from dormouse_spark.export_rows import export_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,18 @@ def run_compact(spark: SparkContext, reach: Reach, wiring: Wiring, ids: JobIds) 
     wiring.outbox.send(compact(spark, reach, wiring.services, message))
 
 
+def run_export_rows(spark: SparkContext, reach: Reach, wiring: Wiring, ids: JobIds) -> None:
+    """Run an export; nothing to do if it has ended."""
+    export_rows(spark, reach, wiring.services, ExportJob(ids.table_id, ids.job_id))
+
+
 Run = Callable[[SparkContext, Reach, Wiring, JobIds], None]
+RUNS: Mapping[str, Run] = {
+    "ingest": run_bulk_import,
+    "compaction": run_compact,
+    "export": run_export_rows,
+}
+"""What runs the jobs of each kind."""
 
 
 def main(run: Run, arguments: Sequence[str] | None = None) -> int:

@@ -49,7 +49,7 @@ from dormouse.statestore.protocol import StateStore
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
 from dormouse_spark.access import Access
-from dormouse_spark.entry import JobIds, run_bulk_import, run_compact
+from dormouse_spark.entry import RUNS, JobIds
 from tests.simulation.local_spark import LocalContext
 from tests.simulation.patches import deterministic
 from tests.simulation.processes import Call, Fate, Gate, Process, guarded, guarded_items
@@ -224,12 +224,11 @@ class Worker:
         """
         run = self.instance.spark.runs[run_id]
         self.instance.driven.add(run_id)
-        job = run_bulk_import if run.kind == "ingest" else run_compact
         ids = JobIds(run.table_id, run.job_id, run.generation)
         outcome: Literal["succeeded", "failed"] = "failed"
         try:
             with self._as_current():
-                job(LocalContext(), self._access, self.wiring, ids)  # type: ignore[arg-type]
+                RUNS[run.kind](LocalContext(), self._access, self.wiring, ids)  # type: ignore[arg-type]
             outcome = "succeeded"
         except Exception as error:
             self.instance.failures.append(error)
@@ -256,7 +255,9 @@ class Worker:
 
     def _access(self) -> Access:
         services = self.wiring.services
-        return Access(services.storage, services.sources, self.scratch, MEMORY_BYTES)
+        return Access(
+            services.storage, services.results, services.sources, self.scratch, MEMORY_BYTES
+        )
 
     def _wire(self) -> Wiring:
         shared, process = self.instance, self.process

@@ -7,11 +7,13 @@ from tests.support.world import World
 
 
 class WorldReach:
-    """The storage of a world, and its sources as they are when a task is sent."""
+    """The storages of a world, and its sources as they are when a task is sent."""
 
     def __init__(self, world: World, memory_bytes: int = 64 * 1024 * 1024) -> None:
         services = world.services
-        self.access = Access(world.storage, services.sources, services.scratch, memory_bytes)
+        self.access = Access(
+            world.storage, world.results, services.sources, services.scratch, memory_bytes
+        )
 
     def __call__(self) -> Access:
         return self.access

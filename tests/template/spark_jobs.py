@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import boto3
 
-from dormouse.messages import CompactionJob, encode
+from dormouse.messages import CompactionJob, ExportJob, encode
 from dormouse.model.names import spark_request_path
+from dormouse.model.spark import SparkOptions
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob
+from dormouse.requests import ExportRows
 from dormouse.stages.compact import compact
+from dormouse.stages.export_rows import export_all
+from dormouse.stages.export_task import write_task
+from dormouse.stages.exports import kept_export
+from dormouse.stages.requests.export_rows import export_id_of
 from dormouse.stages.spark_requests import spark_request
 from tests.template.flow import Flow
 
@@ -29,8 +35,26 @@ def use_spark(flow: Flow, table: Table) -> None:
     cancel_newest_run(flow)
     assert spark_request(services, table.id, "done") is None
     flow.send("spark-jobs", encode(assigned(flow, table, "lost")))
+    export_by_spark(flow, table)
     half_deleted = spark_request_path(f"half-{table.id}", "any")
     services.storage.put(half_deleted, b"of a table that is being deleted")
+
+
+def export_by_spark(flow: Flow, table: Table) -> None:
+    """Have Spark do an export that fails, and one that is done."""
+    services = flow.wiring().services
+    for outcome in ("given-up", "done"):
+        asked = ExportRows(f"{outcome} {table.name}", table.name, spark=SparkOptions())
+        flow.send("admin", encode(asked))
+        job = ExportJob(table.id, export_id_of(asked.request_id))
+        if outcome == "done":
+            export_all(
+                services, job, lambda e, tasks: [write_task(services, e, task) for task in tasks]
+            )
+        cancel_newest_run(flow)
+        flow.send("spark-jobs", encode(job))
+        assert kept_export(services, table.id, job.job_id) is None
+        assert spark_request(services, table.id, job.job_id) is None
 
 
 def assigned(flow: Flow, table: Table, job_id: str) -> CompactionJob:

@@ -100,7 +100,7 @@ RARE = {
     **{
         ("dispatch_spark", f"sqs:{action}", queue): "in an instance that has no Spark"
         for action in ("SendMessage", "GetQueueUrl")
-        for queue in ("-ingest-jobs", "-compaction-jobs")
+        for queue in ("-ingest-jobs", "-compaction-jobs", "-exports")
     },
     **{
         (stage, f"sqs:{action}", "-spark-jobs"): reason

@@ -8,6 +8,7 @@ from dormouse.aws.emr import ENTRY_POINTS
 from dormouse.model.names import (
     data_prefix,
     ending_prefix,
+    export_prefix,
     purge_prefix,
     spark_prefix,
     state_prefix,
@@ -52,10 +53,11 @@ def test_a_job_may_reach_its_code_and_what_is_the_tables_and_no_more(template: T
     ]
     assert not [action for action, _ in grants if "*" in action]
     put = [resource for action, resource in grants if action == "s3:PutObject"]
-    for prefix in (data_prefix("t"), state_prefix("t"), ending_prefix("t")):
+    for prefix in (data_prefix("t"), state_prefix("t"), ending_prefix("t"), export_prefix("t")):
         assert any(fnmatchcase(f"{DATA}{prefix}x", resource) for resource in put), prefix
     for prefix in (spark_prefix("t"), purge_prefix("t")):
         assert not any(fnmatchcase(f"{DATA}{prefix}x", resource) for resource in put), prefix
+    assert any(fnmatchcase(f"arn:aws:s3:::{NAMES.results_bucket}/x", r) for r in put)
     get = [resource for action, resource in grants if action == "s3:GetObject"]
     code = NAMES.spark_code_uri.replace("s3://", "arn:aws:s3:::")
     for path in (f"{code}compact.py", f"{DATA}{spark_prefix('t')}x", f"{DATA}{purge_prefix('t')}x"):

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
     from mypy_boto3_emr_serverless import EMRServerlessClient
 
-ENTRY_POINTS = {"ingest": "bulk_import.py", "compaction": "compact.py"}
+ENTRY_POINTS = {
+    "ingest": "bulk_import.py",
+    "compaction": "compact.py",
+    "export": "export_rows.py",
+}
 """The file of each kind of job."""
 RUN_MINUTES = 12 * 60
 """A run that takes longer is cancelled, and tried again."""

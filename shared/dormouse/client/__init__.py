@@ -19,6 +19,7 @@ from dormouse.client.keys import KeyLike, KeyValue
 from dormouse.client.purging import Purge, PurgeProgress
 from dormouse.client.table import Status, TableHandle
 from dormouse.client.versions import AsOf
+from dormouse.model.spark import SparkOptions
 from dormouse.shards.querying import QueryResult
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "QueryResult",
     "Purge",
     "PurgeProgress",
+    "SparkOptions",
     "Status",
     "TableHandle",
 ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from dormouse.client.keys import KeyLike, Ranges, key_of, range_of
 from dormouse.client.versions import AsOf, check_as_of
@@ -17,6 +18,7 @@ from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.model.names import MANIFEST
 from dormouse.model.schema import Schema
+from dormouse.model.spark import SparkOptions
 from dormouse.model.tables import Table
 from dormouse.requests import ExportRows
 from dormouse.stages.administer import administer
@@ -163,7 +165,9 @@ def empty_folder(folder: Path) -> Path:
     return folder
 
 
-def start_export(handle: TableHandle, table: Table, to: str, wanted: RowsWanted) -> Export:
+def start_export(
+    handle: TableHandle, table: Table, to: str, wanted: RowsWanted, spark: SparkOptions | None
+) -> Export:
     """Ask for an export.
 
     Raises:
@@ -171,7 +175,7 @@ def start_export(handle: TableHandle, table: Table, to: str, wanted: RowsWanted)
         NotFoundError: the table was deleted, or that version is not kept any more.
         AlreadyExistsError: something lies below the prefix.
     """
-    request = _request(handle, table, to, wanted)
+    request = structs.replace(_request(handle, table, to, wanted), spark=spark)
     handle.queues.send(administer(handle.services, request))
     return Export(handle, table, export_id_of(request.request_id), destination(request))
 

@@ -25,6 +25,7 @@ from dormouse.messages import (
     PartitionSplits,
 )
 from dormouse.model.schema import Schema
+from dormouse.model.spark import SparkOptions
 from dormouse.model.tables import Table, unknown_table
 from dormouse.policy.declaring import TableChange
 from dormouse.ports import NO_TABLE, JobRecord, Services
@@ -177,15 +178,18 @@ class Instance:
         self._administer(SetDefaults(request_id, dict(properties or {}), tuple(unset)))
         return self.defaults()
 
-    def compact(self, name: str, *, everything: bool = False) -> int:
+    def compact(
+        self, name: str, *, everything: bool = False, spark: SparkOptions | None = None
+    ) -> int:
         """Begin the compactions of a table that are due, or merge `everything` in each leaf.
 
-        Gives how many were begun. It may be offline: then nobody else asks for them.
+        Gives how many were begun. It may be offline: then nobody else asks for them. With `spark`
+        it is Spark that does them, however small they are.
 
         Raises:
             NotFoundError: there is none of that name.
         """
-        request = CompactTable(self.services.ids.new(), name, everything)
+        request = CompactTable(self.services.ids.new(), name, everything, spark)
         return sum(isinstance(m.message, CompactionJob) for m in self._administer(request))
 
     def split(self, name: str, partition: str = "", *, forced: bool = False) -> int:
@@ -231,17 +235,20 @@ class Instance:
         for request in requests_of(change, self.services):
             self._administer(request)
 
-    def ingest_files(self, name: str, keys: Iterable[str]) -> Ingested:
+    def ingest_files(
+        self, name: str, keys: Iterable[str], *, spark: SparkOptions | None = None
+    ) -> Ingested:
         """Ingest what lies in the ingest bucket already: objects, and whole folders of it.
 
-        Gives those files which the table has not ingested yet.
+        Gives those files which the table has not ingested yet. With `spark` they are one bulk
+        import, or a few if there are very many.
 
         Raises:
             NotFoundError: there is nothing under some key, or no table of that name.
             InvalidRequestError: no key is given, or there are too many files at once.
         """
         handle = self.table(name)
-        request = IngestFiles(self.services.ids.new(), name, tuple(keys))
+        request = IngestFiles(self.services.ids.new(), name, tuple(keys), spark)
         sent = [m.message for m in self._administer(request)]
         sources = (source for m in sent if isinstance(m, IngestJob) for source in m.sources)
         return Ingested(handle, tuple(sources))

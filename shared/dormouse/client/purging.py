@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from dormouse.client.keys import KeyLike, key_of
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError
 from dormouse.model.purges import PurgeRequest, references_to, unknown_shards
+from dormouse.model.spark import SparkOptions
 from dormouse.model.tables import Table
 from dormouse.requests import PurgeRows
 from dormouse.shards.purging import RowMatcher
@@ -83,14 +86,20 @@ class Purge:
         return _prove(self.handle, self.table, self.rows, watch)
 
 
-def start_purge(handle: TableHandle, table: Table, where: str, keys: Sequence[KeyLike]) -> Purge:
+def start_purge(
+    handle: TableHandle,
+    table: Table,
+    where: str,
+    keys: Sequence[KeyLike],
+    spark: SparkOptions | None,
+) -> Purge:
     """Ask for a purge.
 
     Raises:
         InvalidRequestError: not just one of the two is given, or it does not fit the table.
         NotFoundError: the table was deleted.
     """
-    request = _request(handle, table, where, keys)
+    request = structs.replace(_request(handle, table, where, keys), spark=spark)
     rows = wanted_rows(table, request)
     handle.queues.send(administer(handle.services, request))
     return Purge(handle, table, rows)

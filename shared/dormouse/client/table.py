@@ -27,6 +27,7 @@ from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.measures import Measure
 from dormouse.model.schema import Field, Schema
 from dormouse.model.sources import Source
+from dormouse.model.spark import SparkOptions
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE, JobRecord, Services
@@ -256,11 +257,13 @@ class TableHandle:
         where: str | None = None,
         columns: Sequence[str] | None = None,
         as_of: AsOf | None = None,
+        spark: SparkOptions | None = None,
     ) -> Export:
         """Have the rows which `query` gives written to Parquet files in the bucket for results.
 
         They go below the prefix `to`, which must be empty; by default below the table's name and
-        the export's id. `Export.wait` ends when all are there.
+        the export's id. `Export.wait` ends when all are there. With `spark` it is Spark that writes
+        them, else what the table's properties say.
 
         Raises:
             InvalidRequestError: as `query`, or `to` is no prefix.
@@ -268,7 +271,7 @@ class TableHandle:
             AlreadyExistsError: something lies below `to`.
         """
         wanted = RowsWanted(ranges, exact, where, columns, as_of)
-        return start_export(self, self._current(), to, wanted)
+        return start_export(self, self._current(), to, wanted, spark)
 
     def status(self) -> Status:
         """Give the table in numbers."""
@@ -341,16 +344,23 @@ class TableHandle:
         self.queues.send(messages)
         return result
 
-    def purge(self, where: str = "", keys: Sequence[KeyLike] = ()) -> Purge:
+    def purge(
+        self,
+        where: str = "",
+        keys: Sequence[KeyLike] = (),
+        *,
+        spark: SparkOptions | None = None,
+    ) -> Purge:
         """Have all rows removed, from every object, that match a predicate or begin with a key.
 
         `Purge.wait` ends when none is left in the table; `Purge.proof` tells what is left where.
+        With `spark` it is Spark that rewrites what holds such rows.
 
         Raises:
             InvalidRequestError: not just one of the two is given, or it does not fit the table.
             NotFoundError: the table was deleted.
         """
-        return start_purge(self, self._current(), where, keys)
+        return start_purge(self, self._current(), where, keys, spark)
 
     def prove_purge(
         self, where: str = "", keys: Sequence[KeyLike] = (), *, watch: Progress | None = None

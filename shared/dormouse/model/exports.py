@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.model.properties import properties_of
 from dormouse.model.schema import Schema
 from dormouse.model.shards import Shard
+from dormouse.model.spark import SparkOptions
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 
@@ -32,7 +34,8 @@ class Export:
 
     `to` is the prefix in the results bucket. `version` is the one that is read, as of `time_ms`:
     filters by age go by it. `where` is a condition in its normal form, or empty. `cut` names the
-    cutting into `tasks`: of several begun at once, one counts.
+    cutting into `tasks`: of several begun at once, one counts. Spark does them all if there are
+    options for it, by `size_bytes`, which is about what of shards is read; else functions do.
     """
 
     id: str
@@ -49,6 +52,8 @@ class Export:
     aggregations: str = ""
     cut: str = ""
     tasks: int = 0
+    size_bytes: int = 0
+    spark: SparkOptions | None = None
 
     @property
     def table(self) -> Table:
@@ -97,6 +102,11 @@ def cut_tasks(
         yield tuple(task)
 
 
+def bytes_to_read(state: TableState, ranges: Iterable[KeyRange]) -> int:
+    """Give about how many bytes of shards lie in disjoint ascending ranges."""
+    return sum(piece_bytes for _, piece_bytes in _pieces(state, ranges))
+
+
 def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Piece, int]]:
     """Give the pieces of ranges, and about how many bytes of shards each has."""
     for wanted in ranges:
@@ -126,6 +136,8 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     aggregations: str
     cut: str
     tasks: int
+    size_bytes: int | UnsetType = UNSET
+    spark: SparkOptions | UnsetType = UNSET
     v: int = 1
 
 
@@ -163,6 +175,8 @@ def encode_export(export: Export) -> bytes:
             export.aggregations,
             export.cut,
             export.tasks,
+            export.size_bytes or UNSET,
+            export.spark or UNSET,
         )
     )
 
@@ -190,6 +204,8 @@ def decode_export(stored: bytes, path: str) -> Export:
             body.aggregations,
             body.cut,
             body.tasks,
+            body.size_bytes or 0,
+            body.spark or None,
         )
 
 

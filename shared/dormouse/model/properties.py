@@ -150,6 +150,14 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int,
         Meta(ge=0, description="A compaction of so many rows is done by Spark; 0 for never."),
     ] = 0
+    export_spark_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="An export that reads so many bytes of shards is done by Spark; 0 for "
+            "never.",
+        ),
+    ] = 0
     spark_attempts: Annotated[
         int, Meta(ge=1, description="How often Spark tries a job before it is given up.")
     ] = 3

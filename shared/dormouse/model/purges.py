@@ -10,16 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.keys import Key, KeyRange, decode_key, encode_key, merged
 from dormouse.model.shards import Reference, Shard
+from dormouse.model.spark import SparkOptions
 from dormouse.model.state import TableState
 
 MAX_INPUTS = 50
 """The most shards which one job rewrites."""
 MAX_JOB_BYTES = 1024**3
-"""What one job rewrites at most, unless a single shard is larger: a function has minutes."""
+"""What one job of a function rewrites at most, unless a single shard is larger: it has minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class PurgeRequest:
 
     `where` is a predicate in its normal form, `columns` the ids of those it names: a name can come
     to mean another column. Keys may be prefixes. `generation` is that of the table when it was
-    asked for, at `requested_ms`.
+    asked for, at `requested_ms`. With options for it, Spark rewrites shards, else whoever compacts.
     """
 
     id: str
@@ -37,6 +39,12 @@ class PurgeRequest:
     where: str = ""
     columns: tuple[tuple[str, int], ...] = ()
     keys: tuple[Key, ...] = ()
+    spark: SparkOptions | None = None
+
+    @property
+    def max_job_bytes(self) -> int | None:
+        """What one job rewrites at most, unless a single shard is larger; None for any number."""
+        return None if self.spark else MAX_JOB_BYTES
 
     @property
     def ranges(self) -> list[KeyRange]:
@@ -93,24 +101,28 @@ def references_to(state: TableState, shards: frozenset[str]) -> list[Reference]:
 
 
 def rewrites(
-    state: TableState, references: Iterable[Reference]
+    state: TableState, references: Iterable[Reference], max_bytes: int | None = MAX_JOB_BYTES
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Give the partition and inputs of each job that rewrites the free ones of `references`."""
+    """Give the partition and inputs of each job that rewrites the free ones of `references`.
+
+    A job has `max_bytes` at most, unless a single shard is larger; None for any number.
+    """
     free: dict[str, list[Shard]] = {}
     for reference in references:
         if reference.job is None:
             free.setdefault(reference.partition, []).append(state.shards[reference.shard])
     for partition in sorted(free):
         ordered = sorted(free[partition], key=lambda shard: (shard.min_key, shard.id))
-        for group in _groups(ordered):
+        for group in _groups(ordered, max_bytes):
             yield partition, tuple(shard.id for shard in group)
 
 
-def _groups(shards: Sequence[Shard]) -> Iterator[list[Shard]]:
+def _groups(shards: Sequence[Shard], max_bytes: int | None) -> Iterator[list[Shard]]:
     group: list[Shard] = []
     size_bytes = 0
     for shard in shards:
-        is_full = len(group) == MAX_INPUTS or size_bytes + shard.size_bytes > MAX_JOB_BYTES
+        is_large = max_bytes is not None and size_bytes + shard.size_bytes > max_bytes
+        is_full = len(group) == MAX_INPUTS or is_large
         if group and is_full:
             yield group
             group, size_bytes = [], 0
@@ -129,6 +141,7 @@ class _StoredRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     where: str
     columns: tuple[tuple[str, int], ...]
     keys: tuple[str, ...]
+    spark: SparkOptions | UnsetType = UNSET
     v: int = 1
 
 
@@ -148,6 +161,7 @@ def encode_request(request: PurgeRequest) -> bytes:
         request.where,
         request.columns,
         keys,
+        request.spark or UNSET,
     )
     return msgspec.json.encode(stored)
 
@@ -161,7 +175,15 @@ def decode_request(stored: bytes, path: str) -> PurgeRequest:
     with told_as_corrupt(f"{path} is no request of a purge"):
         body = decode_json(stored, _StoredRequest)
         keys = tuple(decode_key(bytes.fromhex(key)) for key in body.keys)
-    return PurgeRequest(body.id, body.generation, body.requested_ms, body.where, body.columns, keys)
+    return PurgeRequest(
+        body.id,
+        body.generation,
+        body.requested_ms,
+        body.where,
+        body.columns,
+        keys,
+        body.spark or None,
+    )
 
 
 def encode_verdicts(verdicts: Verdicts) -> bytes:

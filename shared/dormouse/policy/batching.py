@@ -19,17 +19,26 @@ def batches(sources: Sequence[Source], properties: Properties) -> list[tuple[Sou
 
     A job's files are unpacked to a function's scratch folder of 10 GiB before they are sorted.
     """
+    return _cut(sources, properties.ingest_job_max_files, properties.ingest_job_max_bytes)
+
+
+def largest_batches(sources: Sequence[Source]) -> list[tuple[Source, ...]]:
+    """Cut sources into jobs as large as a message can name, in order; they are for Spark."""
+    return _cut(sources, len(sources), sum(source.size_bytes for source in sources))
+
+
+def _cut(sources: Sequence[Source], max_files: int, max_bytes: int) -> list[tuple[Source, ...]]:
     jobs: list[list[Source]] = []
     room = message_room = 0
     for source in sources:
         if (
             not jobs
-            or len(jobs[-1]) == properties.ingest_job_max_files
+            or len(jobs[-1]) == max_files
             or source.size_bytes > room
             or _message_bytes(source) > message_room
         ):
             jobs.append([])
-            room, message_room = properties.ingest_job_max_bytes, MAX_MESSAGE_BYTES
+            room, message_room = max_bytes, MAX_MESSAGE_BYTES
         jobs[-1].append(source)
         room -= source.size_bytes
         message_room -= _message_bytes(source)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dormouse.model.properties import Properties
 from dormouse.model.shards import Job
+from dormouse.model.spark import SparkOptions
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob
 
@@ -25,14 +26,23 @@ class ClusterSize:
     executor_memory_bytes: int
 
 
-def ingest_queue(input_bytes: int, properties: Properties) -> str:
+def ingest_queue(
+    input_bytes: int, properties: Properties, asked: SparkOptions | None = None
+) -> str:
     """Give the queue of an ingest with so much input."""
     least = properties.ingest_spark_bytes
-    return "spark-jobs" if least and input_bytes >= least else "ingest-jobs"
+    return "spark-jobs" if asked or (least and input_bytes >= least) else "ingest-jobs"
 
 
-def compaction_queue(state: TableState, job: Job | AssignJob, properties: Properties) -> str:
+def compaction_queue(
+    state: TableState,
+    job: Job | AssignJob,
+    properties: Properties,
+    asked: SparkOptions | None = None,
+) -> str:
     """Give the queue of a compaction, by the rows that its inputs have in its partition."""
+    if asked:
+        return "spark-jobs"
     least = properties.compaction_spark_rows
     if not least:
         return "compaction-jobs"
@@ -41,16 +51,21 @@ def compaction_queue(state: TableState, job: Job | AssignJob, properties: Proper
     return "spark-jobs" if rows >= least else "compaction-jobs"
 
 
-def cluster_size(input_bytes: int, properties: Properties) -> ClusterSize:
+def cluster_size(
+    input_bytes: int, properties: Properties, asked: SparkOptions | None = None
+) -> ClusterSize:
     """Give the size for a job with so much input: an executor for each share of it, up to a limit.
 
-    Executors beyond the first come and go with the tasks, so the number is what it may have.
+    What is `asked` of it counts before the properties. Executors beyond the first come and go with
+    the tasks, so the number is what it may have.
     """
-    wanted = -(-input_bytes // properties.spark_executor_input_bytes)
+    asked = asked or SparkOptions()
+    share = -(-input_bytes // properties.spark_executor_input_bytes)
     return ClusterSize(
-        executors=min(max(wanted, 1), properties.spark_executors),
-        executor_cores=properties.spark_executor_cores,
-        executor_memory_bytes=properties.spark_executor_memory_bytes,
+        executors=asked.spark_executors or min(max(share, 1), properties.spark_executors),
+        executor_cores=asked.spark_executor_cores or properties.spark_executor_cores,
+        executor_memory_bytes=asked.spark_executor_memory_bytes
+        or properties.spark_executor_memory_bytes,
     )
 
 

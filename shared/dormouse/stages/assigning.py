@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec import UNSET
+
 from dormouse.messages import CompactionJob, Outgoing
+from dormouse.model.spark import SparkOptions
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob
@@ -23,9 +26,15 @@ INPUTS_PER_COMMIT = 5000
 
 
 def assign(
-    services: Services, table: Table, generation: int, jobs: Iterable[AssignJob]
+    services: Services,
+    table: Table,
+    generation: int,
+    jobs: Iterable[AssignJob],
+    asked: SparkOptions | None = None,
 ) -> Iterator[Outgoing]:
     """Assign jobs, and give the messages of those which that succeeded for, commit by commit.
+
+    With options for it, which are `asked`, Spark is to do them.
 
     What others have taken meanwhile is left out before it is written: of two plannings at once,
     one goes through what the other has done at the price of a look.
@@ -37,8 +46,9 @@ def assign(
         outcomes = store.commit(*free, generation=generation)
         for job, outcome in zip(free, outcomes, strict=True):
             if isinstance(outcome, Committed):
-                queue = compaction_queue(state, job, table.properties)
-                yield Outgoing(queue, CompactionJob(table.id, generation, job.job))
+                queue = compaction_queue(state, job, table.properties, asked)
+                message = CompactionJob(table.id, generation, job.job, asked or UNSET)
+                yield Outgoing(queue, message)
 
 
 def jobs_of(services: Services, plans: Iterable[CompactionPlan]) -> Iterator[AssignJob]:

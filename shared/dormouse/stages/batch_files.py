@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import UNSET
+
 from dormouse.errors import RefusedSourceError
 from dormouse.messages import FilesWaiting, IngestJob, Outgoing
 from dormouse.model.sources import Source, job_id_of, table_name_of
+from dormouse.model.spark import SparkOptions
 from dormouse.model.tables import Table
 from dormouse.policy.batching import batches, gathered, seconds_to_wait
 from dormouse.policy.spark import ingest_queue
@@ -38,11 +41,16 @@ class _Gathering:
             yield ingest_message(self.table, self.generation, job)
 
 
-def ingest_message(table: Table, generation: int, sources: tuple[Source, ...]) -> Outgoing:
-    """Give the job to ingest these sources together, for a function or for Spark."""
+def ingest_message(
+    table: Table, generation: int, sources: tuple[Source, ...], asked: SparkOptions | None = None
+) -> Outgoing:
+    """Give the job to ingest these sources together, for a function or, if it is heavy or that is
+    `asked`, for Spark.
+    """
     size_bytes = sum(source.size_bytes for source in sources)
-    queue = ingest_queue(size_bytes, table.properties)
-    return Outgoing(queue, IngestJob(table.id, generation, job_id_of(sources), sources))
+    queue = ingest_queue(size_bytes, table.properties, asked)
+    job = IngestJob(table.id, generation, job_id_of(sources), sources, asked or UNSET)
+    return Outgoing(queue, job)
 
 
 def batch_files(

@@ -3,7 +3,7 @@
 Order: the request of the job, the run, its note, the record. Each run is started with a token made
 of the request's and the attempt, so a delivery that comes again finds the run it had begun. A job
 whose newest run failed is tried again here, or given up: then it goes among the dead letters, and
-a compaction's shards are free for other jobs. An instance without Spark does all in functions.
+what it held is free. An instance without Spark does all in functions.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.messages import CompactionJob, IngestJob, Outgoing, SparkJob, TableChanged
+from dormouse.messages import Outgoing, SparkJob, TableChanged
 from dormouse.model.names import dead_letters
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
-from dormouse.model.transactions import ReleaseJob
 from dormouse.policy.spark import PATIENCE_SECONDS, cluster_size, wait_seconds
 from dormouse.ports import Services, Spark, SparkRun
 from dormouse.stages.spark_requests import (
@@ -30,7 +29,16 @@ from dormouse.stages.spark_requests import (
     keep_run,
     newest_run,
 )
-from dormouse.stages.spark_work import age_seconds, finish, is_settled, kind_of
+from dormouse.stages.spark_work import (
+    abandon,
+    age_seconds,
+    finish,
+    in_functions,
+    input_of,
+    is_early,
+    is_settled,
+    kind_of,
+)
 from dormouse.stages.tracking import record
 
 QUEUE = "spark-jobs"
@@ -47,9 +55,9 @@ def dispatch_spark(services: Services, job: SparkJob) -> list[Outgoing]:
     if table is None:
         return []
     if services.spark is None:
-        return [Outgoing("ingest-jobs" if isinstance(job, IngestJob) else "compaction-jobs", job)]
+        return in_functions(services, job)
     state = services.store(table).current()
-    if job.generation > state.generation:
+    if is_early(state, job):
         raise ContendedError(f"table {table.name!r} is about to be emptied")
     if is_settled(services, state, job):
         return finish(services, job)
@@ -76,9 +84,9 @@ def _start(
     attempt: int,
 ) -> list[Outgoing]:
     job = request.job
-    input_bytes = _input_bytes(state, job)
+    files, size_bytes = input_of(services, state, job)
     token = blake2b(f"{request.token} {attempt}".encode(), digest_size=16).hexdigest()
-    size = cluster_size(input_bytes, table.properties)
+    size = cluster_size(size_bytes, table.properties, job.spark or None)
     kind = kind_of(job)
     run = SparkRun(table.id, job.job_id, kind, state.generation, attempt, token, size)
     try:
@@ -98,10 +106,8 @@ def _start(
         kind,
         "assigned",
         reason=f"it is with Spark: run {run_id}, attempt {attempt}",
-        files=len(job.sources)
-        if isinstance(job, IngestJob)
-        else len(state.jobs[job.job_id].inputs),
-        size_bytes=input_bytes,
+        files=files,
+        size_bytes=size_bytes,
     )
     keep_run(services, job, attempt, run_id)
     return []
@@ -111,17 +117,10 @@ def _give_up(
     services: Services, table: Table, state: TableState, job: SparkJob, reason: str
 ) -> list[Outgoing]:
     """Give a job up. All that is kept of it goes: who sends it back has it tried from the start."""
-    if isinstance(job, CompactionJob):
-        services.store(table).commit(ReleaseJob(job.job_id), generation=state.generation)
     record(services, table.id, job.job_id, kind_of(job), "failed", reason=reason)
+    abandon(services, table, state, job)  # who waits for an export then finds why it ended
     forget(services, job)
     return [
         Outgoing(dead_letters(QUEUE), job, reason=reason),
         Outgoing("table-changes", TableChanged(table.id)),
     ]
-
-
-def _input_bytes(state: TableState, job: SparkJob) -> int:
-    if isinstance(job, IngestJob):
-        return sum(source.size_bytes for source in job.sources)
-    return sum(state.shards[shard].size_bytes for shard in state.jobs[job.job_id].inputs)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from dormouse.errors import NotFoundError
+from dormouse.messages import ExportJob, ExportTask, Outgoing
 from dormouse.model.exports import (
     Export,
     ExportedFile,
@@ -29,7 +30,7 @@ from dormouse.model.names import (
     export_prefix,
     export_task_path,
 )
-from dormouse.ports import Services
+from dormouse.ports import Services, Storage
 
 OBJECTS_AT_ONCE = 8
 BATCH = 1000
@@ -84,7 +85,19 @@ def _windows(tasks: Iterable[Sequence[Piece]]) -> Iterable[list[Sequence[Piece]]
         yield window
 
 
-def pieces_of(services: Services, export: Export, task: int) -> tuple[Piece, ...]:
+def messages_of(export: Export) -> list[Outgoing]:
+    """Give the messages by which an export runs: one for Spark, or one for each task."""
+    if export.spark is None:
+        return task_messages(export, range(export.tasks))
+    return [Outgoing("spark-jobs", ExportJob(export.table_id, export.id, export.spark))]
+
+
+def task_messages(export: Export, tasks: Iterable[int]) -> list[Outgoing]:
+    """Give the messages that have functions do tasks."""
+    return [Outgoing("exports", ExportTask(export.table_id, export.id, task)) for task in tasks]
+
+
+def pieces_of(storage: Storage, export: Export, task: int) -> tuple[Piece, ...]:
     """Give what a task is to do.
 
     Raises:
@@ -92,23 +105,31 @@ def pieces_of(services: Services, export: Export, task: int) -> tuple[Piece, ...
         CorruptDataError: what is kept of it is damaged.
     """
     path = export_task_path(export.table_id, export.id, export.cut, task)
-    return decode_pieces(services.storage.get(path), path)
+    return decode_pieces(storage.get(path), path)
 
 
-def keep_done(services: Services, export: Export, task: int, files: Sequence[ExportedFile]) -> None:
+def keep_done(storage: Storage, export: Export, task: int, files: Sequence[ExportedFile]) -> None:
     """Keep what a finished task wrote."""
     path = export_done_path(export.table_id, export.id, task)
-    services.storage.put(path, encode_files(files))
+    storage.put(path, encode_files(files))
 
 
-def is_done(services: Services, export: Export, task: int) -> bool:
+def is_done(storage: Storage, export: Export, task: int) -> bool:
     """Tell whether a task is finished."""
     path = export_done_path(export.table_id, export.id, task)
     try:
-        services.storage.get(path)
+        storage.get(path)
     except NotFoundError:
         return False
     return True
+
+
+def tasks_left(services: Services, export: Export) -> list[int]:
+    """Give the tasks that are not finished."""
+    table_id, export_id = export.table_id, export.id
+    done = set(done_paths(services, table_id, export_id))
+    tasks = range(export.tasks)
+    return [task for task in tasks if export_done_path(table_id, export_id, task) not in done]
 
 
 def done_paths(services: Services, table_id: str, export_id: str) -> list[str]:

@@ -19,6 +19,7 @@ from dormouse.messages import Outgoing, PurgeStep
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import purge_job_id, purge_of
 from dormouse.model.purges import (
+    PurgeRequest,
     Verdicts,
     references_to,
     rewrites,
@@ -92,7 +93,7 @@ def _step(
         removed = _rows_removed(services, table, request.id)
         reason = f"looked at {len(known)} shards, rewrote {len(known.matching)}"
         return _end(services, table, request.id, "finished", reason, removed)
-    jobs = _assign(services, table, state, request.id, references)
+    jobs = _assign(services, table, state, request, references)
     age_seconds = (services.clock.now_ms() - request.requested_ms) // 1000
     wait = min(max(age_seconds // WAITS_PER_AGE, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)
     again = Outgoing("purges", PurgeStep(table.id, request.id), 0 if left else wait)
@@ -136,15 +137,15 @@ def _assign(
     services: Services,
     table: Table,
     state: TableState,
-    purge_id: str,
+    request: PurgeRequest,
     references: Iterable[Reference],
 ) -> list[Outgoing]:
     """Assign jobs for the free references. What dies before they are sent, the sweep sends."""
     jobs = [
-        AssignJob(purge_job_id(purge_id, services.ids.new()), partition, inputs)
-        for partition, inputs in rewrites(state, references)
+        AssignJob(purge_job_id(request.id, services.ids.new()), partition, inputs)
+        for partition, inputs in rewrites(state, references, request.max_job_bytes)
     ]
-    return list(assign(services, table, state.generation, jobs))
+    return list(assign(services, table, state.generation, jobs, request.spark))
 
 
 def _tell_running(services: Services, table: Table, purge_id: str) -> None:

@@ -1,38 +1,96 @@
 """What becomes of a job that Spark is to do: whether it is settled, and what is done then.
 
-The table's state decides, not what Spark says of a run: a driver may die after its commit, and one
-that ends well may have done nothing.
+What is stored decides, not what Spark says of a run: a driver may die after its commit, and one
+that ends well may have done nothing. All that differs from one kind of job to another is here.
 """
 
 from __future__ import annotations
 
-from dormouse.messages import IngestJob, Outgoing, SparkJob, TableChanged
+from dormouse.messages import CompactionJob, ExportJob, IngestJob, Outgoing, SparkJob, TableChanged
 from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.model.transactions import ReleaseJob
 from dormouse.ports import Services
+from dormouse.stages.exports import forget_export, kept_export, task_messages, tasks_left
 from dormouse.stages.spark_requests import SparkRequest, forget
 from dormouse.stages.tracking import record
 
 
 def kind_of(job: SparkJob) -> str:
     """Give what the tracker calls such a job."""
-    return "ingest" if isinstance(job, IngestJob) else "compaction"
+    match job:
+        case IngestJob():
+            return "ingest"
+        case CompactionJob():
+            return "compaction"
+        case ExportJob():
+            return "export"
+
+
+def is_early(state: TableState, job: SparkJob) -> bool:
+    """Tell whether a job is of a generation of its table that is still to come."""
+    return not isinstance(job, ExportJob) and job.generation > state.generation
 
 
 def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
     """Tell whether nothing is left to do of a job.
 
-    That is so if its table was emptied since; if a compaction is assigned no more; and if each
-    source of an ingest is ingested, or known to be refused.
+    That is so if its table was emptied since; if a compaction is assigned no more; if each source
+    of an ingest is ingested, or known to be refused; and if an export has ended. To an export it
+    does not matter what became of its table.
     """
+    if isinstance(job, ExportJob):
+        return kept_export(services, job.table_id, job.job_id) is None
     if job.generation < state.generation:
         return True
-    if not isinstance(job, IngestJob):
+    if isinstance(job, CompactionJob):
         return job.job_id not in state.jobs
     now_ms = services.clock.now_ms()
     return all(
         state.has_ingested(source.id, now_ms) or _is_refused(services, job.table_id, source.id)
         for source in job.sources
     )
+
+
+def input_of(services: Services, state: TableState, job: SparkJob) -> tuple[int, int]:
+    """Give how many files, or shards, a job that is not settled reads, and their bytes.
+
+    Of an export only the bytes are known.
+    """
+    match job:
+        case IngestJob():
+            return len(job.sources), sum(source.size_bytes for source in job.sources)
+        case CompactionJob():
+            inputs = state.jobs[job.job_id].inputs
+            return len(inputs), sum(state.shards[shard].size_bytes for shard in inputs)
+        case ExportJob():
+            export = kept_export(services, job.table_id, job.job_id)
+            return 0, export.size_bytes if export else 0
+
+
+def in_functions(services: Services, job: SparkJob) -> list[Outgoing]:
+    """Give the messages that have functions do a job, where there is no Spark."""
+    match job:
+        case IngestJob():
+            return [Outgoing("ingest-jobs", job)]
+        case CompactionJob():
+            return [Outgoing("compaction-jobs", job)]
+        case ExportJob():
+            export = kept_export(services, job.table_id, job.job_id)
+            return task_messages(export, tasks_left(services, export) or [0]) if export else []
+
+
+def abandon(services: Services, table: Table, state: TableState, job: SparkJob) -> None:
+    """Let go of what a job holds that is given up: shards are free for other jobs, an export ends.
+
+    An ingest holds nothing: its files can be ingested any time.
+    """
+    if isinstance(job, CompactionJob):
+        services.store(table).commit(ReleaseJob(job.job_id), generation=state.generation)
+    elif isinstance(job, ExportJob):
+        export = kept_export(services, table.id, job.job_id)
+        if export is not None:
+            forget_export(services, export)
 
 
 def finish(services: Services, job: SparkJob) -> list[Outgoing]:

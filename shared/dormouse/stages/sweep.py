@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator
 from dormouse.errors import CorruptDataError
 from dormouse.messages import (
     CompactionJob,
-    ExportTask,
     IngestJob,
     Outgoing,
     PurgeStep,
     TableChanged,
 )
-from dormouse.model.names import data_prefix, export_done_path, shard_id_of
+from dormouse.model.names import data_prefix, shard_id_of
 from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
 from dormouse.model.tables import Table
 from dormouse.policy.compaction import is_overdue
@@ -27,7 +26,14 @@ from dormouse.shards.endings import discard_shards, spent_endings
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.collect_garbage import candidates
 from dormouse.stages.dispatch_spark import QUEUE as SPARK_QUEUE
-from dormouse.stages.exports import delete_all, done_paths, kept_export, kept_exports
+from dormouse.stages.exports import (
+    delete_all,
+    kept_export,
+    kept_exports,
+    messages_of,
+    task_messages,
+    tasks_left,
+)
 from dormouse.stages.purges import kept_purges
 from dormouse.stages.requests.delete_table import delete_all_of
 from dormouse.stages.spark_requests import SparkRequest, kept_requests
@@ -60,10 +66,11 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outg
         )
     messages = [Outgoing("table-changes", TableChanged(table.id, swept=True))]
     spark = list(kept_requests(services, table.id))
-    messages += _stale_jobs(services, table, state, {request.job.job_id for request in spark})
+    with_spark = {request.job.job_id for request in spark}
+    messages += _stale_jobs(services, table, state, with_spark)
     messages += _unsettled_spark(services, table, spark)
     messages += _overdue_garbage(services, table, state)
-    messages += _old_exports(services, table)
+    messages += _old_exports(services, table, with_spark)
     if audit:
         messages += _missed_files(services, table, state, spark)
         messages += _old_purges(services, table)
@@ -152,20 +159,19 @@ def _old_purges(services: Services, table: Table) -> list[Outgoing]:
     ]
 
 
-def _old_exports(services: Services, table: Table) -> Iterator[Outgoing]:
-    """Give the tasks left of exports that should have got far by now; delete what others left."""
+def _old_exports(services: Services, table: Table, with_spark: set[str]) -> Iterator[Outgoing]:
+    """Give what is left of exports that should have got far by now; delete what others left."""
     oldest_ms = services.clock.now_ms() - table.properties.job_patience_seconds * 1000
     exports, leftovers = kept_exports(services, table.id, oldest_ms)
     delete_all(services, leftovers)
     for export_id in exports:
         export = kept_export(services, table.id, export_id)
-        if export is None:
+        if export is None or export.id in with_spark:
             continue
-        done = set(done_paths(services, table.id, export_id))
-        tasks = range(export.tasks)
-        left = [t for t in tasks if export_done_path(table.id, export_id, t) not in done]
-        for task in left or [0]:  # where all are done, any of them finishes the export
-            yield Outgoing("exports", ExportTask(table.id, export_id, task))
+        if export.spark:
+            yield from messages_of(export)
+        else:  # where all are done, any of them finishes the export
+            yield from task_messages(export, tasks_left(services, export) or [0])
 
 
 def _delete_orphans(services: Services, table: Table, state: TableState) -> None:

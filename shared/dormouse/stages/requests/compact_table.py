@@ -25,4 +25,5 @@ def compact_table(services: Services, request: CompactTable) -> list[Outgoing]:
         plan_full_compactions(state) if request.all else plan_compactions(state, table.properties)
     )
     plans = within_limit(plans, len(state.jobs), table.properties.compaction_jobs_limit)
-    return list(assign(services, table, state.generation, jobs_of(services, plans)))
+    jobs = jobs_of(services, plans)
+    return list(assign(services, table, state.generation, jobs, request.spark))

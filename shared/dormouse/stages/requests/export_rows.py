@@ -1,4 +1,4 @@
-"""export_rows: rows of one version of a table to be exported → tasks, which then run.
+"""export_rows: rows of one version of a table to be exported → tasks, which then run, or a job.
 
 Order: what each task is to do, then the export itself, which makes it all count. Where several
 deliveries cut the tasks at once, one of the cuttings counts.
@@ -6,22 +6,24 @@ deliveries cut the tasks at once, one of the cuttings counts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.messages import ExportTask, Outgoing
+from dormouse.messages import Outgoing
 from dormouse.model.conditions import parse_condition
-from dormouse.model.exports import Export, cut_tasks
+from dormouse.model.exports import Export, bytes_to_read, cut_tasks
 from dormouse.model.keys import KeyRange, show_key
 from dormouse.model.schema import Primitive, Schema
+from dormouse.model.spark import SparkOptions
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.ports import Services
 from dormouse.requests import ExportRows
 from dormouse.shards.ranges import ranges_to_read
 from dormouse.shards.text import parse_key_part
-from dormouse.stages.exports import keep_export, keep_tasks, kept_export
+from dormouse.stages.exports import keep_export, keep_tasks, kept_export, messages_of
 from dormouse.stages.manifests import manifest_at
 from dormouse.stages.requests.json_keys import key_of_json
 from dormouse.stages.requests.named import named
@@ -31,6 +33,8 @@ from dormouse.storage import check_path
 
 def export_rows(services: Services, request: ExportRows) -> list[Outgoing]:
     """Fix what is exported, cut it into tasks, and have them run; a redelivery has them run again.
+
+    Where the table says so or somebody asks for it, they are all one job of Spark.
 
     Raises:
         InvalidRequestError: a key, column, condition, time or prefix is no good.
@@ -47,11 +51,9 @@ def export_rows(services: Services, request: ExportRows) -> list[Outgoing]:
         export = _wanted(services, table, request)
         if not _is_free(services, export):
             return []
-        export = _begin(services, table, export, request.as_of)
+        export = _begin(services, table, export, request)
     record(services, table.id, export.id, "export", "assigned", subject=export.to)
-    return [
-        Outgoing("exports", ExportTask(table.id, export.id, task)) for task in range(export.tasks)
-    ]
+    return messages_of(export)
 
 
 def export_id_of(request_id: str) -> str:
@@ -136,16 +138,34 @@ def _is_free(services: Services, export: Export) -> bool:
     )
 
 
-def _begin(services: Services, table: Table, export: Export, as_of: int | str | None) -> Export:
-    state = _state(services, table, as_of)
+def _begin(services: Services, table: Table, export: Export, request: ExportRows) -> Export:
+    state = _state(services, table, request.as_of)
     condition = parse_condition(export.where, export.schema) if export.where else None
     ranges = ranges_to_read(export.schema, export.ranges, condition)
     export = replace(export, version=state.version, cut=services.ids.new())
+    export = _for_spark(export, table, request.spark, state, ranges)
     tasks = keep_tasks(services, export, cut_tasks(state, ranges))
     export = replace(export, tasks=tasks)
     if keep_export(services, export):
         return export
     return kept_export(services, table.id, export.id) or replace(export, tasks=0)
+
+
+def _for_spark(
+    export: Export,
+    table: Table,
+    asked: SparkOptions | None,
+    state: TableState,
+    ranges: Sequence[KeyRange],
+) -> Export:
+    """Give an export to Spark if somebody asks for it, or the table says so by its size."""
+    least = table.properties.export_spark_bytes
+    if not asked and not least:
+        return export
+    size_bytes = bytes_to_read(state, ranges)
+    if not asked and size_bytes < least:
+        return export
+    return replace(export, size_bytes=size_bytes, spark=asked or SparkOptions())
 
 
 def _state(services: Services, table: Table, as_of: int | str | None) -> TableState:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.messages import Outgoing
 from dormouse.model.sources import Source
-from dormouse.policy.batching import batches
+from dormouse.policy.batching import batches, largest_batches
 from dormouse.ports import Services
 from dormouse.requests import IngestFiles
 from dormouse.stages.batch_files import ingest_message
@@ -35,8 +35,9 @@ def ingest_files(services: Services, request: IngestFiles) -> list[Outgoing]:
     found = _found(services, request.keys)
     state, now_ms = services.store(table).current(), services.clock.now_ms()
     fresh = [source for source in found.values() if not state.has_ingested(source.id, now_ms)]
-    jobs = batches(fresh, table.properties)
-    return [ingest_message(table, table.generation, sources) for sources in jobs]
+    asked = request.spark
+    jobs = largest_batches(fresh) if asked else batches(fresh, table.properties)
+    return [ingest_message(table, table.generation, sources, asked) for sources in jobs]
 
 
 def _found(services: Services, keys: tuple[str, ...]) -> dict[str, Source]:
