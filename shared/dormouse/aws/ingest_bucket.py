@@ -6,15 +6,14 @@ source: it is ingested once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import boto3
-
+from dormouse.aws.clients import client
 from dormouse.aws.failures import writing
-from dormouse.errors import DormouseError
+from dormouse.errors import DormouseError, OutcomeUnknownError
 from dormouse.model.names import InstanceNames
 from dormouse.model.sources import Source
 
@@ -42,7 +41,7 @@ class S3IngestBucket:
     @staticmethod
     def of(names: InstanceNames) -> S3IngestBucket:
         """Give the bucket of an instance."""
-        return S3IngestBucket(boto3.client("s3"), names.ingest_bucket)
+        return S3IngestBucket(client("s3"), names.ingest_bucket)
 
     @property
     def name(self) -> str:
@@ -64,7 +63,7 @@ class S3IngestBucket:
     def _put(self, key: str, local: Path) -> tuple[str, str]:
         with local.open("rb") as body, writing(_SERVICE):
             answer = self._client.put_object(Bucket=self._bucket, Key=key, Body=body)
-        return answer["ETag"], answer.get("VersionId", "")
+        return _etag(answer), answer.get("VersionId", "")
 
     def _put_in_parts(self, key: str, local: Path) -> tuple[str, str]:
         with writing(_SERVICE):
@@ -82,7 +81,7 @@ class S3IngestBucket:
         except (DormouseError, OSError) as error:
             self._abort(key, upload_id, error)
             raise
-        return answer["ETag"], answer.get("VersionId", "")
+        return _etag(answer), answer.get("VersionId", "")
 
     def _abort(self, key: str, upload_id: str, error: Exception) -> None:
         """Free the parts of a failed upload, which cost money till then."""
@@ -107,8 +106,16 @@ class S3IngestBucket:
                         PartNumber=number,
                         Body=body,
                     )
-                parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+                parts.append({"PartNumber": number, "ETag": _etag(answer)})
         return parts
+
+
+def _etag(answer: Mapping[str, Any]) -> str:
+    """Give the ETag in its quotes. An answer without a body may have broken off before its end."""
+    etag = str(answer.get("ETag", ""))
+    if len(etag) < 2 or not etag.startswith('"') or not etag.endswith('"'):
+        raise OutcomeUnknownError(f"{_SERVICE} did not say what was uploaded")
+    return etag
 
 
 def _chunks(file: BinaryIO, size_bytes: int) -> Iterator[bytes]:

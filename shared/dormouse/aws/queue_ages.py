@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-import boto3
-
+from dormouse.aws.clients import client
 from dormouse.aws.failures import reading
 from dormouse.model.names import InstanceNames
 
@@ -29,7 +28,7 @@ class CloudWatchAges:
     @staticmethod
     def of(names: InstanceNames) -> CloudWatchAges:
         """Connect as every AWS client does."""
-        return CloudWatchAges(boto3.client("cloudwatch"), names)
+        return CloudWatchAges(client("cloudwatch"), names)
 
     def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
         """Give the age in seconds of the oldest message of the queues that CloudWatch knows of.

@@ -82,10 +82,11 @@ class RangedObject(io.RawIOBase):
             if code_of(error) == "InvalidRange":
                 raise self._wrong_size("less") from error
             raise
+        body = answer["Body"].read()  # first: once it is all there, so is the head
         size_bytes = answer["ContentRange"].rpartition("/")[2]
         if size_bytes != str(self._size_bytes):
             raise self._wrong_size(f"{size_bytes} bytes")
-        return answer["Body"].read()
+        return body
 
     def _wrong_size(self, found: str) -> CorruptDataError:
         return CorruptDataError(

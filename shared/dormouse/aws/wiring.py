@@ -13,6 +13,7 @@ from functools import cache, lru_cache, partial
 import boto3
 from botocore.config import Config
 
+from dormouse.aws.clients import client
 from dormouse.aws.dead_letters import SqsDeadLetters
 from dormouse.aws.emr import EmrServerless
 from dormouse.aws.logs import note_commit
@@ -92,15 +93,15 @@ def wire(
     what is measured of tables.
     """
     if not settings.account:
-        identity = boto3.client("sts", config=_CONFIG).get_caller_identity()
+        identity = client("sts", _CONFIG).get_caller_identity()
         settings = replace(settings, account=identity["Account"])
     names = settings.names
-    s3 = boto3.client("s3", config=_CONFIG)
-    dynamodb = boto3.client("dynamodb", config=_CONFIG)
-    sqs = boto3.client("sqs", config=_CONFIG)
+    s3 = client("s3", _CONFIG)
+    dynamodb = client("dynamodb", _CONFIG)
+    sqs = client("sqs", _CONFIG)
     storage = S3Storage(s3, names.data_bucket, _object_store_options(settings))
     # An append is counted as sent once only if the SDK does not repeat it by itself.
-    once = boto3.client("dynamodb", config=_CONFIG.merge(Config(retries={"total_max_attempts": 1})))
+    once = client("dynamodb", _CONFIG.merge(Config(retries={"total_max_attempts": 1})))
     pages = DynamoPages(once, names.state_table)
     items = DynamoItems(dynamodb, _item_tables(names), pages)
     services = Services(
@@ -124,8 +125,7 @@ def wire(
 def _spark(settings: Settings) -> Spark | None:
     if settings.spark is None:
         return None
-    client = boto3.client("emr-serverless", config=_CONFIG)
-    return EmrServerless(client, settings.spark, settings.names)
+    return EmrServerless(client("emr-serverless", _CONFIG), settings.spark, settings.names)
 
 
 def _item_tables(names: InstanceNames) -> dict[ItemTable, str]:

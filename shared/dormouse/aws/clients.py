@@ -1,0 +1,74 @@
+"""Clients of AWS's services that take no answer for whole which broke off.
+
+The SDK holds the length of a body against what the head of the answer says only where the body is
+streamed. An answer that breaks off elsewhere is an empty one to it, or one without the fields that
+did not arrive: an item then seems not to exist, a listing to be empty, a file to have no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+
+if TYPE_CHECKING:
+    from botocore.model import OperationModel
+    from mypy_boto3_cloudwatch import CloudWatchClient
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_emr_serverless import EMRServerlessClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sts import STSClient
+
+_NO_CONTENT = 204
+
+
+class BrokenOffError(BotoCoreError):
+    """An answer began, and did not end: nobody knows what it said."""
+
+    fmt = "the answer to {operation} broke off after {found} of {length} bytes"
+
+
+@overload
+def client(service: Literal["cloudwatch"], config: Config | None = None) -> CloudWatchClient: ...
+@overload
+def client(service: Literal["dynamodb"], config: Config | None = None) -> DynamoDBClient: ...
+@overload
+def client(
+    service: Literal["emr-serverless"], config: Config | None = None
+) -> EMRServerlessClient: ...
+@overload
+def client(service: Literal["s3"], config: Config | None = None) -> S3Client: ...
+@overload
+def client(service: Literal["sqs"], config: Config | None = None) -> SQSClient: ...
+@overload
+def client(service: Literal["sts"], config: Config | None = None) -> STSClient: ...
+def client(service: Any, config: Config | None = None) -> object:
+    """Give a client, as `boto3.client` does; it raises BrokenOffError as any that fails."""
+    made: Any = boto3.client(service, config=config)
+    made.meta.events.register("before-parse", _check_whole)
+    return made
+
+
+def _check_whole(
+    operation_model: OperationModel, response_dict: Mapping[str, Any], **_: object
+) -> None:
+    """Refuse an answer that says something was done, unless all of it is there.
+
+    Its end is either told by its length, or marked, and then looked for by those who read it. The
+    body of one that is streamed is held against the length by the SDK, when it is read.
+    """
+    headers, body = response_dict["headers"], response_dict["body"]
+    status = response_dict["status_code"]
+    if status >= 300 or status == _NO_CONTENT or operation_model.http["method"] == "HEAD":
+        return
+    length = headers.get("content-length", "")
+    found = str(len(body)) if isinstance(body, bytes) else length
+    is_marked = "chunked" in headers.get("transfer-encoding", "").lower()
+    if not is_marked and (not length.isdecimal() or found != length):
+        raise BrokenOffError(
+            operation=operation_model.name, found=found or "some", length=length or "how many"
+        )
