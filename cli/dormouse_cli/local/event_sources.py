@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -24,6 +25,23 @@ _log = logging.getLogger(__name__)
 Message = Mapping[str, Any]
 Receive = Callable[[int, int], Sequence[Message]]
 """At most so many messages, waiting at most so many seconds for the first."""
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What became of messages that a function was given; those that `failed`, by id, come again."""
+
+    source: EventSource
+    messages: Sequence[Message]
+    outcome: Outcome
+    failed: frozenset[str]
+
+
+Watch = Callable[[Batch], None]
+
+
+def unwatched(batch: Batch) -> None:
+    """Look at no batch."""
+
 
 MAX_RECEIVE = 10
 LONG_POLL_SECONDS = 20
@@ -110,13 +128,18 @@ class EventSourcePoller:
         region: str,
         invoke: Callable[[str, bytes], Outcome],
         stopping: threading.Event,
+        watch: Watch = unwatched,
     ) -> None:
-        """`sqs` is a boto3 client; once `stopping` is set, failing calls are no errors."""
+        """`sqs` is a boto3 client; once `stopping` is set, failing calls are no errors.
+
+        `watch` is told of every batch that was given to the function, by the batch's own thread.
+        """
         self._source = source
         self._sqs = sqs
         self._region = region
         self._invoke = invoke
         self._stopping = stopping
+        self._watch = watch
         self._queue_url = sqs.get_queue_url(QueueName=source.queue_name)["QueueUrl"]
         self._concurrency = source.maximum_concurrency or DEFAULT_SLOTS
         self._thread = threading.Thread(target=self._run, name=source.queue_name, daemon=True)
@@ -185,6 +208,7 @@ class EventSourcePoller:
                 len(messages),
                 self._source.queue_name,
             )
+        self._watch(Batch(self._source, messages, outcome, frozenset(failed)))
         self._delete([message for message in messages if message["MessageId"] not in failed])
 
     def _delete(self, messages: Sequence[Message]) -> None:

@@ -38,6 +38,11 @@ class FunctionPool:
                 with self._lock:
                     self._free_slots.append(slot)
 
+    def sandboxes(self) -> list[Sandbox]:
+        """Those that are alive."""
+        with self._lock:
+            return [sandbox for sandbox in self._sandboxes.values() if sandbox.alive]
+
     def close(self) -> None:
         """End all sandboxes; what they are doing fails."""
         with self._lock:
@@ -91,6 +96,10 @@ class LambdaHost:
             known = ", ".join(f.logical_id for f in self._deployment.functions)
             raise LocalStackError(f"there is no function {name!r}; there are: {known}")
         return self._pools[function.name].invoke(self._new_id(), event)
+
+    def sandboxes(self) -> list[Sandbox]:
+        """The processes of all functions that are alive."""
+        return [sandbox for pool in self._pools.values() for sandbox in pool.sandboxes()]
 
     def close(self) -> None:
         """End every process of every function, and remove their scratch folders."""

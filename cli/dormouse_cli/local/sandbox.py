@@ -57,6 +57,7 @@ class Sandbox:
         self._initialised = False
         self._closing = threading.Lock()
         self.alive = True
+        self.request_id: str | None = None
         with log.open("ab") as output:
             self._process = lifeline.start(
                 "awslambdaric",
@@ -73,8 +74,32 @@ class Sandbox:
             )
         threading.Thread(target=self._report_exit, daemon=True).start()
 
+    @property
+    def function(self) -> str:
+        """The name of its function."""
+        return self._function.name
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return self._process.pid
+
+    def crash(self) -> None:
+        """Kill the process as a failing machine would: what it is doing ends there and fails."""
+        self._process.kill()
+
     def invoke(self, request_id: str, event: bytes) -> Outcome:
-        """Run the function with the event; the sandbox may not be `alive` afterwards."""
+        """Run the function with the event; the sandbox may not be `alive` afterwards.
+
+        While it runs, `request_id` is that of the event; it is None between events.
+        """
+        self.request_id = request_id
+        try:
+            return self._invoke(request_id, event)
+        finally:
+            self.request_id = None
+
+    def _invoke(self, request_id: str, event: bytes) -> Outcome:
         if not self._initialised:
             failure = self._initialise()
             if failure is not None:

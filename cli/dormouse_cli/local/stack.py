@@ -23,10 +23,10 @@ from botocore.config import Config
 from dormouse_cli.local import lifeline
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.errors import StartError
-from dormouse_cli.local.event_sources import EventSourcePoller
+from dormouse_cli.local.event_sources import EventSourcePoller, Watch, unwatched
 from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, LambdaHost
 from dormouse_cli.local.plan import Deployment
-from dormouse_cli.local.sandbox import Outcome
+from dormouse_cli.local.sandbox import Outcome, Sandbox
 from dormouse_cli.local.schedules import ScheduleTimer, scheduled_event
 from dormouse_cli.local.sessions import DEFAULT_REGION, aws_environment, isolated_session
 from dormouse_cli.local.template import read
@@ -36,6 +36,10 @@ _log = logging.getLogger(__name__)
 _READY = b"listening on "
 _INHERITED = ("HOME", "JAVA_HOME", "LANG", "PATH")
 _PACKAGES = Path(__file__).resolve().parents[2]
+
+
+def _as_it_is(deployment: Deployment, endpoint_url: str) -> Deployment:
+    return deployment
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,13 @@ class LocalStack:
         region: str = DEFAULT_REGION,
         now: Callable[[], float] = time.time,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        revise: Callable[[Deployment, str], Deployment] = _as_it_is,
+        watch: Watch = unwatched,
     ) -> None:
         """`parameters` win over the template's defaults; port 0 takes a free one.
+
+        `revise` is given what the template asks for and AWS's endpoint, and gives what is deployed:
+        for tests that want other time-outs, say. `watch` is told of every batch of messages.
 
         No event source runs more batches at once than `concurrency`, whatever the template says;
         by default as many as this machine has processors, and at least two.
@@ -77,6 +86,8 @@ class LocalStack:
         self._region = region
         self._now = now
         self._new_id = new_id
+        self._revise = revise
+        self._watch = watch
         self._stopping = threading.Event()
         self._running: _Running | None = None
 
@@ -119,6 +130,10 @@ class LocalStack:
         """Run a function, named by its name or logical id, on an event; wait for what it gives."""
         return self._started().host.invoke(function, json.dumps(event).encode())
 
+    def sandboxes(self) -> list[Sandbox]:
+        """The function processes that are alive, to be looked at, or to be crashed."""
+        return self._started().host.sandboxes()
+
     def start(self) -> None:
         """Start everything. What has been started when a part fails is stopped again."""
         self._state_dir.mkdir(parents=True, exist_ok=True)
@@ -126,7 +141,7 @@ class LocalStack:
         moto, endpoint_url = self._start_moto()
         try:
             asked = read(self._template, self._parameters, endpoint_url, self._region)
-            deployment = asked.with_at_most(self._concurrency)
+            deployment = self._revise(asked.with_at_most(self._concurrency), endpoint_url)
             deploy(deployment, isolated_session(self._region), endpoint_url)
             host = LambdaHost(
                 deployment,
@@ -203,7 +218,7 @@ class LocalStack:
         )
         region, account = deployment.region, deployment.account
         pollers = (
-            EventSourcePoller(source, sqs, region, host.invoke, self._stopping)
+            EventSourcePoller(source, sqs, region, host.invoke, self._stopping, self._watch)
             for source in deployment.event_sources
         )
         timers = (
