@@ -1,0 +1,101 @@
+"""Readers hold every answer against the story, while everything else goes wrong."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Mapping
+
+from dormouse.client import Instance, TableHandle
+from dormouse.errors import DormouseError, NotFoundError, UnavailableError
+from tests.chaos.story import Story
+from tests.chaos.tables import GC_DELAY_SECONDS, Plan, Row
+from tests.chaos.tally import Tally
+
+AS_OF_SHARE = 0.3
+
+
+class Reader:
+    """A thread that queries tables one after the other: the newest version, or one read before."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        plans: Mapping[str, Plan],
+        stories: Mapping[str, Story],
+        tally: Tally,
+        seed: str,
+    ) -> None:
+        self._handles = {name: instance.table(name) for name in plans}
+        self._plans, self._stories, self._tally = plans, stories, tally
+        self._random = random.Random(seed)
+        self._current: dict[str, tuple[int, float]] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reader")
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(0.05):
+            name = self._random.choice(list(self._handles))
+            began = time.monotonic()
+            try:
+                if self._random.random() < AS_OF_SHARE and name in self._current:
+                    self._read_again(name)
+                else:
+                    self._read_newest(name)
+            except UnavailableError:
+                self._tally.count("queries", "not answered: to be tried again")
+            except NotFoundError as error:
+                self._judge_gone(name, began, error)
+            except Exception as error:  # whatever else it is, a person would see it
+                kind = "refused" if isinstance(error, DormouseError) else "broke"
+                self._tally.wrong(f"table {name}: a query {kind}: {type(error).__name__}: {error}")
+
+    def _judge_gone(self, name: str, began: float, error: NotFoundError) -> None:
+        """Excuse what took longer than shards are kept; a query may not."""
+        since = min(began, self._current.get(name, (0, began))[1])
+        if time.monotonic() - since < GC_DELAY_SECONDS - 1:
+            self._tally.wrong(f"table {name}: what a query needs is gone: {error.explanation}")
+        self._tally.count("queries", "too late: the version is gone")
+        self._current.pop(name, None)
+
+    def _read_newest(self, name: str) -> None:
+        story, began = self._stories[name], time.monotonic()
+        expected = story.expected()
+        version, rows = self._read(name)
+        for sentence in story.differences(expected, rows):
+            self._tally.wrong(f"{sentence}; at version {version}")
+        self._remember(name, version, rows, began)
+        self._tally.count("queries", "newest version")
+
+    def _read_again(self, name: str) -> None:
+        version, since = self._current[name]
+        if time.monotonic() - since > GC_DELAY_SECONDS / 2:
+            del self._current[name]
+            return
+        _, rows = self._read(name, version)
+        self._remember(name, version, rows, since)
+        self._tally.count("queries", "earlier version")
+
+    def _read(self, name: str, version: int | None = None) -> tuple[int, list[Row]]:
+        found = self._handles[name].query_result(as_of=version)
+        return found.version, self._plans[name].rows_of(found.reader.read_all())
+
+    def _remember(self, name: str, version: int, rows: list[Row], since: float) -> None:
+        if wrong := self._stories[name].same_version(version, rows):
+            self._tally.wrong(wrong)
+        self._current[name] = version, since
+
+
+def rows_now(handle: TableHandle, plan: Plan) -> list[Row]:
+    """Give all rows of a table."""
+    return plan.rows_of(handle.query().read_all())
