@@ -177,6 +177,9 @@ class Tracker(Protocol):
     def record(self, record: JobRecord) -> None:
         """Keep the newest record of a job; an older one than is kept changes nothing.
 
+        Nor does one that is ``assigned`` where the job is ``finished``: who hands a job on tells of
+        it afterwards, and the job may be done by then.
+
         What it leaves empty of subject, files and size stays as it was. One that is ``running`` is
         an attempt more, begun at its `updated_ms`; one that `is_finished` ends the attempt then.
         """

@@ -45,6 +45,23 @@ def test_a_record_that_comes_late_does_not_hide_a_newer_one(tracker: Tracker) ->
     assert tracker.get("t", "j") == before
 
 
+def test_a_job_that_is_done_is_not_told_to_be_assigned_by_who_handed_it_on(
+    tracker: Tracker,
+) -> None:
+    assigned = replace(RUNNING, state="assigned", reason="it is with Spark", updated_ms=2**41)
+    tracker.record(FINISHED)
+    before = tracker.get("t", "j")
+    tracker.record(assigned)
+    assert tracker.get("t", "j") == before
+    tracker.record(replace(assigned, job_id="another"))
+    tracker.record(replace(FINISHED, state="failed"))
+    for job_id in ("j", "another"):
+        tracker.record(replace(assigned, job_id=job_id))
+        kept = tracker.get("t", job_id)
+        assert kept is not None
+        assert kept.state == "assigned"
+
+
 def test_of_two_records_of_one_millisecond_the_later_counts(tracker: Tracker) -> None:
     tracker.record(RUNNING)
     tracker.record(replace(RUNNING, state="failed", reason="no disk"))

@@ -110,7 +110,8 @@ class MemoryTracker:
 
     def record(self, record: JobRecord) -> None:
         kept = self.get(record.table_id, record.job_id)
-        if kept is None or kept.updated_ms <= record.updated_ms:
+        is_over = kept is not None and (kept.state, record.state) == ("finished", "assigned")
+        if kept is None or (kept.updated_ms <= record.updated_ms and not is_over):
             begun = record.state == "running"
             ended_ms = record.updated_ms if record.is_finished else 0
             before = kept or JobRecord(record.table_id, record.job_id, record.kind, "")
@@ -142,14 +143,14 @@ class MemorySources:
     def drop(self, key: str, body: bytes) -> Source:
         """Put an object, as a user would; gives the source its notification names."""
         self.objects[key] = (body, self.clock.now_ms())
-        return self._source(key)
+        return self.source(key)
 
     def download(self, source: Source, local: Path) -> None:
         if source.bucket != self.bucket:
             raise RefusedSourceError(f"{source.key!r} is not in the ingest bucket")
         if source.key not in self.objects:
             raise RefusedSourceError(f"{source.key!r} is gone")
-        if self._source(source.key).etag != source.etag:
+        if self.source(source.key).etag != source.etag:
             raise RefusedSourceError(f"{source.key!r} was overwritten before it was ingested")
         local.write_bytes(self.objects[source.key][0])
 
@@ -157,9 +158,10 @@ class MemorySources:
         for key, (_, dropped_ms) in sorted(self.objects.items()):
             in_folder = key.startswith(prefix) and not key.endswith("/")
             if in_folder and dropped_ms >= since_ms:
-                yield self._source(key)
+                yield self.source(key)
 
-    def _source(self, key: str) -> Source:
+    def source(self, key: str) -> Source:
+        """Give the source that an object is."""
         body, _ = self.objects[key]
         etag = md5(body, usedforsecurity=False).hexdigest()
         return Source(self.bucket, key, etag, len(body))

@@ -25,6 +25,8 @@ MAX_REASON_CHARACTERS = 10_000
 MAX_KEY_BYTES = 1024
 MAX_SUBJECT_CHARACTERS = 1024  # as many as a key of S3 has
 
+_IS_NEWER = "(attribute_not_exists(updated_ms) OR updated_ms <= :updated_ms)"
+_IS_OPEN = " AND (attribute_not_exists(updated_ms) OR #state <> :finished)"
 _KEPT_NUMBERS = ("files", "size_bytes")
 _NUMBERS = (
     *_KEPT_NUMBERS,
@@ -45,23 +47,25 @@ class DynamoTracker:
         self._client, self._table_name = client, table_name
 
     def record(self, record: JobRecord) -> None:
-        """Keep the newest record of a job: one older than what is kept changes nothing."""
+        """Keep the newest record of a job: one older than what is kept changes nothing, nor does
+        one that is ``assigned`` where the job is finished.
+        """
         values = _changes(record)
         names = {f"#{name}": name for name in values}  # some are words of DynamoDB's own
         sets = ", ".join(f"#{name} = :{name}" for name in values)
         counts = " ADD attempts :one" if record.state == "running" else ""
+        opens = record.state == "assigned"
         with suppress(ConditionFailedError), writing("DynamoDB"):
             self._client.update_item(
                 TableName=self._table_name,
                 Key=_key(record.table_id, record.job_id),
                 UpdateExpression=f"SET {sets}{counts}",
-                ConditionExpression=(
-                    "attribute_not_exists(updated_ms) OR updated_ms <= :updated_ms"
-                ),
+                ConditionExpression=_IS_NEWER + (_IS_OPEN if opens else ""),
                 ExpressionAttributeNames=names,
                 ExpressionAttributeValues={
                     **{f":{name}": value for name, value in values.items()},
                     **({":one": {"N": "1"}} if counts else {}),
+                    **({":finished": {"S": "finished"}} if opens else {}),
                 },
             )
 

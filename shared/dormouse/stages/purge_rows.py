@@ -62,6 +62,10 @@ def purge_rows(
     request = purge_request(services, table.id, message.purge_id) if table is not None else None
     if table is None or request is None:
         return []
+    told = services.tracker.get(table.id, request.id)
+    if told is not None and told.state == "finished":  # rows that came since are to stay
+        forget_purge(services, table.id, request.id)
+        return []
     state = services.store(table).current()
     if state.generation != request.generation:
         return _end(services, table, request.id, "finished", "the table was cleared since")
@@ -69,7 +73,8 @@ def purge_rows(
         matcher = RowMatcher.of(request, table.schema)
     except InvalidRequestError as error:
         return _end(services, table, request.id, "failed", error.explanation)
-    _tell_running(services, table, request.id)
+    if told is None or told.state != "running":
+        record(services, table.id, request.id, "purge", "running")
     try:
         return _step(services, table, state, matcher, step_seconds)
     except DormouseError as error:
@@ -146,12 +151,6 @@ def _assign(
         for partition, inputs in rewrites(state, references, request.max_job_bytes)
     ]
     return list(assign(services, table, state.generation, jobs, request.spark))
-
-
-def _tell_running(services: Services, table: Table, purge_id: str) -> None:
-    told = services.tracker.get(table.id, purge_id)
-    if told is None or told.state != "running":
-        record(services, table.id, purge_id, "purge", "running")
 
 
 def _rows_removed(services: Services, table: Table, purge_id: str) -> int:

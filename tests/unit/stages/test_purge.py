@@ -131,6 +131,22 @@ def test_rows_ingested_meanwhile_are_kept_unless_they_match(world: World) -> Non
     assert stored(world, table) == list("acd")
 
 
+def test_what_is_ingested_after_a_purge_has_ended_stays_though_its_request_comes_again(
+    world: World,
+) -> None:
+    table = filled(world, "ab", "bc")
+    request = PurgeRows("purge", table.name, "letter = 'b'")
+    world.administer(request)
+    world.settle()
+    world.drop("letters/late.parquet", letters("b", at=500))
+    world.settle()
+    del world.tracker.kept[NO_TABLE, "purge"]  # its function died before it could tell
+    world.administer(request)
+    world.settle()
+    assert in_table(world, table) == "abc"
+    assert list(world.storage.list(purge_prefix(table.id))) == []
+
+
 @pytest.mark.parametrize("twice", [False, True])
 def test_a_table_in_use_loses_the_matching_rows_and_no_other(world: World, twice: bool) -> None:
     table = world.create(gc_delay_seconds=60, split_threshold_rows=8)
