@@ -10,6 +10,7 @@ import boto3
 import pyarrow as pa
 
 from dormouse.model.schema import Schema
+from dormouse.ports import NO_TABLE
 from tests.system.conftest import LIMIT_SECONDS, System
 
 QUEUE = "compaction-jobs"
@@ -24,6 +25,11 @@ def wait_for(system: System, what: Any) -> None:
     system.instance.polling.until_nothing(
         lambda: int(not what()), timeout_seconds=LIMIT_SECONDS, looks=1
     )
+
+
+def is_finished(system: System, request_id: str) -> bool:
+    told = system.instance.services.tracker.get(NO_TABLE, request_id)
+    return told is not None and told.is_finished
 
 
 def lines(text: str) -> list[dict[str, Any]]:
@@ -50,6 +56,7 @@ def test_a_message_nobody_understands_is_shown_sent_back_given_up_again_and_disc
     admin = sqs.get_queue_url(QueueName="dormouse-local-admin")["QueueUrl"]
     second = dead(system)
     sqs.send_message(QueueUrl=admin, MessageBody=json.dumps(request))
+    wait_for(system, lambda: is_finished(system, "redrive-1"))  # who looks holds letters meanwhile
     wait_for(system, lambda: dead(system) - second)
     assert len(dead(system)) == 1
     system.dormouse("dlq", "discard", QUEUE, "--force")
