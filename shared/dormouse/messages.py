@@ -121,6 +121,14 @@ SparkJob = IngestJob | CompactionJob | ExportJob
 """The jobs that Spark does where they are too heavy for a function, or where somebody asks for it:
 then `spark` says how. Else it is left out: functions about to be replaced know no such field."""
 
+
+class SparkAgain(OfTable, frozen=True, tag="spark_again"):
+    """Go on with this job, if Spark still has it in hand: it begins none."""
+
+    job_id: Id
+    v: Literal[1] = 1
+
+
 _Wanted = TypeVar("_Wanted", bound=Message)
 
 
@@ -154,14 +162,14 @@ def decode(text: str | bytes, kind: type[_Wanted]) -> _Wanted:
         raise InvalidRequestError(f"not a valid {kind.__name__} message: {error}") from error
 
 
-def decode_spark_job(text: str | bytes) -> SparkJob:
-    """Parse a job for Spark of any kind.
+def decode_spark_job(text: str | bytes) -> SparkJob | SparkAgain:
+    """Parse a job for Spark of any kind, or what asks to go on with one.
 
     Raises:
         InvalidRequestError: it is none; the message says where it differs.
     """
     try:
-        job: SparkJob = decode_json(text, SparkJob)
+        job: SparkJob | SparkAgain = decode_json(text, SparkJob | SparkAgain)
     except ValueError as error:
         raise InvalidRequestError(f"not a valid job for Spark: {error}") from error
     return job

@@ -26,6 +26,7 @@ Message = Mapping[str, Any]
 Receive = Callable[[int, int], Sequence[Message]]
 """At most so many messages, waiting at most so many seconds for the first."""
 
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What became of messages that a function was given; those that `failed`, by id, come again."""

@@ -72,7 +72,11 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 7 * 24 * 60 * 60
     job_patience_seconds: Annotated[
         int,
-        Meta(ge=0, description="How long after its assignment an unfinished job is sent again."),
+        Meta(
+            ge=0,
+            description="How long after its assignment an unfinished job is sent again; then with "
+            "pauses that double, up to 24 times as long.",
+        ),
     ] = 60 * 60
     state_store: Annotated[
         Literal["s3", "dynamodb"],

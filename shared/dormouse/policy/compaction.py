@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from dormouse.model.names import run_of
 from dormouse.model.properties import Properties
-from dormouse.model.shards import Job, Reference
+from dormouse.model.shards import Reference
 from dormouse.model.state import TableState
 
 MAX_INPUTS = 1000
@@ -80,16 +80,6 @@ def within_limit(plans: Sequence[CompactionPlan], running: int, limit: int) -> l
     if len(plans) <= room:
         return list(plans)
     return sorted(plans, key=lambda plan: -len(plan.inputs))[:room]
-
-
-def is_overdue(job: Job, since_ms: int, now_ms: int, patience_ms: int) -> bool:
-    """Tell whether a job has been waited for once more, for a whole `patience_ms`, after `since_ms`
-    and by now. With a patience of 0 it always has.
-    """
-    if patience_ms <= 0:
-        return True
-    waits = (now_ms - job.assigned_ms) // patience_ms
-    return waits > max(0, (since_ms - job.assigned_ms) // patience_ms)
 
 
 def sorted_runs(references: Iterable[Reference]) -> list[SortedRun]:

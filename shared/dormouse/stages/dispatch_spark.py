@@ -2,8 +2,8 @@
 
 Order: the request of the job, the run, its note, the record. Each run is started with a token made
 of the request's and the attempt, so a delivery that comes again finds the run it had begun. A job
-whose newest run failed is tried again here, or given up: then it goes among the dead letters, and
-what it held is free. An instance without Spark does all in functions.
+whose newest run failed is tried again here, or given up: then it goes among the dead letters. An
+instance without Spark does all in functions.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.messages import Outgoing, SparkJob, TableChanged
+from dormouse.messages import Outgoing, SparkAgain, SparkJob
 from dormouse.model.names import dead_letters
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
-from dormouse.policy.spark import PATIENCE_SECONDS, cluster_size, wait_seconds
+from dormouse.policy.spark import PATIENCE_SECONDS, cluster_size
 from dormouse.ports import Services, Spark, SparkRun
 from dormouse.stages.spark_requests import (
     SparkRequest,
@@ -28,9 +28,12 @@ from dormouse.stages.spark_requests import (
     keep_request,
     keep_run,
     newest_run,
+    spark_request,
 )
 from dormouse.stages.spark_work import (
+    QUEUE,
     abandon,
+    again,
     age_seconds,
     finish,
     in_functions,
@@ -41,18 +44,19 @@ from dormouse.stages.spark_work import (
 )
 from dormouse.stages.tracking import record
 
-QUEUE = "spark-jobs"
 
-
-def dispatch_spark(services: Services, job: SparkJob) -> list[Outgoing]:
+def dispatch_spark(services: Services, message: SparkJob | SparkAgain) -> list[Outgoing]:
     """Have Spark do the job, unless it is done, being done, or was tried too often.
+
+    A message to go on with a job that was given up meanwhile does nothing: it must not begin anew.
 
     Raises:
         ContendedError: the job is of a generation that is still to come; it should come again.
         UnavailableError: how its newest run stands cannot be told for now.
     """
-    table = services.table(job.table_id)
-    if table is None:
+    table = services.table(message.table_id)
+    job = _job_of(services, message) if table is not None else None
+    if table is None or job is None:
         return []
     if services.spark is None:
         return in_functions(services, job)
@@ -71,8 +75,15 @@ def dispatch_spark(services: Services, job: SparkJob) -> list[Outgoing]:
         reason = f"run {run_id}: {run.reason or run.outcome}" if run else f"run {run_id} is unknown"
     if attempt >= table.properties.spark_attempts:
         reason = f"Spark failed {attempt} times, last in {reason}"
-        return _give_up(services, table, state, job, reason)
+        return _give_up(services, table, job, reason)
     return _start(services, services.spark, table, state, request, attempt + 1)
+
+
+def _job_of(services: Services, message: SparkJob | SparkAgain) -> SparkJob | None:
+    if not isinstance(message, SparkAgain):
+        return message
+    request = spark_request(services, message.table_id, message.job_id)
+    return None if request is None else request.job
 
 
 def _start(
@@ -92,13 +103,13 @@ def _start(
     try:
         run_id = spark.start(run)
     except InvalidRequestError as error:
-        return _give_up(services, table, state, job, error.explanation)
+        return _give_up(services, table, job, error.explanation)
     except (UnavailableError, OutcomeUnknownError) as error:
         if age_seconds(services, request) > PATIENCE_SECONDS:
-            return _give_up(services, table, state, job, error.explanation)
+            return _give_up(services, table, job, error.explanation)
         reason = f"it waits for Spark: {error.explanation}"
         record(services, table.id, job.job_id, kind, "assigned", reason=reason)
-        return [Outgoing(QUEUE, job, wait_seconds(age_seconds(services, request)))]
+        return [again(services, request)]
     record(
         services,
         table.id,
@@ -113,14 +124,13 @@ def _start(
     return []
 
 
-def _give_up(
-    services: Services, table: Table, state: TableState, job: SparkJob, reason: str
-) -> list[Outgoing]:
-    """Give a job up. All that is kept of it goes: who sends it back has it tried from the start."""
+def _give_up(services: Services, table: Table, job: SparkJob, reason: str) -> list[Outgoing]:
+    """Give a job up. All that is kept of it goes: who sends it back has it tried from the start.
+
+    A compaction stays assigned. Were its shards set free, the next planning would merge them just
+    so, without end; as it is, the sweep has it tried again, more and more rarely.
+    """
     record(services, table.id, job.job_id, kind_of(job), "failed", reason=reason)
-    abandon(services, table, state, job)  # who waits for an export then finds why it ended
+    abandon(services, job)  # who waits for an export then finds why it ended
     forget(services, job)
-    return [
-        Outgoing(dead_letters(QUEUE), job, reason=reason),
-        Outgoing("table-changes", TableChanged(table.id)),
-    ]
+    return [Outgoing(dead_letters(QUEUE), job, reason=reason)]

@@ -167,10 +167,12 @@ def delete_all(services: Services, paths: Sequence[str]) -> None:
         services.storage.delete(paths[start : start + BATCH])
 
 
-def kept_exports(services: Services, table_id: str, before_ms: int) -> tuple[list[str], list[str]]:
-    """Give the exports that began before a time and run, and paths of others as old that can go."""
+def kept_exports(
+    services: Services, table_id: str, before_ms: int
+) -> tuple[dict[str, int], list[str]]:
+    """Give when exports began that run and began before a time, and what is as old and can go."""
     running: set[str] = set()
-    old: list[str] = []
+    begun_ms: dict[str, int] = {}
     parts: list[tuple[str, str]] = []
     for stored in services.storage.list(export_prefix(table_id)):
         export_id, is_export = export_in(stored.path)
@@ -179,7 +181,7 @@ def kept_exports(services: Services, table_id: str, before_ms: int) -> tuple[lis
         if stored.modified_ms > before_ms:
             continue
         if is_export:
-            old.append(export_id)
+            begun_ms[export_id] = stored.modified_ms
         else:
             parts.append((export_id, stored.path))
-    return old, [path for export_id, path in parts if export_id not in running]
+    return begun_ms, [path for export_id, path in parts if export_id not in running]

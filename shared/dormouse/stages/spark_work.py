@@ -6,14 +6,23 @@ that ends well may have done nothing. All that differs from one kind of job to a
 
 from __future__ import annotations
 
-from dormouse.messages import CompactionJob, ExportJob, IngestJob, Outgoing, SparkJob, TableChanged
+from dormouse.messages import (
+    CompactionJob,
+    ExportJob,
+    IngestJob,
+    Outgoing,
+    SparkAgain,
+    SparkJob,
+    TableChanged,
+)
 from dormouse.model.state import TableState
-from dormouse.model.tables import Table
-from dormouse.model.transactions import ReleaseJob
+from dormouse.policy.spark import wait_seconds
 from dormouse.ports import Services
 from dormouse.stages.exports import forget_export, kept_export, task_messages, tasks_left
 from dormouse.stages.spark_requests import SparkRequest, forget
 from dormouse.stages.tracking import record
+
+QUEUE = "spark-jobs"
 
 
 def kind_of(job: SparkJob) -> str:
@@ -80,15 +89,15 @@ def in_functions(services: Services, job: SparkJob) -> list[Outgoing]:
             return task_messages(export, tasks_left(services, export) or [0]) if export else []
 
 
-def abandon(services: Services, table: Table, state: TableState, job: SparkJob) -> None:
-    """Let go of what a job holds that is given up: shards are free for other jobs, an export ends.
+def abandon(services: Services, job: SparkJob) -> None:
+    """Let go of what a job holds that is given up: an export ends.
 
-    An ingest holds nothing: its files can be ingested any time.
+    An ingest holds nothing: its files can be ingested any time. A compaction stays assigned. Were
+    its shards set free, the next planning would merge them just so, without end; as it is, the
+    sweep has it tried again, more and more rarely.
     """
-    if isinstance(job, CompactionJob):
-        services.store(table).commit(ReleaseJob(job.job_id), generation=state.generation)
-    elif isinstance(job, ExportJob):
-        export = kept_export(services, table.id, job.job_id)
+    if isinstance(job, ExportJob):
+        export = kept_export(services, job.table_id, job.job_id)
         if export is not None:
             forget_export(services, export)
 
@@ -101,6 +110,13 @@ def finish(services: Services, job: SparkJob) -> list[Outgoing]:
         record(services, job.table_id, job.job_id, kind_of(job), "finished", reason=reason)
     forget(services, job)
     return [Outgoing("table-changes", TableChanged(job.table_id))]
+
+
+def again(services: Services, request: SparkRequest) -> Outgoing:
+    """Give the message that has a job tried again, later the older it is."""
+    job = request.job
+    seconds = wait_seconds(age_seconds(services, request))
+    return Outgoing(QUEUE, SparkAgain(job.table_id, job.job_id), seconds)
 
 
 def age_seconds(services: Services, request: SparkRequest) -> float:

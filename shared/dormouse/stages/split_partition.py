@@ -2,7 +2,7 @@
 
 Where to cut is known from the footers alone; no row is read. The ids of the halves follow from
 the partition's own, so two splits of one leaf are one. What is split by one message is committed
-together.
+together. A leaf that cannot be split is asked for by every planning, and rests between attempts.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dormouse.model.names import shard_path
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import SplitPartition
+from dormouse.policy.retrying import rest_ms
 from dormouse.policy.splitting import KeyRanks, SplitPlan, plan_split
 from dormouse.ports import Services
 from dormouse.shards.footer import read_footer
@@ -43,6 +44,8 @@ def split_partition(services: Services, message: PartitionSplits) -> Iterator[Ou
     failures: list[DormouseError] = []
     fewest = 2 if message.forced else table.properties.split_threshold_rows
     for partition in _due(state, message.partitions, fewest):
+        if not message.forced and _rests(services, table, partition):
+            continue
         try:
             plan = _plan(services, table, state, partition, fewest)
         except DormouseError as error:  # one leaf must not keep the others from it
@@ -69,6 +72,14 @@ def _due(state: TableState, partitions: Iterable[str], fewest: int) -> Iterator[
             and state.rows_in(partition) >= fewest
         ):
             yield partition
+
+
+def _rests(services: Services, table: Table, partition: str) -> bool:
+    """Tell whether a leaf was tried in vain so short a time ago that it is left alone."""
+    last = services.tracker.get(table.id, _job_id(partition))
+    if last is None or not last.is_finished:
+        return False
+    return services.clock.now_ms() - last.updated_ms < rest_ms(last.attempts)
 
 
 def _plan(

@@ -5,7 +5,8 @@ Everything here is only repair: with every message delivered, it finds nothing t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 
 from dormouse.errors import CorruptDataError
 from dormouse.messages import (
@@ -13,19 +14,19 @@ from dormouse.messages import (
     IngestJob,
     Outgoing,
     PurgeStep,
+    SparkAgain,
     TableChanged,
 )
 from dormouse.model.names import data_prefix, shard_id_of
 from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
 from dormouse.model.tables import Table
-from dormouse.policy.compaction import is_overdue
 from dormouse.policy.garbage import collectable, orphans
+from dormouse.policy.retrying import is_overdue
 from dormouse.policy.spark import compaction_queue
 from dormouse.ports import Services
 from dormouse.shards.endings import discard_shards, spent_endings
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.collect_garbage import candidates
-from dormouse.stages.dispatch_spark import QUEUE as SPARK_QUEUE
 from dormouse.stages.exports import (
     delete_all,
     kept_export,
@@ -37,11 +38,12 @@ from dormouse.stages.exports import (
 from dormouse.stages.purges import kept_purges
 from dormouse.stages.requests.delete_table import delete_all_of
 from dormouse.stages.spark_requests import SparkRequest, kept_requests
-from dormouse.stages.spark_work import age_seconds
+from dormouse.stages.spark_work import QUEUE as SPARK_QUEUE
 from dormouse.stages.tracking import record, tracked
 
 SENT_AGAIN = "sent-again"
 """The job under which the tracker keeps when a table's jobs were last sent again."""
+_IsDue = Callable[[int], bool]
 CLOCKS_APART_MS = 5 * 60 * 1000
 """How far the clocks of a function and of the object store may be apart, generously."""
 
@@ -66,11 +68,8 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outg
         )
     messages = [Outgoing("table-changes", TableChanged(table.id, swept=True))]
     spark = list(kept_requests(services, table.id))
-    with_spark = {request.job.job_id for request in spark}
-    messages += _stale_jobs(services, table, state, with_spark)
-    messages += _unsettled_spark(services, table, spark)
+    messages += _again(services, table, state, spark)
     messages += _overdue_garbage(services, table, state)
-    messages += _old_exports(services, table, with_spark)
     if audit:
         messages += _missed_files(services, table, state, spark)
         messages += _old_purges(services, table)
@@ -80,40 +79,60 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outg
     return messages
 
 
-def _stale_jobs(
-    services: Services, table: Table, state: TableState, with_spark: set[str]
-) -> Iterator[Outgoing]:
-    """Give jobs assigned longer ago than a run and its retries take, once in each such time.
+def _again(
+    services: Services, table: Table, state: TableState, spark: Sequence[SparkRequest]
+) -> list[Outgoing]:
+    """Give what was begun so long ago that a message or an event of it may be lost.
 
-    A long queue makes jobs old that are not lost: without a memory of the last time, every sweep
-    would make it longer by all of them.
+    It may as well wait in a long queue, or fail each time: so it comes again more and more rarely.
+    Without a memory of the last time, every sweep would send all of it.
     """
-    now_ms, patience_ms = services.clock.now_ms(), table.properties.job_patience_seconds * 1000
-    stale = [job for job in state.jobs.values() if now_ms - job.assigned_ms >= patience_ms]
-    if not stale:
-        return
-    earlier = services.tracker.get(table.id, SENT_AGAIN)
-    since_ms = earlier.updated_ms if earlier is not None else 0
-    due = [
-        job
-        for job in stale
-        if job.id not in with_spark and is_overdue(job, since_ms, now_ms, patience_ms)
+    is_due = _is_due(services, table)
+    with_spark = {request.job.job_id for request in spark}
+    messages = [
+        *_stale_jobs(table, state, with_spark, is_due),
+        *_unsettled_spark(table, spark, is_due),
+        *_old_exports(services, table, with_spark, is_due),
     ]
-    for job in sorted(due, key=lambda job: job.id):
-        queue = compaction_queue(state, job, table.properties)
-        yield Outgoing(queue, CompactionJob(table.id, state.generation, job.id))
-    if due:
-        subject = f"{len(due)} jobs sent again"
+    if messages:
+        subject = f"{len(messages)} jobs sent again"
         record(services, table.id, SENT_AGAIN, "sweep", "finished", subject=subject)
+    return messages
+
+
+def _is_due(services: Services, table: Table) -> _IsDue:
+    """Give how to tell whether what was begun at a time has become due since the last sending."""
+    now_ms, patience_ms = services.clock.now_ms(), table.properties.job_patience_seconds * 1000
+
+    @cache
+    def since_ms() -> int:  # most tables have nothing that is old
+        earlier = services.tracker.get(table.id, SENT_AGAIN)
+        return earlier.updated_ms if earlier is not None else 0
+
+    def is_due(begun_ms: int) -> bool:
+        is_old = now_ms - begun_ms >= patience_ms
+        return is_old and is_overdue(begun_ms, since_ms(), now_ms, patience_ms)
+
+    return is_due
+
+
+def _stale_jobs(
+    table: Table, state: TableState, with_spark: set[str], is_due: _IsDue
+) -> Iterator[Outgoing]:
+    """Give assigned jobs, save those which Spark has in hand."""
+    for job in sorted(state.jobs.values(), key=lambda job: job.id):
+        if job.id not in with_spark and is_due(job.assigned_ms):
+            queue = compaction_queue(state, job, table.properties)
+            yield Outgoing(queue, CompactionJob(table.id, state.generation, job.id))
 
 
 def _unsettled_spark(
-    services: Services, table: Table, requests: Iterable[SparkRequest]
+    table: Table, requests: Iterable[SparkRequest], is_due: _IsDue
 ) -> Iterator[Outgoing]:
-    """Give jobs with Spark for so long that the event of their run may be lost."""
+    """Give jobs which Spark has in hand: the event of a run may be lost."""
     for request in requests:
-        if age_seconds(services, request) >= table.properties.job_patience_seconds:
-            yield Outgoing(SPARK_QUEUE, request.job)
+        if is_due(request.requested_ms):
+            yield Outgoing(SPARK_QUEUE, SparkAgain(table.id, request.job.job_id))
 
 
 def _overdue_garbage(services: Services, table: Table, state: TableState) -> list[Outgoing]:
@@ -159,14 +178,16 @@ def _old_purges(services: Services, table: Table) -> list[Outgoing]:
     ]
 
 
-def _old_exports(services: Services, table: Table, with_spark: set[str]) -> Iterator[Outgoing]:
+def _old_exports(
+    services: Services, table: Table, with_spark: set[str], is_due: _IsDue
+) -> Iterator[Outgoing]:
     """Give what is left of exports that should have got far by now; delete what others left."""
     oldest_ms = services.clock.now_ms() - table.properties.job_patience_seconds * 1000
-    exports, leftovers = kept_exports(services, table.id, oldest_ms)
+    begun_ms, leftovers = kept_exports(services, table.id, oldest_ms)
     delete_all(services, leftovers)
-    for export_id in exports:
-        export = kept_export(services, table.id, export_id)
-        if export is None or export.id in with_spark:
+    for export_id in sorted(begun_ms.keys() - with_spark):
+        export = kept_export(services, table.id, export_id) if is_due(begun_ms[export_id]) else None
+        if export is None:
             continue
         if export.spark:
             yield from messages_of(export)

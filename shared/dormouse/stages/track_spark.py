@@ -7,11 +7,9 @@ late or in another order do no harm, and `sweep` makes up for one that never cam
 from __future__ import annotations
 
 from dormouse.messages import Outgoing, SparkRunChanged
-from dormouse.policy.spark import wait_seconds
 from dormouse.ports import Services
-from dormouse.stages.dispatch_spark import QUEUE
 from dormouse.stages.spark_requests import newest_run, spark_request
-from dormouse.stages.spark_work import age_seconds, finish, is_settled, kind_of
+from dormouse.stages.spark_work import again, finish, is_settled, kind_of
 from dormouse.stages.tracking import record
 
 
@@ -41,4 +39,4 @@ def track_spark(services: Services, message: SparkRunChanged) -> list[Outgoing]:
     )
     reason = f"attempt {run.attempt}, run {message.run_id}: {reason}"
     record(services, table.id, job.job_id, kind_of(job), "failed", reason=reason)
-    return [Outgoing(QUEUE, job, wait_seconds(age_seconds(services, request)))]
+    return [again(services, request)]

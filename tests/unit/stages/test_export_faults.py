@@ -200,6 +200,23 @@ def test_tasks_whose_messages_were_lost_are_sent_by_the_sweep(world: World, lost
 
 
 @pytest.mark.usefixtures("small_tasks")
+def test_tasks_that_wait_in_a_long_queue_are_sent_again_more_and_more_rarely(world: World) -> None:
+    table = filled(world)
+    world.export(table, to="out")
+    world.age_objects(seconds=0)
+    patience_seconds = table.properties.job_patience_seconds
+    sent_again = []
+    for look in range(4 * 9):  # four times in each patience
+        world.clock.advance(seconds=patience_seconds / 4)
+        world.queue.clear()
+        world.sweep()
+        if tasks := [m for m in world.queue if m.queue == "exports"]:
+            sent_again.append((look + 1) / 4)
+            assert len(tasks) == 4
+    assert sent_again == [1, 2, 4, 8]
+
+
+@pytest.mark.usefixtures("small_tasks")
 def test_an_export_whose_last_task_died_before_the_manifest_is_finished_by_the_sweep(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,16 +115,17 @@ def test_with_as_many_jobs_as_may_run_planning_waits_for_some_to_end(world: Worl
     assert len(world.state(table).shards) == 8
 
 
-def test_jobs_of_a_long_queue_are_sent_again_once_in_each_patience(world: World) -> None:
+def test_jobs_of_a_long_queue_are_sent_again_more_and_more_rarely(world: World) -> None:
     table = table_with_two_shards_a_leaf(world, job_patience_seconds=600)
     plan(world, table)  # whose messages wait behind others
     sent_again = []
-    for _ in range(12):  # an hour of sweeps
+    for _ in range(16):  # eighty minutes of sweeps
         world.clock.advance(seconds=300)
         world.queue.clear()
         world.sweep()
         sent_again.append(len(jobs_in(list(world.queue))))
-    assert sent_again == [0, 8] * 6
+    assert [5 * (n + 1) for n, jobs in enumerate(sent_again) if jobs] == [10, 20, 40, 80]
+    assert set(sent_again) == {0, 8}
     record = world.tracker.get(table.id, "sent-again")
     assert record is not None and record.subject == "8 jobs sent again"
 
@@ -152,15 +153,7 @@ def test_splits_of_many_leaves_travel_together_and_are_one_commit_a_message(worl
 def test_a_leaf_whose_footers_are_lost_does_not_keep_its_neighbours_from_being_split(
     world: World,
 ) -> None:
-    table = world.create(
-        splits=[("m",)], split_threshold_rows=4, ingest_file_strategy="one_file_per_leaf"
-    )
-    world.drop("letters/1.parquet", letters("abcdmnop"))
-    world.deliver(world.queue.popleft())
-    state = world.state(table)
-    left, right = (leaf.id for leaf in state.partitions.leaves())
-    (lost,) = state.references_in(left)
-    (world.folder / "data" / f"{table.id}/data/{lost.shard}.parquet").unlink()
+    table, left, right = table_with_a_lost_shard(world)
     message = Outgoing("partition-splits", PartitionSplits(table.id, 0, (left, right)))
     with pytest.raises(ExceptionGroup, match="could not be split"):
         world.deliver(message)
@@ -168,6 +161,46 @@ def test_a_leaf_whose_footers_are_lost_does_not_keep_its_neighbours_from_being_s
     assert after.get(left).is_leaf and not after.get(right).is_leaf
     record = world.tracker.get(table.id, f"split-{left}")
     assert record is not None and record.state == "failed"
+
+
+def table_with_a_lost_shard(world: World) -> tuple[Table, str, str]:
+    """Give a table of two leaves that are to be split; the first cannot be."""
+    table = world.create(
+        splits=[("m",)], split_threshold_rows=4, ingest_file_strategy="one_file_per_leaf"
+    )
+    world.drop("letters/1.parquet", letters("abcdmnop"))
+    world.deliver(world.queue.popleft())
+    world.queue.clear()
+    state = world.state(table)
+    left, right = (leaf.id for leaf in state.partitions.leaves())
+    (lost,) = state.references_in(left)
+    (world.folder / "data" / f"{table.id}/data/{lost.shard}.parquet").unlink()
+    return table, left, right
+
+
+def split_at_every_planning(world: World, table: Table, seconds: int) -> list[int]:
+    """Plan once each ten seconds and do what that asks for; give when a split failed."""
+    failed_at = []
+    for second in range(0, seconds, 10):
+        for outgoing in plan(world, table):
+            try:
+                world.deliver(outgoing)
+            except ExceptionGroup:
+                failed_at.append(second)
+        world.clock.advance(seconds=10)
+    return failed_at
+
+
+def test_a_leaf_that_cannot_be_split_is_tried_more_and_more_rarely_though_asked_for_all_the_time(
+    world: World,
+) -> None:
+    table, left, right = table_with_a_lost_shard(world)
+    failed_at = split_at_every_planning(world, table, 2 * 60 * 60)
+    assert failed_at == [0, 30, 90, 210, 450, 930, 1890, 3810]
+    assert not world.state(table).partitions.get(right).is_leaf
+    forced = Outgoing("partition-splits", PartitionSplits(table.id, 0, (left,), forced=True))
+    with pytest.raises(ExceptionGroup):  # whoever asks for it by name gets an answer
+        world.deliver(forced)
 
 
 def test_a_crash_before_the_commit_of_splits_leaves_them_to_the_redelivery(world: World) -> None:

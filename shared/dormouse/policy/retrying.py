@@ -1,0 +1,33 @@
+"""When what was not done is tried again: soon at first, then more and more rarely.
+
+What fails for good must not take from what would succeed, nor bury its own message under copies.
+Pauses follow from how long ago a thing was begun, so nobody has to count tries.
+"""
+
+from __future__ import annotations
+
+LONGEST_PAUSE = 24
+"""Of patiences: a day, with the patience of an hour that jobs have by default."""
+LEAST_REST_SECONDS, MOST_REST_SECONDS = 30, 60 * 60
+
+
+def is_overdue(begun_ms: int, since_ms: int, now_ms: int, patience_ms: int) -> bool:
+    """Tell whether what was begun then has become due again after `since_ms`, and by now.
+
+    That is after one patience, two, four, eight and so on, each pause as long as all before it
+    together; from `LONGEST_PAUSE` on after each such time. With a patience of 0 it always is.
+    """
+    if patience_ms <= 0:
+        return True
+
+    def times_due(by_ms: int) -> int:
+        waits = max(0, by_ms - begun_ms) // patience_ms
+        return waits.bit_length() + waits // LONGEST_PAUSE
+
+    return times_due(now_ms) > times_due(since_ms)
+
+
+def rest_ms(attempts: int) -> int:
+    """Give how long what was tried so often to no avail is left alone: each time twice as long."""
+    doublings = min(max(attempts - 1, 0), 16)
+    return min(LEAST_REST_SECONDS << doublings, MOST_REST_SECONDS) * 1000

@@ -1,0 +1,46 @@
+"""When things come again: soon, then rarely, but always again."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.policy.retrying import LONGEST_PAUSE, is_overdue, rest_ms
+
+PATIENCE_MS = 1000
+
+
+def due(times: int, every_ms: int, patience_ms: int = PATIENCE_MS) -> list[int]:
+    """Give when what began at 0 was due, looked at so many times, remembering the last time."""
+    found: list[int] = []
+    for now_ms in range(every_ms, (times + 1) * every_ms, every_ms):
+        if is_overdue(0, found[-1] if found else 0, now_ms, patience_ms):
+            found.append(now_ms)
+    return found
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    assert due(100, PATIENCE_MS) == [1000 * n for n in (1, 2, 4, 8, 16, 24, 32, 48, 64, 72, 96)]
+
+
+def test_looks_that_come_at_odd_times_find_what_became_due_between_them() -> None:
+    assert due(40, 700) == [1400, 2100, 4200, 8400, 16100, 24500]
+
+
+def test_without_patience_it_is_always_due() -> None:
+    assert due(3, 10, patience_ms=0) == [10, 20, 30]
+
+
+def test_what_begins_later_by_another_clock_is_not_due() -> None:
+    assert not is_overdue(5000, 0, 1000, PATIENCE_MS)
+    assert not is_overdue(5000, 9000, 1000, PATIENCE_MS)
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**6))
+def test_no_pause_is_longer_than_the_longest(since_ms: int, patience_ms: int) -> None:
+    assert is_overdue(0, since_ms, since_ms + (LONGEST_PAUSE + 1) * patience_ms, patience_ms)
+
+
+def test_what_is_tried_to_no_avail_rests_twice_as_long_each_time_up_to_an_hour() -> None:
+    rests = [rest_ms(attempts) // 1000 for attempts in (0, 1, 2, 3, 7, 8, 100, 10**9)]
+    assert rests == [30, 30, 60, 120, 1920, 3600, 3600, 3600]
