@@ -8,7 +8,7 @@ from dormouse.messages import CompactionJob, ExportJob, encode
 from dormouse.model.names import spark_request_path
 from dormouse.model.spark import SparkOptions
 from dormouse.model.tables import Table
-from dormouse.model.transactions import AssignJob
+from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.requests import ExportRows
 from dormouse.stages.compact import compact
 from dormouse.stages.export_rows import export_all
@@ -28,7 +28,8 @@ def use_spark(flow: Flow, table: Table) -> None:
     flow.send("spark-jobs", encode(failing))
     cancel_newest_run(flow)
     flow.send("spark-jobs", encode(failing))
-    assert "fails" not in services.store(table).current().jobs, "it was given up"
+    assert spark_request(services, table.id, "fails") is None, "it was given up"
+    services.store(table).commit(ReleaseJob("fails"), generation=failing.generation)
     done = assigned(flow, table, "done")
     flow.send("spark-jobs", encode(done))
     compact(services, done)

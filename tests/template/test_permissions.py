@@ -80,7 +80,6 @@ COMMITS = (
     "collect_garbage",
     "administer",
     "purge_rows",
-    "dispatch_spark",
 )
 RARE = {
     **{(s, "dynamodb:PutItem", "-state"): "the next page, if the log's is full" for s in COMMITS},

@@ -2,127 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
-from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
+from dormouse.errors import UnavailableError
 from dormouse.messages import (
-    CompactionJob,
     ExportJob,
     ExportTask,
     IngestJob,
-    Outgoing,
-    SparkAgain,
-    SparkJob,
     SparkRunChanged,
     TableChanged,
 )
-from dormouse.model.exports import Export
-from dormouse.model.tables import Table
-from dormouse.model.transactions import AssignJob
-from dormouse.ports import JobRecord
 from dormouse.requests import IngestFiles
-from dormouse.stages.compact import compact
 from dormouse.stages.dispatch_spark import dispatch_spark
-from dormouse.stages.export_rows import export_all
-from dormouse.stages.export_task import write_task
-from dormouse.stages.ingest import ingest
 from dormouse.stages.plan_table import plan_table
-from dormouse.stages.spark_requests import kept_requests, newest_run, spark_request
+from dormouse.stages.spark_requests import spark_request
 from dormouse.stages.track_spark import track_spark
 from tests.support.world import Crash, World, letters
-
-
-@dataclass
-class Heavy:
-    """A world with one heavy job, and what happens to it."""
-
-    world: World
-    table: Table
-    job: SparkJob
-
-    def dispatch(self) -> list[Outgoing]:
-        return dispatch_spark(self.world.services, self.job)
-
-    def end(self, outcome: str, reason: str = "") -> list[Outgoing]:
-        """Let the newest run end so, and tell of it."""
-        _, run_id = newest_run(self.world.services, self.job)
-        self.world.spark.ended[run_id] = (outcome, reason)
-        return self.told(run_id)
-
-    def told(self, run_id: str) -> list[Outgoing]:
-        return track_spark(self.world.services, SparkRunChanged(run_id))
-
-    def work(self) -> None:
-        """Do what the run is to do, as its driver does."""
-        match self.job:
-            case IngestJob():
-                ingest(self.world.services, self.job)
-            case CompactionJob():
-                compact(self.world.services, self.job)
-            case ExportJob():
-                export_all(self.world.services, self.job, self._write)
-
-    def _write(self, export: Export, tasks: Sequence[int]) -> None:
-        for task in tasks:
-            write_task(self.world.services, export, task)
-
-    def record(self) -> JobRecord:
-        found = self.world.tracker.get(self.table.id, self.job.job_id)
-        assert found is not None
-        return found
-
-    def kept(self) -> list[str]:
-        return [request.job.job_id for request in kept_requests(self.world.services, self.table.id)]
-
-    @property
-    def again(self) -> SparkAgain:
-        return SparkAgain(self.table.id, self.job.job_id)
-
-    @property
-    def changed(self) -> Outgoing:
-        return Outgoing("table-changes", TableChanged(self.table.id))
-
-
-def heavy_ingest(world: World) -> Heavy:
-    table = world.create(spark_attempts=2)
-    world.drop("letters/1.parquet", letters("abc"))
-    job = world.queue.popleft().message
-    assert isinstance(job, IngestJob)
-    return Heavy(world, table, job)
-
-
-def heavy_compaction(world: World) -> Heavy:
-    table = world.create(spark_attempts=2, compaction_spark_rows=1)
-    for text in ("abc", "xyz"):
-        world.drop(f"letters/{text}.parquet", letters(text))
-        world.deliver(world.queue.popleft())
-    store = world.services.store(table)
-    store.commit(AssignJob("heavy", "root", tuple(sorted(store.current().shards))), generation=0)
-    return Heavy(world, table, CompactionJob(table.id, 0, "heavy"))
-
-
-def heavy_export(world: World) -> Heavy:
-    table = world.create(spark_attempts=2, export_spark_bytes=1)
-    world.drop("letters/1.parquet", letters("abc"))
-    world.deliver(world.queue.popleft())
-    world.export(table, to="out")
-    job = world.queue.popleft().message
-    assert isinstance(job, ExportJob)
-    return Heavy(world, table, job)
-
-
-KINDS = {"ingest": heavy_ingest, "compaction": heavy_compaction, "export": heavy_export}
-
-
-@pytest.fixture(params=KINDS.values(), ids=KINDS)
-def heavy(request: pytest.FixtureRequest, tmp_path: Path) -> Heavy:
-    made: Heavy = request.param(World(tmp_path))
-    return made
+from tests.unit.stages.heavy import Heavy, heavy_ingest
 
 
 def test_a_job_becomes_one_run_however_often_it_is_delivered(heavy: Heavy) -> None:
@@ -200,103 +100,6 @@ def test_an_event_of_an_older_attempt_does_not_end_the_newer(heavy: Heavy) -> No
     assert heavy.told("run1") == []
     assert heavy.dispatch() == []
     assert len(heavy.world.spark.runs) == 2
-
-
-def test_a_job_that_fails_too_often_is_a_dead_letter_with_the_reason(heavy: Heavy) -> None:
-    for _ in range(2):
-        heavy.dispatch()
-        heavy.end("failed", "out of memory")
-    (dead,) = heavy.dispatch()
-    assert (dead.queue, dead.message) == ("spark-jobs-dead", heavy.job)
-    assert "2 times" in dead.reason and "out of memory" in dead.reason
-    assert heavy.record().reason == dead.reason
-    assert heavy.kept() == []
-
-
-def test_a_compaction_given_up_is_not_planned_anew_but_tried_again_more_and_more_rarely(
-    tmp_path: Path,
-) -> None:
-    heavy = heavy_compaction(World(tmp_path))
-    world = heavy.world
-    patience_seconds = heavy.table.properties.job_patience_seconds
-    given_up = []
-    for hour in range(48):
-        world.clock.advance(seconds=patience_seconds)
-        world.sweep()
-        while world.queue:
-            outgoing = world.queue.popleft()
-            if outgoing.queue == "spark-jobs-dead":
-                given_up.append(hour + 1)
-                continue
-            running = {*world.spark.runs} - {*world.spark.ended}
-            world.queue += world.deliver(outgoing)
-            for run_id in {*world.spark.runs} - {*world.spark.ended} - running:
-                world.spark.ended[run_id] = ("failed", "no memory")
-                world.queue += heavy.told(run_id)
-                world.queue += heavy.told(run_id)
-    assert given_up == [1, 2, 4, 8, 16, 24, 32, 48]
-    assert len(world.spark.runs) == 2 * len(given_up), "each time as often as the table says"
-    assert set(world.state(heavy.table).jobs) == {"heavy"}
-    heavy.dispatch()
-    heavy.work()
-    assert not world.state(heavy.table).jobs, "sent back when its cause is gone, it is done"
-
-
-def test_while_spark_takes_nothing_the_sweep_does_not_multiply_its_jobs(heavy: Heavy) -> None:
-    world = heavy.world
-    world.spark.refusals = [UnavailableError("no room")] * 10_000
-    circulating = heavy.dispatch()
-    for _ in range(12 * 23):  # 23 hours of sweeps
-        world.clock.advance(seconds=300)
-        world.queue.clear()
-        world.sweep()
-        circulating += [m for m in world.queue if m.queue == "spark-jobs"]
-        circulating = [again for m in circulating for again in world.deliver(m)]
-    assert 1 <= len(circulating) <= 6
-
-
-@pytest.mark.parametrize("heavy", [heavy_ingest, heavy_compaction], indirect=True)
-def test_a_dead_letter_sent_back_is_tried_from_the_start(heavy: Heavy) -> None:
-    for _ in range(2):
-        heavy.dispatch()
-        heavy.end("failed")
-    heavy.dispatch()
-    assert heavy.dispatch() == []
-    runs = heavy.world.spark.runs
-    assert [run.attempt for run in runs.values()] == [1, 2, 1]
-    assert len({run.token for run in runs.values()}) == 3
-
-
-@pytest.mark.parametrize("error", [UnavailableError("throttled"), OutcomeUnknownError("silence")])
-def test_a_job_that_cannot_be_started_for_now_waits_longer_and_longer(
-    heavy: Heavy, error: Exception
-) -> None:
-    delays = []
-    for _ in range(4):
-        heavy.world.spark.refusals.append(error)
-        (again,) = heavy.dispatch()
-        assert (again.queue, again.message) == ("spark-jobs", heavy.again)
-        delays.append(again.delay_seconds)
-        heavy.world.clock.advance(seconds=1000)
-    assert delays == sorted(set(delays)) and delays[0] == 30 and delays[-1] <= 900
-    assert str(error) in heavy.record().reason
-    assert heavy.dispatch() == []
-    assert [run.attempt for run in heavy.world.spark.runs.values()] == [1]
-
-
-def test_a_job_that_cannot_be_started_for_a_day_is_a_dead_letter(heavy: Heavy) -> None:
-    heavy.world.spark.refusals = [UnavailableError("no room"), UnavailableError("no room")]
-    heavy.dispatch()
-    heavy.world.clock.advance(seconds=25 * 60 * 60)
-    (dead,) = heavy.dispatch()
-    assert (dead.queue, dead.reason) == ("spark-jobs-dead", "no room")
-
-
-def test_a_job_that_spark_refuses_is_a_dead_letter_at_once(heavy: Heavy) -> None:
-    heavy.world.spark.refusals = [InvalidRequestError("no such role", hint="make it")]
-    (dead,) = heavy.dispatch()
-    assert (dead.queue, dead.reason) == ("spark-jobs-dead", "no such role; make it")
-    assert heavy.kept() == []
 
 
 def test_a_run_spark_knows_nothing_of_is_tried_again(heavy: Heavy) -> None:
