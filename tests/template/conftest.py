@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,11 @@ QUEUE_OF = {
 """Which queue feeds which function."""
 SCHEDULED = ("measure", "sweep")
 """The functions that have a schedule instead."""
+ROLES = {
+    **{stage: "".join(word.title() for word in stage.split("_")) + "Role" for stage in STAGES},
+    "spark_job": "SparkJobRole",
+}
+"""The roles of the functions, and that of the jobs which EMR runs."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +51,12 @@ class Template:
     resolver: Resolver
 
     @staticmethod
-    def read() -> Template:
+    def read(**parameters: str) -> Template:
         given = {
             "Instance": NAMES.instance,
             "AlarmEmail": "someone@example.com",
             "BatchWindowSeconds": str(LONGEST_WINDOW_SECONDS),
+            **parameters,
         }
         translated = translate(TEMPLATE, given, REGION)
         pseudo = {
@@ -90,16 +96,16 @@ class Template:
         named = {q["QueueName"]: q for q in self.of_type("AWS::SQS::Queue").values()}
         return named[NAMES.queue(queue)]
 
-    def grants(self, stage: str) -> Iterator[tuple[str, str]]:
-        """Give the pairs of action and resource that a function's role allows."""
-        role: Mapping[str, Any] = self.translated.resources[logical_id_of(stage)]
-        role_id = role["Properties"]["Role"]["Fn::GetAtt"][0]
-        for policy in self.properties(role_id)["Policies"]:
-            for statement in policy["PolicyDocument"]["Statement"]:
-                assert statement["Effect"] == "Allow"
-                for action in many(statement["Action"]):
-                    for resource in many(statement["Resource"]):
-                        yield action, resource
+    def policies(self, role: str) -> Iterator[dict[str, Any]]:
+        """Give the documents of the policies that a role of `ROLES` has."""
+        for policy in self.properties(ROLES[role])["Policies"]:
+            yield policy["PolicyDocument"]
+
+    def guards(self) -> Iterator[dict[str, Any]]:
+        """Give the documents of the policies that buckets and queues have."""
+        for kind in ("AWS::S3::BucketPolicy", "AWS::SQS::QueuePolicy"):
+            for policy in self.of_type(kind).values():
+                yield policy["PolicyDocument"]
 
 
 def logical_id_of(stage: str) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 from dormouse.aws.wiring import Wiring, wire
 from dormouse.model.names import QUEUES
+from dormouse.model.sources import Source
 from dormouse.settings import Settings
 from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file
 from tests.template.conftest import NAMES, QUEUE_OF
-from tests.template.iam import needs
+from tests.template.iam import Need, http_needs, needs
 
 STAGE_OF = {queue: stage for stage, queue in QUEUE_OF.items()}
 
@@ -22,13 +24,13 @@ STAGE_OF = {queue: stage for stage, queue in QUEUE_OF.items()}
 class Flow:
     """The real functions of one instance, run in turn; `requests` tells what each asked of AWS.
 
-    Each function has services of its own, as it has a process of its own.
+    Each function has services of its own, as it has a process of its own. Others may act too.
     """
 
     sqs: Any
     s3: Any
     wirings: dict[str, Wiring] = field(default_factory=dict)
-    requests: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    requests: dict[str, set[Need]] = field(default_factory=dict)
     stage: str | None = None
 
     def see(self, params: Mapping[str, Any], model: Any, **_: object) -> None:
@@ -36,6 +38,22 @@ class Flow:
         if self.stage is not None:
             wanted = needs(model.service_model.service_name, model.name, params)
             self.requests.setdefault(self.stage, set()).update(wanted)
+
+    def see_http(self, environ: Mapping[str, Any]) -> None:
+        """Note a request of whoever is not boto3; the server calls this with each it gets."""
+        if self.stage is not None and "Boto3" not in environ.get("HTTP_USER_AGENT", ""):
+            method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+            found = http_needs(method, path, environ.get("QUERY_STRING", ""))
+            self.requests.setdefault(self.stage, set()).update(found)
+
+    @contextmanager
+    def acting_as(self, stage: str) -> Iterator[None]:
+        """Count what is asked of AWS in the block as asked by a function, or by another."""
+        self.stage = stage
+        try:
+            yield
+        finally:
+            self.stage = None
 
     def wiring(self) -> Wiring:
         """Give the services of the function that runs, or those of the test itself."""
@@ -46,11 +64,8 @@ class Flow:
 
     def invoke(self, stage: str, event: dict[str, Any]) -> None:
         handler = import_module(f"functions.{stage}.handler")
-        self.stage = stage
-        try:
+        with self.acting_as(stage):
             response = handler.handle(event, Context())
-        finally:
-            self.stage = None
         assert not response.get("batchItemFailures"), f"{stage} failed"
 
     def settle(self) -> None:
@@ -63,10 +78,12 @@ class Flow:
         self.sqs.send_message(QueueUrl=self._url(queue), MessageBody=body)
         self.settle()
 
-    def drop(self, key: str, text: str) -> None:
+    def drop(self, key: str, text: str) -> Source:
         """Drop a file of letters; its notification waits."""
         body = letters_file(letters(text))
-        self.s3.put_object(Bucket=NAMES.ingest_bucket, Key=key, Body=body)
+        answer = self.s3.put_object(Bucket=NAMES.ingest_bucket, Key=key, Body=body)
+        etag, version = answer["ETag"].strip('"'), answer["VersionId"]
+        return Source(NAMES.ingest_bucket, key, etag, len(body), version)
 
     def lose(self, queue: str) -> None:
         """Lose the messages of a queue."""

@@ -1,22 +1,94 @@
-"""What a role must allow for a request of boto3 to be granted."""
+"""What requests to AWS need, and whether policies grant it: as IAM decides of what is used here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
 
-from tests.template.conftest import NAMES, REGION
+from tests.template.conftest import NAMES, REGION, many
+
+Context = tuple[tuple[str, tuple[str, ...]], ...]
+_HASH_KEYS = ("pk", "t", "k", "table_id")
+_OVER_TLS = ("aws:SecureTransport", ("true",))
 
 
-def needs(service: str, operation: str, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give the pairs of IAM action and resource that a request needs."""
+class Need(NamedTuple):
+    """An action on a resource, and what IAM is told of the request besides."""
+
+    action: str
+    resource: str
+    context: Context = (_OVER_TLS,)
+
+    def told(self, key: str, *values: str) -> Need:
+        """Give the need with one more thing told."""
+        return self._replace(context=(*self.context, (key, values)))
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement of a policy."""
+
+    effect: str
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+    conditions: tuple[tuple[str, str, tuple[str, ...]], ...]
+
+    def applies(self, need: Need) -> bool:
+        """Tell whether the statement is about what is needed."""
+        return (
+            any(fnmatchcase(need.action, action) for action in self.actions)
+            and any(fnmatchcase(need.resource, resource) for resource in self.resources)
+            and all(_holds(*condition, dict(need.context)) for condition in self.conditions)
+        )
+
+
+def statements(document: Mapping[str, Any]) -> Iterator[Statement]:
+    """Give the statements of a policy's document."""
+    for raw in document["Statement"]:
+        assert raw.keys() <= {"Sid", "Effect", "Action", "Resource", "Condition", "Principal"}
+        conditions = (
+            (operator, key, tuple(many(values)))
+            for operator, keys in raw.get("Condition", {}).items()
+            for key, values in keys.items()
+        )
+        resources = tuple(many(raw["Resource"]))
+        yield Statement(raw["Effect"], tuple(many(raw["Action"])), resources, tuple(conditions))
+
+
+def is_granted(need: Need, policies: Iterable[Statement]) -> bool:
+    """Tell whether a statement allows what is needed, and none denies it."""
+    effects = {statement.effect for statement in policies if statement.applies(need)}
+    return effects == {"Allow"}
+
+
+def _holds(operator: str, key: str, wanted: tuple[str, ...], context: dict[str, Any]) -> bool:
+    given = context.get(key)
+    if operator == "Null":
+        return wanted == (str(given is None).lower(),)
+    if operator.startswith("ForAllValues:"):
+        return all(_matches(operator[13:], value, wanted) for value in given or ())
+    return given is not None and any(_matches(operator, value, wanted) for value in given)
+
+
+def _matches(operator: str, value: str, wanted: tuple[str, ...]) -> bool:
+    match operator:
+        case "StringEquals" | "ArnEquals" | "Bool":
+            return value in wanted
+        case "StringLike" | "ArnLike":
+            return any(fnmatchcase(value, pattern) for pattern in wanted)
+    raise AssertionError(f"{operator} is an operator this does not know")
+
+
+def needs(service: str, operation: str, params: Mapping[str, Any]) -> Iterator[Need]:
+    """Give what a request of boto3 needs."""
     match service:
         case "sqs":
             name = params.get("QueueName") or params["QueueUrl"].rpartition("/")[2]
-            yield (
-                f"sqs:{operation.removesuffix('Batch')}",
-                f"arn:aws:sqs:{REGION}:{NAMES.account}:{name}",
-            )
+            arn = f"arn:aws:sqs:{REGION}:{NAMES.account}:{name}"
+            yield Need(f"sqs:{operation.removesuffix('Batch')}", arn)
         case "dynamodb":
             yield from _dynamodb_needs(operation, params)
         case "s3":
@@ -25,41 +97,68 @@ def needs(service: str, operation: str, params: Mapping[str, Any]) -> Iterator[t
             yield from _emr_needs(operation, params)
 
 
-def _emr_needs(operation: str, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def http_needs(method: str, path: str, query: str) -> Iterator[Need]:
+    """Give what a request of DataFusion to S3 needs; it reads objects, and does nothing else."""
+    bucket, _, key = path.removeprefix("/").partition("/")
+    read_only = method in ("GET", "HEAD") and key and not query
+    action = "s3:GetObject" if read_only else f"s3:{method}?{query}"
+    yield Need(action, f"arn:aws:s3:::{bucket}/{key}")
+
+
+def _emr_needs(operation: str, params: Mapping[str, Any]) -> Iterator[Need]:
     application = f"arn:aws:emr-serverless:{REGION}:{NAMES.account}:/applications/"
     application += params["applicationId"]
     if operation == "StartJobRun":
-        yield "emr-serverless:StartJobRun", application
-        yield "iam:PassRole", params["executionRoleArn"]
+        yield Need("emr-serverless:StartJobRun", application)
+        role = Need("iam:PassRole", params["executionRoleArn"])
+        yield role.told("iam:PassedToService", "emr-serverless.amazonaws.com")
     else:
-        yield f"emr-serverless:{operation}", f"{application}/jobruns/{params['jobRunId']}"
+        yield Need(f"emr-serverless:{operation}", f"{application}/jobruns/{params['jobRunId']}")
 
 
-def _dynamodb_needs(operation: str, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    arn = f"arn:aws:dynamodb:{REGION}:{NAMES.account}:table/"
+def _dynamodb_needs(operation: str, params: Mapping[str, Any]) -> Iterator[Need]:
     if operation == "TransactWriteItems":
         for item in params["TransactItems"]:
             for kind, request in item.items():
-                yield f"dynamodb:{kind}Item", arn + request["TableName"]
+                yield _of_items(f"{kind}Item", request["TableName"], [request])
     elif operation == "BatchWriteItem":
-        for table in params["RequestItems"]:
-            yield "dynamodb:BatchWriteItem", arn + table
+        for table, requests in params["RequestItems"].items():
+            yield _of_items(operation, table, [part for r in requests for part in r.values()])
     else:
-        yield f"dynamodb:{operation}", arn + params["TableName"]
+        yield _of_items(operation, params["TableName"], [params])
 
 
-def _s3_needs(operation: str, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _of_items(action: str, table: str, requests: Iterable[Mapping[str, Any]]) -> Need:
+    need = Need(f"dynamodb:{action}", f"arn:aws:dynamodb:{REGION}:{NAMES.account}:table/{table}")
+    leading = sorted({key for request in requests for key in _leading_keys(request)})
+    return need.told("dynamodb:LeadingKeys", *leading) if leading else need
+
+
+def _leading_keys(request: Mapping[str, Any]) -> Iterator[str]:
+    """Give the hash key of what a request is about; a scan has none."""
+    key = request.get("Key") or request.get("Item") or {}
+    yield from (key[name]["S"] for name in _HASH_KEYS if name in key)
+    if condition := request.get("KeyConditionExpression"):
+        found = re.match(r"(?:k|table_id) = (:\w+)", condition)
+        assert found, condition
+        yield request["ExpressionAttributeValues"][found[1]]["S"]
+
+
+def _s3_needs(operation: str, params: Mapping[str, Any]) -> Iterator[Need]:
     bucket = f"arn:aws:s3:::{params['Bucket']}"
     match operation:
         case "ListObjectsV2":
-            yield "s3:ListBucket", bucket
+            yield Need("s3:ListBucket", bucket).told("s3:prefix", params["Prefix"])
         case "ListObjectVersions":
-            yield "s3:ListBucketVersions", bucket
+            yield Need("s3:ListBucketVersions", bucket)
         case "DeleteObjects":
             for found in params["Delete"]["Objects"]:
-                yield "s3:DeleteObject", f"{bucket}/{found['Key']}"
+                yield Need("s3:DeleteObject", f"{bucket}/{found['Key']}")
         case "GetObject" | "HeadObject":
             action = "GetObjectVersion" if params.get("VersionId") else "GetObject"
-            yield f"s3:{action}", f"{bucket}/{params['Key']}"
+            yield Need(f"s3:{action}", f"{bucket}/{params['Key']}")
+        case "PutObject" if "IfNoneMatch" in params:
+            put = Need("s3:PutObject", f"{bucket}/{params['Key']}")
+            yield put.told("s3:if-none-match", params["IfNoneMatch"])
         case _:
-            yield f"s3:{operation}", f"{bucket}/{params['Key']}"
+            yield Need(f"s3:{operation}", f"{bucket}/{params['Key']}")

@@ -1,24 +1,33 @@
-"""Jobs for Spark in the life of a table: given up, done, and left undone."""
+"""Jobs for Spark in the life of a table: given up, done, and left undone.
+
+What the jobs ask of AWS, driver and tasks, is asked in this process: a stand-in for Spark has the
+same code do it, one task after another, without a JVM.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
 import boto3
 
-from dormouse.messages import CompactionJob, ExportJob, encode
-from dormouse.model.names import spark_request_path
+from dormouse.messages import CompactionJob, ExportJob, IngestJob, encode
+from dormouse.model.names import shard_id_in, shard_path, spark_request_path
+from dormouse.model.sources import job_id_of
 from dormouse.model.spark import SparkOptions
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.requests import ExportRows
-from dormouse.stages.compact import compact
-from dormouse.stages.export_rows import export_all
-from dormouse.stages.export_task import write_task
 from dormouse.stages.exports import kept_export
 from dormouse.stages.requests.export_rows import export_id_of
 from dormouse.stages.spark_requests import spark_request
+from dormouse_spark.access import InstanceReach
+from dormouse_spark.entry import JobIds, Run, run_bulk_import, run_compact, run_export_rows
 from tests.template.flow import Flow
 
 APPLICATION = "dormouse-test"
+SPARK_JOB = "spark_job"
 
 
 def use_spark(flow: Flow, table: Table) -> None:
@@ -30,11 +39,21 @@ def use_spark(flow: Flow, table: Table) -> None:
     flow.send("spark-jobs", encode(failing))
     assert spark_request(services, table.id, "fails") is None, "it was given up"
     services.store(table).commit(ReleaseJob("fails"), generation=failing.generation)
-    done = assigned(flow, table, "done")
+    heavy = dropped(flow, table)
+    flow.send("spark-jobs", encode(heavy))
+    run(flow, run_bulk_import, heavy)
+    done = assigned(flow, table, "done", freeing=True)
+    cancel_newest_run(flow)
+    assert spark_request(services, table.id, heavy.job_id) is None
     flow.send("spark-jobs", encode(done))
-    compact(services, done)
+    run(flow, run_compact, done)
     cancel_newest_run(flow)
     assert spark_request(services, table.id, "done") is None
+    begun_by_another(flow, table, "begun-here")
+    flow.send("compaction-jobs", encode(assigned(flow, table, "begun-here")))
+    begun_by_another(flow, table, "begun-there")
+    run(flow, run_compact, assigned(flow, table, "begun-there"))
+    assert not services.store(table).current().jobs.keys() & {"begun-here", "begun-there"}
     flow.send("spark-jobs", encode(assigned(flow, table, "lost")))
     export_by_spark(flow, table)
     half_deleted = spark_request_path(f"half-{table.id}", "any")
@@ -49,25 +68,33 @@ def export_by_spark(flow: Flow, table: Table) -> None:
         flow.send("admin", encode(asked))
         job = ExportJob(table.id, export_id_of(asked.request_id))
         if outcome == "done":
-            export_all(
-                services, job, lambda e, tasks: [write_task(services, e, task) for task in tasks]
-            )
+            run(flow, run_export_rows, job)
         cancel_newest_run(flow)
         flow.send("spark-jobs", encode(job))
         assert kept_export(services, table.id, job.job_id) is None
         assert spark_request(services, table.id, job.job_id) is None
 
 
-def assigned(flow: Flow, table: Table, job_id: str) -> CompactionJob:
+def assigned(flow: Flow, table: Table, job_id: str, *, freeing: bool = False) -> CompactionJob:
+    """Assign the shards of a leaf to a job; with `freeing`, some that no other leaf has rows of."""
     store = flow.wiring().services.store(table)
     state = store.current()
     job = next(
         AssignJob(job_id, leaf.id, tuple(reference.shard for reference in found))
         for leaf in reversed(list(state.partitions.leaves()))
         if (found := state.references_in(leaf.id)) and not any(each.job for each in found)
+        if not freeing or any(state.reference_counts[each.shard] == 1 for each in found)
     )
     store.commit(job, generation=state.generation)
     return CompactionJob(table.id, state.generation, job_id)
+
+
+def begun_by_another(flow: Flow, table: Table, job_id: str) -> None:
+    """Leave a shard of a run that cut the job in another way, where the job's own is to be."""
+    services = flow.wiring().services
+    any_shard = next(services.store(table).current().all_references()).shard
+    body = services.storage.get(shard_path(table.id, any_shard))
+    assert services.storage.put(shard_path(table.id, shard_id_in(job_id, 0)), body)
 
 
 def cancel_newest_run(flow: Flow) -> None:
@@ -76,3 +103,64 @@ def cancel_newest_run(flow: Flow) -> None:
     runs = emr.list_job_runs(applicationId=APPLICATION)["jobRuns"]
     emr.cancel_job_run(applicationId=APPLICATION, jobRunId=runs[-1]["id"])
     flow.settle()
+
+
+def dropped(flow: Flow, table: Table) -> IngestJob:
+    """Drop files for a heavy ingest, one of them bad, of which no notification comes."""
+    names = ("1.parquet", "2.parquet", "bad.csv")
+    first, *others = [flow.drop(f"{table.name}/heavy/{name}", "xyz") for name in names]
+    sources = (replace(first, version=""), *others)  # as the sweep finds one
+    flow.lose("files")
+    services = flow.wiring().services
+    generation = services.store(table).current().generation
+    return IngestJob(table.id, generation, job_id_of(sources), sources)
+
+
+def run(flow: Flow, job: Run, message: CompactionJob | IngestJob | ExportJob) -> None:
+    """Run a Spark job here."""
+    with flow.acting_as(SPARK_JOB):
+        wiring = flow.wiring()
+        ids = JobIds(message.table_id, message.job_id, getattr(message, "generation", 0))
+        spark: Any = Here()
+        job(spark, InstanceReach(wiring.settings), wiring, ids)
+
+
+class Here:
+    """As much of a Spark context as the jobs use, in this process."""
+
+    defaultParallelism = 2
+
+    def parallelize(self, items: Iterable[Any], parts: int) -> Parts:
+        """Cut items into parts, one in each: the jobs have as many parts as items."""
+        found = [[item] for item in items]
+        assert len(found) == parts
+        return Parts(found)
+
+
+class Parts:
+    """As much of an RDD as the jobs use; it is computed at once."""
+
+    def __init__(self, parts: list[list[Any]]) -> None:
+        self._parts = parts
+
+    def mapPartitionsWithIndex(self, task: Callable[[int, Iterator[Any]], Iterable[Any]]) -> Parts:
+        return Parts([list(task(n, iter(part))) for n, part in enumerate(self._parts)])
+
+    def mapPartitions(self, task: Callable[[Iterator[Any]], Iterable[Any]]) -> Parts:
+        return Parts([list(task(iter(part))) for part in self._parts])
+
+    def filter(self, wanted: Callable[[Any], bool]) -> Parts:
+        return Parts([list(filter(wanted, part)) for part in self._parts])
+
+    def partitionBy(self, parts: int, number: Callable[[Any], int]) -> Parts:
+        pairs = self.collect()
+        return Parts([[pair for pair in pairs if number(pair[0]) == n] for n in range(parts)])
+
+    def collect(self) -> list[Any]:
+        return [item for part in self._parts for item in part]
+
+    def persist(self, _: object) -> Parts:
+        return self
+
+    def unpersist(self) -> None:
+        """Keep it: it goes by itself."""

@@ -1,65 +1,34 @@
-"""Each function may do what it does, and nothing else.
+"""Each function may do what it does, and nothing else; so may Spark jobs, and who reads one table.
 
-The flow runs through the real handlers against an embedded AWS, which forbids nothing; every
-request is held against the role that the template gives the function.
+The flow runs through the real handlers, and the code of Spark jobs, against an embedded AWS, which
+forbids nothing; every request, those of DataFusion too, is held against the role that the template
+gives whoever made it, and against the policies of buckets and queues.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 import boto3
 import pytest
+from moto import server as moto_http
 from moto.server import ThreadedMotoServer
-from msgspec import structs
 from werkzeug.serving import WSGIRequestHandler
 
 from dormouse.aws import handling
-from dormouse.messages import GarbageCandidates, PurgeStep, encode
-from dormouse.model.names import QUEUES, export_done_path, purge_path, shard_path, verdict_path
-from dormouse.model.partitions import ROOT, Partition
-from dormouse.model.purges import PurgeRequest, encode_request
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.state import TableState
-from dormouse.model.tables import Table
-from dormouse.model.transactions import (
-    AddShards,
-    AssignJob,
-    InitialisePartitions,
-    ReleaseJob,
-    ReplaceShards,
-)
-from dormouse.requests import (
-    AdminRequest,
-    AlterSchema,
-    CollectGarbage,
-    CompactTable,
-    CreateTable,
-    DeleteTable,
-    ExportRows,
-    IngestFiles,
-    PurgeRows,
-    Redrive,
-    RenameTable,
-    SetDefaults,
-    SetOnline,
-    SetProperties,
-    SplitPartitions,
-)
-from dormouse.stages.administer import administer
-from dormouse.stages.manifests import manifest_at
-from dormouse.stages.requests.purge_rows import purge_id_of
-from dormouse.statestore.pages import PAGE_CAPACITY
+from dormouse.model.names import data_prefix, state_prefix
 from dormouse_cli.local import moto_server
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.template import read
-from tests.support.world import LETTERS
-from tests.template.conftest import NAMES, REGION, STAGES, TEMPLATE, Template
+from tests.template.conftest import NAMES, REGION, ROLES, ROOT, TEMPLATE, Template
 from tests.template.flow import Flow
-from tests.template.spark_jobs import APPLICATION, use_spark
+from tests.template.iam import Need, is_granted, statements
+from tests.template.life import READER, live
+from tests.template.spark_jobs import APPLICATION, SPARK_JOB
 
 NO_REQUEST_SHOWS = {
     "logs:CreateLogStream",
@@ -69,9 +38,11 @@ NO_REQUEST_SHOWS = {
     "sqs:GetQueueAttributes",
     "sqs:ChangeMessageVisibility",
     "s3:ListBucket",
+    "logs:DescribeLogGroups",
+    "logs:DescribeLogStreams",
 }
-"""What Lambda does in a function's name; and without ListBucket, S3 calls a missing object a
-forbidden one."""
+"""What Lambda and EMR do in the name of what they run; and without ListBucket, S3 calls a missing
+object a forbidden one."""
 COMMITS = (
     "ingest",
     "plan_table",
@@ -80,11 +51,17 @@ COMMITS = (
     "collect_garbage",
     "administer",
     "purge_rows",
+    SPARK_JOB,
 )
+GUIDE = (ROOT / "docs" / "security.md").read_text()
+TABLES = ("letters", "items")
+"""A table whose state is kept on S3, and one whose state is kept in DynamoDB."""
 RARE = {
     **{(s, "dynamodb:PutItem", "-state"): "the next page, if the log's is full" for s in COMMITS},
     ("ingest", "s3:DeleteObject", "/data/"): "its own shards, after a rejected commit",
     ("ingest", "s3:GetObject", "/data/"): "its own shard, if an upload was not answered",
+    (SPARK_JOB, "s3:GetObject", "/purges/"): "what a heavy job of a purge is to remove",
+    (SPARK_JOB, "s3:GetObject", "/spark-code/"): "EMR itself, before the job begins",
     ("plan_table", "s3:DeleteObject", "/state/"): "what no version needs, when a round is due",
     ("plan_table", "dynamodb:BatchWriteItem", "-state"): "pages that no version needs",
     **{
@@ -127,53 +104,162 @@ RARE = {
 """What only a race or a loss makes a function do: stage, action, and a part of the resource."""
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_nothing_is_granted_for_all_resources_or_all_actions(
-    template: Template, stage: str
-) -> None:
-    for action, resource in template.grants(stage):
+Requests = Mapping[str, set[Need]]
+
+
+def grants(template: Template, role: str) -> Iterator[tuple[str, str]]:
+    """Give the pairs of action and resource that a role allows."""
+    for document in template.policies(role):
+        for statement in statements(document):
+            assert statement.effect == "Allow"
+            yield from ((a, r) for a in statement.actions for r in statement.resources)
+
+
+def assert_granted(needs: set[Need], template: Template, *documents: dict[str, Any]) -> None:
+    granted = [statement for document in documents for statement in statements(document)]
+    denied = [s for guard in template.guards() for s in statements(guard) if s.effect == "Deny"]
+    for need in sorted(needs):
+        assert is_granted(need, [*granted, *denied]), f"{need.action} on {need.resource}"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_nothing_is_granted_for_all_resources_or_all_actions(template: Template, role: str) -> None:
+    for action, resource in grants(template, role):
         service, _, operation = action.partition(":")
         assert "*" not in action and operation, action
+        if action == "logs:DescribeLogGroups":  # has no other resource than all of an account
+            continue
         assert resource.startswith(f"arn:aws:{service}:"), f"{action} on {resource}"
-        if service in ("dynamodb", "sqs"):
+        if service in ("dynamodb", "sqs", "iam"):
             assert "*" not in resource, f"{action} on {resource}"
+        if resource.startswith(f"arn:aws:s3:::{NAMES.data_bucket}/"):
+            assert re.search(r"/(\*/[a-z]+|spark-code)/\*$", resource), f"{action} on {resource}"
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_function_may_do_all_it_does(
-    requests: Mapping[str, set[tuple[str, str]]], template: Template, stage: str
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_do_all_that_is_done_in_it(
+    requests: Requests, template: Template, role: str
 ) -> None:
-    grants = list(template.grants(stage))
-    assert requests[stage], "the flow never ran it"
-    for action, resource in sorted(requests[stage]):
-        assert any(action == a and fnmatchcase(resource, r) for a, r in grants), (
-            f"{stage} is not allowed {action} on {resource}"
-        )
+    assert requests[role], "the flow never ran it"
+    assert_granted(requests[role], template, *template.policies(role))
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_function_may_do_nothing_it_never_does(
-    requests: Mapping[str, set[tuple[str, str]]], template: Template, stage: str
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_do_nothing_that_is_never_done_in_it(
+    requests: Requests, template: Template, role: str
 ) -> None:
     never = {
         f"{action} on {resource}"
-        for action, resource in template.grants(stage)
+        for action, resource in grants(template, role)
         if action not in NO_REQUEST_SHOWS
-        and not any(action == a and fnmatchcase(r, resource) for a, r in requests[stage])
-        and not any((stage, action) == rare[:2] and rare[2] in resource for rare in RARE)
+        and not any(
+            action == n.action and fnmatchcase(n.resource, resource) for n in requests[role]
+        )
+        and not any((role, action) == rare[:2] and rare[2] in resource for rare in RARE)
     }
-    assert never == set()
+    assert not never, "\n".join(sorted(never))
+
+
+def test_the_engine_reads_shards_by_itself_in_the_functions_that_merge(requests: Requests) -> None:
+    """Else the other tests would know nothing of its requests."""
+    shards = f"arn:aws:s3:::{NAMES.data_bucket}/*/data/*"
+    for role in ("compact", SPARK_JOB):
+        reads = [need.resource for need in requests[role] if need.action == "s3:GetObject"]
+        assert any(fnmatchcase(resource, shards) for resource in reads), role
+
+
+def reader_policy(table_name: str, table_id: str) -> dict[str, Any]:
+    """Give the policy of docs/security.md for somebody who may read one table."""
+    (body,) = re.findall(r"```json\n(\{.*?\n\})\n```", GUIDE, flags=re.DOTALL)
+    for name, value in {
+        "<region>": REGION,
+        "<account>": NAMES.account,
+        "<instance>": NAMES.instance,
+        "<table>": table_name,
+        "<table id>": table_id,
+    }.items():
+        body = body.replace(name, value)
+    policy: dict[str, Any] = json.loads(body)
+    return policy
+
+
+def table_read_by(needs: set[Need]) -> str:
+    """Give the id of the one table of which shards are read."""
+    shard = re.compile(rf"arn:aws:s3:::{NAMES.data_bucket}/(\w+)/data/.+")
+    (table_id,) = {found[1] for need in needs if (found := shard.fullmatch(need.resource))}
+    return table_id
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_policy_for_a_reader_of_one_table_lets_it_be_queried(
+    requests: Requests, template: Template, name: str
+) -> None:
+    needs = requests[READER + name]
+    assert_granted(needs, template, reader_policy(name, table_read_by(needs)))
+
+
+def test_a_reader_of_one_table_may_not_read_another_nor_change_its_own(
+    requests: Requests,
+) -> None:
+    ids = {name: table_read_by(requests[READER + name]) for name in TABLES}
+    mine, other = TABLES
+    policy = list(statements(reader_policy(mine, ids[mine])))
+    of_other = {
+        need
+        for need in requests[READER + other]
+        if ids[other] in need.resource or any(ids[other] in v for _, vs in need.context for v in vs)
+    }
+    assert {need.action for need in of_other} == {
+        "s3:GetObject",
+        "dynamodb:GetItem",
+        "dynamodb:Query",
+    }
+    assert not [need for need in of_other if is_granted(need, policy)]
+    changes = {"Put", "Update", "Delete", "Write", "Send", "Start", "Pass"}
+    for need in {need for role in ROLES for need in requests[role]}:
+        if any(word in need.action for word in changes):
+            assert not is_granted(need, policy), need
+    shard = f"arn:aws:s3:::{NAMES.data_bucket}/{data_prefix(ids[mine])}x"
+    state = f"arn:aws:s3:::{NAMES.data_bucket}/{state_prefix(ids[mine])}x"
+    for resource in (shard, state):
+        assert is_granted(Need("s3:GetObject", resource), policy)
+        assert not is_granted(Need("s3:PutObject", resource), policy)
+
+
+def test_no_object_of_a_table_or_an_export_can_be_overwritten_by_any_role(
+    requests: Requests, template: Template
+) -> None:
+    everyone = [s for role in ROLES for d in template.policies(role) for s in statements(d)]
+    denied = [s for guard in template.guards() for s in statements(guard) if s.effect == "Deny"]
+    puts = {n for role in ROLES for n in requests[role] if n.action == "s3:PutObject"}
+    folders = {need.resource.split("/")[2] for need in puts if NAMES.data_bucket in need.resource}
+    assert folders == {"data", "state", "endings", "purges", "exports", "spark"}
+    for need in puts:
+        assert is_granted(need, [*everyone, *denied])
+        overwriting = Need(need.action, need.resource)
+        assert is_granted(overwriting, everyone)
+        assert not is_granted(overwriting, [*everyone, *denied]), need.resource
+
+
+def test_what_does_not_come_by_tls_is_refused(requests: Requests, template: Template) -> None:
+    everyone = [s for role in ROLES for d in template.policies(role) for s in statements(d)]
+    denied = [s for guard in template.guards() for s in statements(guard) if s.effect == "Deny"]
+    for need in {n for role in ROLES for n in requests[role] if n.action[:3] in ("s3:", "sqs")}:
+        in_clear = need._replace(context=(("aws:SecureTransport", ("false",)), *need.context[1:]))
+        assert not is_granted(in_clear, [*everyone, *denied]), need
 
 
 @pytest.fixture(scope="module")
-def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[tuple[str, str]]]]:
+def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[Need]]]:
     """Run a table's whole life; give what each function asked of AWS."""
     moto_server.make_atomic()
-    server = ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
     with pytest.MonkeyPatch.context() as patch:
+        heard: list[Flow] = []
+        patch.setattr(moto_http, "DomainDispatcherApplication", listened_to(heard))
+        server = ThreadedMotoServer(port=0, verbose=False)
+        server.start()
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
         patch.setattr(WSGIRequestHandler, "disable_nagle_algorithm", True)  # it delays answers
         for name, value in {
             "AWS_ENDPOINT_URL": endpoint,
@@ -193,154 +279,23 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
         deploy(deployment, boto3.Session(), endpoint)
         flow = Flow(boto3.Session().client("sqs"), boto3.Session().client("s3"))
         session.events.register("before-parameter-build", flow.see)
+        heard.append(flow)
         patch.setattr(handling, "wiring", flow.wiring)
         try:
-            live(flow, "letters", "s3")
-            live(flow, "items", "dynamodb")
+            for name, state_store in zip(TABLES, ("s3", "dynamodb"), strict=True):
+                live(flow, name, state_store)
         finally:
             server.stop()
     yield flow.requests
 
 
-def live(flow: Flow, name: str, state_store: str) -> None:
-    """Let a table be made, filled, split, compacted, repaired and deleted."""
-    services = flow.wiring().services
-    properties = {**PROPERTIES, "state_store": state_store}
-    flow.send(
-        "admin",
-        encode(CreateTable(f"1 {name}", name, LETTERS.to_json(), properties, reply=True)),
-    )
-    for number, text in enumerate(("abc", "xyz", "dmn")):
-        flow.drop(f"{name}/{number}.parquet", text)
-        flow.drop(f"nobody/{number}.parquet", text)
-        flow.settle()
-    table = services.tables.named(name)
-    assert table is not None
-    assert len(services.store(table).current().partitions) == 3
-    fill_a_page(flow, table)
-    flow.send("admin", encode(SetOnline(f"2 {name}", name, True)))  # the planner writes a segment
-    flow.send("admin", encode(SetOnline(f"3 {name}", name, False)))
-    flow.wirings.clear()  # from here on, all are new processes, which read it
-    remove_rows(flow, table)
-    table = ask_for_all_else(flow, table)
-    leave_undone(flow, table)
-    use_spark(flow, table)
-    export_rows(flow, table)
-    flow.invoke("measure", {})
-    for event in ("good", "audit"):
-        path = TEMPLATE.parent / "events" / "sweep" / f"{event}.json"
-        flow.invoke("sweep", json.loads(path.read_text()))
-    flow.settle()
-    for queue in QUEUES:
-        flow.send(queue, "not a message")
-    keep_request(flow, table, "last")
-    services.storage.put(export_done_path(table.id, "last", 0), b"of a task that was late")
-    for queue in QUEUES:  # the letters die again, and the request is done
-        flow.send("admin", encode(Redrive(f"redrive {queue} {name}", queue)))
-    flow.send("admin", encode(DeleteTable(f"4 {name}", name)))
-    assert not services.tables.all()
+def listened_to(heard: list[Flow]) -> type[Any]:
+    """Give the server's application, made to tell flows of each request."""
 
+    class Listened(moto_http.DomainDispatcherApplication):
+        def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+            for flow in heard:
+                flow.see_http(environ)
+            return super().__call__(environ, start_response)
 
-PROPERTIES: dict[str, object] = {
-    "compaction_strategy": "batch",
-    "compaction_files": 2,
-    "split_threshold_rows": 8,
-    "gc_delay_seconds": 0,
-    "orphan_age_seconds": 0,
-    "job_patience_seconds": 0,
-    "spark_attempts": 1,
-}
-"""Everything is due at once, and after few rows."""
-
-
-def fill_a_page(flow: Flow, table: Table) -> None:
-    """Make the log long enough for a segment."""
-    store = flow.wiring().services.store(table)
-    for number in range(PAGE_CAPACITY):
-        store.commit(ReleaseJob(f"none-{number}"), generation=0)
-
-
-def leave_undone(flow: Flow, table: Table) -> None:
-    """Leave behind what lost messages and dead functions do, and a half deleted table."""
-    services = flow.wiring().services
-    store = services.store(table)
-    flow.drop(f"{table.name}/late.parquet", "q")
-    flow.lose("files")
-    services.storage.put(shard_path(table.id, "orphan-0"), b"of a run that died")
-    left, *_, right = store.current().partitions.leaves()
-    held = shard_in(left.id)
-    gone = AssignJob("gone", left.id, (held.shard.id,))
-    stuck = AssignJob("stuck", right.id, references(store.current(), right.id))
-    store.commit(AddShards("held", (), (held,)), gone, stuck, generation=0)
-    store.commit(ReplaceShards("gone", left.id, gone.inputs, ()), generation=0)
-    services.tables.change(
-        table.id, lambda t: t.with_settings({**t.settings, "gc_delay_seconds": 900}, {})
-    )
-    flow.send("gc-candidates", encode(GarbageCandidates(table.id, 0, gone.inputs)))
-    services.tables.change(table.id, lambda _: table)
-    half = replace(table, id=f"half-{table.id}", name="half", deleting=True)
-    services.store(half).commit(InitialisePartitions((Partition(ROOT),)), generation=0)
-    services.tables.create(half)
-
-
-def ask_for_all_else(flow: Flow, table: Table) -> Table:
-    """Ask once for each kind of request that the rest of the flow does not need.
-
-    Gives the table as it is then.
-    """
-    column: dict[str, object] = {"name": "more", "type": "LongType", "nullable": True}
-    asked: tuple[AdminRequest, ...] = (
-        RenameTable("a", table.name, "other"),
-        RenameTable("b", "other", table.name),
-        AlterSchema("c", table.name, (column,)),
-        SetProperties("d", table.name, {"compaction_files": 3}),
-        SetProperties("e", table.name, {"compaction_files": 2}),
-        SetDefaults("f", {"compaction_size_ratio": 4}),
-        SetDefaults("g", unset=("compaction_size_ratio",)),
-        SplitPartitions("h", table.name, forced=True),
-        CompactTable("i", table.name, all=True),
-        CollectGarbage("j", table.name),
-        SetOnline("k", table.name, True),
-        IngestFiles("l", table.name, (f"elsewhere/{table.name}",)),
-    )
-    flow.drop(f"elsewhere/{table.name}/1.parquet", "e")
-    flow.lose("files")
-    for request in asked:
-        changed = structs.replace(request, request_id=f"{request.request_id} {table.name}")
-        flow.send("admin", encode(changed))
-    services = flow.wiring().services
-    assert len(services.store(table).current().partitions) > 3
-    changed_table = services.tables.named(table.name)
-    assert changed_table is not None
-    return changed_table
-
-
-def remove_rows(flow: Flow, table: Table) -> None:
-    """Purge a row, and leave behind what steps that died do."""
-    request = PurgeRows(f"5 {table.name}", table.name, "letter = 'a'")
-    flow.send("admin", encode(request))
-    flow.send("purges", encode(PurgeStep(table.id, purge_id_of(request.request_id))))
-    keep_request(flow, table, "undone")
-    flow.wiring().services.storage.put(verdict_path(table.id, "finished", "1"), b"too late")
-
-
-def export_rows(flow: Flow, table: Table) -> None:
-    """Export all rows; leave behind an export whose messages are lost, and what is left of one."""
-    services = flow.wiring().services
-    flow.send("admin", encode(ExportRows(f"6 {table.name}", table.name, f"{table.name}/1")))
-    assert manifest_at(services.results, f"{table.name}/1") is not None
-    administer(services, ExportRows(f"7 {table.name}", table.name, f"{table.name}/2"))
-    services.storage.put(export_done_path(table.id, "finished", 0), b"too late")
-
-
-def keep_request(flow: Flow, table: Table, purge_id: str) -> None:
-    body = encode_request(PurgeRequest(purge_id, 0, 0, "letter = 'b'"))
-    flow.wiring().services.storage.put(purge_path(table.id, purge_id), body)
-
-
-def shard_in(partition: str) -> NewShard:
-    return NewShard(Shard("held-0", 1, 1, ("a",), ("a",)), ((partition, 1),))
-
-
-def references(state: TableState, partition: str) -> tuple[str, ...]:
-    return tuple(reference.shard for reference in state.references_in(partition))
+    return Listened

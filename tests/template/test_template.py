@@ -122,39 +122,8 @@ def test_alarms_can_reach_their_topic(template: Template) -> None:
     assert "KmsMasterKeyId" not in topic, "CloudWatch may not use the key that AWS manages"
 
 
-def test_buckets_are_private_encrypted_and_reached_by_tls_only(template: Template) -> None:
-    denied = {
-        policy["Bucket"]
-        for policy in template.of_type("AWS::S3::BucketPolicy").values()
-        for statement in policy["PolicyDocument"]["Statement"]
-        if statement["Effect"] == "Deny"
-        and statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
-    }
-    for bucket in template.of_type("AWS::S3::Bucket").values():
-        assert all(bucket["PublicAccessBlockConfiguration"].values())
-        assert len(bucket["PublicAccessBlockConfiguration"]) == 4
-        assert bucket["BucketEncryption"]
-        assert bucket["BucketName"] in denied
-
-
 def test_an_overwritten_file_can_still_be_ingested(template: Template) -> None:
     assert template.properties("IngestBucket")["VersioningConfiguration"]["Status"] == "Enabled"
-
-
-def test_queues_are_encrypted_and_files_takes_from_the_ingest_bucket_alone(
-    template: Template,
-) -> None:
-    assert all(q["SqsManagedSseEnabled"] for q in template.of_type("AWS::SQS::Queue").values())
-    policy = template.properties("FilesQueuePolicy")
-    (statement,) = policy["PolicyDocument"]["Statement"]
-    assert statement["Condition"] == {
-        "ArnEquals": {"aws:SourceArn": f"arn:aws:s3:::{NAMES.ingest_bucket}"},
-        "StringEquals": {"aws:SourceAccount": NAMES.account},
-    }
-    (notification,) = template.properties("IngestBucket")["NotificationConfiguration"][
-        "QueueConfigurations"
-    ]
-    assert notification["Queue"] == arn_of("files") == statement["Resource"]
 
 
 def test_data_outlives_the_stack_and_can_be_restored(template: Template) -> None:
@@ -164,6 +133,7 @@ def test_data_outlives_the_stack_and_can_be_restored(template: Template) -> None
     for table in template.of_type("AWS::DynamoDB::Table").values():
         assert table["BillingMode"] == "PAY_PER_REQUEST"
         assert table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
+        assert table["DeletionProtectionEnabled"] is True
     expiry = template.properties("JobsTable")["TimeToLiveSpecification"]
     assert expiry == {"AttributeName": "expires", "Enabled": True}
 

@@ -1,0 +1,207 @@
+"""A table's whole life by the real functions of an instance, with what goes wrong in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from msgspec import structs
+
+from dormouse.client import Instance
+from dormouse.messages import GarbageCandidates, PurgeStep, encode
+from dormouse.model.names import QUEUES, export_done_path, purge_path, shard_path, verdict_path
+from dormouse.model.partitions import ROOT, Partition
+from dormouse.model.purges import PurgeRequest, encode_request
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    InitialisePartitions,
+    ReleaseJob,
+    ReplaceShards,
+)
+from dormouse.requests import (
+    AdminRequest,
+    AlterSchema,
+    CollectGarbage,
+    CompactTable,
+    CreateTable,
+    DeleteTable,
+    ExportRows,
+    IngestFiles,
+    PurgeRows,
+    Redrive,
+    RenameTable,
+    SetDefaults,
+    SetOnline,
+    SetProperties,
+    SplitPartitions,
+)
+from dormouse.stages.administer import administer
+from dormouse.stages.manifests import manifest_at
+from dormouse.stages.requests.purge_rows import purge_id_of
+from dormouse.statestore.pages import PAGE_CAPACITY
+from tests.support.world import LETTERS
+from tests.template.conftest import NAMES, TEMPLATE
+from tests.template.flow import Flow
+from tests.template.spark_jobs import use_spark
+
+READER = "reader of "
+"""Who reads a table and nothing else, by its name; as a stage of a flow."""
+
+
+def live(flow: Flow, name: str, state_store: str) -> None:
+    """Let a table be made, filled, split, compacted, repaired and deleted."""
+    services = flow.wiring().services
+    properties = {**PROPERTIES, "state_store": state_store}
+    flow.send(
+        "admin",
+        encode(CreateTable(f"1 {name}", name, LETTERS.to_json(), properties, reply=True)),
+    )
+    for number, text in enumerate(("abc", "xyz", "dmn")):
+        flow.drop(f"{name}/{number}.parquet", text)
+        flow.drop(f"nobody/{number}.parquet", text)
+        flow.settle()
+    table = services.tables.named(name)
+    assert table is not None
+    assert len(services.store(table).current().partitions) == 3
+    fill_a_page(flow, table)
+    flow.send("admin", encode(SetOnline(f"2 {name}", name, True)))  # the planner writes a segment
+    flow.send("admin", encode(SetOnline(f"3 {name}", name, False)))
+    flow.wirings.clear()  # from here on, all are new processes, which read it
+    remove_rows(flow, table)
+    table = ask_for_all_else(flow, table)
+    leave_undone(flow, table)
+    use_spark(flow, table)
+    export_rows(flow, table)
+    read_rows(flow, table)
+    flow.invoke("measure", {})
+    for event in ("good", "audit"):
+        path = TEMPLATE.parent / "events" / "sweep" / f"{event}.json"
+        flow.invoke("sweep", json.loads(path.read_text()))
+    flow.settle()
+    for queue in QUEUES:
+        flow.send(queue, "not a message")
+    keep_request(flow, table, "last")
+    services.storage.put(export_done_path(table.id, "last", 0), b"of a task that was late")
+    for queue in QUEUES:  # the letters die again, and the request is done
+        flow.send("admin", encode(Redrive(f"redrive {queue} {name}", queue)))
+    flow.send("admin", encode(DeleteTable(f"4 {name}", name)))
+    assert not services.tables.all()
+
+
+PROPERTIES: dict[str, object] = {
+    "compaction_strategy": "batch",
+    "compaction_files": 2,
+    "split_threshold_rows": 8,
+    "gc_delay_seconds": 0,
+    "orphan_age_seconds": 0,
+    "job_patience_seconds": 0,
+    "spark_attempts": 1,
+}
+"""Everything is due at once, and after few rows."""
+
+
+def fill_a_page(flow: Flow, table: Table) -> None:
+    """Make the log long enough for a segment."""
+    store = flow.wiring().services.store(table)
+    for number in range(PAGE_CAPACITY):
+        store.commit(ReleaseJob(f"none-{number}"), generation=0)
+
+
+def leave_undone(flow: Flow, table: Table) -> None:
+    """Leave behind what lost messages and dead functions do, and a half deleted table."""
+    services = flow.wiring().services
+    store = services.store(table)
+    flow.drop(f"{table.name}/late.parquet", "q")
+    flow.lose("files")
+    services.storage.put(shard_path(table.id, "orphan-0"), b"of a run that died")
+    left, *_, right = store.current().partitions.leaves()
+    held = shard_in(left.id)
+    gone = AssignJob("gone", left.id, (held.shard.id,))
+    stuck = AssignJob("stuck", right.id, references(store.current(), right.id))
+    store.commit(AddShards("held", (), (held,)), gone, stuck, generation=0)
+    store.commit(ReplaceShards("gone", left.id, gone.inputs, ()), generation=0)
+    services.tables.change(
+        table.id, lambda t: t.with_settings({**t.settings, "gc_delay_seconds": 900}, {})
+    )
+    flow.send("gc-candidates", encode(GarbageCandidates(table.id, 0, gone.inputs)))
+    services.tables.change(table.id, lambda _: table)
+    half = replace(table, id=f"half-{table.id}", name="half", deleting=True)
+    services.store(half).commit(InitialisePartitions((Partition(ROOT),)), generation=0)
+    services.tables.create(half)
+
+
+def ask_for_all_else(flow: Flow, table: Table) -> Table:
+    """Ask once for each kind of request that the rest of the flow does not need.
+
+    Gives the table as it is then.
+    """
+    column: dict[str, object] = {"name": "more", "type": "LongType", "nullable": True}
+    asked: tuple[AdminRequest, ...] = (
+        RenameTable("a", table.name, "other"),
+        RenameTable("b", "other", table.name),
+        AlterSchema("c", table.name, (column,)),
+        SetProperties("d", table.name, {"compaction_files": 3}),
+        SetProperties("e", table.name, {"compaction_files": 2}),
+        SetDefaults("f", {"compaction_size_ratio": 4}),
+        SetDefaults("g", unset=("compaction_size_ratio",)),
+        SplitPartitions("h", table.name, forced=True),
+        CompactTable("i", table.name, all=True),
+        CollectGarbage("j", table.name),
+        SetOnline("k", table.name, True),
+        IngestFiles("l", table.name, (f"elsewhere/{table.name}",)),
+    )
+    flow.drop(f"elsewhere/{table.name}/1.parquet", "e")
+    flow.lose("files")
+    for request in asked:
+        changed = structs.replace(request, request_id=f"{request.request_id} {table.name}")
+        flow.send("admin", encode(changed))
+    services = flow.wiring().services
+    assert len(services.store(table).current().partitions) > 3
+    changed_table = services.tables.named(table.name)
+    assert changed_table is not None
+    return changed_table
+
+
+def remove_rows(flow: Flow, table: Table) -> None:
+    """Purge a row, and leave behind what steps that died do."""
+    request = PurgeRows(f"5 {table.name}", table.name, "letter = 'a'")
+    flow.send("admin", encode(request))
+    flow.send("purges", encode(PurgeStep(table.id, purge_id_of(request.request_id))))
+    keep_request(flow, table, "undone")
+    flow.wiring().services.storage.put(verdict_path(table.id, "finished", "1"), b"too late")
+
+
+def export_rows(flow: Flow, table: Table) -> None:
+    """Export all rows; leave behind an export whose messages are lost, and what is left of one."""
+    services = flow.wiring().services
+    flow.send("admin", encode(ExportRows(f"6 {table.name}", table.name, f"{table.name}/1")))
+    assert manifest_at(services.results, f"{table.name}/1") is not None
+    administer(services, ExportRows(f"7 {table.name}", table.name, f"{table.name}/2"))
+    services.storage.put(export_done_path(table.id, "finished", 0), b"too late")
+
+
+def read_rows(flow: Flow, table: Table) -> None:
+    """Read rows as somebody does who has the library: all, some by key, and those of a version."""
+    with flow.acting_as(READER + table.name):
+        handle = Instance.connect(NAMES.instance).table(table.name)
+        found = handle.query().read_all()
+        assert 0 < handle.query(exact="x").read_all().num_rows < found.num_rows
+        assert handle.query(as_of=handle.state().version).read_all() == found
+        assert handle.count() == found.num_rows > 5
+
+
+def keep_request(flow: Flow, table: Table, purge_id: str) -> None:
+    body = encode_request(PurgeRequest(purge_id, 0, 0, "letter = 'b'"))
+    flow.wiring().services.storage.put(purge_path(table.id, purge_id), body)
+
+
+def shard_in(partition: str) -> NewShard:
+    return NewShard(Shard("held-0", 1, 1, ("a",), ("a",)), ((partition, 1),))
+
+
+def references(state: TableState, partition: str) -> tuple[str, ...]:
+    return tuple(reference.shard for reference in state.references_in(partition))

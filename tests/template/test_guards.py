@@ -1,0 +1,164 @@
+"""Buckets, queues and roles are closed to all but those whom they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dormouse.model.names import QUEUES, REPLIES, dead_letters
+from tests.template.conftest import NAMES, REGION, ROLES, Template
+from tests.template.test_template import arn_of
+
+ALL_QUEUES = sorted({*QUEUES, *map(dead_letters, QUEUES), REPLIES})
+IN_CLEAR = {"Bool": {"aws:SecureTransport": "false"}}
+
+
+def allowed(statements: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [statement for statement in statements if statement["Effect"] == "Allow"]
+
+
+def queue_statements(template: Template, queue: str) -> list[dict[str, Any]]:
+    """Give the statements of the one policy that a queue has; SQS keeps no second."""
+    (policy,) = (
+        policy
+        for policy in template.of_type("AWS::SQS::QueuePolicy").values()
+        if any(url.endswith(f"/{NAMES.queue(queue)}") for url in policy["Queues"])
+    )
+    statements: list[dict[str, Any]] = policy["PolicyDocument"]["Statement"]
+    return statements
+
+
+def trusts(template: Template) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give what each role's trust says, by the role."""
+    for role, properties in template.of_type("AWS::IAM::Role").items():
+        (statement,) = properties["AssumeRolePolicyDocument"]["Statement"]
+        yield role, statement
+
+
+def test_buckets_are_private_and_encrypted_and_have_no_lists_of_grants(template: Template) -> None:
+    buckets = template.of_type("AWS::S3::Bucket")
+    assert len(buckets) == 3
+    for bucket in buckets.values():
+        block = bucket["PublicAccessBlockConfiguration"]
+        assert len(block) == 4 and all(block.values())
+        (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+        assert rule["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
+        (ownership,) = bucket["OwnershipControls"]["Rules"]
+        assert ownership["ObjectOwnership"] == "BucketOwnerEnforced"
+
+
+def test_policies_of_buckets_allow_nobody_anything_and_refuse_what_is_sent_in_clear(
+    template: Template,
+) -> None:
+    policies = {p["Bucket"]: p for p in template.of_type("AWS::S3::BucketPolicy").values()}
+    assert {*policies} == {b["BucketName"] for b in template.of_type("AWS::S3::Bucket").values()}
+    for bucket, policy in policies.items():
+        statements = policy["PolicyDocument"]["Statement"]
+        assert not allowed(statements)
+        (in_clear,) = (s for s in statements if s["Condition"] == IN_CLEAR)
+        assert in_clear["Principal"] == "*" and in_clear["Action"] == "s3:*"
+        arn = f"arn:aws:s3:::{bucket}"
+        assert in_clear["Resource"] == [arn, f"{arn}/*"]
+
+
+@pytest.mark.parametrize("queue", ALL_QUEUES)
+def test_a_queue_is_encrypted_and_refuses_what_is_sent_in_clear(
+    template: Template, queue: str
+) -> None:
+    assert template.queue(queue)["SqsManagedSseEnabled"] is True
+    (denial,) = (s for s in queue_statements(template, queue) if s["Effect"] == "Deny")
+    assert denial["Condition"] == IN_CLEAR
+    assert (denial["Principal"], denial["Action"]) == ("*", "sqs:*")
+
+
+@pytest.mark.parametrize("queue", ALL_QUEUES)
+def test_only_the_source_of_a_queue_is_let_in_by_the_queue_itself(
+    template: Template, queue: str
+) -> None:
+    """Functions and people are let in by their own policies; services by that of the queue."""
+    rule = template.properties("SparkRunsRule")["Name"]
+    from_the_rule = {
+        "ArnEquals": {"aws:SourceArn": f"arn:aws:events:{REGION}:{NAMES.account}:rule/{rule}"}
+    }
+    from_the_bucket = {
+        "ArnEquals": {"aws:SourceArn": f"arn:aws:s3:::{NAMES.ingest_bucket}"},
+        "StringEquals": {"aws:SourceAccount": NAMES.account},
+    }
+    sources = {
+        "files": ("s3.amazonaws.com", from_the_bucket),
+        "spark-runs": ("events.amazonaws.com", from_the_rule),
+        "spark-runs-dead": ("events.amazonaws.com", from_the_rule),
+    }
+    found = [
+        (s["Principal"], s["Action"], s["Resource"], s["Condition"])
+        for s in allowed(queue_statements(template, queue))
+    ]
+    expected = (
+        [
+            ({"Service": service}, "sqs:SendMessage", arn_of(queue), condition)
+            for service, condition in [sources[queue]]
+        ]
+        if queue in sources
+        else []
+    )
+    assert found == expected
+
+
+def test_dropped_files_are_told_of_to_the_queue_that_lets_them_in(template: Template) -> None:
+    configuration = template.properties("IngestBucket")["NotificationConfiguration"]
+    (notification,) = configuration["QueueConfigurations"]
+    assert notification["Queue"] == arn_of("files")
+
+
+def test_a_role_is_taken_only_by_the_service_that_runs_what_it_is_for(template: Template) -> None:
+    found = dict(trusts(template))
+    assert {*found} == {*ROLES.values()}
+    for role, trust in found.items():
+        assert (trust["Effect"], trust["Action"]) == ("Allow", "sts:AssumeRole")
+        service = "emr-serverless" if role == "SparkJobRole" else "lambda"
+        assert trust["Principal"] == {"Service": f"{service}.amazonaws.com"}
+    application = template.properties("SparkApplication")["Name"]
+    arn = f"arn:aws:emr-serverless:{REGION}:{NAMES.account}:/applications/{application}"
+    assert found["SparkJobRole"]["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": NAMES.account},
+        "ArnEquals": {"aws:SourceArn": arn},
+    }
+
+
+def test_only_emr_can_be_given_the_role_of_spark_jobs(template: Template) -> None:
+    passing = [
+        (role, statement["Resource"], statement["Condition"])
+        for role in ROLES
+        for document in template.policies(role)
+        for statement in document["Statement"]
+        if "iam:PassRole" in statement["Action"]
+    ]
+    (given,) = passing
+    role, resources, condition = given
+    assert role == "dispatch_spark"
+    assert [arn.rpartition("-")[2] for arn in resources] == ["SparkJobRole"]
+    assert condition == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
+
+
+def test_functions_are_invoked_from_outside_by_their_schedules_alone(template: Template) -> None:
+    permissions = template.of_type("AWS::Lambda::Permission").values()
+    assert {p["Principal"] for p in permissions} == {"events.amazonaws.com"}
+    arns = {p["SourceArn"] for p in permissions}
+    schedules = [
+        r for r in template.of_type("AWS::Events::Rule").values() if "ScheduleExpression" in r
+    ]
+    assert len(arns) == len(schedules) == 3
+    assert all(arn.startswith(f"arn:aws:events:{REGION}:{NAMES.account}:rule/") for arn in arns)
+
+
+def test_no_function_can_be_reached_by_a_url(template: Template) -> None:
+    kinds = {resource["Type"] for resource in template.translated.resources.values()}
+    assert not kinds & {"AWS::Lambda::Url", "AWS::ApiGateway::RestApi", "AWS::ApiGatewayV2::Api"}
+
+
+def test_without_spark_nobody_else_is_let_into_its_queues() -> None:
+    template = Template.read(Spark="no")
+    for queue in ("spark-runs", "spark-runs-dead"):
+        assert allowed(queue_statements(template, queue)) == []
