@@ -61,6 +61,7 @@ RARE = {
     ("ingest", "s3:DeleteObject", "/data/"): "its own shards, after a rejected commit",
     ("ingest", "s3:GetObject", "/data/"): "its own shard, if an upload was not answered",
     (SPARK_JOB, "s3:GetObject", "/purges/"): "what a heavy job of a purge is to remove",
+    (SPARK_JOB, "s3:GetObject", "-results-"): "what another run of the task put before",
     (SPARK_JOB, "s3:GetObject", "/spark-code/"): "EMR itself, before the job begins",
     ("plan_table", "s3:DeleteObject", "/state/"): "what no version needs, when a round is due",
     ("plan_table", "dynamodb:BatchWriteItem", "-state"): "pages that no version needs",
