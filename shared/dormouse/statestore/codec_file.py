@@ -1,7 +1,8 @@
 """The Parquet files state is kept in: what is common to deltas and snapshots; used by the codecs.
 
-The footer says of each file what it is and in which format, so that a foreign file, or one from a
-later version of Dormouse, is refused before any of it is believed.
+The footer says of each file what it is and in which format, and has a checksum of all of it, so
+that a foreign file, one that is not as it was written, or one from a later version of Dormouse is
+refused before any of it is believed.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError
+from dormouse.model import checksums
 
-_KIND, _FORMAT = "dormouse.kind", "dormouse.format"
+_KIND, _FORMAT, _CHECKSUM = "dormouse.kind", "dormouse.format", "dormouse.checksum"
 
 
 def write_file(
@@ -42,7 +44,11 @@ def write_file(
     ) as writer:
         for table in tables:
             writer.write_table(table, row_group_size=max(1, table.num_rows))
-        writer.add_key_value_metadata({_KIND: kind, _FORMAT: str(version), **facts})
+        of_file = {_KIND: kind, _FORMAT: str(version), _CHECKSUM: checksums.BLANK}
+        writer.add_key_value_metadata({**facts, **of_file})
+    place, digits = checksums.checksum_of(sink.getvalue())
+    sink.seek(place)
+    sink.write(digits)
     return sink.getvalue()
 
 
@@ -55,14 +61,16 @@ def open_file(
         CorruptDataError: it is damaged, not of this kind, or of a later format than `version`.
     """
     try:
+        checksums.check(body)
         file = pq.ParquetFile(pa.BufferReader(body))
         stored = file.metadata.metadata or {}
         facts = {key.decode(): value.decode() for key, value in stored.items()}
+        facts.pop(_CHECKSUM, None)
         if facts.get(_KIND) != kind:
             raise CorruptDataError(f"{where} is not a Dormouse {kind}")
         found = int(facts.get(_FORMAT, ""))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptDataError(f"{where} is not a readable {kind}: {error}") from error
+        raise CorruptDataError(f"{where} is not a Dormouse {kind}: {error}") from error
     if found > version:
         raise CorruptDataError(
             f"{where} is a {kind} of format {found}; the last one known here is {version}",
