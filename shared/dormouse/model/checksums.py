@@ -11,23 +11,19 @@ from hashlib import blake2b
 _DIGITS = 32
 _MARK = b"blake2b:"
 BLANK = _MARK.decode() + "0" * _DIGITS
-"""What is written where the checksum comes to stand."""
+"""What is written where the checksum comes to stand, after all that may look like one."""
 
 
-def checksum_of(body: bytes) -> tuple[int, bytes]:
-    """Give where the digits of the checksum are, or are to be put, and what they must be.
+def to_fill_in(body: bytes) -> tuple[int, bytes]:
+    """Give where the digits of the checksum are to be put, and the digits.
 
     Raises:
-        ValueError: there is no place for them.
+        ValueError: `BLANK` is not there, or not the last of its kind.
     """
-    mark = body.rfind(_MARK)
-    start = mark + len(_MARK)
-    if mark < 0 or len(body) < start + _DIGITS:
-        raise ValueError("it has no checksum")
-    view = memoryview(body)
-    digest = blake2b(view[:start], digest_size=_DIGITS // 2)
-    digest.update(view[start + _DIGITS :])
-    return start, digest.hexdigest().encode()
+    start = _place(body)
+    if body[start : start + _DIGITS] != b"0" * _DIGITS:
+        raise ValueError("there is no room for a checksum")
+    return start, _digits(body, start)
 
 
 def check(body: bytes) -> None:
@@ -36,6 +32,20 @@ def check(body: bytes) -> None:
     Raises:
         ValueError: they are not, or they have none.
     """
-    start, digits = checksum_of(body)
-    if body[start : start + len(digits)] != digits:
+    start = _place(body)
+    if body[start : start + _DIGITS] != _digits(body, start):
         raise ValueError("its checksum is not that of its bytes")
+
+
+def _place(body: bytes) -> int:
+    mark = body.rfind(_MARK)
+    if mark < 0:
+        raise ValueError("it has no checksum")
+    return mark + len(_MARK)
+
+
+def _digits(body: bytes, start: int) -> bytes:
+    view = memoryview(body)
+    digest = blake2b(view[:start], digest_size=_DIGITS // 2)
+    digest.update(view[start + _DIGITS :])
+    return digest.hexdigest().encode()

@@ -220,15 +220,18 @@ def _batches(stream: RecordBatchStream) -> Iterator[pa.RecordBatch]:
     while True:
         try:
             batch = next(stream, None)
-        except Exception as error:  # the engine has no errors of its own: it raises just this type
+        except BaseException as error:  # over damage the engine panics, and that is no Exception
             raise _translated(error) from error
         if batch is None:
             return
         yield batch.to_pyarrow()
 
 
-def _translated(error: Exception) -> Exception:
+def _translated(error: BaseException) -> BaseException:
+    """Give what an error of the engine means; it has one type of its own, and one for panics."""
     text = str(error)
+    if type(error).__name__ == "PanicException":
+        return CorruptDataError(f"a shard is damaged, and reading it broke off: {text}")
     if type(error) is not Exception:
         return error
     if "NotFound" in text or "not found" in text:

@@ -169,6 +169,7 @@ class _File:
                 compression="zstd",
                 sorting_columns=[pq.SortingColumn(i) for i in self._sorted],
                 write_page_index=True,
+                write_page_checksum=True,
             )
         group = pa.Table.from_batches(self._pending, self._schema)
         self._writer.write_table(group, row_group_size=group.num_rows)
@@ -192,7 +193,7 @@ def read_written(objects: Objects, path: str, size_bytes: int, place: Place) -> 
         AlreadyExistsError: it is not the file of this place in the export.
         CorruptDataError: it is damaged.
     """
-    metadata = read_metadata(objects, path, size_bytes)
+    metadata = read_metadata(objects, path, size_bytes, is_shard=False)
     stored = (metadata.metadata or {}).get(METADATA_KEY.encode())
     if stored is None:
         raise _foreign(path)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError
+from dormouse.model import checksums
 from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.keys import Key, decode_key, encode_key
 from dormouse.model.names import shard_path
@@ -26,14 +27,13 @@ from dormouse.model.ranks import SampledKeys
 from dormouse.model.schema import Schema
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects, Storage
-from dormouse.shards.parquet import likely_footer_bytes
+from dormouse.shards.parquet import ENDING_BYTES, likely_footer_bytes
 
 METADATA_KEY = "dormouse"
 VERSION = 1
 MAGIC = b"PAR1"
 FOOTERS_AT_ONCE = 8
 TYPICAL_COLUMNS = 4
-_ENDING_BYTES = 8  # the length of the footer in four bytes, and the magic
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +198,15 @@ def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:
 
 
 def read_metadata(
-    objects: Objects, path: str, size_bytes: int, columns: int = TYPICAL_COLUMNS
+    objects: Objects,
+    path: str,
+    size_bytes: int,
+    columns: int = TYPICAL_COLUMNS,
+    *,
+    is_shard: bool = True,
 ) -> pq.FileMetaData:
-    """Read the Parquet metadata of a shard of known size, by one or two ranged reads.
+    """Read the Parquet metadata of a shard, or another file, of known size, by one or two ranged
+    reads. That of a shard has a checksum, and is not believed without.
 
     `columns` is how many Parquet columns it may be expected to have: the second read is needed when
     its footer is longer than that of such a shard.
@@ -213,20 +219,24 @@ def read_metadata(
         tail = _tail(
             file, path, size_bytes, min(size_bytes, likely_footer_bytes(size_bytes, columns))
         )
-        (length,) = struct.unpack("<I", tail[-_ENDING_BYTES:-4])
-        if length + _ENDING_BYTES > size_bytes:
+        (length,) = struct.unpack("<I", tail[-ENDING_BYTES:-4])
+        if length + ENDING_BYTES > size_bytes:
             raise CorruptDataError(f"{path} is damaged: its footer is longer than itself")
-        if length + _ENDING_BYTES > len(tail):
-            tail = _tail(file, path, size_bytes, length + _ENDING_BYTES)
+        if length + ENDING_BYTES > len(tail):
+            tail = _tail(file, path, size_bytes, length + ENDING_BYTES)
     try:
+        if is_shard:
+            checksums.check(tail[-length - ENDING_BYTES :])
         return pq.read_metadata(pa.BufferReader(tail))
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptDataError(f"the Parquet footer of {path} is damaged: {error}") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptDataError(
+            f"the Parquet footer of {path} is damaged, or not of Dormouse: {error}"
+        ) from error
 
 
 def _tail(file: BinaryIO, path: str, size_bytes: int, length: int) -> bytes:
     file.seek(size_bytes - length)
     tail = file.read(length)
-    if len(tail) != length or tail[-4:] != MAGIC or length < _ENDING_BYTES:
+    if len(tail) != length or tail[-4:] != MAGIC or length < ENDING_BYTES:
         raise CorruptDataError(f"{path} is not a Parquet file of {size_bytes} bytes")
     return tail

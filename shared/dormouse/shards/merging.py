@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from dormouse.errors import CorruptDataError
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_path
 from dormouse.model.schema import Schema
@@ -114,6 +115,9 @@ def _merged(
         plan = engine.merge(frames, schema, columns)
         try:
             yield from engine.run(context, plan)
+        except CorruptDataError as error:
+            of = ", ".join(shard_path(table_id, part.slice.shard.id) for part in parts)
+            raise CorruptDataError(f"{error} (among {of})") from error
         finally:
             scanned(engine.scanned_bytes(plan))
         return

@@ -8,6 +8,9 @@ of the two reads outgrows the other.
 from __future__ import annotations
 
 import math
+import os
+import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dormouse.model import checksums
 from dormouse.model.schema import DecimalType, FieldType, Primitive, Schema
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.evolution import stored_schema
@@ -27,6 +31,9 @@ CHUNK_FOOTER_BYTES = 100
 """About what a footer says of one column in one row group."""
 BASE_FOOTER_BYTES = 12 * 1024
 """About what the rest of a footer takes, samples of short keys among it."""
+CHECKSUM_KEY = "dormouse.checksum"
+ENDING_BYTES = 8
+"""What ends a Parquet file: the length of the footer before it, in four bytes, and the magic."""
 MAX_ROW_GROUP_ROWS = 128 * 1024
 MAX_ROW_GROUP_BYTES = 4 * 1024 * 1024
 """What a row group may take in memory, uncompressed."""
@@ -106,9 +113,10 @@ class ParquetFile:
         if self._pending_rows:
             self._write_group(self._pending_rows)
         assert self._writer is not None
-        self._writer.add_key_value_metadata(metadata)
+        self._writer.add_key_value_metadata(with_checksum(metadata))
         self._writer.close()
         self._sink.close()
+        fill_in_checksum(self._local)
 
     def discard(self) -> None:
         """Remove the local file, finished or not."""
@@ -162,10 +170,27 @@ class ParquetFile:
                 if f in self._schema.keys or f.name in repetitive or _is_ordered(f.type)
             ],
             "write_page_index": True,
+            "write_page_checksum": True,
             "max_rows_per_page": PAGE_ROWS,
             "sorting_columns": [pq.SortingColumn(i) for i in range(len(self._schema.keys))],
         }
         return pq.ParquetWriter(self._sink, stored_schema(self._schema), **layout)
+
+
+def with_checksum(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Give what a footer says with room, at its end, for its checksum."""
+    return {**metadata, CHECKSUM_KEY: checksums.BLANK}
+
+
+def fill_in_checksum(local: Path) -> None:
+    """Put its checksum into the footer of a file that has room for one."""
+    with local.open("r+b") as file:
+        file.seek(-ENDING_BYTES, os.SEEK_END)
+        (length,) = struct.unpack("<I", file.read(4))
+        start = file.seek(-ENDING_BYTES - length, os.SEEK_END)
+        place, digits = checksums.to_fill_in(file.read())
+        file.seek(start + place)
+        file.write(digits)
 
 
 def repetitive_columns(rows: pa.Table) -> list[str]:

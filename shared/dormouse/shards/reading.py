@@ -155,7 +155,9 @@ def _rows(
     wanted = arrow_schema(schema)
     result_schema = pa.schema([wanted.field(name) for name in columns])
     present = stored_names(found[0].index.names, needed)
-    source = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=metadata)
+    source = pq.ParquetFile(
+        pa.PythonFile(file, mode="r"), metadata=metadata, page_checksum_verification=True
+    )
     batches = source.iter_batches(
         row_groups=_numbers(found),
         columns=list(present.values()),

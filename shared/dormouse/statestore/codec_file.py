@@ -46,7 +46,7 @@ def write_file(
             writer.write_table(table, row_group_size=max(1, table.num_rows))
         of_file = {_KIND: kind, _FORMAT: str(version), _CHECKSUM: checksums.BLANK}
         writer.add_key_value_metadata({**facts, **of_file})
-    place, digits = checksums.checksum_of(sink.getvalue())
+    place, digits = checksums.to_fill_in(sink.getvalue())
     sink.seek(place)
     sink.write(digits)
     return sink.getvalue()
