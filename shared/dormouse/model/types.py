@@ -144,13 +144,16 @@ def leaf_columns(kind: FieldType) -> int:
             return sum(leaf_columns(member.type) for member in members)
 
 
-def has_struct(kind: FieldType) -> bool:
-    """Tell whether a type is a struct, or has one at any depth."""
+def has(kind: FieldType, wanted: type[StructType | DecimalType]) -> bool:
+    """Tell whether a type is of a sort with parameters, or has one of it at any depth."""
+    if isinstance(kind, wanted):
+        return True
     match kind:
         case ListType(element=inner) | MapType(value=inner):
-            return has_struct(inner)
-        case _:
-            return isinstance(kind, StructType)
+            return has(inner, wanted)
+        case StructType(members=members):
+            return any(has(member.type, wanted) for member in members)
+    return False
 
 
 def check_column_name(name: str) -> str:

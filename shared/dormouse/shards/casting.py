@@ -27,7 +27,7 @@ from dormouse.model.schema import (
     StructType,
 )
 from dormouse.model.type_text import show_type
-from dormouse.model.types import has_struct
+from dormouse.model.types import has
 from dormouse.shards.arrow import Array, arrow_type
 from dormouse.shards.text import FORMS
 
@@ -154,7 +154,7 @@ def cast(column: Array, kind: FieldType) -> Array:
         column = column.dictionary_decode()  # type: ignore[attr-defined]  # told by its type
     result = column if column.type.equals(wanted) else column.cast(wanted)
     result.validate(full=True)  # text that is not UTF-8 comes in here and would break readers
-    if has_struct(kind):
+    if has(kind, StructType):
         _check_members(result, kind)
     return result
 

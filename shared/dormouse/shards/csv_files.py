@@ -21,6 +21,7 @@ from dormouse.errors import RefusedSourceError
 from dormouse.model.schema import DecimalType, Field, FieldType, Primitive, Schema
 from dormouse.shards.arrow import Array, arrow_schema, arrow_type, nulls
 from dormouse.shards.casting import check_columns, check_nulls, convert
+from dormouse.shards.decimals import decimals
 from dormouse.shards.json_cells import cell_decoder, column
 
 _NUMBER = r"^-?[0-9]+$"
@@ -54,6 +55,8 @@ def read_csv(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
         for batch in reader:
             yield _converted(batch, schema, row)
             row += batch.num_rows
+    except UnicodeDecodeError as error:
+        raise RefusedSourceError("the names of the CSV file's columns are not UTF-8") from error
     except pa.ArrowException as error:
         reason = _QUOTED_LINE.sub(r"\1", str(error))
         raise RefusedSourceError(f"the CSV file cannot be read: {reason}") from error
@@ -83,7 +86,9 @@ def _parser(kind: FieldType) -> Callable[[Array], Array]:
             return _times
         case Primitive.DATE:
             return _dates
-        case Primitive() | DecimalType():
+        case DecimalType():
+            return lambda cells: decimals(cells, kind)
+        case Primitive():
             return lambda cells: cells.cast(arrow_type(kind))
         case _:
             decode = cell_decoder(kind).decode

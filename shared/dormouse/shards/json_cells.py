@@ -25,8 +25,9 @@ from dormouse.model.schema import (
     Primitive,
     StructType,
 )
-from dormouse.model.types import has_struct
+from dormouse.model.types import has
 from dormouse.shards.arrow import Array, arrow_type
+from dormouse.shards.decimals import with_exact_decimals
 
 _KEPT = (bytes, dt.datetime, dt.date, Decimal)
 _MAX_FLOAT32 = 3.4028234663852886e38
@@ -56,9 +57,12 @@ def cell_decoder(kind: FieldType) -> msgspec.json.Decoder[object]:
 
 
 def column(values: Sequence[object], kind: FieldType) -> Array:
-    """Give decoded values as a column. Raises ArrowInvalid if one does not fit."""
-    plain = msgspec.to_builtins(values, builtin_types=_KEPT) if has_struct(kind) else values
-    return pa.array(plain, arrow_type(kind))
+    """Give decoded values as a column. Raises ArrowInvalid or ValueError if one does not fit."""
+    if has(kind, StructType):
+        values = msgspec.to_builtins(values, builtin_types=_KEPT)
+    if has(kind, DecimalType):
+        values = [with_exact_decimals(value, kind) for value in values]
+    return pa.array(values, arrow_type(kind))
 
 
 def _python_type(kind: FieldType) -> Any:

@@ -19,6 +19,8 @@ from dormouse.shards.json_cells import cell_decoder, column
 
 BATCH_ROWS = 16 * 1024
 BATCH_BYTES = 16 * 1024 * 1024
+LINE_BYTES = 16 * 1024 * 1024
+"""How long a line may be: of all that is read of a file it alone has no bound of its own."""
 _NULL = msgspec.Raw(b"null")
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -33,7 +35,9 @@ def read_json_lines(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
     """
     rows: list[Row] = []
     held_bytes = 0
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
+        if len(line) > LINE_BYTES:
+            raise RefusedSourceError(f"line {number} is longer than {LINE_BYTES:,} bytes")
         if line.isspace():
             continue
         rows.append((number, _object(number, line)))
@@ -48,6 +52,8 @@ def read_json_lines(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
 def _object(number: int, line: bytes) -> dict[str, msgspec.Raw]:
     try:
         return _objects.decode(line)
+    except RecursionError as error:
+        raise RefusedSourceError(f"line {number} is nested too deep") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RefusedSourceError(
             f"line {number} is not a JSON object: {error}", hint="each line holds one object"
@@ -72,6 +78,8 @@ def _column(rows: list[Row], field: Field) -> Array:
     for number, row in rows:
         try:
             value = decode(row.get(field.name, _NULL))
+        except RecursionError as error:
+            raise _refused(number, field, "it is nested too deep") from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _refused(number, field, unquoting(error, field.type)) from error
         if value is None and not field.nullable:

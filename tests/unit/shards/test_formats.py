@@ -289,3 +289,21 @@ def test_times_finer_than_microseconds_are_refused_not_rounded(read: Read) -> No
     assert read(parquet([{"id": 1, "at": 1000}], fine), "x.parquet")
     with pytest.raises(RefusedSourceError, match="column 'at', row 1"):
         read(parquet([{"id": 1, "at": 1001}], fine), "x.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "reason"),
+    [
+        ("x.json", b'{"k":"a","v":' + b"[" * 100_000, "line 1 is nested too deep"),
+        ("x.json", b'{"k":"a"}\n{"k":"' + b"a" * (16 << 20) + b'"}', "line 2 is longer than"),
+        ("x.json.gz", gzip.compress(b"\n" + b"0" * (64 << 20)), "line 2 is longer than"),
+        ("x.csv", b"\xff\xfe\n", "not UTF-8"),
+    ],
+)
+def test_what_no_memory_or_stack_would_hold_is_refused(
+    tmp_path: Path, name: str, body: bytes, reason: str
+) -> None:
+    local = tmp_path / "local"
+    local.write_bytes(body)
+    with pytest.raises(RefusedSourceError, match=reason):
+        list(read_source(local, name, SCHEMA))
