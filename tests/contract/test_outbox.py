@@ -118,7 +118,7 @@ def test_nothing_to_send_is_no_request(queues: Queues) -> None:
 
 def test_large_messages_travel_in_requests_of_a_mebibyte(queues: Queues) -> None:
     queues.outbox.send([garbage(400_000)] * 5)
-    assert [len(entries) for entries in queues.requests] == [2, 2, 1]
+    assert sorted(len(entries) for entries in queues.requests) == [1, 2, 2]  # sent side by side
     assert len(queues.received(GARBAGE)) == 5
 
 

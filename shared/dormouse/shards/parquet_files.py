@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dormouse.errors import RefusedSourceError
 from dormouse.model.schema import Field, Schema
@@ -19,12 +18,7 @@ from dormouse.shards.casting import (
     convert,
     type_name,
 )
-
-BATCH_ROWS = 16 * 1024
-BATCH_BYTES = 4 * 1024 * 1024
-BUFFER_BYTES = 1024 * 1024
-"""What is read of a column at once: row groups may be large, and the file is local."""
-PROBE_ROWS = 64
+from dormouse.shards.parquet_batches import batch_rows, open_parquet
 
 
 def read_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -34,26 +28,15 @@ def read_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
         RefusedSourceError: it is damaged, or its columns or values are not the table's.
     """
     try:
-        with pq.ParquetFile(local, pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
+        with open_parquet(local) as file:
             _check_types(file.schema_arrow, schema)
             row = 1
             # one thread: whoever takes the batches is busy with them meanwhile
-            for batch in file.iter_batches(_batch_rows(file), use_threads=False):
+            for batch in file.iter_batches(batch_rows(local, file), use_threads=False):
                 yield _converted(batch, schema, row)
                 row += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise RefusedSourceError(f"the Parquet file cannot be read: {error}") from error
-
-
-def _batch_rows(file: pq.ParquetFile) -> int:
-    """Give the length of batches that stay small in memory, judged by the first rows and by what
-    the file says; repeated values are stored once and can be much larger than that."""
-    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-    widest = max((g.total_byte_size / g.num_rows for g in groups if g.num_rows), default=0.0)
-    for probe in file.iter_batches(PROBE_ROWS, use_threads=False):
-        widest = max(widest, probe.nbytes / probe.num_rows)
-        break
-    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(widest, 1))))
 
 
 def _check_types(found: pa.Schema, schema: Schema) -> None:
