@@ -2,16 +2,20 @@
 
 A DataFrame is one version of its table, chosen when it is made: whatever is run on it sees the same
 rows. Each leaf partition is a partition of Spark's; executors read shards alone, never the state.
+Where Spark hands filters to sources, from 4.1 on, they can narrow what is read, as the options do.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, datasource
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -21,6 +25,7 @@ from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.conditions import Condition
 from dormouse.model.keys import KeyRange
 from dormouse.model.schema import Primitive, Schema
+from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.settings import Settings
 from dormouse.shards.predicates import Predicate, parse_predicate
@@ -30,28 +35,59 @@ from dormouse.shards.reading import Slice
 from dormouse.shards.text import parse_key_part
 from dormouse.stages.requests.json_keys import key_of_json
 from dormouse_spark.access import InstanceReach, Reach
+from dormouse_spark.pushdown import pushed
 from dormouse_spark.types import spark_schema
 
 OPTIONS = ("instance", "table", "from", "to", "where", "as_of")
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""What a session must have set for its filters to come here; without it, Spark refuses sources that
+would take any."""
+
+Parts: TypeAlias = tuple[tuple[Slice, ...], ...]
+"""What shards have of ranges of keys, range by range, in key order."""
 
 
-def register(spark: SparkSession) -> None:
-    """Let a session read the format ``dormouse``."""
-    spark.dataSource.register(DormouseSource)
+def register(spark: SparkSession, *, push_filters: bool = False) -> None:
+    """Let a session read the format ``dormouse``.
+
+    With `push_filters`, filters are done by the source. Then load a DataFrame for each query: Spark
+    4.1 to 4.3 apply those of one query also to later ones of the same DataFrame that have none to
+    hand over, and their rows are missing.
+
+    Raises:
+        InvalidRequestError: this Spark hands no filters to sources.
+    """
+    if push_filters:
+        if not hasattr(datasource, "Filter"):
+            raise InvalidRequestError(
+                "this Spark hands no filters to sources written in Python",
+                hint="Spark 4.1 does; or give the options from, to and where",
+            )
+        spark.conf.set(PUSHDOWN, "true")
+    spark.dataSource.register(FilteredSource if push_filters else DormouseSource)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The rows of one version of a table that are asked for, and how they are reached."""
+    """The rows of one version of a table that are asked for, and how they are reached.
+
+    `leaves` has the parts of each leaf that holds any.
+    """
 
     table: Table
     version: int
-    parts: tuple[tuple[Slice, ...], ...]
+    leaves: tuple[Parts, ...]
     where: Condition | None
     now_ms: int
     reach: Reach
 
-    def rows(self, parts: Iterable[tuple[Slice, ...]]) -> Iterator[pa.RecordBatch]:
+    def narrowed(self, condition: Condition) -> Snapshot:
+        """Give the rows for which a condition is true, which is to include `where`."""
+        wanted = ranges_to_read(self.table.schema, [], condition)
+        leaves = (_narrowed(leaf, wanted) for leaf in self.leaves)
+        return replace(self, leaves=tuple(leaf for leaf in leaves if leaf), where=condition)
+
+    def rows(self, parts: Parts) -> Iterator[pa.RecordBatch]:
         """Give the rows of some parts that match, as the table's rules make them."""
         access = self.reach()
         schema = self.table.schema
@@ -108,28 +144,57 @@ class DormouseSource(DataSource):
         return TableReader(self.snapshot)
 
 
+class FilteredSource(DormouseSource):
+    """The format ``dormouse`` for a session whose filters come to sources."""
+
+    def reader(self, schema: StructType) -> TableReader:
+        """Give what reads the rows, and takes filters."""
+        super().reader(schema)
+        return FilteredReader(self.snapshot)
+
+
 @dataclass
 class Leaf(InputPartition):
     """A partition of Spark's: what shards have of a leaf."""
 
-    slices: tuple[Slice, ...]
+    parts: Parts
 
 
 class TableReader(DataSourceReader):
     """Reads a snapshot, leaf by leaf."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        """Read what `snapshot` says."""
-        self.snapshot = snapshot
+    def __init__(self, snapshot: Snapshot, *, is_sent: bool = False) -> None:
+        """Read what `snapshot` says; one that `is_sent` to a task knows no leaf but that task's."""
+        self.snapshot, self._is_sent = snapshot, is_sent
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Be sent to each task without the leaves of all tasks."""
+        return _sent, (type(self), replace(self.snapshot, leaves=()))
 
     def partitions(self) -> list[InputPartition]:
         """Give one for each leaf with rows; one without any if there is none."""
-        return [Leaf(part) for part in self.snapshot.parts] or [Leaf(())]
+        assert not self._is_sent, "a reader that was sent to a task knows no leaves"
+        return [Leaf(leaf) for leaf in self.snapshot.leaves] or [Leaf(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of a leaf, in key order."""
         assert isinstance(partition, Leaf)
-        yield from self.snapshot.rows([partition.slices] if partition.slices else [])
+        yield from self.snapshot.rows(partition.parts)
+
+
+class FilteredReader(TableReader):
+    """Reads what filters leave of a snapshot."""
+
+    def pushFilters(self, filters: list[object]) -> Iterable[object]:  # noqa: N802  # Spark's name
+        """Take what filters can be done here, and give back the others."""
+        found = pushed(filters, self.snapshot.table.schema, self.snapshot.where)
+        if found.condition is not None:
+            self.snapshot = self.snapshot.narrowed(found.condition)
+        return found.left
+
+
+def _sent(kind: type[TableReader], snapshot: Snapshot) -> TableReader:
+    return kind(snapshot, is_sent=True)
 
 
 def _snapshot(options: Mapping[str, str]) -> Snapshot:
@@ -152,11 +217,38 @@ def _snapshot(options: Mapping[str, str]) -> Snapshot:
     return Snapshot(
         table=table,
         version=state.version,
-        parts=tuple(tuple(part) for part in slices_to_read(state, wanted)),
+        leaves=tuple(by_leaf(state, wanted)),
         where=condition,
         now_ms=services.clock.now_ms(),
         reach=InstanceReach(wiring.settings),
     )
+
+
+def by_leaf(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[Parts]:
+    """Give what disjoint ranges need, leaf by leaf in key order."""
+
+    def leaf(part: Sequence[Slice]) -> str:
+        return state.partitions.leaf_containing(part[0].range.min).id
+
+    for _, parts in groupby(slices_to_read(state, wanted), leaf):
+        yield tuple(map(tuple, parts))
+
+
+def _narrowed(leaf: Parts, wanted: Sequence[KeyRange]) -> Parts:
+    """Give what of a leaf lies in disjoint ascending ranges."""
+    ends = [span.max for span in wanted if span.max is not None]
+    found = []
+    for part in leaf:
+        whole = part[0].range
+        for span in wanted[bisect_right(ends, whole.min) :]:
+            if whole.max is not None and span.min >= whole.max:
+                break
+            common = whole.intersection(span)
+            shards = (each.shard for each in part)
+            held = [s for s in shards if common.overlaps_span(s.min_key, s.max_key)]
+            if held and not common.is_empty():
+                found.append(tuple(Slice(shard, common) for shard in held))
+    return tuple(found)
 
 
 def _range(options: Mapping[str, str], schema: Schema) -> KeyRange:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, datasource
 
 from dormouse.aws.wiring import wire
 from dormouse.client import Instance, TableHandle
@@ -98,6 +100,71 @@ def test_ranges_conditions_and_versions_are_read_and_nothing_else(
     assert found(frame(session, table, as_of=str(version))) == "abhipq"
     assert frame(session, table, **{"from": "h"}).rdd.getNumPartitions() == 2
     assert found(frame(session, table, **{"from": "x"})) == ""
+
+
+hands_filters = pytest.mark.skipif(
+    not hasattr(datasource, "Filter"), reason="Spark 4.0 hands over no filters"
+)
+
+
+@hands_filters
+def test_filters_of_a_frame_are_done_by_the_source_and_narrow_what_is_read(
+    session: SparkSession, instance: Instance
+) -> None:
+    register(session, push_filters=True)
+    table = filled(instance, "filters", "abhipqz", "azz")
+    assert frame(session, table).where("letter >= 'p'").rdd.getNumPartitions() == 1
+    for condition, expected in {
+        "letter >= 'p' AND letter < 'z'": "pq",
+        "letter IN ('a', 'i') AND note LIKE 'a%'": "aa",
+        "letter = 'a' OR at = 1002": "aaz",
+        "letter = 'q' AND length(note) > 1": "q",
+    }.items():
+        assert found(frame(session, table).where(condition)) == expected
+    assert found(frame(session, table, where="at >= 1000").where("letter <> 'z'")) == "a"
+
+
+@hands_filters
+def test_filters_find_the_same_rows_whether_the_source_does_them_or_spark(
+    session: SparkSession, instance: Instance
+) -> None:
+    rows = [row_of_every_type(n) for n in range(40)]
+    table = instance.create_table("same", EVERY_TYPE)
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, arrow_schema(EVERY_TYPE)), sink)
+    imported(table, "1.parquet", sink.getvalue())
+    there = frame(session, table).toArrow().to_pylist()
+    register(session, push_filters=True)
+    for condition, expected in CONDITIONS.items():
+        asked = frame(session, table).where(condition)
+        numbers = asked.select("i").toArrow()["i"].to_pylist()
+        assert sorted(numbers) == sorted(row["i"] for row in there if expected(row)), condition
+
+
+@pytest.mark.skipif(hasattr(datasource, "Filter"), reason="this Spark hands over filters")
+def test_filters_that_this_spark_hands_to_nobody_are_not_promised(session: SparkSession) -> None:
+    with pytest.raises(DormouseError, match="hands no filters"):
+        register(session, push_filters=True)
+
+
+CONDITIONS = {
+    "t = TIMESTAMP '1969-12-31 00:00:00.000003Z'": lambda row: row["t"].microsecond == 3,
+    "b > X'FE00'": lambda row: row["b"] > b"\xfe\0",
+    "i <= -30": lambda row: row["i"] <= -30,
+    f"l IN ({2**40}, {3 * 2**40})": lambda row: row["l"] in (2**40, 3 * 2**40),
+    "f >= 0.5f AND f < 3f": lambda row: row["f"] is not None and 0.5 <= row["f"] < 3,
+    "d = 1d": lambda row: row["d"] == 1,
+    "NOT (d <=> 1d)": lambda row: row["d"] != 1,
+    "o": lambda row: row["o"] is True,
+    "NOT o": lambda row: row["o"] is False,
+    "s LIKE 'üü%'": lambda row: row["s"] is not None and row["s"].startswith("üü"),
+    "day < DATE '1950-01-08'": lambda row: row["day"] and row["day"] < dt.date(1950, 1, 8),
+    "n > -99999999999999999999.9998BD": lambda row: (
+        row["n"] is not None and row["n"] > Decimal("-99999999999999999999.9998")
+    ),
+    "m IS NULL": lambda row: row["m"] is None,
+    "st.y = 'z'": lambda row: row["st"] is not None,
+}
 
 
 def test_a_frame_stays_at_its_version_whatever_is_ingested(

@@ -169,10 +169,11 @@ class MemorySources:
 
 @dataclass
 class HookedStore:
-    """A store which runs the first of `hooks`, once, before a commit goes through."""
+    """A store which runs the first of `hooks`, once, before a commit, and of `late` after it."""
 
     inner: StateStore
     hooks: list[Callable[[], object]]
+    late: list[Callable[[], object]] = field(default_factory=list)
 
     def current(self) -> TableState:
         return self.inner.current()
@@ -183,7 +184,10 @@ class HookedStore:
     def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
         if self.hooks:
             self.hooks.pop(0)()
-        return self.inner.commit(*transactions, generation=generation)
+        outcomes = self.inner.commit(*transactions, generation=generation)
+        if self.late:
+            self.late.pop(0)()
+        return outcomes
 
     def maintain(self) -> None:
         self.inner.maintain()

@@ -121,6 +121,7 @@ class World:
         self.pages = MemoryPages()
         self.folder = folder
         self.hooks: list[Callable[[], object]] = []
+        self.late_hooks: list[Callable[[], object]] = []
         self.queue: deque[Outgoing] = deque()
         self.services = Services(
             tables=self.tables,
@@ -142,11 +143,15 @@ class World:
         return S3StateStore(table.state_id, self.storage, self.pages, self.clock, self.ids)
 
     def _hooked_store(self, table: Table) -> HookedStore:
-        return HookedStore(self.new_store(table), self.hooks)
+        return HookedStore(self.new_store(table), self.hooks, self.late_hooks)
 
     def before_next_commit(self, hook: Callable[[], object]) -> None:
         """Let `hook` play another process (or a crash) just before the next commit of a stage."""
         self.hooks.append(hook)
+
+    def after_next_commit(self, hook: Callable[[], object]) -> None:
+        """Let `hook` play a crash just after the next commit of a stage has landed."""
+        self.late_hooks.append(hook)
 
     @staticmethod
     def crash() -> None:

@@ -1,0 +1,150 @@
+"""Filters that Spark hands to a source, as conditions on rows; from 4.1 on it does.
+
+A filter is told by the name of its class, for Spark 4.0 has none of them. What is made of one holds
+for just the rows for which Spark would find it true: null and NaN are alike in both. Whatever has
+no equal here is Spark's to filter.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from dormouse.model.conditions import Condition
+from dormouse.model.expressions import (
+    MAX_LIST,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    days,
+    microseconds,
+)
+from dormouse.model.keys import INT64_MAX, INT64_MIN
+from dormouse.model.schema import DecimalType, FieldType, Primitive, Schema
+
+_COMPARISONS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "IS NOT DISTINCT FROM",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+_TEXT_TESTS = {
+    "StringStartsWith": "starts_with",
+    "StringEndsWith": "ends_with",
+    "StringContains": "contains",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What became of filters: the condition that all of those taken make, and those left."""
+
+    condition: Condition | None
+    left: tuple[object, ...]
+
+
+def pushed(filters: Iterable[object], schema: Schema, also: Condition | None = None) -> Pushed:
+    """Take the filters that can be conditions on the columns of `schema`, `also` another one."""
+    terms: list[Expression] = [] if also is None else [also.expression]
+    left = []
+    for each in filters:
+        term = _term(each, schema)
+        if term is None:
+            left.append(each)
+        else:
+            terms.append(term)
+    if len(terms) < 2:
+        return Pushed(Condition(terms[0]) if terms else None, tuple(left))
+    return Pushed(Condition(_call("AND", *terms)), tuple(left))
+
+
+def _term(given: Any, schema: Schema) -> Expression | None:
+    """Give a filter as an expression; None if it has no equal."""
+    name = type(given).__name__
+    if name == "Not":
+        child = _term(given.child, schema)
+        return None if child is None else _call("NOT", child)
+    column = _column(getattr(given, "attribute", ()), schema)
+    if column is None:
+        return None
+    match name:
+        case "IsNull":
+            return _call("IS NULL", column)
+        case "IsNotNull":
+            return _call("NOT", _call("IS NULL", column))
+        case "EqualNullSafe" if given.value is None:
+            return _call("IS NULL", column)
+        case "In":
+            return _among(column, given.value)
+    literal = _literal(getattr(given, "value", None), column.type)
+    if literal is None:
+        return None
+    if name in _TEXT_TESTS and column.type is Primitive.STRING:
+        return _call(_TEXT_TESTS[name], column, literal)
+    if name not in _COMPARISONS or (column.type is Primitive.BOOLEAN and not name.startswith("E")):
+        return None
+    return _call(_COMPARISONS[name], column, literal)
+
+
+def _among(column: Column, values: Sequence[object]) -> Expression | None:
+    literals = [_literal(value, column.type) for value in values]
+    known = [literal for literal in literals if literal is not None]
+    if not known or len(known) < len(literals) or len(known) > MAX_LIST:
+        return None
+    return _call("IN", column, *known)
+
+
+def _column(path: Sequence[str], schema: Schema) -> Column | None:
+    """Give the column at the top of rows which a path names; None for a part of one."""
+    if len(path) != 1:
+        return None
+    return next((Column(f.name, f.type) for f in schema.fields if f.name == path[0]), None)
+
+
+def _literal(value: object, kind: FieldType) -> Literal | None:
+    """Give a value that cells of a type can be compared with exactly; None if it is none."""
+    if isinstance(value, bool) or kind is Primitive.BOOLEAN:
+        alike = isinstance(value, bool) and kind is Primitive.BOOLEAN
+        return Literal(bool(value), Primitive.BOOLEAN) if alike else None
+    match kind, value:
+        case ((Primitive.INT | Primitive.LONG), int()) if INT64_MIN <= value <= INT64_MAX:
+            return Literal(value, Primitive.LONG)
+        case ((Primitive.FLOAT | Primitive.DOUBLE), float()) if math.isfinite(value):
+            return Literal(value + 0.0, Primitive.DOUBLE)  # of -0.0, which equals 0.0
+        case DecimalType(), Decimal():
+            return _decimal(value, kind)
+        case Primitive.STRING, str():
+            return Literal(value, kind)
+        case Primitive.BYTES, bytes() | bytearray():
+            return Literal(bytes(value), kind)
+        case Primitive.TIMESTAMP, dt.datetime() if value.tzinfo is not None:
+            return Literal(microseconds(value), kind)
+        case Primitive.DATE, dt.date() if not isinstance(value, dt.datetime):
+            return Literal(days(value), kind)
+    return None
+
+
+def _decimal(value: Decimal, kind: DecimalType) -> Literal | None:
+    if not value.is_finite():
+        return None
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    unscaled = int("".join(map(str, digits)) or "0")
+    shift = kind.scale + exponent
+    if shift < 0 and unscaled % 10**-shift:
+        return None
+    unscaled = unscaled * 10**shift if shift >= 0 else unscaled // 10**-shift
+    if len(str(unscaled)) > kind.precision:
+        return None
+    return Literal(Decimal((sign, tuple(map(int, str(unscaled))), -kind.scale)), kind)
+
+
+def _call(op: str, *arguments: Expression) -> Call:
+    return Call(op, arguments, Primitive.BOOLEAN)

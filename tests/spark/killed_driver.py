@@ -1,0 +1,33 @@
+"""A driver of a bulk import that is killed at its commit; run by a test as a process of its own.
+
+``killed_driver.py before|after ARGUMENTS…``: the arguments are those of the job.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from dormouse.model.transactions import AddShards
+from dormouse.statestore.s3 import S3StateStore
+from dormouse_spark.entry import main, run_bulk_import
+
+commit = S3StateStore.commit
+
+
+def killed(self: S3StateStore, *transactions: Any, generation: int) -> Any:
+    """Commit, and be killed before or after it."""
+    is_last = any(isinstance(each, AddShards) for each in transactions)
+    if is_last and sys.argv[1] == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    outcomes = commit(self, *transactions, generation=generation)
+    if is_last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return outcomes
+
+
+if __name__ == "__main__":
+    S3StateStore.commit = killed  # type: ignore[method-assign]
+    sys.exit(main(run_bulk_import, sys.argv[2:]))
