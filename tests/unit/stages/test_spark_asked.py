@@ -127,7 +127,7 @@ def test_an_export_spark_gives_up_is_over_and_says_why(world: World) -> None:
     (sent,) = for_spark(world)
     world.settle()
     world.spark.ended = {"run1": ("failed", "out of memory")}
-    dead, _ = world.deliver(sent)
+    (dead,) = world.deliver(sent)
     assert dead.queue == "spark-jobs-dead"
     told = world.tracker.get(table.id, export_id)
     assert told is not None and told.state == "failed" and "out of memory" in told.reason
