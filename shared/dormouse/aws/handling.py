@@ -93,7 +93,8 @@ def handle_requests(
         try:
             _run(request, lambda: stage(wiring().services, request))
         except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
-            logger.warning("refused", request_id=request.request_id, reason=error.explanation)
+            # The reason quotes the request, which may name rows: the tracker has it, and the reply.
+            logger.warning("refused", request_id=request.request_id, error=type(error).__name__)
             wiring().outbox.send(replies(request, error.explanation))
 
     return _each(event, context, queue, one)

@@ -134,6 +134,8 @@ class Export:
         return manifest
 
     def _copy(self, name: str, size_bytes: int, local: Path) -> None:
+        if not name or "/" in name:
+            raise CorruptDataError(f"{self.to}/{MANIFEST} names {name!r}, which is no file of it")
         partial = local.with_name(f".{name}.partial")
         path = f"{self.to}/{name}"
         try:

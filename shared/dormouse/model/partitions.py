@@ -113,7 +113,7 @@ class PartitionTree:
         """
         parent = self.get(partition_id)
         if not parent.is_leaf or at <= parent.range.min or not parent.range.contains(at):
-            raise InvariantError(f"partition {partition_id} cannot be split at {show_key(at)}")
+            raise InvariantError(f"partition {partition_id} cannot be split there")
         low = Partition(left, KeyRange(parent.range.min, at), parent=partition_id)
         high = Partition(right, KeyRange(at, parent.range.max), parent=partition_id)
         changed = replace(parent, children=(left, right))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dormouse.model.invariants import broken_tree
-from dormouse.model.keys import Key, show_key
+from dormouse.model.keys import Key
 from dormouse.model.partitions import PartitionTree, child_ids
 from dormouse.model.shards import NewShard
 from dormouse.model.state import TableState
@@ -189,7 +189,7 @@ def _split(tree: PartitionTree, partition_id: str, at: Key) -> Iterator[Violatio
     if not partition.is_leaf or any(child in tree for child in child_ids(partition_id)):
         yield Violation(Rule.PARTITION_SPLIT, partition_id)
     elif not (partition.range.min < at and partition.range.contains(at)):
-        yield Violation(Rule.SPLIT_OUTSIDE_PARTITION, show_key(at))
+        yield Violation(Rule.SPLIT_OUTSIDE_PARTITION, partition_id)
 
 
 def _extend(tree: PartitionTree, extend: ExtendTree) -> Iterator[Violation]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.errors import AlreadyExistsError
-from dormouse.model.keys import Key, show_key
+from dormouse.model.keys import Key
 from dormouse.model.names import shard_path
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.partitions import ROOT, Partition, PartitionTree
@@ -177,8 +177,6 @@ def _adopt(storage: Storage, path: str, expected: ShardFooter) -> int:
     if found != same:
         raise AlreadyExistsError(
             f"{path} exists and does not hold what job {expected.origin.job} made of the same "
-            f"inputs: {found.rows} rows from ({show_key(found.min_key)}) "
-            f"to ({show_key(found.max_key)}), not {expected.rows} "
-            f"from ({show_key(expected.min_key)}) to ({show_key(expected.max_key)})"
+            f"inputs: it has {found.rows:,} rows, and was to have {expected.rows:,}"
         )
     return stored.size_bytes

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.errors import UnsortedRowsError
-from dormouse.model.keys import Key, show_key
+from dormouse.model.keys import Key
 from dormouse.model.schema import Schema
 from dormouse.shards.arrow import Array, key_column, key_part, row_key
 
@@ -36,19 +36,17 @@ class OrderCheck:
             return
         first = sort_key(batch, 0, self._schema)
         if self._last is not None and first < self._last:
-            raise self._error(self._rows, self._last, first)
+            raise self._error(self._rows)
         descents = _descents(batch, len(self._schema.keys))
         if descents is not None and pc.any(descents).as_py():
             row = pc.index(descents, True).as_py()
-            before, here = (sort_key(batch, row + i, self._schema) for i in (0, 1))
-            raise self._error(self._rows + row + 1, before, here)
+            raise self._error(self._rows + row + 1)
         self._rows += batch.num_rows
         self._last = sort_key(batch, batch.num_rows - 1, self._schema)
 
-    def _error(self, row: int, before: Key, here: Key) -> UnsortedRowsError:
+    def _error(self, row: int) -> UnsortedRowsError:
         return UnsortedRowsError(
-            f"rows are not sorted: row {row} has the key ({show_key(here)}) "
-            f"after ({show_key(before)})"
+            f"rows are not sorted: the key of row {row} is less than that of the row before it"
         )
 
 

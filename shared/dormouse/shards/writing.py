@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.errors import InvariantError
-from dormouse.model.keys import Key, show_key
+from dormouse.model.keys import Key
 from dormouse.model.names import number_in
 from dormouse.model.partitions import Partition
 from dormouse.model.schema import Schema
@@ -155,7 +155,7 @@ def _next_leaf(first: Key, leaves: Iterator[Partition], context: ShardContext) -
     for leaf in leaves:
         if leaf.range.contains(first):
             return leaf
-    raise InvariantError(f"no leaf given to job {context.job} holds the key ({show_key(first)})")
+    raise InvariantError(f"no leaf given to job {context.job} holds the key of one of its rows")
 
 
 def _end_of_leaf(batch: pa.RecordBatch, leaf: Partition, schema: Schema) -> int:

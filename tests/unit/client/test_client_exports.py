@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.client import ExportProgress, TableHandle
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError, TimedOutError
-from dormouse.model.names import shard_path
+from dormouse.model.names import MANIFEST, shard_path
 from tests.support.instances import InMemory
 from tests.support.world import World, letters
 
@@ -81,6 +81,19 @@ def test_files_are_copied_whole_into_an_empty_folder(handle: TableHandle, tmp_pa
     assert pq.read_table(tmp_path / "new" / "folder").num_rows == 4
     with pytest.raises(InvalidRequestError, match="not an empty folder"):
         export.download(tmp_path / "new")
+
+
+def test_a_manifest_that_names_files_elsewhere_writes_none(
+    memory: InMemory, handle: TableHandle, tmp_path: Path
+) -> None:
+    """Whoever may write to the bucket for results made it."""
+    export = handle.export(to="out")
+    (file,) = export.wait().files
+    stored = memory.world.folder / "results" / "out" / MANIFEST
+    stored.write_text(stored.read_text().replace(file.name, "../../evil"))
+    with pytest.raises(CorruptDataError, match="no file of it"):
+        export.download(tmp_path / "a" / "b" / "copy")
+    assert not list(tmp_path.glob("**/evil"))
 
 
 def test_a_file_that_is_gone_or_cut_is_not_taken_for_a_copy(

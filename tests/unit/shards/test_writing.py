@@ -127,7 +127,7 @@ def test_only_the_last_shard_of_a_run_says_so_and_each_where_its_partition_lies(
 
 
 def test_a_row_no_leaf_holds_is_a_bug_and_never_dropped(write: Write) -> None:
-    with pytest.raises(InvariantError, match=r"\(a, 0\)"):
+    with pytest.raises(InvariantError, match="no leaf given to job"):
         write([row("a")], [Partition("p", KeyRange(("b",), None))])
 
 

@@ -1,0 +1,142 @@
+"""No log line, metric or record of a job has a value of a row in it, whatever goes wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from dormouse.aws.logs import logger
+from dormouse.errors import UnavailableError
+from dormouse.messages import CompactionJob, IngestJob, Message, encode
+from dormouse.model.names import shard_id_in, shard_path
+from dormouse.model.sources import Source, job_id_of
+from dormouse.model.transactions import AssignJob
+from dormouse.requests import CreateTable, ExportRows, PurgeRows
+from tests.functions.conftest import TABLE_ID, Functions
+from tests.support.lambda_context import Context
+from tests.support.world import LETTERS, letters_file
+
+SECRET = "hazel@example.com"
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    monkeypatch.setattr(logger.registered_handler, "stream", stream)
+    yield stream
+
+
+def deliver(stage: str, message: Message) -> list[str]:
+    """Run a function on one message; give the ids of failed messages."""
+    record = {
+        "messageId": "1",
+        "receiptHandle": "r",
+        "body": encode(message),
+        "attributes": {"ApproximateReceiveCount": "1"},
+        "messageAttributes": {},
+        "eventSource": "aws:sqs",
+    }
+    handler = import_module(f"functions.{stage}.handler")
+    response = handler.handle({"Records": [record]}, Context(300_000))
+    return [item["itemIdentifier"] for item in response["batchItemFailures"]]
+
+
+def ingest(functions: Functions, *sources: Source) -> list[str]:
+    return deliver("ingest", IngestJob(TABLE_ID, 0, job_id_of(sources), sources))
+
+
+def told(functions: Functions, log: io.StringIO, capsys: pytest.CaptureFixture[str]) -> str:
+    """Give all that was logged, printed and recorded."""
+    records = (str(record) for record in functions.world.tracker.records(TABLE_ID))
+    return "\n".join((log.getvalue(), *capsys.readouterr(), *records))
+
+
+def rows(secret: str) -> bytes:
+    return letters_file([{"letter": secret, "at": 1, "note": secret}])
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("bad.csv", f"letter,at,note\nx,{SECRET},\n"),
+        ("long.csv", f"letter,at,note\nx,1,{SECRET},{SECRET}\n"),
+        ("headless.csv", f"{SECRET},1,{SECRET}\n"),
+        ("bad.json", json.dumps({"letter": SECRET, "at": SECRET})),
+        ("unknown.json", json.dumps({"letter": "x", "at": 1, SECRET: 1})),
+        ("broken.json", f'{{"letter": "{SECRET}'),
+        ("bad.parquet", f"PAR1{SECRET}PAR1"),
+    ],
+)
+def test_a_file_that_is_refused(
+    functions: Functions,
+    log: io.StringIO,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    body: str,
+) -> None:
+    source = functions.world.sources.drop(f"letters/{name}", body.encode())
+    assert ingest(functions, source) == []
+    (refused,) = (r for r in functions.world.tracker.records(TABLE_ID) if r.state == "refused")
+    assert refused.reason
+    assert SECRET not in told(functions, log, capsys)
+
+
+def test_an_ingest_whose_shards_cannot_be_stored(
+    functions: Functions,
+    log: io.StringIO,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def down(path: str, local: Path) -> bool:
+        raise UnavailableError("S3 is down")
+
+    monkeypatch.setattr(functions.world.services.storage, "upload", down)
+    source = functions.world.sources.drop("letters/good.parquet", rows(SECRET))
+    assert ingest(functions, source) == ["1"]
+    assert "S3 is down" in log.getvalue()
+    assert SECRET not in told(functions, log, capsys)
+
+
+def test_a_compaction_that_finds_other_rows_under_its_name(
+    functions: Functions, log: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    services = functions.world.services
+    for number in (1, 2):
+        key = f"letters/{number}.parquet"
+        assert ingest(functions, functions.world.sources.drop(key, rows(f"{number}{SECRET}"))) == []
+    store = services.store(functions.table)
+    first, second = sorted(store.current().shards)
+    leaf = next(store.current().partitions.leaves()).id
+    store.commit(AssignJob("job", leaf, (first, second)), generation=0)
+    other = services.storage.get(shard_path(TABLE_ID, first))
+    services.storage.put(shard_path(TABLE_ID, shard_id_in("job", 0)), other)
+    assert deliver("compact", CompactionJob(TABLE_ID, 0, "job")) == []
+    failed = services.tracker.get(TABLE_ID, "job")
+    assert failed is not None and "it has 1 rows" in failed.reason
+    assert SECRET not in told(functions, log, capsys)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        PurgeRows("r", "letters", f"at = '{SECRET}'"),
+        ExportRows("r", "letters", where=f"at = '{SECRET}'"),
+        CreateTable("r", "other", LETTERS.to_json(), split_points=((SECRET,), (SECRET,))),
+    ],
+)
+def test_a_request_that_is_refused(
+    functions: Functions,
+    log: io.StringIO,
+    capsys: pytest.CaptureFixture[str],
+    request_: PurgeRows | ExportRows | CreateTable,
+) -> None:
+    """Its reason is for whoever asked, in the reply and in the record of the request."""
+    assert deliver("administer", request_) == []
+    (line,) = (line for line in map(json.loads, log.getvalue().splitlines()))
+    assert (line["message"], line["request_id"]) == ("refused", "r")
+    assert SECRET not in told(functions, log, capsys)
