@@ -26,7 +26,8 @@ import rows_compaction
 import rows_ingest
 import rows_look_ups
 from figures import Figure, Figures, parsed
-from rows_report import page_with, report
+from pages import page_with
+from rows_report import report
 from rows_rounds import FLOOR, PLAIN_FLOOR
 
 HERE = Path(__file__).parent
@@ -215,7 +216,7 @@ def main() -> int:
         lines = [dict(zip(keys, key, strict=True), value=v) for key, v in figures.all.items()]
         given.json.write_text(json.dumps(lines, indent=1))
     if given.page:
-        given.page.write_text(page_with(given.page.read_text(), text))
+        given.page.write_text(page_with(given.page.read_text(), "bench-rows", text))
     for failure in failures:
         console.print(f"failed: {failure}", markup=False)
     return 1 if failures else 0

@@ -13,7 +13,6 @@ from goals import HEAD
 from rows_goals import goals
 from rows_rounds import FLOOR, PLAIN_FLOOR, median_of, median_ratio
 
-BEGIN, END = "<!-- figures: made by make bench-rows -->", "<!-- end of figures -->"
 PEERS = ("pyarrow", "datafusion", "polars", "duckdb", "deltalake", "pyiceberg")
 WORK_HEAD = (
     "",
@@ -34,19 +33,6 @@ MEMORY_HEAD = ("", "memory, MB", "rows, MB", "peak RSS, MB", "rows to memory", "
 def report(figures: Figures, *, quick: bool) -> str:
     """Give all tables."""
     return "\n\n".join(_sections(figures, quick))
-
-
-def page_with(page: str, text: str) -> str:
-    """Give a page with `text` in place of what is between its marks.
-
-    Raises:
-        ValueError: it has no marks.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN} with {END} after it")
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
 
 
 def _sections(figures: Figures, quick: bool) -> Iterator[str]:

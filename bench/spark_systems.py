@@ -30,6 +30,7 @@ from rows_output import check_order
 from spark_processes import measured, shuffled_bytes
 
 MEMORY_BYTES = 512 * 1024**2
+DRIVER_MEMORY = "4g"
 WARM_UP_ROWS = 20_000
 Work = Callable[[], object]
 
@@ -48,14 +49,19 @@ class LocalReach:
         return Access(storage, storage, sources, self._scratch, MEMORY_BYTES)
 
 
+def cores() -> int:
+    """Count the cores that this process may use: ``taskset`` can leave it some."""
+    return len(os.sched_getaffinity(0))
+
+
 def started(events: Path, scratch: Path) -> SparkSession:
-    """Start Spark on all cores, quiet, with a log of events."""
+    """Start Spark on all cores this process may use, quiet, with a log of events."""
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(path).resolve()) for path in sys.path)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "4g",
+        "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(scratch),
@@ -67,7 +73,7 @@ def started(events: Path, scratch: Path) -> SparkSession:
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     }
-    builder = SparkSession.builder.master(f"local[{os.cpu_count()}]")
+    builder = SparkSession.builder.master(f"local[{cores()}]")
     for name, value in settings.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()

@@ -124,12 +124,16 @@ def test_a_ratio_is_to_the_floor_of_the_same_round(bench: Bench) -> None:
 
 
 def test_only_what_is_between_the_marks_of_a_page_is_replaced(bench: Bench) -> None:
-    report = bench.module("rows_report")
-    page = f"before {report.BEGIN} old {report.END} after"
-    twice = report.page_with(report.page_with(page, "new"), "newer")
-    assert twice == f"before {report.BEGIN}\n\nnewer\n\n{report.END} after"
+    pages = bench.module("pages")
+    one, other = (f"{pages.begin(by)} {by} {pages.END}" for by in ("bench-a", "bench-b"))
+    page = f"before {one} between {other} after"
+    once = pages.page_with(page, "bench-b", "new")
+    assert once == f"before {one} between {pages.begin('bench-b')}\n\nnew\n\n{pages.END} after"
+    twice = pages.page_with(pages.page_with(once, "bench-a", "newer"), "bench-b", "b")
+    assert [text in twice for text in ("newer", "\n\nb\n\n", " between ")] == [True] * 3
+    assert "new\n" not in twice
     with pytest.raises(ValueError, match="has no"):
-        report.page_with("no marks", "new")
+        pages.page_with(page, "bench-c", "new")
 
 
 def test_random_keys_fall_into_all_leaves_alike(bench: Bench, tmp_path: Path) -> None:
