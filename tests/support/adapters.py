@@ -262,8 +262,12 @@ class MemorySpark:
     def start(self, run: SparkRun) -> str:
         if self.refusals:
             raise self.refusals.pop(0)
-        known = {earlier.token: run_id for run_id, earlier in self.runs.items()}
-        run_id = known.get(run.token, f"run{len(self.runs) + 1}")
+        for run_id, earlier in self.runs.items():
+            if earlier.token == run.token:
+                if earlier != run:
+                    raise UnavailableError("the token is of another request")
+                return run_id
+        run_id = f"run{len(self.runs) + 1}"
         self.runs[run_id] = run
         return run_id
 

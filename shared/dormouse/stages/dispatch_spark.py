@@ -1,9 +1,9 @@
 """dispatch_spark: a heavy job → a run of Spark, started once.
 
 Order: the request of the job, the run, its note, the record. Each run is started with a token made
-of the request's and the attempt, so a delivery that comes again finds the run it had begun. A job
-whose newest run failed is tried again here, or given up: then it goes among the dead letters. An
-instance without Spark does all in functions.
+of the request's, the attempt and what is asked for, so a delivery that comes again finds the run it
+had begun. A job whose newest run failed is tried again here, or given up: then it goes among the
+dead letters. An instance without Spark does all in functions.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def _start(
 ) -> list[Outgoing]:
     job = request.job
     files, size_bytes = input_of(services, state, job)
-    token = blake2b(f"{request.token} {attempt}".encode(), digest_size=16).hexdigest()
     size = cluster_size(size_bytes, table.properties, job.spark or None)
+    token = _token(request.token, attempt, state.generation, size)
     kind = kind_of(job)
     run = SparkRun(table.id, job.job_id, kind, state.generation, attempt, token, size)
     try:
@@ -122,6 +122,11 @@ def _start(
     )
     keep_run(services, job, attempt, run_id)
     return []
+
+
+def _token(*asked: object) -> str:
+    """Give the token of a run. EMR refuses one that came with another request before."""
+    return blake2b(repr(asked).encode(), digest_size=16).hexdigest()
 
 
 def _give_up(services: Services, table: Table, job: SparkJob, reason: str) -> list[Outgoing]:

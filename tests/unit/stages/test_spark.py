@@ -47,6 +47,19 @@ def test_a_run_whose_start_was_not_noted_is_found_again_by_its_token(
     assert len(heavy.world.spark.runs) == 1
 
 
+def test_a_run_whose_start_was_not_noted_keeps_no_other_from_being_started_with_another_size(
+    heavy: Heavy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("dormouse.stages.dispatch_spark.keep_run", lambda *_: World.crash())
+        with pytest.raises(Crash):
+            heavy.dispatch()
+    settings = {**heavy.table.settings, "spark_executor_cores": 8}
+    heavy.world.tables.change(heavy.table.id, lambda table: table.with_settings(settings, {}))
+    assert heavy.dispatch() == []
+    assert [run.size.executor_cores for run in heavy.world.spark.runs.values()] == [4, 8]
+
+
 def test_a_run_that_did_its_work_is_done_and_forgotten(heavy: Heavy) -> None:
     heavy.dispatch()
     heavy.work()
