@@ -22,7 +22,7 @@ $(INSTALLED): pyproject.toml requirements.txt
 demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacted; look some up
 	@$(BIN)/dormouse local run -- $(BIN)/python -m dormouse_cli.demo build/flights.html
 
-demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported, compacted, read as a DataFrame (Java 17)
+demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported, compacted, exported, read as a DataFrame (Java 17)
 	@$(BIN)/dormouse local run -- $(BIN)/python spark/demo.py
 
 test: $(INSTALLED) ## Run the tests

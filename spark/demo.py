@@ -1,4 +1,4 @@
-"""Millions of flights by way of Spark: bulk imported, compacted, read as a DataFrame, checked.
+"""Millions of flights by way of Spark: bulk imported, compacted, exported, read, and checked.
 
 Run as ``dormouse local run -- python spark/demo.py``, which is ``make demo-spark``. The
 flights of a year come sixteen times over, each time with another number in their key.
@@ -6,9 +6,12 @@ flights of a year come sixteen times over, each time with another number in thei
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from pyspark.sql import functions as f
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from dormouse.client import Instance, TableHandle
+from dormouse.client import Instance, SparkOptions, TableHandle
 from dormouse.errors import DormouseError
 from dormouse.model.schema import Field, Primitive, Schema
 from dormouse_cli.demo import flights as data
@@ -95,7 +98,7 @@ def compact(stage: Stage, handle: TableHandle) -> None:
 def show_runs(stage: Stage, handle: TableHandle) -> None:
     """Show the jobs; every one must have been done, at the first attempt."""
     table = plain_table(["job", "rows", "files", "seconds", "state"], ["", 0, 0, 0.0, ""])
-    jobs = [job for job in handle.jobs() if job.kind in ("ingest", "compaction")]
+    jobs = [job for job in handle.jobs() if job.kind in ("ingest", "compaction", "export")]
     for job in jobs:
         seconds = "" if job.seconds is None else f"{job.seconds:.1f}"
         table.add_row(job.kind, f"{job.rows:,}", str(job.files), seconds, job.state)
@@ -104,9 +107,31 @@ def show_runs(stage: Stage, handle: TableHandle) -> None:
         raise DemoError("not every job was done")
 
 
-def check(stage: Stage, flights: pa.Table, instance: str) -> None:
+def export(stage: Stage, handle: TableHandle) -> None:
+    """Have Spark write the flights of one carrier to files."""
+    began = time.perf_counter()
+    with _waiting(stage, "Spark exports"):
+        asked = handle.export(exact="UA", columns=("flight", "copy"), spark=SparkOptions())
+        manifest = asked.wait(PATIENCE_SECONDS)
+    files = f"{len(manifest.files)} file{'s'[: len(manifest.files) != 1]}"
+    seconds = time.perf_counter() - began
+    stage.say(f"{manifest.rows:,} flights of UA in {files} after {seconds:.0f} s")
+
+
+def check(stage: Stage, flights: pa.Table, folder: Path) -> None:
     """Read the table as a DataFrame, and compare each carrier with the original."""
     began = time.perf_counter()
+    with _waiting(stage, "Spark reads"), _told_to(folder / "spark.log"):
+        found = _sums("local")
+    seconds = time.perf_counter() - began
+    stage.say(f"{sum(row[0] for row in found.values()):,} rows read by Spark in {seconds:.0f} s")
+    if found != _expected(flights):
+        raise DemoError("the DataFrame does not have the rows that were imported")
+    stage.say("rows, and sums of three columns, are right for each of the carriers")
+
+
+def _sums(instance: str) -> dict[str, tuple[int, ...]]:
+    """Give the rows of each carrier in the DataFrame, and the sums of their columns."""
     builder = SparkSession.builder.master("local[2]")
     for name, value in SPARK_SETTINGS.items():
         builder = builder.config(name, value)
@@ -119,12 +144,23 @@ def check(stage: Stage, flights: pa.Table, instance: str) -> None:
         counts = frame.groupBy("carrier").agg(f.count("*").alias("rows"), *sums).collect()
     finally:
         session.stop()
-    found = {row["carrier"]: tuple(row[name] for name in ("rows", *MEASURES)) for row in counts}
-    seconds = time.perf_counter() - began
-    stage.say(f"{sum(row[0] for row in found.values()):,} rows read by Spark in {seconds:.0f} s")
-    if found != _expected(flights):
-        raise DemoError("the DataFrame does not have the rows that were imported")
-    stage.say("rows, and sums of three columns, are right for each of the carriers")
+    return {row["carrier"]: tuple(row[name] for name in ("rows", *MEASURES)) for row in counts}
+
+
+@contextmanager
+def _told_to(log: Path) -> Iterator[None]:
+    """Let what processes begun in the block say go to a file, which is shown if it fails."""
+    kept = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    except BaseException:
+        os.write(kept, log.read_bytes())
+        raise
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _expected(flights: pa.Table) -> dict[str, tuple[int, ...]]:
@@ -163,9 +199,11 @@ def play(stage: Stage, folder: Path) -> None:
     bulk_import(stage, handle, flights, folder)
     stage.title("Compacted")
     compact(stage, handle)
+    stage.title("Exported")
+    export(stage, handle)
     show_runs(stage, handle)
     stage.title("Read as a DataFrame, and checked")
-    check(stage, flights, "local")
+    check(stage, flights, folder)
 
 
 def main() -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import boto3
 import pyarrow as pa
 
+from dormouse.client import SparkOptions
 from dormouse.model.names import spark_prefix
 from dormouse.model.schema import Schema
 from tests.system.conftest import System
@@ -27,7 +28,7 @@ def numbers(start: int) -> pa.Table:
     return pa.table({"n": pa.array(range(start, start + ROWS), pa.int64())})
 
 
-def test_files_are_bulk_imported_and_their_shards_compacted_by_spark(system: System) -> None:
+def test_files_are_bulk_imported_compacted_and_exported_by_spark(system: System) -> None:
     properties = {
         "ingest_spark_bytes": 1,
         "compaction_spark_rows": 1,
@@ -45,11 +46,15 @@ def test_files_are_bulk_imported_and_their_shards_compacted_by_spark(system: Sys
         ("ingest", "finished"),
         ("compaction", "finished"),
     }
-    for job in jobs:
-        if job.kind in ("ingest", "compaction"):
-            assert run_states(job.job_id) == ["SUCCESS"], job
+    export = table.export(spark=SparkOptions(spark_executors=2))
+    assert export.wait(SPARK_SECONDS).rows == 2 * ROWS
+    jobs = list(table.jobs())
+    assert [job.state for job in jobs if job.kind == "export"] == ["finished"]
     system.instance.polling.until_nothing(
         lambda: len(list(table.services.storage.list(spark_prefix(table.table.id)))),
         timeout_seconds=SPARK_SECONDS,
         looks=1,
     )
+    for job in jobs:
+        if job.kind in ("ingest", "compaction", "export"):
+            assert run_states(job.job_id) == ["SUCCESS"], job
