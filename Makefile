@@ -25,8 +25,8 @@ demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacte
 demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported, compacted, exported, read as a DataFrame (Java 17)
 	@$(BIN)/dormouse local run -- $(BIN)/python spark/demo.py
 
-test: $(INSTALLED) ## Run the tests
-	$(BIN)/python -m pytest $(ARGS)
+test: $(INSTALLED) ## Run the tests, as many files at once as there are processors
+	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile $(ARGS)
 
 test-endpoint: $(INSTALLED) ## Hold the state stores to their contract on AWS_ENDPOINT_URL_DYNAMODB (and _S3), else on the local stack
 	@set -e; suite="$(BIN)/python -m pytest $(CONTRACT) $(ARGS)"; \
