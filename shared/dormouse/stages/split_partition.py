@@ -77,7 +77,9 @@ def _due(state: TableState, partitions: Iterable[str], fewest: int) -> Iterator[
 def _rests(services: Services, table: Table, partition: str) -> bool:
     """Tell whether a leaf was tried in vain so short a time ago that it is left alone."""
     last = services.tracker.get(table.id, _job_id(partition))
-    if last is None or not last.is_finished:
+    if last is None or not last.is_finished or not last.reason:
+        return False  # it was split, so this is another leaf of the same id
+    if last.updated_ms < table.emptied_ms:
         return False
     return services.clock.now_ms() - last.updated_ms < rest_ms(last.attempts)
 
