@@ -37,13 +37,14 @@ _LISTING = (
 
 
 class Breaking(socketserver.ThreadingTCPServer):
-    """Answers every request with the first bytes of `answer`, then hangs up."""
+    """Sends `answers`, one to each request, then always `answer`; and hangs up."""
 
     daemon_threads = allow_reuse_address = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answer = b""
+        self.answers: list[bytes] = []
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
 
@@ -59,7 +60,8 @@ class _Handler(socketserver.StreamRequestHandler):
             if name.lower() == "expect":
                 self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self.rfile.read(length)
-        self.wfile.write(self.server.answer)
+        answers = self.server.answers
+        self.wfile.write(answers.pop(0) if answers else self.server.answer)
 
 
 @pytest.fixture
@@ -164,3 +166,13 @@ def test_an_answer_that_breaks_off_anywhere_is_a_failure_or_says_what_the_whole_
             assert is_failure or found == expected, server.answer
             failures += is_failure
     assert failures
+
+
+def test_a_request_is_repeated_whose_answer_broke_off(server: Breaking) -> None:
+    whole = answer(json.dumps({"Item": _JOB}))
+    server.answer, server.answers = whole, [whole[:40], whole[:-3]]
+    twice = Config(retries={"mode": "standard", "total_max_attempts": 3})
+    record = DynamoTracker(client("dynamodb", twice), "jobs").get("x", "x")
+    assert record is not None
+    assert record.rows == 7
+    assert not server.answers

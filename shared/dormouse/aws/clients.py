@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
 
 _NO_CONTENT = 204
+_BROKEN_OFF = "BrokenOff"
+_REPEATED = "RequestTimeout"
+"""A code upon which the SDK repeats any request."""
 
 
 class BrokenOffError(BotoCoreError):
     """An answer began, and did not end: nobody knows what it said."""
 
-    fmt = "the answer to {operation} broke off after {found} of {length} bytes"
+    fmt = "the answer to {operation} broke off after {found}"
 
 
 @overload
@@ -47,16 +50,23 @@ def client(service: Literal["sqs"], config: Config | None = None) -> SQSClient: 
 @overload
 def client(service: Literal["sts"], config: Config | None = None) -> STSClient: ...
 def client(service: Any, config: Config | None = None) -> object:
-    """Give a client, as `boto3.client` does; it raises BrokenOffError as any that fails."""
+    """Give a client, as `boto3.client` does, to which an answer that broke off is none.
+
+    The request is repeated as one that was not answered; in the end there is a BrokenOffError.
+    """
     made: Any = boto3.client(service, config=config)
-    made.meta.events.register("before-parse", _check_whole)
+    made.meta.events.register("before-parse", _look_for_the_end)
+    made.meta.events.register("after-call", _refuse_broken_off)
     return made
 
 
-def _check_whole(
-    operation_model: OperationModel, response_dict: Mapping[str, Any], **_: object
+def _look_for_the_end(
+    operation_model: OperationModel,
+    response_dict: dict[str, Any],
+    customized_response_dict: dict[str, object],
+    **_: object,
 ) -> None:
-    """Refuse an answer that says something was done, unless all of it is there.
+    """Mark an answer that says something was done, unless all of it is there.
 
     Its end is either told by its length, or marked, and then looked for by those who read it. The
     body of one that is streamed is held against the length by the SDK, when it is read.
@@ -69,6 +79,13 @@ def _check_whole(
     found = str(len(body)) if isinstance(body, bytes) else length
     is_marked = "chunked" in headers.get("transfer-encoding", "").lower()
     if not is_marked and (not length.isdecimal() or found != length):
-        raise BrokenOffError(
-            operation=operation_model.name, found=found or "some", length=length or "how many"
-        )
+        if isinstance(body, bytes):
+            response_dict["body"] = b""  # half of it makes no sense to the parser
+        told = f"{found or 'some'} of {length or 'unknown'} bytes"
+        customized_response_dict[_BROKEN_OFF] = told
+        customized_response_dict["Error"] = {"Code": _REPEATED, "Message": told}
+
+
+def _refuse_broken_off(model: OperationModel, parsed: Mapping[str, Any], **_: object) -> None:
+    if _BROKEN_OFF in parsed:
+        raise BrokenOffError(operation=model.name, found=parsed[_BROKEN_OFF])
