@@ -91,6 +91,14 @@ def test_each_third_party_library_has_its_home(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_msgspec_meets_classes_in_one_place_only(path: Path) -> None:
+    if path.relative_to(LIBRARY).as_posix() != "model/decoding.py":
+        text = path.read_text()
+        assert "msgspec.convert(" not in text, path
+        assert "msgspec.json.decode(" not in text, path
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_clock_ids_randomness_and_environment_come_as_arguments(path: Path) -> None:
     place = path.relative_to(LIBRARY).as_posix()
     imported = imports_of(path)

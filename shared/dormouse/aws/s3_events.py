@@ -10,7 +10,7 @@ from urllib.parse import unquote_plus
 import msgspec
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.decoding import decode_json
+from dormouse.model.decoding import convert_plain, decode_json
 from dormouse.model.sources import ObjectKey, ObjectTag, Source, WholeNumber
 
 
@@ -78,6 +78,6 @@ def _source(entity: _Entity, bucket: str) -> Source:
 
 def _decoded(key: str) -> str:
     try:
-        return msgspec.convert(unquote_plus(key), ObjectKey)
+        return convert_plain(unquote_plus(key), ObjectKey)
     except msgspec.ValidationError as error:
         raise InvalidRequestError(f"the notification has no key of S3: {error}") from error

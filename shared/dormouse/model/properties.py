@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from dormouse.errors import InvalidRequestError
+from dormouse.model.decoding import convert_plain
 
 
 class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -295,7 +296,7 @@ def properties_of(*settings: Mapping[str, int | str]) -> Properties:
     values: dict[str, int | str] = {}
     for each in settings:
         values.update(each)
-    return msgspec.convert(values, Properties)
+    return convert_plain(values, Properties)
 
 
 def parse_properties(body: object) -> Properties:

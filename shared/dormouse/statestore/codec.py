@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from dormouse.errors import CorruptDataError
+from dormouse.model.decoding import convert_plain
 from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard, Shard
@@ -196,7 +197,7 @@ def entries_of(rows: Sequence[Mapping[str, object]], where: str) -> tuple[Entry,
     """Give the entry of each row. Raises CorruptDataError; `where` names the file in it."""
     present = [{k: v for k, v in row.items() if v is not None} for row in rows]
     try:
-        return tuple(_entry(row) for row in msgspec.convert(present, list[_Row]))
+        return tuple(_entry(row) for row in convert_plain(present, list[_Row]))
     except msgspec.ValidationError as error:
         raise CorruptDataError(
             f"{where} holds what no known transaction looks like: {error}",
