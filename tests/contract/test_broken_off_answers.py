@@ -88,7 +88,9 @@ def answer(body: str, *headers: str, chunked: bool = False) -> bytes:
 def beginnings(whole: bytes) -> Iterator[bytes]:
     """The answer broken off after each line, within each line, and within the body."""
     ends = [i + 2 for i in range(len(whole)) if whole[i : i + 2] == b"\r\n"]
-    for end in sorted({0, *ends, *(end - 5 for end in ends), len(whole) - 3}):
+    for end in sorted(
+        {0, *ends, *(end - part for end in ends for part in (5, 22, 29)), len(whole) - 3}
+    ):
         if 0 <= end < len(whole):
             yield whole[:end]
 
@@ -132,13 +134,14 @@ def refused_entry(_: Path) -> object:
     return "all was sent"
 
 
+DATE = "Last-Modified: Sat, 21 Nov 2026 19:00:00 GMT"
 CALLS: dict[str, tuple[Callable[[Path], object], bytes, object]] = {
     "an item": (job_rows, answer(json.dumps({"Item": _JOB})), 7),
-    "an object": (stored, answer("body"), b"body"),
-    "a part of an object": (part, answer("body", "Content-Range: bytes 0-3/10"), b"body"),
+    "an object": (stored, answer("body", DATE), b"body"),
+    "a part of an object": (part, answer("body", DATE, "Content-Range: bytes 0-3/10"), b"body"),
     "a listing": (listed, answer(_LISTING), ["t/a"]),
     "a listing in chunks": (listed, answer(_LISTING, chunked=True), ["t/a"]),
-    "a dropped file": (downloaded, answer("rows"), b"rows"),
+    "a dropped file": (downloaded, answer("rows", DATE), b"rows"),
     "a file to drop": (dropped, answer("", 'ETag: "e"'), "e"),
     "a message not taken": (
         refused_entry,

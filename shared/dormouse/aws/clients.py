@@ -8,7 +8,7 @@ did not arrive: an item then seems not to exist, a listing to be empty, a file t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import boto3
 from botocore.config import Config
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_emr_serverless import EMRServerlessClient
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, GetObjectRequestTypeDef
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sts import STSClient
 
@@ -60,6 +61,19 @@ def client(service: Any, config: Config | None = None) -> object:
     return made
 
 
+def get_object(
+    client: S3Client, **request: Unpack[GetObjectRequestTypeDef]
+) -> GetObjectOutputTypeDef:
+    """Begin to read an object, as `client.get_object` does.
+
+    Its answer is parsed before anybody knows if it is whole, and of its dates there may be a half.
+    """
+    try:
+        return client.get_object(**request)
+    except ValueError as error:
+        raise BrokenOffError(operation="GetObject", found=f"a part of its head: {error}") from error
+
+
 def _look_for_the_end(
     operation_model: OperationModel,
     response_dict: dict[str, Any],
@@ -79,8 +93,9 @@ def _look_for_the_end(
     found = str(len(body)) if isinstance(body, bytes) else length
     is_marked = "chunked" in headers.get("transfer-encoding", "").lower()
     if not is_marked and (not length.isdecimal() or found != length):
+        response_dict["headers"] = {}  # half of an answer makes no sense to the parser
         if isinstance(body, bytes):
-            response_dict["body"] = b""  # half of it makes no sense to the parser
+            response_dict["body"] = b""
         told = f"{found or 'some'} of {length or 'unknown'} bytes"
         customized_response_dict[_BROKEN_OFF] = told
         customized_response_dict["Error"] = {"Code": _REPEATED, "Message": told}

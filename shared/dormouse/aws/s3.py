@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 from botocore.exceptions import ClientError
 
 from dormouse.aws import system
+from dormouse.aws.clients import get_object
 from dormouse.aws.failures import PRECONDITION_FAILED, code_of, read_whole, reading, writing
 from dormouse.aws.s3_ranges import RangedObject
 from dormouse.errors import (
@@ -79,7 +80,7 @@ class S3Storage:
         with reading("S3"):
             try:
                 return read_whole(
-                    lambda: self._client.get_object(Bucket=self._bucket, Key=path)["Body"].read()
+                    lambda: get_object(self._client, Bucket=self._bucket, Key=path)["Body"].read()
                 )
             except self._client.exceptions.NoSuchKey as error:
                 raise NotFoundError(f"there is no object {self.uri}/{path}") from error
@@ -215,7 +216,7 @@ class S3Sources:
         }
         if source.version:
             request["VersionId"] = source.version
-        body = self._client.get_object(**request)["Body"]
+        body = get_object(self._client, **request)["Body"]
         with local.open("wb") as file:
             shutil.copyfileobj(body, file, _COPY_BYTES)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
+from dormouse.aws.clients import get_object
 from dormouse.aws.failures import code_of, read_whole, reading
 from dormouse.errors import CorruptDataError, NotFoundError
 
@@ -73,8 +74,11 @@ class RangedObject(io.RawIOBase):
 
     def _get(self, start: int, length: int) -> bytes:
         try:
-            answer = self._client.get_object(
-                Bucket=self._bucket, Key=self._key, Range=f"bytes={start}-{start + length - 1}"
+            answer = get_object(
+                self._client,
+                Bucket=self._bucket,
+                Key=self._key,
+                Range=f"bytes={start}-{start + length - 1}",
             )
         except ClientError as error:
             if code_of(error) == "NoSuchKey":
