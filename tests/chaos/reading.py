@@ -14,6 +14,7 @@ from tests.chaos.tables import GC_DELAY_SECONDS, Plan, Row
 from tests.chaos.tally import Tally
 
 AS_OF_SHARE = 0.3
+PAUSE_SECONDS = 0.25
 
 
 class Reader:
@@ -44,7 +45,7 @@ class Reader:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.wait(0.05):
+        while not self._stopping.wait(PAUSE_SECONDS):
             name = self._random.choice(list(self._handles))
             began = time.monotonic()
             try:

@@ -13,8 +13,10 @@ from dormouse.client import Instance
 from dormouse.messages import Outgoing
 from dormouse.ports import NO_TABLE
 from dormouse.requests import ExportRows, PurgeRows
+from dormouse.stages.exports import kept_export
 from dormouse.stages.manifests import manifest_at
 from dormouse.stages.purges import purge_request
+from dormouse.stages.requests.export_rows import export_id_of
 from dormouse.stages.requests.purge_rows import purge_id_of
 from tests.chaos.story import Expected, Story
 from tests.chaos.tables import Plan
@@ -106,11 +108,25 @@ class Requests:
         self._stories[handle.name].purge_ended(asked.files)
         return True
 
+    def _is_given_up(self, asked: AskedExport) -> bool:
+        """Tell if what an export was to read was collected before it could, as may happen."""
+        handle = self._instance.table(asked.plan.name)
+        export_id = export_id_of(asked.request.request_id)
+        told = handle.services.tracker.get(handle.table.id, export_id)
+        if told is None or told.state != "failed":
+            return False
+        if kept_export(handle.services, handle.table.id, export_id) is not None:
+            return False  # it failed for now
+        self._tally.count("requests made", "of these exports given up, too late")
+        if "gc_delay_seconds" not in told.reason:
+            self._tally.wrong(f"table {handle.name}: an export was given up: {told.reason}")
+        return True
+
     def _is_exported(self, asked: AskedExport) -> bool:
         results = self._instance.services.results
         manifest = manifest_at(results, asked.request.to)
         if manifest is None:
-            return False
+            return self._is_given_up(asked)
         parts: Sequence[pa.Table] = [
             pq.read_table(results.open(f"{asked.request.to}/{file.name}", file.size_bytes))
             for file in manifest.files
