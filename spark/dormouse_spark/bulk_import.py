@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 
 from pyspark import RDD, SparkContext, StorageLevel
 
-from dormouse.errors import DormouseError
+from dormouse.errors import DormouseError, UnavailableError
 from dormouse.messages import IngestJob, Outgoing
 from dormouse.model.origins import Lineage
 from dormouse.model.partitions import ROOT
 from dormouse.model.ranks import SampledKeys, pooled
-from dormouse.model.shards import NewShard
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
@@ -33,7 +32,7 @@ from dormouse.stages.ingest import Written, ingest, refuse
 from dormouse.statestore.protocol import Rejected
 from dormouse_spark.access import Reach
 from dormouse_spark.blocks import Block, routed
-from dormouse_spark.importing import Plan, Read, read, write
+from dormouse_spark.importing import Plan, Read, Wrote, read, write
 from dormouse_spark.running import collected, outcomes
 
 READ_BYTES = 256 * 1024 * 1024
@@ -86,11 +85,13 @@ class _Import:
                 _context(services, table, state, job_id_of(accepted)),
                 tuple(leaf_tasks(leaves, known, limit)),
             )
-            shards = self._write(blocks, plan)
+            wrote = self._write(blocks, plan)
         finally:
             blocks.unpersist()
+        _check_rows(sum(one.rows for one in reads), sum(one.rows for one in wrote))
+        shards = tuple(new for one in wrote for new in one.shards)
         _end(services, plan, accepted, len(shards))
-        return Written(accepted, known.rows, tuple(shards))
+        return Written(accepted, known.rows, shards)
 
     def _read(self, table: Table, sources: Sequence[Source]) -> RDD[Block | Read | DormouseError]:
         bundles = even_bundles(sources, self.spark.defaultParallelism, READ_BYTES)
@@ -105,7 +106,7 @@ class _Import:
 
         return self.spark.parallelize(bundles, len(bundles)).mapPartitionsWithIndex(task)
 
-    def _write(self, blocks: RDD[Block | Read | DormouseError], plan: Plan) -> list[NewShard]:
+    def _write(self, blocks: RDD[Block | Read | DormouseError], plan: Plan) -> list[Wrote]:
         reach, schema = self.reach, plan.table.schema
         cuts = [task.span.min for task in plan.tasks[1:]]
 
@@ -114,11 +115,27 @@ class _Import:
 
         def task(
             number: int, found: Iterable[tuple[int, Block]]
-        ) -> Iterator[NewShard | DormouseError]:
-            return outcomes(lambda: write(reach(), plan, number, (block for _, block in found)))
+        ) -> Iterator[Wrote | DormouseError]:
+            return outcomes(lambda: [write(reach(), plan, number, (block for _, block in found))])
 
         routes = blocks.mapPartitions(route)
         return collected(routes.partitionBy(len(plan.tasks), _number).mapPartitionsWithIndex(task))
+
+
+def _check_rows(read: int, wrote: int) -> None:
+    """Check that what was read all came to the tasks that wrote.
+
+    Blocks that an executor took along when it was lost are made anew from the files, which may be
+    gone by then, or fail.
+
+    Raises:
+        UnavailableError: it did not; the next run reads all of it anew.
+    """
+    if read != wrote:
+        raise UnavailableError(
+            f"of {read:,} rows that were read {wrote:,} came to be written, since files had to be "
+            "read again and could not all be; nothing was committed"
+        )
 
 
 def _is_told(item: object) -> bool:

@@ -45,6 +45,16 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Wrote:
+    """What a task that writes tells: the rows that came to it, and its shards, which may have fewer
+    rows for the table's rules.
+    """
+
+    rows: int
+    shards: tuple[NewShard, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What the tasks that write need: `tasks` says who writes which keys, in key order."""
 
@@ -81,7 +91,7 @@ def _sampled(batches: Iterable[pa.RecordBatch], sampler: KeySampler) -> Iterator
         yield batch
 
 
-def write(access: Access, plan: Plan, part: int, found: Iterable[Block]) -> list[NewShard]:
+def write(access: Access, plan: Plan, part: int, found: Iterable[Block]) -> Wrote:
     """Write the rows of one range of keys to shards.
 
     A task that Spark runs twice writes the same shards twice, for the order in which blocks come
@@ -91,13 +101,15 @@ def write(access: Access, plan: Plan, part: int, found: Iterable[Block]) -> list
     with tempfile.TemporaryDirectory(dir=access.scratch) as name:
         folder = Path(name)
         sorter = Sorter(table.schema, folder, memory_bytes=access.memory_bytes)
+        rows = 0
         for batch in _spooled(found, table.schema, folder / "blocks"):
+            rows += batch.num_rows
             sorter.add(batch)
             if sorter.held_bytes > access.memory_bytes // 2:
                 sorter.spill()
         rules = row_rules(table.schema, table.properties)
         context = replace(plan.context, part=part)
-        return write_shards(
+        shards = write_shards(
             access.storage,
             refined(sorter.sorted_rows(), table.schema, rules, context.written_ms),
             context,
@@ -106,6 +118,7 @@ def write(access: Access, plan: Plan, part: int, found: Iterable[Block]) -> list
             scratch=folder,
             target_bytes=table.properties.shard_target_bytes,
         )
+    return Wrote(rows, tuple(shards))
 
 
 def _spooled(found: Iterable[Block], schema: Schema, path: Path) -> Iterator[pa.RecordBatch]:

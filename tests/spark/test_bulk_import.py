@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 from collections import Counter
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
 
+from dormouse.errors import InvariantError, UnavailableError
 from dormouse.messages import CompactionJob, IngestJob
 from dormouse.model.names import data_prefix, ending_prefix
 from dormouse.model.origins import Origin
@@ -23,6 +25,7 @@ from dormouse.shards.footer import read_footer
 from dormouse.stages.compact import compact
 from dormouse.stages.ingest import ingest
 from dormouse.stages.rebuild import preview
+from dormouse_spark import bulk_import as module
 from dormouse_spark.bulk_import import bulk_import
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.reach import WorldReach
@@ -240,3 +243,32 @@ def test_values_of_every_type_arrive_as_they_were(spark: SparkContext, world: Wo
     found = world.rows(table)
     assert found == sorted(rows, key=lambda row: (row["t"], row["b"], row["i"]))  # type: ignore[index]
     assert len(world.state(table).shards) == 2
+
+
+@pytest.mark.parametrize("lost", ["the file is gone", "reading fails"])
+def test_rows_that_were_lost_when_files_had_to_be_read_again_are_missed_and_nothing_is_committed(
+    spark: SparkContext, world: World, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    table = world.create(splits=[("m",)])
+    sources = drop(world, ROWS, "abc")
+    extended = module._extended
+
+    def lose(*given: Any) -> Any:
+        if lost == "the file is gone":
+            del world.sources.objects[sources[1].key]
+        else:
+            patch.setattr(module, "read", _broken)
+        return extended(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pyspark.RDD.persist", lambda rdd, level: rdd)  # an executor was lost
+        patch.setattr(module, "_extended", lose)
+        with pytest.raises(UnavailableError, match="nothing was committed"):
+            run(spark, world, table, *sources)
+    assert world.names(table) == ""
+    assert not world.state(table).sources
+    assert preview(world.services, table).state.rows == 0
+
+
+def _broken(*_: object) -> Any:
+    raise InvariantError("what was read is no good")
