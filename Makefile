@@ -49,11 +49,15 @@ $(BENCH): $(INSTALLED) requirements-bench.txt
 docs: $(INSTALLED) ## Make the documents that follow from the code: properties, messages
 	$(BIN)/python -m dormouse_cli.generated_docs docs
 
-lint: $(INSTALLED) ## Check format, style, types, layers and the template
+lint: $(INSTALLED) ## Check format, style, types, layers, the template and dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy shared/dormouse cli/dormouse_cli spark/dormouse_spark
 	$(BIN)/sam validate --lint
+	@$(BIN)/python tools/audit.py
+
+audit: $(INSTALLED) ## Hold the pinned dependencies against known vulnerabilities, if the index can be asked
+	@$(BIN)/python tools/audit.py
 
 format: $(INSTALLED) ## Format the code
 	$(BIN)/ruff format .
@@ -65,6 +69,9 @@ lock: ## Resolve the dependencies anew and pin them in requirements.txt
 	{ echo "# Every dependency, pinned; made by: make lock"; build/lock/bin/python -m pip freeze --exclude dormouse; } > requirements.txt
 	build/lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt ".[bench]"
 	{ echo "# What the benchmarks need besides requirements.txt, pinned; made by: make lock"; build/lock/bin/python -m pip freeze --exclude dormouse | grep -vxFf requirements.txt; } > requirements-bench.txt
+	$(PYTHON) -m venv --clear build/lock-audit
+	build/lock-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	{ echo "# What make audit needs, in an environment of its own, pinned; made by: make lock"; build/lock-audit/bin/python -m pip freeze; } > requirements-audit.txt
 
 build: $(INSTALLED) ## Build layers and functions for sam deploy (ARCH=arm64 or x86_64)
 	$(BIN)/sam build --parameter-overrides Architecture=$(ARCH)
@@ -94,4 +101,4 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo demo-spark test docs test-endpoint bench-state bench-rows bench-spark layer lint format lock build spark-package invoke clean
+.PHONY: help setup demo demo-spark test docs test-endpoint bench-state bench-rows bench-spark layer lint audit format lock build spark-package invoke clean

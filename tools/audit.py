@@ -1,0 +1,123 @@
+"""What is pinned, held against the vulnerabilities that the package index knows of; `make audit`.
+
+It ends with 1 for a known vulnerability, and with nothing else: where there is no network, or the
+index tells of none, it says plainly what was not audited. pip-audit has an environment of its own,
+so that its packages are not among those that everything here needs.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+HOME = ROOT / ".venv" / "audit"
+OWN_PINS = ROOT / "requirements-audit.txt"
+PINS = (ROOT / "requirements.txt", ROOT / "requirements-bench.txt", OWN_PINS)
+SECONDS = 300
+
+ACCEPTED: Mapping[str, str] = {}
+"""Vulnerabilities that do not concern us, by id, with the reason why they do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an audit found: packages with a known vulnerability, and those it knows nothing of."""
+
+    vulnerable: tuple[str, ...]
+    unknown: tuple[str, ...]
+    audited: int
+
+    @property
+    def text(self) -> str:
+        """For people, a line for each package that is to be changed, and one for all others."""
+        if not self.audited:
+            return "dependencies were not audited: the index tells of none of them"
+        lines = list(self.vulnerable)
+        if self.unknown:
+            names = ", ".join(self.unknown[:5])
+            more = f" and {len(self.unknown) - 5} more" if len(self.unknown) > 5 else ""
+            lines.append(f"not audited, for the index does not tell of them: {names}{more}")
+        lines.append(f"{self.audited} packages audited, {len(self.vulnerable)} vulnerable")
+        return "\n".join(lines)
+
+
+class NotAuditedError(Exception):
+    """Nothing could be audited; the message says why."""
+
+
+def verdict(report: Mapping[str, Any], accepted: Mapping[str, str]) -> Verdict:
+    """Judge a report of pip-audit in its JSON form."""
+    vulnerable, unknown, audited = [], [], 0
+    for package in report["dependencies"]:
+        if "skip_reason" in package:
+            unknown.append(package["name"])
+            continue
+        audited += 1
+        for found in package["vulns"]:
+            if not {found["id"], *found.get("aliases", ())} & accepted.keys():
+                fixed = ", ".join(found["fix_versions"]) or "no version yet"
+                known = f"{package['name']} {package['version']}: {found['id']}"
+                vulnerable.append(f"{known}, repaired in {fixed}")
+    return Verdict(tuple(vulnerable), tuple(unknown), audited)
+
+
+def report_of(pins: Sequence[Path]) -> Mapping[str, Any]:
+    """Ask the index.
+
+    Raises:
+        NotAuditedError: it cannot be asked.
+    """
+    python = HOME / "bin" / "python"
+    installed = HOME / ".installed"
+    if not installed.is_file() or installed.read_text() != OWN_PINS.read_text():
+        venv.create(HOME, clear=True, with_pip=True)
+        pip = ("pip", "install", "--quiet", "--disable-pip-version-check")
+        _run(python, *pip, "--requirement", str(OWN_PINS))
+        installed.write_text(OWN_PINS.read_text())
+    named = [part for path in pins for part in ("--requirement", str(path))]
+    options = ("--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off")
+    answer = _run(python, "pip_audit", *options, *named, allowed=(0, 1))
+    try:
+        report: Mapping[str, Any] = json.loads(answer.stdout)
+    except ValueError as error:
+        raise NotAuditedError(_last_line(answer.stderr)) from error
+    return report
+
+
+def _run(
+    python: Path, module: str, *arguments: str, allowed: Sequence[int] = (0,)
+) -> subprocess.CompletedProcess[str]:
+    command = [str(python), "-m", module, *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotAuditedError(str(error)) from error
+    if done.returncode not in allowed:
+        raise NotAuditedError(_last_line(done.stderr))
+    return done
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it ended without a word"])[-1]
+
+
+def main(files: Sequence[str] = ()) -> int:
+    """Audit files of pins, by default all there are; give the exit code."""
+    try:
+        found = verdict(report_of([Path(file) for file in files] or PINS), ACCEPTED)
+    except NotAuditedError as error:
+        print(f"dependencies were not audited: {error}", file=sys.stderr)
+        return 0
+    print(found.text, file=sys.stderr)
+    return 1 if found.vulnerable else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
