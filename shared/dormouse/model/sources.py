@@ -57,6 +57,11 @@ def table_name_of(key: str) -> str:
     return name
 
 
-def job_id_of(sources: tuple[Source, ...]) -> str:
-    """Give the id of the ingest job of just these sources, whoever forms it."""
-    return blake2b("".join(sorted(s.id for s in sources)).encode(), digest_size=16).hexdigest()
+def job_id_of(sources: tuple[Source, ...], generation: int = 0) -> str:
+    """Give the id of the ingest job of just these sources, whoever forms it.
+
+    Once its table was emptied, a job of the same sources is another: what is kept of the one by its
+    id says nothing of the other.
+    """
+    parts = "".join(sorted(s.id for s in sources)) + (f" {generation}" if generation else "")
+    return blake2b(parts.encode(), digest_size=16).hexdigest()

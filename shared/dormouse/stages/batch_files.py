@@ -49,7 +49,8 @@ def ingest_message(
     """
     size_bytes = sum(source.size_bytes for source in sources)
     queue = ingest_queue(size_bytes, table.properties, asked)
-    job = IngestJob(table.id, generation, job_id_of(sources), sources, asked or UNSET)
+    job_id = job_id_of(sources, generation)
+    job = IngestJob(table.id, generation, job_id, sources, asked or UNSET)
     return Outgoing(queue, job)
 
 

@@ -68,6 +68,22 @@ def kept_requests(services: Services, table_id: str) -> Iterator[SparkRequest]:
                 yield request
 
 
+def spent_notes(services: Services, table_id: str, before_ms: int) -> list[str]:
+    """Give the paths of notes put before a time, of jobs that are done or given up.
+
+    Who was slow to note a run finds nobody who deletes the note again.
+    """
+    listed = list(services.storage.list(spark_prefix(table_id)))
+    requested = {o.path.removesuffix(".json") for o in listed if o.path.endswith(".json")}
+    return [
+        stored.path
+        for stored in listed
+        if not stored.path.endswith(".json")
+        and stored.path.rpartition("/")[0] not in requested
+        and stored.modified_ms < before_ms
+    ]
+
+
 def keep_run(services: Services, job: SparkJob, attempt: int, run_id: str) -> None:
     """Note that an attempt at a job is this run."""
     services.storage.put(spark_run_path(job.table_id, job.job_id, attempt, run_id), b"")

@@ -37,7 +37,7 @@ from dormouse.stages.exports import (
 )
 from dormouse.stages.purges import kept_purges
 from dormouse.stages.requests.delete_table import delete_all_of
-from dormouse.stages.spark_requests import SparkRequest, kept_requests
+from dormouse.stages.spark_requests import SparkRequest, kept_requests, spent_notes
 from dormouse.stages.spark_work import QUEUE as SPARK_QUEUE
 from dormouse.stages.tracking import record, tracked
 
@@ -76,6 +76,8 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outg
         _delete_orphans(services, table, state)
         now_ms = services.clock.now_ms()
         services.storage.delete(spent_endings(services.storage, table.id, state, now_ms))
+        patience_ms = table.properties.job_patience_seconds * 1000
+        services.storage.delete(spent_notes(services, table.id, now_ms - patience_ms))
     return messages
 
 

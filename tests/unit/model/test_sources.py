@@ -34,6 +34,10 @@ def test_a_job_has_one_id_whatever_the_order_of_its_sources() -> None:
     assert job_id_of((A, b)) == job_id_of((b, A)) != job_id_of((A,))
 
 
+def test_a_job_of_the_same_sources_is_another_once_the_table_was_emptied() -> None:
+    assert len({job_id_of((A,), generation) for generation in (0, 1, 2)}) == 3
+
+
 def test_the_first_folder_names_the_table() -> None:
     assert table_name_of("flights/2013/01.parquet") == "flights"
 

@@ -16,10 +16,12 @@ from dormouse.messages import (
     SparkRunChanged,
     TableChanged,
 )
-from dormouse.requests import IngestFiles
+from dormouse.model.names import spark_prefix
+from dormouse.requests import IngestFiles, ReinitialiseTable
+from dormouse.stages.batch_files import batch_files
 from dormouse.stages.dispatch_spark import dispatch_spark
 from dormouse.stages.plan_table import plan_table
-from dormouse.stages.spark_requests import spark_request
+from dormouse.stages.spark_requests import keep_run, kept_requests, spark_request
 from dormouse.stages.track_spark import track_spark
 from tests.support.world import Crash, World, letters
 from tests.unit.stages.heavy import Heavy, heavy_ingest
@@ -67,6 +69,19 @@ def test_a_run_that_did_its_work_is_done_and_forgotten(heavy: Heavy) -> None:
     assert heavy.kept() == []
     assert heavy.record().state == "finished"
     assert heavy.record().rows > 0, "the record of the run itself is kept"
+
+
+def test_a_run_noted_after_its_job_was_settled_is_forgotten_by_an_audit(heavy: Heavy) -> None:
+    heavy.dispatch()
+    heavy.work()
+    heavy.end("succeeded")
+    keep_run(heavy.world.services, heavy.job, 1, "run1")
+    patience_seconds = heavy.table.properties.job_patience_seconds
+    for seconds, left in ((0, 1), (patience_seconds + 1, 0)):
+        heavy.world.clock.advance(seconds=seconds)
+        heavy.world.age_objects(seconds=seconds)
+        heavy.world.sweep(audit=True)
+        assert len(list(heavy.world.storage.list(spark_prefix(heavy.table.id)))) == left
 
 
 def test_an_event_that_comes_twice_or_after_the_job_was_settled_does_nothing(heavy: Heavy) -> None:
@@ -156,6 +171,20 @@ def test_a_job_of_a_table_that_was_emptied_or_deleted_is_not_begun(heavy: Heavy)
     assert heavy.told("run1") == []
     assert len(heavy.world.spark.runs) == 1
     assert list(heavy.world.storage.list(heavy.table.id)) == []
+
+
+def test_a_late_job_of_a_table_that_was_emptied_leaves_that_of_the_same_files_since_alone(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    table = world.create(ingest_spark_bytes=1)
+    source = world.sources.drop("letters/1.csv", b"letter,at,note\na,1,x\n")
+    (before,) = batch_files(world.services, [source])
+    world.administer(ReinitialiseTable("empty", table.name))
+    (since,) = batch_files(world.services, [source])
+    world.deliver(since)
+    world.deliver(before)
+    assert [r.job for r in kept_requests(world.services, table.id)] == [since.message]
 
 
 def test_an_ingest_whose_bad_files_are_known_is_settled(tmp_path: Path) -> None:
