@@ -80,13 +80,15 @@ def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
     """
     earlier = services.tracker.get(NO_TABLE, request.request_id)
     is_finished = earlier is not None and earlier.state == "finished"
-    if is_finished and not isinstance(request, IngestFiles):  # whose messages nobody sends again
-        return replies(request)
+    if is_finished and not isinstance(request, IngestFiles | SplitPartitions):
+        return replies(request)  # of those two, nobody else sends the messages if they were lost
     kind = type(request).__name__
     subject = _subject(request)
     try:
         messages = VERBS[type(request)](services, request) or []
     except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
+        if is_finished:  # nothing is left to do of it
+            return replies(request)
         record(
             services,
             NO_TABLE,

@@ -7,6 +7,7 @@ the redelivery deletes again, harmlessly, and forgets. The other order could lea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 
 from dormouse.messages import GarbageCandidates, Outgoing
 from dormouse.model.names import shard_path
@@ -15,7 +16,7 @@ from dormouse.model.tables import Table
 from dormouse.model.transactions import ForgetShards
 from dormouse.policy.garbage import collectable, waiting_seconds
 from dormouse.ports import Services
-from dormouse.stages.tracking import record, tracked
+from dormouse.stages.tracking import record, settle, tracked
 
 MAX_DELAY_SECONDS = 15 * 60
 """The longest SQS delays a message; a longer wait is several messages."""
@@ -47,8 +48,11 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outg
         return []
     now_ms, delay_seconds = services.clock.now_ms(), table.properties.gc_delay_seconds
     due, waiting = collectable(state, message.shards, now_ms, delay_seconds)
+    job_id = _job_id(message.shards)
     if due:
-        _delete(services, table, state, due)
+        _delete(services, table, state, job_id, due)
+    else:
+        settle(services, table.id, job_id)
     if not waiting:
         return []
     left = max(waiting_seconds(state, shard, now_ms, delay_seconds) for shard in waiting)
@@ -56,8 +60,14 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outg
     return [Outgoing("gc-candidates", again, min(left, MAX_DELAY_SECONDS))]
 
 
-def _delete(services: Services, table: Table, state: TableState, due: list[str]) -> None:
-    job_id = f"garbage-{services.ids.new()}"
+def _job_id(shards: Sequence[str]) -> str:
+    """Give the id of the job of a message: when it comes again, it is the same job."""
+    return f"garbage-{blake2b(' '.join(shards).encode(), digest_size=16).hexdigest()}"
+
+
+def _delete(
+    services: Services, table: Table, state: TableState, job_id: str, due: list[str]
+) -> None:
     with tracked(
         services,
         table.id,

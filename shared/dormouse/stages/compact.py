@@ -31,7 +31,7 @@ from dormouse.shards.purging import RowMatcher
 from dormouse.shards.writing import ShardContext
 from dormouse.stages.collect_garbage import MAX_DELAY_SECONDS
 from dormouse.stages.purges import purge_request
-from dormouse.stages.tracking import record, tracked
+from dormouse.stages.tracking import record, settle, tracked
 from dormouse.statestore.protocol import Rejected
 
 Merge = Callable[[Services, Compaction], Merged]
@@ -60,6 +60,7 @@ def compact(
     job = state.jobs.get(message.job_id)
     changed = Outgoing("table-changes", TableChanged(table.id))
     if job is None or message.generation != state.generation:
+        settle(services, table.id, message.job_id)
         return [changed]  # done or taken back: whoever did that may have died before telling
     try:
         removed = _removed(services, table, job)

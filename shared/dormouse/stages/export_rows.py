@@ -29,7 +29,7 @@ from dormouse.stages.exports import (
     kept_export,
     tasks_left,
 )
-from dormouse.stages.manifests import manifest_of, put_manifest
+from dormouse.stages.manifests import Manifest, manifest_of, put_manifest
 from dormouse.stages.tracking import record
 
 STEP_SECONDS = 240
@@ -59,6 +59,7 @@ def export_rows(
     def is_late() -> bool:
         return services.clock.now_ms() >= end_ms
 
+    manifest = None
     with _given_up_if_hopeless(services, export):
         if not is_done(services.storage, export, message.task):
             _tell_running(services, export)
@@ -66,7 +67,8 @@ def export_rows(
                 services, export, message.task, is_late=is_late, file_bytes=file_bytes
             ):
                 return [Outgoing("exports", message)]
-        _finish_if_done(services, export)
+        manifest = _manifest_if_done(services, export)
+    _finish(services, export, manifest)
     return []
 
 
@@ -79,10 +81,12 @@ def export_all(services: Services, job: ExportJob, write: WriteTasks) -> None:
     export = _running(services, job.table_id, job.job_id)
     if export is None:
         return
+    manifest = None
     with _given_up_if_hopeless(services, export):
         _tell_running(services, export)
         write(export, tasks_left(services, export))
-        _finish_if_done(services, export)
+        manifest = _manifest_if_done(services, export)
+    _finish(services, export, manifest)
 
 
 def _running(services: Services, table_id: str, export_id: str) -> Export | None:
@@ -104,15 +108,21 @@ def _given_up_if_hopeless(services: Services, export: Export) -> Iterator[None]:
             forget_export(services, export)
 
 
-def _finish_if_done(services: Services, export: Export) -> None:
-    """Write the manifest if all tasks are done; a crash here has the redelivery do it again."""
+def _manifest_if_done(services: Services, export: Export) -> Manifest | None:
+    """Write the manifest if all tasks are done, and give it."""
     paths = done_paths(services, export.table_id, export.id)
     if len(paths) < export.tasks:
-        return
+        return None
     manifest = manifest_of(export, files_of(services, paths))
     put_manifest(services, export, manifest)
-    record(services, export.table_id, export.id, "export", "finished", rows=manifest.rows)
-    forget_export(services, export)
+    return manifest
+
+
+def _finish(services: Services, export: Export, manifest: Manifest | None) -> None:
+    """Tell that an export is finished, then forget it; it has not failed, whatever fails here."""
+    if manifest is not None:
+        record(services, export.table_id, export.id, "export", "finished", rows=manifest.rows)
+        forget_export(services, export)
 
 
 def _tell_running(services: Services, export: Export) -> None:

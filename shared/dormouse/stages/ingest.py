@@ -90,29 +90,37 @@ def ingest(services: Services, job: IngestJob, write: Write = write_here) -> lis
         files=len(job.sources),
         size_bytes=sum(source.size_bytes for source in job.sources),
     ):
-        for _ in range(ATTEMPTS):
-            state = services.store(table).current()
-            if job.generation < state.generation:
-                reason = "the table was emptied since the files were dropped"
-                record(services, table.id, job.job_id, "ingest", "refused", reason=reason)
-                return []
-            if job.generation > state.generation:
-                raise ContendedError(f"table {table.name!r} is about to be emptied")
-            now_ms = services.clock.now_ms()
-            fresh = [s for s in job.sources if not state.has_ingested(s.id, now_ms)]
-            written = write(services, table, state, fresh) if fresh else Written()
-            if _commit(services, table, state, written):
-                record(
-                    services,
-                    table.id,
-                    job.job_id,
-                    "ingest",
-                    "finished",
-                    rows=written.rows,
-                    rows_read=written.rows_read,
-                )
-                return changed
-        raise ContendedError(f"ingest job {job.job_id} lost {ATTEMPTS} times to other jobs")
+        written = _ingest(services, table, job, write)
+    if written is None:
+        reason = "the table was emptied since the files were dropped"
+        record(services, table.id, job.job_id, "ingest", "refused", reason=reason)
+        return []
+    record(
+        services,
+        table.id,
+        job.job_id,
+        "ingest",
+        "finished",
+        rows=written.rows,
+        rows_read=written.rows_read,
+    )
+    return changed
+
+
+def _ingest(services: Services, table: Table, job: IngestJob, write: Write) -> Written | None:
+    """Write and commit what is not ingested yet; None if the table was emptied since."""
+    for _ in range(ATTEMPTS):
+        state = services.store(table).current()
+        if job.generation < state.generation:
+            return None
+        if job.generation > state.generation:
+            raise ContendedError(f"table {table.name!r} is about to be emptied")
+        now_ms = services.clock.now_ms()
+        fresh = [s for s in job.sources if not state.has_ingested(s.id, now_ms)]
+        written = write(services, table, state, fresh) if fresh else Written()
+        if _commit(services, table, state, written):
+            return written
+    raise ContendedError(f"ingest job {job.job_id} lost {ATTEMPTS} times to other jobs")
 
 
 def _refuse_all(services: Services, job: IngestJob) -> None:

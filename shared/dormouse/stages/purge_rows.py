@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from dormouse.errors import DormouseError, InvalidRequestError, NotFoundError
 from dormouse.messages import Outgoing, PurgeStep
@@ -76,15 +77,26 @@ def purge_rows(
     if told is None or told.state != "running":
         record(services, table.id, request.id, "purge", "running")
     try:
-        return _step(services, table, state, matcher, step_seconds)
+        done = _step(services, table, state, matcher, step_seconds)
     except DormouseError as error:
         record(services, table.id, request.id, "purge", "failed", reason=error.explanation)
         raise
+    if isinstance(done, _Finished):  # no failure from here on makes it one that has failed
+        return _end(services, table, request.id, "finished", done.reason, done.rows_removed)
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """What the last step of a purge found."""
+
+    reason: str
+    rows_removed: int
 
 
 def _step(
     services: Services, table: Table, state: TableState, matcher: RowMatcher, seconds: float
-) -> list[Outgoing]:
+) -> list[Outgoing] | _Finished:
     request = matcher.request
     known = known_verdicts(services, table.id, request.id)
     unknown = unknown_shards(state, request, known)
@@ -97,7 +109,7 @@ def _step(
     if not references and not left:
         removed = _rows_removed(services, table, request.id)
         reason = f"looked at {len(known)} shards, rewrote {len(known.matching)}"
-        return _end(services, table, request.id, "finished", reason, removed)
+        return _Finished(reason, removed)
     jobs = _assign(services, table, state, request, references)
     age_seconds = (services.clock.now_ms() - request.requested_ms) // 1000
     wait = min(max(age_seconds // WAITS_PER_AGE, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)

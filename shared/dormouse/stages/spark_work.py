@@ -20,7 +20,7 @@ from dormouse.policy.spark import wait_seconds
 from dormouse.ports import Services
 from dormouse.stages.exports import forget_export, kept_export, task_messages, tasks_left
 from dormouse.stages.spark_requests import SparkRequest, forget
-from dormouse.stages.tracking import record
+from dormouse.stages.tracking import settle
 
 QUEUE = "spark-jobs"
 
@@ -104,10 +104,7 @@ def abandon(services: Services, job: SparkJob) -> None:
 
 def finish(services: Services, job: SparkJob) -> list[Outgoing]:
     """Forget a job that is settled, and tell of it in case the driver could not."""
-    known = services.tracker.get(job.table_id, job.job_id)
-    if known is not None and not known.is_finished:
-        reason = "nothing is left to do of it"
-        record(services, job.table_id, job.job_id, kind_of(job), "finished", reason=reason)
+    settle(services, job.table_id, job.job_id)
     forget(services, job)
     return [Outgoing("table-changes", TableChanged(job.table_id))]
 

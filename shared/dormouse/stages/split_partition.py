@@ -7,7 +7,7 @@ together. A leaf that cannot be split is asked for by every planning, and rests 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from dormouse.errors import DormouseError
 from dormouse.messages import Outgoing, PartitionSplits, TableChanged
@@ -19,7 +19,7 @@ from dormouse.policy.retrying import rest_ms
 from dormouse.policy.splitting import KeyRanks, SplitPlan, plan_split
 from dormouse.ports import Services
 from dormouse.shards.footer import read_footer
-from dormouse.stages.tracking import record, tracked
+from dormouse.stages.tracking import record, settle, tracked
 from dormouse.statestore.protocol import Rejected
 
 MAX_FOOTERS = 50
@@ -43,7 +43,10 @@ def split_partition(services: Services, message: PartitionSplits) -> Iterator[Ou
     plans: dict[str, SplitPlan] = {}
     failures: list[DormouseError] = []
     fewest = 2 if message.forced else table.properties.split_threshold_rows
-    for partition in _due(state, message.partitions, fewest):
+    for partition in message.partitions:
+        if not _is_due(state, partition, fewest):
+            settle(services, table.id, _job_id(partition))  # whoever split it may have died
+            continue
         if not message.forced and _rests(services, table, partition):
             continue
         try:
@@ -64,14 +67,12 @@ def split_partition(services: Services, message: PartitionSplits) -> Iterator[Ou
         raise ExceptionGroup("some partitions could not be split", failures)
 
 
-def _due(state: TableState, partitions: Iterable[str], fewest: int) -> Iterator[str]:
-    for partition in partitions:
-        if (
-            partition in state.partitions
-            and state.partitions.get(partition).is_leaf
-            and state.rows_in(partition) >= fewest
-        ):
-            yield partition
+def _is_due(state: TableState, partition: str, fewest: int) -> bool:
+    return (
+        partition in state.partitions
+        and state.partitions.get(partition).is_leaf
+        and state.rows_in(partition) >= fewest
+    )
 
 
 def _rests(services: Services, table: Table, partition: str) -> bool:

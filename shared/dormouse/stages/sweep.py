@@ -39,10 +39,12 @@ from dormouse.stages.purges import kept_purges
 from dormouse.stages.requests.delete_table import delete_all_of
 from dormouse.stages.spark_requests import SparkRequest, kept_requests, spent_notes
 from dormouse.stages.spark_work import QUEUE as SPARK_QUEUE
-from dormouse.stages.tracking import record, tracked
+from dormouse.stages.tracking import record, settle, tracked
 
 SENT_AGAIN = "sent-again"
 """The job under which the tracker keeps when a table's jobs were last sent again."""
+ORPHANS = "garbage-orphans"
+"""The job under which the tracker keeps what became of shards that nobody committed."""
 _IsDue = Callable[[int], bool]
 CLOCKS_APART_MS = 5 * 60 * 1000
 """How far the clocks of a function and of the object store may be apart, generously."""
@@ -208,8 +210,9 @@ def _delete_orphans(services: Services, table: Table, state: TableState) -> None
         oldest_ms = max(oldest_ms, table.emptied_ms - CLOCKS_APART_MS)
     found = orphans(state, modified_ms, oldest_ms)
     if not found:
+        settle(services, table.id, ORPHANS, failed=True)
         return
-    job_id, subject = f"garbage-{services.ids.new()}", f"{len(found)} shards nobody committed"
-    with tracked(services, table.id, job_id, "garbage", subject=subject, files=len(found)):
+    subject = f"{len(found)} shards nobody committed"
+    with tracked(services, table.id, ORPHANS, "garbage", subject=subject, files=len(found)):
         discard_shards(services.storage, table.id, found, state)
-    record(services, table.id, job_id, "garbage", "finished", files=len(found))
+    record(services, table.id, ORPHANS, "garbage", "finished", files=len(found))

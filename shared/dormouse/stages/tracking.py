@@ -78,6 +78,19 @@ def record(
         services.metrics.emit(table.name if table else NO_TABLE, counts)
 
 
+def settle(services: Services, table_id: str, job_id: str, *, failed: bool = False) -> None:
+    """Tell that a job of which nothing is left to do is over, if nobody lived to tell.
+
+    With `failed`, also if it was told to have failed: what failed landed after all.
+    """
+    known = services.tracker.get(table_id, job_id)
+    if known is None:
+        return
+    if not known.is_finished or (failed and known.state == "failed"):
+        reason = "nothing is left to do of it"
+        record(services, table_id, job_id, known.kind, "finished", reason=reason)
+
+
 def _counts(kind: str, state: str, rows: int, files: int) -> dict[Measure, float]:
     match kind, state:
         case "ingest", "finished":

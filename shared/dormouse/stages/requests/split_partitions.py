@@ -1,7 +1,7 @@
 """split_partitions: leaves are split because somebody asks, not because the table changed.
 
-A message lost is repaired by the next planning where a leaf has too many rows; a forced split has
-to be asked for again.
+A message lost is repaired by the next planning where a leaf has too many rows; that of a forced
+split is sent again when the request comes again. If that is late, the halves are split, too.
 """
 
 from __future__ import annotations
