@@ -28,6 +28,9 @@ demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported,
 test: $(INSTALLED) ## Run the tests, as many files at once as there are processors
 	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile $(ARGS)
 
+crash-points: $(INSTALLED) ## Cut every operation off at each of its calls, and see that it is made up for (ARGS=--only compact)
+	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.simulation.crash_table $(ARGS)
+
 test-endpoint: $(INSTALLED) ## Hold the state stores to their contract on AWS_ENDPOINT_URL_DYNAMODB (and _S3), else on the local stack
 	@set -e; suite="$(BIN)/python -m pytest $(CONTRACT) $(ARGS)"; \
 	if [ -n "$$AWS_ENDPOINT_URL$$AWS_ENDPOINT_URL_DYNAMODB" ]; then $$suite; \

@@ -1,0 +1,313 @@
+"""The operations that are cut off, each with what brings an instance just before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dormouse.model.tables import Table
+from dormouse.requests import (
+    AdminRequest,
+    AlterSchema,
+    CollectGarbage,
+    CompactTable,
+    CreateTable,
+    DeleteTable,
+    ExportRows,
+    IngestFiles,
+    PurgeRows,
+    Redrive,
+    ReinitialiseTable,
+    RenameTable,
+    SetDefaults,
+    SetOnline,
+    SetProperties,
+    SplitPartitions,
+)
+from tests.simulation.crash_points import Operation
+from tests.simulation.crash_recovery import GC_SECONDS, ORPHAN_SECONDS, Rows, settle
+from tests.simulation.instance import Instance, Worker
+from tests.support.world import LETTERS, letters, letters_file
+
+NAME = "letters"
+TEXTS = ("hazel", "oak", "fern")
+IN_PAIRS = {"compaction_strategy": "batch", "compaction_files": 2}
+Prepare = Callable[[Instance, Worker], dict[str, Rows]]
+
+
+def rows(*texts: str, without: str = "") -> Rows:
+    """Give the rows of texts that were dropped one after the other, in order."""
+    found = (row for n, text in enumerate(texts) for row in letters(text, at=100 * n))
+    return tuple(sorted((r["letter"], r["at"]) for r in found if r["letter"] not in without))  # type: ignore[type-var]
+
+
+def create(instance: Instance, worker: Worker, **properties: object) -> Table:
+    """Make the table, with short delays."""
+    given = {"gc_delay_seconds": GC_SECONDS, "orphan_age_seconds": ORPHAN_SECONDS, **properties}
+    points = (("m",),)
+    instance.ask(CreateTable("create", NAME, LETTERS.to_json(), given, points))
+    settle(instance, worker)
+    table = instance.tables.named(NAME)
+    assert table is not None
+    return table
+
+
+def drop(instance: Instance, *texts: str, first: int = 0) -> None:
+    """Drop a file for each text."""
+    for number, text in enumerate(texts, start=first):
+        body = letters_file(letters(text, at=100 * number))
+        instance.drop(f"{NAME}/{number}.parquet", body)
+        instance.clock.advance(seconds=1)
+
+
+def filled(instance: Instance, worker: Worker, *, until: str = "", **properties: object) -> Table:
+    """Make a table of several ingests, up to the messages of one queue."""
+    table = create(instance, worker, **properties)
+    for number, text in enumerate(TEXTS):
+        drop(instance, text, first=number)
+        settle(instance, worker, until="table-changes")
+    settle(instance, worker, until=until)
+    return table
+
+
+def handles(queue: str) -> Callable[[Instance, Worker], object]:
+    """Give the running of a queue's function on what it is given at once."""
+
+    def run(instance: Instance, worker: Worker) -> object:
+        visible_ms = min(m.visible_ms for m in instance.queues.messages[queue])
+        instance.clock.ms = max(instance.clock.ms, visible_ms)
+        delivery = instance.take(queue)
+        assert delivery is not None
+        return worker.handle(delivery)
+
+    return run
+
+
+def drives(instance: Instance, worker: Worker) -> None:
+    """Run the driver of the run of Spark that was started."""
+    worker.drive(instance.undriven()[0])
+
+
+def _before(queue: str, **properties: object) -> Prepare:
+    """Bring a table of several ingests up to the messages of a queue."""
+
+    def prepare(instance: Instance, worker: Worker) -> dict[str, Rows]:
+        filled(instance, worker, until=queue, **{**IN_PAIRS, **properties})
+        return {NAME: rows(*TEXTS)}
+
+    return prepare
+
+
+def _files(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    create(instance, worker)
+    drop(instance, *TEXTS)
+    return {NAME: rows(*TEXTS)}
+
+
+def _ingest(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    create(instance, worker, ingest_file_strategy="one_file_per_leaf")
+    drop(instance, *TEXTS)
+    instance.drop(f"{NAME}/bad.csv", b"no,such,columns\n1,2,3\n")
+    settle(instance, worker, until="ingest-jobs")
+    return {NAME: rows(*TEXTS)}
+
+
+def _idle(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    filled(instance, worker)
+    return {NAME: rows(*TEXTS)}
+
+
+def asks(
+    request: AdminRequest,
+    expected: dict[str, Rows] | None = None,
+    prepare: Callable[[Instance, Worker], object] = filled,
+) -> Prepare:
+    """Give the state before an administrator's request is done."""
+
+    def asked(instance: Instance, worker: Worker) -> dict[str, Rows]:
+        prepare(instance, worker)
+        instance.ask(request)
+        return {NAME: rows(*TEXTS)} if expected is None else expected
+
+    return asked
+
+
+def _later(
+    request: AdminRequest, queue: str, expected: dict[str, Rows], **properties: object
+) -> Prepare:
+    """Bring a table to the messages of a queue that follow from a request."""
+
+    def prepare(instance: Instance, worker: Worker) -> dict[str, Rows]:
+        filled(instance, worker, **properties)
+        instance.ask(request)
+        settle(instance, worker, until=queue)
+        return expected
+
+    return prepare
+
+
+def _purge_end(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    """Bring a purge to its last step: all is rewritten."""
+    _later(PURGE, "purges", PURGED)(instance, worker)
+    handles("purges")(instance, worker)
+    settle(instance, worker, until="purges")
+    return PURGED
+
+
+def _empty(instance: Instance, worker: Worker) -> None:
+    """Nothing is there."""
+
+
+def _dead_letter(instance: Instance, worker: Worker) -> None:
+    """Bring a table to a dead letter: an ingest that was given up while S3 was down."""
+    create(instance, worker)
+    drop(instance, *TEXTS)
+    settle(instance, worker, until="ingest-jobs")
+    (job,) = instance.queues.messages["ingest-jobs"]
+    instance.queues.messages["ingest-jobs"].clear()
+    instance.queues.messages["ingest-jobs-dead"].append(job)
+
+
+def _garbage(instance: Instance, worker: Worker) -> None:
+    """Bring a table to garbage that is due, of which all messages are lost."""
+    filled(instance, worker, until="gc-candidates", **IN_PAIRS)
+    instance.queues.messages["gc-candidates"].clear()
+    instance.clock.advance(seconds=GC_SECONDS)
+
+
+def _unnoticed(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    """Bring a table to an audit that finds missed files, stale jobs, garbage and orphans."""
+    table = filled(instance, worker, until="compaction-jobs", **IN_PAIRS)
+    handles("compaction-jobs")(instance, worker)
+    body = letters_file(letters("moss", at=300))
+    instance.drop(f"{NAME}/3.parquet", body, notify=False)
+    shard = next(iter(instance.storage.list(f"{table.id}/data/")))
+    orphan = f"{table.id}/data/{'0' * 31}1-0.parquet"
+    instance.storage.put(orphan, instance.storage.get(shard.path))
+    for messages in instance.queues.messages.values():
+        messages.clear()  # all are lost
+    instance.clock.advance(seconds=ORPHAN_SECONDS + 1)
+    return {NAME: rows(*TEXTS, "moss")}
+
+
+def _snapshots(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    """Bring a table to a planning that is to tidy the log: a snapshot, segments, old versions."""
+    create(instance, worker, compaction_files=100)
+    texts = ("ash", "elm", "fir", "yew", "bay", "box", "rue", "ivy")
+    for number, text in enumerate(texts):
+        drop(instance, text, first=number)
+        settle(instance, worker, until="table-changes")
+        instance.queues.messages["table-changes"].clear()
+    instance.clock.advance(seconds=3 * GC_SECONDS)
+    drop(instance, "oak", first=len(texts))
+    settle(instance, worker, until="table-changes")
+    return {NAME: rows(*texts, "oak")}
+
+
+def _spark_ended(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    """Bring a heavy compaction to the event of its run, which died before it did anything."""
+    filled(instance, worker, until="spark-jobs", **IN_PAIRS, **HEAVY_COMPACTION)
+    handles("spark-jobs")(instance, worker)
+    run_id = instance.undriven()[0]
+    instance.driven.add(run_id)
+    instance.end_run(run_id, "failed", tell=True)
+    return {NAME: rows(*TEXTS)}
+
+
+PURGE = PurgeRows("purge", NAME, where="letter = 'e'")
+PURGED = {NAME: rows(*TEXTS, without="e")}
+EXPORT = ExportRows("export", NAME, to="out")
+ALL = {NAME: rows(*TEXTS)}
+COUNT = len(rows(*TEXTS))
+FLOW: Sequence[Operation] = (
+    Operation("batch files", _files, handles("files")),
+    Operation("ingest", _ingest, handles("ingest-jobs")),
+    Operation("plan: assign compactions", _before("table-changes"), handles("table-changes")),
+    Operation("compact", _before("compaction-jobs"), handles("compaction-jobs")),
+    Operation("collect garbage", _before("gc-candidates"), handles("gc-candidates")),
+    Operation("plan: snapshot maintenance", _snapshots, handles("table-changes")),
+    Operation(
+        "split",
+        _before("partition-splits", split_threshold_rows=6),
+        handles("partition-splits"),
+    ),
+    Operation("sweep", _idle, lambda _, worker: worker.scheduled("sweep")),
+    Operation("sweep: audit", _unnoticed, lambda _, worker: worker.scheduled("sweep", audit=True)),
+    Operation("measure", _idle, lambda _, worker: worker.scheduled("measure")),
+)
+
+
+def _asked_again(name: str) -> AdminRequest | None:
+    """Give what a person asks for who sees that dead letters are left: others had them in hand."""
+    return Redrive("again", "ingest-jobs") if name == "redrive" else None
+
+
+REQUESTS: Sequence[Operation] = tuple(
+    Operation(
+        f"admin: {name}", prepare, handles("admin"), exported, _asked_again(name), most_leaves=4
+    )
+    for name, prepare, exported in (
+        (
+            "create",
+            asks(CreateTable("r", NAME, LETTERS.to_json(), {}, (("m",),)), {NAME: ()}, _empty),
+            None,
+        ),
+        ("delete", asks(DeleteTable("r", NAME), {}), None),
+        ("reinitialise", asks(ReinitialiseTable("r", NAME), {NAME: ()}), None),
+        ("rename", asks(RenameTable("r", NAME, "words"), {"words": rows(*TEXTS)}), None),
+        (
+            "alter",
+            asks(
+                AlterSchema("r", NAME, add=({"name": "n", "type": "LongType", "nullable": True},))
+            ),
+            None,
+        ),
+        ("set properties", asks(SetProperties("r", NAME, {"compaction_files": 2})), None),
+        ("set defaults", asks(SetDefaults("r", {"compaction_files": 2})), None),
+        ("offline", asks(SetOnline("r", NAME, False)), None),
+        ("compact", asks(CompactTable("r", NAME, all=True)), None),
+        ("split", asks(SplitPartitions("r", NAME, forced=True)), None),
+        ("collect garbage", asks(CollectGarbage("r", NAME), None, _garbage), None),
+        ("ingest files", asks(IngestFiles("r", NAME, (f"{NAME}/",))), None),
+        ("redrive", asks(Redrive("r", "ingest-jobs"), None, _dead_letter), None),
+        ("purge", asks(PURGE, PURGED), None),
+        ("export", asks(EXPORT), COUNT),
+    )
+)
+ASKED: Sequence[Operation] = (
+    Operation("purge: first step", _later(PURGE, "purges", PURGED), handles("purges")),
+    Operation("purge: last step", _purge_end, handles("purges")),
+    Operation("export: task", _later(EXPORT, "exports", ALL), handles("exports"), COUNT),
+)
+HEAVY_INGEST = {"ingest_spark_bytes": 1, "bulk_import_min_leaf_partitions": 4}
+HEAVY_COMPACTION = {"compaction_spark_rows": 1}
+
+
+def _heavy_import(until: str) -> Prepare:
+    def prepare(instance: Instance, worker: Worker) -> dict[str, Rows]:
+        create(instance, worker, **HEAVY_INGEST)
+        drop(instance, *TEXTS)
+        settle(instance, worker, until=until)
+        return ALL
+
+    return prepare
+
+
+HEAVY_EXPORT = {"export_spark_bytes": 1}
+SPARK: Sequence[Operation] = (
+    Operation("dispatch: bulk import", _heavy_import("spark-jobs"), handles("spark-jobs")),
+    Operation(
+        "dispatch: compaction", _before("spark-jobs", **HEAVY_COMPACTION), handles("spark-jobs")
+    ),
+    Operation("driver: bulk import", _heavy_import("driver"), drives),
+    Operation("driver: compaction", _before("driver", **HEAVY_COMPACTION), drives),
+    Operation(
+        "dispatch: export",
+        _later(EXPORT, "spark-jobs", ALL, **HEAVY_EXPORT),
+        handles("spark-jobs"),
+        COUNT,
+    ),
+    Operation("driver: export", _later(EXPORT, "driver", ALL, **HEAVY_EXPORT), drives, COUNT),
+    Operation("track: bulk import done", _heavy_import("spark-runs"), handles("spark-runs")),
+    Operation("track: compaction failed", _spark_ended, handles("spark-runs")),
+)
+OPERATIONS: Sequence[Operation] = (*FLOW, *REQUESTS, *ASKED, *SPARK)

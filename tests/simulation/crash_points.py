@@ -1,0 +1,184 @@
+"""Every point at which one operation can be cut off: all its calls, and what can become of each.
+
+An operation is one invocation of a function, or one run of a Spark driver, in an instance that was
+brought just before it. For each of its calls to the outside a copy of that instance is made; there
+the process dies before the call, or the call is refused, or it lands and is not answered, or that
+and all later ones are refused. Dying after a call is dying before the next, so that is tried of
+the last call only. Then the instance recovers, and is held to what it promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+from dormouse.errors import UnavailableError
+from dormouse.requests import AdminRequest
+from dormouse.statestore.memory_pages import _Log
+from tests.simulation.crash_recovery import Rows, dangling, dies_at, problems, recover, shape
+from tests.simulation.instance import Instance, Worker
+from tests.simulation.processes import Call, Died, Fate
+
+OUTAGE = "is refused, as are all calls after it"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is cut off: `prepare` brings an instance just before it and gives the rows each table is
+    to have in the end; `run` does it in the process given. `exported` is how many rows the export
+    at ``out`` is to have, if there is one; `asked_again` what is asked for if dead letters are left
+    in the end; `most_leaves` how many leaves are enough.
+    """
+
+    name: str
+    prepare: Callable[[Instance, Worker], dict[str, Rows]]
+    run: Callable[[Instance, Worker], object]
+    exported: int | None = None
+    asked_again: AdminRequest | None = None
+    most_leaves: int = 10**9
+
+
+@dataclass(frozen=True)
+class Point:
+    """The call of that number, from 0, and what becomes of it. `again` is the call of the recovery
+    at which the next process dies, too.
+    """
+
+    number: int
+    call: Call
+    fate: str
+    again: int | None = None
+
+    def __str__(self) -> str:
+        """Give it as people read it."""
+        twice = (
+            f"; the next process dies at its call {self.again}" if self.again is not None else ""
+        )
+        return (
+            f"call {self.number}, {self.call.service}.{self.call.method} {self.call.subject} "
+            f"{self.fate}{twice}"
+        )
+
+
+@dataclass
+class Ground:
+    """An operation with its instance just before it, and the calls it makes where nothing fails."""
+
+    operation: Operation
+    base: Instance
+    expected: dict[str, Rows]
+    calls: list[Call] = field(default_factory=list)
+    shape: object = None
+    tried: int = 0
+
+    def points(self) -> Iterator[Point]:
+        """Give all points there are."""
+        for number, call in enumerate(self.calls):
+            yield Point(number, call, Fate.DIES_BEFORE.value)
+            yield Point(number, call, Fate.REFUSED.value)
+            if not call.is_read:
+                yield Point(number, call, Fate.UNANSWERED.value)
+                yield Point(number, call, OUTAGE)
+        if self.calls:
+            yield Point(len(self.calls) - 1, self.calls[-1], Fate.DIES_AFTER.value)
+
+    def attempt(self, point: Point) -> list[str]:
+        """Try a point; give what was wrong after it."""
+        self.tried += 1
+        instance = copied(self.base, self.base.folder / f"point-{self.tried}")
+        with instance.running():
+            victim = instance.worker("victim", _gate(point))
+            with suppress(Died, ExceptionGroup, UnavailableError):  # the last two: of schedules
+                self.operation.run(instance, victim)
+            found = [f"at once: {problem}" for problem in dangling(instance)]
+            if not victim.process.is_dead and any(victim.scratch.iterdir()):
+                found.append("files were left in the scratch folder")
+            recover(instance, _workers(instance, point.again))
+            if self.operation.asked_again is not None and instance.queues.dead():
+                instance.ask(self.operation.asked_again)
+                recover(instance, _workers(instance, None))
+            found += problems(instance, self.expected, self.operation.exported)
+            became = shape(instance, self.operation.most_leaves)
+            if not found and became != self.shape:
+                found.append(f"it is {became}, not {self.shape}")
+            return found
+
+
+def ground(operation: Operation, folder: Path, store: str) -> Ground:
+    """Prepare an operation with a state store, and see which calls it makes."""
+    base = Instance(folder, Random(operation.name))
+    base.tables.settings = {"state_store": store}
+    with base.running():
+        expected = operation.prepare(base, base.worker("prepares"))
+    found = Ground(operation, base, expected)
+
+    def noted(call: Call) -> Fate:
+        found.calls.append(replace(call, process=""))
+        return Fate.LANDS
+
+    instance = copied(base, folder / "whole")
+    with instance.running():
+        operation.run(instance, instance.worker("victim", noted))
+        assert found.calls, f"{operation.name} calls nothing"
+        recover(instance, lambda: instance.worker("recovers"))
+        wrong = list(problems(instance, expected, operation.exported))
+        assert not wrong, f"{operation.name}, though nothing fails: {wrong}"
+        found.shape = shape(instance, operation.most_leaves)
+    return found
+
+
+def sampled(points: Sequence[Point], most: int, random: Random, twice: int) -> list[Point]:
+    """Choose points; `twice` of them with a second death in the recovery."""
+    chosen = list(points) if len(points) <= most else random.sample(points, most)
+    again = [replace(p, again=random.randrange(60)) for p in random.choices(chosen, k=twice)]
+    return [*chosen, *again]
+
+
+def _gate(point: Point) -> Callable[[Call], Fate]:
+    numbers = iter(range(10**9))
+    fates = {fate.value: fate for fate in Fate}
+
+    def gate(_: Call) -> Fate:
+        number = next(numbers)
+        if point.fate == OUTAGE:
+            return Fate.REFUSED if number >= point.number else Fate.LANDS
+        return fates[point.fate] if number == point.number else Fate.LANDS
+
+    return gate
+
+
+def _workers(instance: Instance, dies: int | None) -> Callable[[], Worker]:
+    gates = [] if dies is None else [dies_at(dies)]
+    made = iter(range(100))
+
+    def new_worker() -> Worker:
+        name = f"recovers-{next(made)}"
+        return instance.worker(name, gates.pop()) if gates else instance.worker(name)
+
+    return new_worker
+
+
+def copied(base: Instance, folder: Path) -> Instance:
+    """Give an instance of its own that holds what `base` does."""
+    copy = Instance(folder, Random())
+    copy.random.setstate(base.random.getstate())
+    copy.clock.ms = base.clock.ms
+    copy.storage._objects.update(base.storage._objects)
+    copy.results._objects.update(base.results._objects)
+    copy.sources.objects.update(base.sources.objects)
+    copy.pages._logs.update(
+        {t: _Log(log.head, dict(log.pages)) for t, log in base.pages._logs.items()}
+    )
+    copy.items.kept = {table: dict(items) for table, items in base.items.kept.items()}
+    copy.tables.by_id, copy.tables.settings = dict(base.tables.by_id), dict(base.tables.settings)
+    copy.tracker.kept = dict(base.tracker.kept)
+    copy.spark.runs, copy.spark.ended = dict(base.spark.runs), dict(base.spark.ended)
+    copy.queues.messages = {
+        q: [replace(m) for m in found] for q, found in base.queues.messages.items()
+    }
+    copy.queues.count = base.queues.count
+    copy.driven = set(base.driven)
+    return copy

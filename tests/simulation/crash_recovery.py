@@ -1,0 +1,212 @@
+"""What becomes of an instance after a crash: it recovers, and is held to what it promised.
+
+Recovery is what an instance does anyway: messages come again after their visibility timeout, the
+sweep and its audit run by their schedule, and delays pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from dormouse.errors import DormouseError
+from dormouse.model.invariants import broken_invariants
+from dormouse.model.names import data_prefix, shard_path, state_prefix
+from dormouse.model.tables import Table
+from dormouse.ports import NO_TABLE
+from dormouse.shards.querying import query_rows
+from dormouse.stages.check import check
+from dormouse.stages.manifests import manifest_at
+from tests.simulation.instance import Instance, Worker
+from tests.simulation.processes import Died, Fate
+from tests.simulation.queues import feeds
+
+Rows = tuple[tuple[object, ...], ...]
+"""Rows as letter and at, in order."""
+PATIENCE_SECONDS, GC_SECONDS, ORPHAN_SECONDS = 7200, 60, 86_400
+SWEEPS = ((PATIENCE_SECONDS, False), (ORPHAN_SECONDS + GC_SECONDS, True), (PATIENCE_SECONDS, True))
+"""How long until each sweep of a recovery, and whether it is an audit."""
+SWEEP_SECONDS = 1800
+"""How often a sweep comes while messages are waited for: more rarely than it does, to be fast."""
+MOST_ROUNDS = 300
+
+NewWorker = Callable[[], Worker]
+
+
+def settle(
+    instance: Instance, worker: Worker, *, until: str = "", swept_each_seconds: int = 0
+) -> None:
+    """Deliver all there is, and wait for what is hidden; leave the messages of one queue alone."""
+    sweep_ms = instance.clock.ms + swept_each_seconds * 1000
+    queues = [queue for queue in feeds() if queue != until]
+    for _ in range(MOST_ROUNDS):
+        delivered = [_deliver(instance, worker, queue) for queue in queues]
+        runs = instance.undriven() if until != "driver" else []
+        for run_id in runs:
+            worker.drive(run_id)
+        if any(delivered) or runs:
+            continue
+        waiting = [m.visible_ms for q in queues for m in instance.queues.messages[q]]
+        if not waiting:
+            return
+        instance.clock.ms = max(instance.clock.ms, min(waiting))
+        if swept_each_seconds and instance.clock.ms >= sweep_ms:
+            worker.scheduled("sweep")
+            sweep_ms = instance.clock.ms + swept_each_seconds * 1000
+    raise AssertionError("there is no end to messages")
+
+
+def _deliver(instance: Instance, worker: Worker, queue: str) -> bool:
+    delivery = instance.take(queue)
+    if delivery is None:
+        return False
+    worker.handle(delivery)
+    return True
+
+
+def recover(instance: Instance, new_worker: NewWorker) -> None:
+    """Let time pass until nothing more can come; a worker that dies is followed by another."""
+    worker = new_worker()
+
+    def wait(worker: Worker) -> None:
+        settle(instance, worker, swept_each_seconds=SWEEP_SECONDS)
+
+    steps: list[Callable[[Worker], None]] = [wait]
+    for seconds, audit in SWEEPS:
+        steps += [_sweep(instance, seconds, audit=audit), wait]
+    for step in steps:
+        while True:
+            try:
+                step(worker)
+                break
+            except Died:
+                worker = new_worker()
+
+
+def _sweep(instance: Instance, seconds: int, *, audit: bool) -> Callable[[Worker], None]:
+    due_ms: list[int] = []
+
+    def step(worker: Worker) -> None:
+        if not due_ms:  # a sweep that died comes again by its schedule
+            due_ms.append(instance.clock.ms + seconds * 1000)
+        instance.clock.ms = max(instance.clock.ms + 300_000, due_ms[0])
+        worker.scheduled("sweep", audit=audit)
+
+    return step
+
+
+def dangling(instance: Instance) -> Iterator[str]:
+    """Give what a query could stumble over at this moment."""
+    services = instance.worker("looker").wiring.services
+    for table in instance.tables.all():
+        if table.deleting:
+            continue
+        state = services.store(table).current()
+        yield from (str(broken) for broken in broken_invariants(state))
+        there = {stored.path for stored in instance.storage.list(data_prefix(table.id))}
+        held = {reference.shard for reference in state.all_references()}
+        for shard in sorted(held):
+            if shard_path(table.id, shard) not in there:
+                yield f"shard {shard} of {table.name} is referenced and has no object"
+
+
+def rows_of(instance: Instance, name: str) -> Rows:
+    """Give the rows of a table as a cold process reads them."""
+    services = instance.worker("reader").wiring.services
+    table = services.tables.named(name)
+    if table is None:
+        return (("there is no such table",),)
+    state = services.store(table).current()
+    now_ms, memory = services.clock.now_ms(), services.memory_bytes
+    result = query_rows(services.storage, table, state, [], now_ms=now_ms, memory_bytes=memory)
+    try:
+        found = result.reader.read_all()
+    except DormouseError as error:
+        return ((error.explanation,),)
+    return tuple(zip(found["letter"].to_pylist(), found["at"].to_pylist(), strict=True))
+
+
+def shape(instance: Instance, most_leaves: int = 10**9) -> object:
+    """Give what an operation changes besides rows: the same, whatever happened to it.
+
+    Leaves are counted up to a number: what comes twice may split the halves, too.
+    """
+    services = instance.worker("looker").wiring.services
+    tables = [
+        (
+            table.name,
+            table.online,
+            sorted(table.settings.items()),
+            [field.name for field in table.schema.fields],
+            min(most_leaves, len(list(services.store(table).current().partitions.leaves()))),
+            sorted(r.subject for r in instance.tracker.records(table.id) if r.state == "refused"),
+        )
+        for table in instance.tables.all()
+    ]
+    return tables, sorted(instance.tables.settings.items())
+
+
+def problems(instance: Instance, expected: dict[str, Rows], exported: int | None) -> Iterator[str]:
+    """Give what is wrong once an instance has recovered; nothing, if it kept its promises."""
+    names = [table.name for table in instance.tables.all()]
+    if names != sorted(expected):
+        yield f"there are the tables {names}"
+        return
+    yield from dangling(instance)
+    for name, rows in expected.items():
+        found = rows_of(instance, name)
+        if found != rows:
+            yield f"table {name} has the rows {found}, not {rows}"
+    yield from _left_over(instance)
+    yield from _records(instance)
+    if exported is not None:
+        manifest = manifest_at(instance.results, "out")
+        if manifest is None or manifest.rows != exported:
+            yield f"the export has {manifest.rows if manifest else 'no'} rows, not {exported}"
+
+
+def _left_over(instance: Instance) -> Iterator[str]:
+    services = instance.worker("looker").wiring.services
+    tables = instance.tables.all()
+    for table in tables:
+        yield from (f"check: {finding}" for finding in check(services, table).findings)
+        yield from _of_table(instance, table)
+    prefixes = tuple(f"{table.id}/" for table in tables)
+    for stored in instance.storage.list(""):
+        if not stored.path.startswith(prefixes):
+            yield f"{stored.path} is of no table"
+    for queue, letter in instance.queues.dead():
+        yield f"dead letter of {queue}: {letter.body[:200]}"
+    if instance.queues.waiting():
+        yield f"{instance.queues.waiting()} messages wait"
+
+
+def _of_table(instance: Instance, table: Table) -> Iterator[str]:
+    state = instance.worker("looker").wiring.services.store(table).current()
+    for job in state.jobs:
+        yield f"job {job} is assigned for good"
+    for shard in state.unreferenced:
+        yield f"shard {shard} is never deleted"
+    known = {shard_path(table.id, shard) for shard in state.shards}
+    kept_for_good = (state_prefix(table.id), f"{table.id}/endings/")
+    for stored in instance.storage.list(f"{table.id}/"):
+        if stored.path not in known and not stored.path.startswith(kept_for_good):
+            yield f"{stored.path} is left over"
+
+
+def _records(instance: Instance) -> Iterator[str]:
+    ids = [NO_TABLE, *(table.id for table in instance.tables.all())]
+    for table_id in ids:
+        for record in instance.tracker.records(table_id):
+            if record.state not in ("finished", "refused"):
+                yield f"{record.kind} {record.job_id} is told to be {record.state} {record.reason}"
+
+
+def dies_at(number: int) -> Callable[[object], Fate]:
+    """Give a gate at whose so many-th call, from 0, the process dies."""
+    calls = iter(range(number + 1))
+    last = number
+
+    def gate(_: object) -> Fate:
+        return Fate.DIES_BEFORE if next(calls, last) == last else Fate.LANDS
+
+    return gate
