@@ -21,7 +21,6 @@ from dormouse.model.keys import (
     after,
     intersected,
     merged,
-    show_key,
 )
 from dormouse.model.schema import Field, FieldType, Primitive, Schema
 from dormouse.shards.arrow import Scalar, key_scalar
@@ -79,7 +78,7 @@ def ranges_to_read(
 def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:
     """Give a bound at the same point whose parts fit their columns; None if beyond all keys."""
     for i, (part, field) in enumerate(zip(bound, fields, strict=False)):
-        _check_type(part, field, bound)
+        _check_type(part, field)
         if isinstance(part, int):
             low, high = _limits(field)
             if part < low:
@@ -98,12 +97,11 @@ def _limits(field: Field) -> tuple[int, int]:
     return (-(2**31), 2**31 - 1) if field.type in _INT32_TYPES else (INT64_MIN, INT64_MAX)
 
 
-def _check_type(part: KeyPart, field: Field, bound: Key) -> None:
+def _check_type(part: KeyPart, field: Field) -> None:
     wanted = _PYTHON_TYPES.get(field.type, int)
     if not isinstance(part, wanted) or isinstance(part, bool):
         raise InvalidRequestError(
-            f"the key ({show_key(bound)}) does not fit column {field.name!r}: "
-            f"{part!r} is no {wanted.__name__}"
+            f"a key does not fit column {field.name!r}: its part is no {wanted.__name__}"
         )
 
 
