@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from dormouse_cli.session import instance_of
 from dormouse_cli.split_points import show_split_points
 from dormouse_cli.terminal import Format, blank, confirm, note, print_listing
 
+MOST_VALUES = 100_000
 _COLUMNS = ("table", "change", "before", "after")
 
 
@@ -63,23 +65,30 @@ def read_declarations(path: Path) -> object:
         NotFoundError: a file cannot be read.
     """
     try:
-        body = yaml.safe_load(read_file(path))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        return _plain(yaml.safe_load(read_file(path)), path.parent, count(1))
+    except RecursionError as error:
+        raise InvalidRequestError(f"{path} is nested too deep, or in itself") from error
+    except (yaml.YAMLError, ValueError) as error:
         raise InvalidRequestError(f"{path} is not valid YAML: {error}") from error
-    return _plain(body, path.parent)
 
 
-def _plain(value: object, folder: Path) -> object:
-    """Give the value as JSON would have it: dates as text, schemas read from their files."""
+def _plain(value: object, folder: Path, counted: Iterator[int]) -> object:
+    """Give the value as JSON would have it: dates as text, schemas read from their files.
+
+    What an alias repeats is there as often as it is named, so a few lines can be more than any
+    memory holds: values are `counted`.
+    """
+    if next(counted) > MOST_VALUES:
+        raise InvalidRequestError(f"a file of tables has at most {MOST_VALUES:,} values")
     if isinstance(value, Mapping):
         return {
             str(name): _schema(folder / part)
             if name == "schema" and isinstance(part, str)
-            else _plain(part, folder)
+            else _plain(part, folder, counted)
             for name, part in value.items()
         }
     if isinstance(value, list):
-        return [_plain(part, folder) for part in value]
+        return [_plain(part, folder, counted) for part in value]
     return value.isoformat() if isinstance(value, dt.date) else value
 
 

@@ -88,7 +88,7 @@ def parse_properties(given: Sequence[str]) -> dict[str, object]:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise InvalidRequestError(f"{text!r} is no property", hint="write it as name=value")
-        properties[name] = int(value) if re.fullmatch(r"-?\d+", value) else value
+        properties[name] = int(value) if re.fullmatch(r"-?[0-9]{1,100}", value) else value
     return properties
 
 

@@ -7,7 +7,6 @@ of the first several row keys. So a string that looks like a JSON list must be i
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Iterable
 from typing import Annotated
@@ -97,7 +96,7 @@ def _part(text: str, field: Field, strings_base64: bool) -> KeyPart:
         return parse_part(text, field)
     try:
         return base64.b64decode(text, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InvalidRequestError(f"{text!r} is not the base64 of text: {error}") from error
 
 

@@ -10,13 +10,18 @@ class DormouseError(Exception):
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         """Keep `message` for people and the `hint` that follows it."""
-        super().__init__(message)
-        self.hint = hint
+        super().__init__(_showable(message))
+        self.hint = _showable(hint)
 
     @property
     def explanation(self) -> str:
         """The message, and the hint after it if there is one."""
         return f"{self}; {self.hint}" if self.hint else str(self)
+
+
+def _showable(text: str) -> str:
+    """Give text that every terminal, queue and store takes: no half of a character in it."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class UnavailableError(DormouseError):

@@ -102,3 +102,26 @@ def test_a_file_that_cannot_be_met_changes_nothing(
     assert result.exit_code == code, result.output
     assert said in result.stderr
     assert len(flights("table", "list", "--format", "json").stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: &a [*a]\ntables: *a\n", "in itself"),
+        ("tables: " + "[" * 5000, "nested too deep"),
+        ("tables: 2024-13-45\n", "not valid YAML"),
+        (
+            "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+            + "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]\n" for n in range(9)),
+            "at most 100,000 values",
+        ),
+    ],
+)
+def test_a_file_that_would_fill_memory_or_stack_is_refused(
+    flights: Dormouse, text: str, told: str
+) -> None:
+    """Ten lines of aliases can stand for a thousand million values."""
+    Path("tables.yaml").write_text(text)
+    result = flights("table", "apply", "tables.yaml", "--force")
+    assert result.exit_code == 4, result.output
+    assert told in " ".join(result.stderr.split())

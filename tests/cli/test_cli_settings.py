@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dormouse.errors import InvalidRequestError
 from dormouse.model.keys import Key
+from dormouse.model.properties import parse_settings
 from dormouse.model.schema import Schema
+from dormouse_cli.arguments import parse_properties
 from dormouse_cli.split_points import parse_split_points, show_split_points
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
@@ -152,3 +155,15 @@ def test_split_points_are_read_as_they_were_shown(
     points = sorted({key[:parts] for key in keys})
     shown = show_split_points(points, ALL_KINDS, strings_base64)
     assert parse_split_points(shown.encode(), ALL_KINDS, strings_base64) == points
+
+
+def test_split_points_that_are_not_even_ascii_are_refused_as_base64() -> None:
+    with pytest.raises(InvalidRequestError, match="line 1: 'ä' is not the base64"):
+        parse_split_points("ä\n".encode(), ALL_KINDS, True)
+
+
+def test_a_property_of_more_digits_than_any_number_has_is_refused_as_one() -> None:
+    for digits, told in ((5000, "whole number"), (30, "64 bits")):
+        settings = parse_properties([f"gc_delay_seconds={'9' * digits}"])
+        with pytest.raises(InvalidRequestError, match=told):
+            parse_settings(settings)

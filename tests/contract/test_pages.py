@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
+import boto3
 import pytest
 
+from dormouse.errors import CorruptDataError
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.pages import (
     LOWEST_FLOOR,
@@ -193,3 +196,26 @@ def test_of_appends_at_once_each_gets_its_own_place(pages: Pages) -> None:
     page = pages.page("t", 0)
     assert page
     assert sorted(page.ids) == sorted(delta_id(100 * w + n) for w in range(8) for n in range(4))
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"ids": {"S": "x"}, "floor": {"B": b"\0"}},
+        {"ids": {"L": [{"S": "x"}]}, "floor": {"B": b"\0"}},
+        {"last_page": {"S": "x"}},
+        {"last_page": {"N": "1"}, "revision": {"N": "1"}, "snapshots": {"L": [{"M": {}}]}},
+    ],
+)
+def test_an_item_that_is_none_of_a_log_is_told_by_its_key(
+    monkeypatch: pytest.MonkeyPatch, attributes: dict[str, Any]
+) -> None:
+    with dynamodb_pages(monkeypatch) as pages:
+        client = boto3.client("dynamodb", region_name="eu-west-2")
+        for key in ({"t": {"S": "t#H"}, "g": {"N": "-1"}}, {"t": {"S": "t#0#0"}, "g": {"N": "0"}}):
+            client.put_item(TableName="state", Item={**key, **attributes})
+        for read, name in ((lambda: pages.head("t"), "t#H"), (lambda: pages.page("t", 0), "t#0#0")):
+            with pytest.raises(CorruptDataError, match=name) as told:
+                read()
+            assert "point in time" in told.value.hint

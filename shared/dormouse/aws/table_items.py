@@ -61,7 +61,8 @@ def defaults_item(settings: Mapping[str, int | str], revision: int) -> _Item:
 
 def revision_of(item: _Item) -> int:
     """Give how often what an item holds was changed."""
-    return int(item["revision"]["N"])
+    with _read(item):
+        return int(item["revision"]["N"])
 
 
 def settings_of(item: _Item) -> dict[str, int | str]:

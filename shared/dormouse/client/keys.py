@@ -102,7 +102,10 @@ def _problem(value: object, kind: object) -> str:
     match kind, value:
         case _, bool():
             return "it is a truth value"
-        case (Primitive.STRING, str()) | (Primitive.BYTES, bytes()):
+        case Primitive.STRING, str():
+            halves = any("\ud800" <= character <= "\udfff" for character in value)
+            return "it has half of a character in it" if halves else ""
+        case Primitive.BYTES, bytes():
             return ""
         case Primitive.TIMESTAMP, dt.datetime(tzinfo=zone):
             return "" if zone else "it has no time zone"

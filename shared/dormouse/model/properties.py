@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from dormouse.errors import InvalidRequestError
 from dormouse.model.decoding import convert_plain
+from dormouse.model.keys import INT64_MAX
 
 
 class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -229,6 +230,8 @@ class Property:
                 raise InvalidRequestError(f"{self.name} must be a whole number, not {value!r}")
             if self.least is not None and value < self.least:
                 raise InvalidRequestError(f"{self.name} must be at least {self.least}, not {value}")
+            if value > INT64_MAX:
+                raise InvalidRequestError(f"{self.name} must be a number of 64 bits")
             return value
         if not isinstance(value, str):
             raise InvalidRequestError(f"{self.name} must be text, not {value!r}")

@@ -373,8 +373,12 @@ def _not_sql(error: SqlglotError) -> InvalidRequestError:
 
 
 def _check_size(text: str) -> None:
-    """Refuse a text that is too long to be looked at."""
+    """Refuse a text that is too long to be looked at, or none."""
     if len(text) > MAX_TEXT:
         raise InvalidRequestError(
             f"the condition has {len(text):,} characters; at most {MAX_TEXT:,} are allowed"
         )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError("the condition has half of a character in it") from error

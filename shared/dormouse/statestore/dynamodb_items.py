@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dormouse.aws.failures import ConditionFailedError, reading, writing
-from dormouse.errors import CorruptDataError, OutcomeUnknownError, UnavailableError
+from dormouse.errors import OutcomeUnknownError, UnavailableError
+from dormouse.model.decoding import told_as_corrupt
 from dormouse.statestore.dynamodb_pages import DynamoPages
 from dormouse.statestore.items import Item, ItemKey, ItemTable, Value
 
@@ -151,11 +152,12 @@ def _stored(value: Value) -> AttributeValueTypeDef:
 
 def _item(table: ItemTable, attributes: Mapping[str, AttributeValueTypeDef]) -> Item:
     key = ItemKey(table, attributes["k"]["S"], attributes["i"]["S"])
-    values = {name: _value(key, stored) for name, stored in attributes.items()}
+    with told_as_corrupt(f"item {key.range!r} of {key.hash!r} cannot be read"):
+        values = {name: _value(stored) for name, stored in attributes.items()}
     return Item(key, {name: value for name, value in values.items() if name not in ("k", "i")})
 
 
-def _value(key: ItemKey, stored: AttributeValueTypeDef) -> Value:
+def _value(stored: AttributeValueTypeDef) -> Value:
     match stored:
         case {"BOOL": bool(value)}:
             return value
@@ -167,7 +169,7 @@ def _value(key: ItemKey, stored: AttributeValueTypeDef) -> Value:
             return data
         case {"L": list(parts)}:
             return tuple(part["S"] for part in parts)
-    raise CorruptDataError(f"item {key.range!r} of {key.hash!r} holds what nobody puts there")
+    raise ValueError("it holds what nobody puts there")
 
 
 def _may_repeat(error: OutcomeUnknownError) -> UnavailableError:

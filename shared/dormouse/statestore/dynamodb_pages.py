@@ -13,10 +13,12 @@ What a failed request means is decided in `aws.failures`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from dormouse.aws.failures import ConditionFailedError, reading, writing
 from dormouse.errors import OutcomeUnknownError
+from dormouse.model.decoding import told_as_corrupt
 from dormouse.statestore.pages import (
     LOWEST_FLOOR,
     PAGE_CAPACITY,
@@ -257,18 +259,27 @@ def _binary(delta_id: str) -> AttributeValueTypeDef:
 
 def _head(item: _Item) -> Head:
     closed = "closed" in item
-    return Head(
-        last_page=int(item["last_page"]["N"]),
-        root=Root() if closed else _root(item),
-        floor=item["floor"]["B"].hex() if "floor" in item else LOWEST_FLOOR,
-        first_page=int(item["first_page"]["N"]) if "first_page" in item else 0,
-        closed=closed,
-    )
+    with _read(item):
+        return Head(
+            last_page=int(item["last_page"]["N"]),
+            root=Root() if closed else _root(item),
+            floor=item["floor"]["B"].hex() if "floor" in item else LOWEST_FLOOR,
+            first_page=int(item["first_page"]["N"]) if "first_page" in item else 0,
+            closed=closed,
+        )
 
 
 def _page(number: int, item: _Item) -> Page:
-    ids = tuple(delta_id["B"].hex() for delta_id in item["ids"]["L"])
-    return Page(number, ids, item["floor"]["B"].hex())
+    with _read(item):
+        ids = tuple(delta_id["B"].hex() for delta_id in item["ids"]["L"])
+        return Page(number, ids, item["floor"]["B"].hex())
+
+
+def _read(item: _Item) -> AbstractContextManager[None]:
+    return told_as_corrupt(
+        f"the item {item.get('t')}, {item.get('g')} of a table's log cannot be read",
+        hint="restore the table of logs in DynamoDB to a point in time",
+    )
 
 
 def _root_values(root: Root) -> _Item:

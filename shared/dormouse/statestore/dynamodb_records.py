@@ -21,6 +21,7 @@ from zlib import crc32
 from rpds import HashTrieMap
 
 from dormouse.errors import CorruptDataError
+from dormouse.model.decoding import told_as_corrupt
 from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.model.layered import LayeredMap
 from dormouse.model.partitions import Partition
@@ -110,7 +111,8 @@ def hashes(table_id: str, kind: Kind) -> tuple[ItemTable, list[str]]:
 def name_of(key: ItemKey) -> tuple[str, int]:
     """Give the name and the version in the key of a record's item."""
     text, _, version = key.range.rpartition("@")
-    return text, int(version)
+    with told_as_corrupt(f"item {key.range!r} of {key.hash!r} is that of no record"):
+        return text, int(version)
 
 
 def newest(items: Iterable[Item], version: int) -> dict[str, Values]:
@@ -156,25 +158,27 @@ def changed(before: LayeredMap[K, V], after: LayeredMap[K, V]) -> set[K]:
 
 def partition_of(partition_id: str, record: Values) -> Partition:
     """Give the partition of a record."""
-    low, high = _field(record, "low", bytes), record.get("high")
-    parent, left = record.get("parent"), record.get("left")
-    return Partition(
-        partition_id,
-        KeyRange(decode_key(low), decode_key(high) if isinstance(high, bytes) else None),
-        parent if isinstance(parent, str) else None,
-        (left, _field(record, "right", str)) if isinstance(left, str) else None,
-    )
+    high, parent, left = record.get("high"), record.get("parent"), record.get("left")
+    with told_as_corrupt(f"the record of partition {partition_id} cannot be read"):
+        low = decode_key(_field(record, "low", bytes))
+        return Partition(
+            partition_id,
+            KeyRange(low, decode_key(high) if isinstance(high, bytes) else None),
+            parent if isinstance(parent, str) else None,
+            (left, _field(record, "right", str)) if isinstance(left, str) else None,
+        )
 
 
 def shard_of(shard_id: str, record: Values) -> KeptShard:
     """Give the shard of a record."""
-    shard = Shard(
-        shard_id,
-        _field(record, "rows", int),
-        _field(record, "size_bytes", int),
-        decode_key(_field(record, "low", bytes)),
-        decode_key(_field(record, "high", bytes)),
-    )
+    with told_as_corrupt(f"the record of shard {shard_id} cannot be read"):
+        shard = Shard(
+            shard_id,
+            _field(record, "rows", int),
+            _field(record, "size_bytes", int),
+            decode_key(_field(record, "low", bytes)),
+            decode_key(_field(record, "high", bytes)),
+        )
     since = record.get("unreferenced_ms")
     return KeptShard(
         shard, _field(record, "references", int), since if isinstance(since, int) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Sequence
 
 from dormouse.errors import InvalidRequestError
@@ -70,7 +69,7 @@ def _part(part: object, field: Field, where: str, strings_base64: bool) -> KeyPa
 def _decoded(text: str, field: Field, where: str) -> str:
     try:
         return base64.b64decode(text, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InvalidRequestError(
             f"{where}: {text!r} is not the base64 of text for {field.name}: {error}"
         ) from error

@@ -1,0 +1,13 @@
+"""Errors are for people, and for queues and stores that keep them: all of these can take any."""
+
+from __future__ import annotations
+
+from dormouse.errors import DormouseError
+
+
+def test_an_error_that_quotes_half_a_character_can_be_shown_and_kept() -> None:
+    """Arguments that are not UTF-8 have such halves in them, and so has JSON that says so."""
+    error = DormouseError("there is no table '\udcff'", hint="or '\ud800', that is")
+    assert error.explanation.encode().decode() == (
+        "there is no table '\\udcff'; or '\\ud800', that is"
+    )
