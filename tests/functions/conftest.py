@@ -78,17 +78,23 @@ class Functions:
         return sent
 
 
-@pytest.fixture
-def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Functions:
-    """An instance called dev with an empty table of letters."""
-    world, outbox = World(tmp_path), Outbox()
+def instance_in(folder: Path) -> tuple[Functions, Wiring]:
+    """Give an instance called dev with an empty table of letters, and what its handlers wire."""
+    world, outbox = World(folder), Outbox()
     world.sources.bucket = "dormouse-dev-ingest-123456789012"
-    settings = Settings("dev", "123456789012", tmp_path)
+    settings = Settings("dev", "123456789012", folder)
     wired = Wiring(settings, world.services, outbox)  # type: ignore[arg-type]  # a fake outbox
-    give: Callable[[], Wiring] = lambda: wired  # noqa: E731
-    monkeypatch.setattr(handling, "wiring", give)
     table = Table(TABLE_ID, "letters", LETTERS)
     root = PartitionTree.from_split_points([]).by_id.values()
     world.services.store(table).commit(InitialisePartitions(tuple(root)), generation=0)
     world.tables.create(table)
-    return Functions(world, outbox, table)
+    return Functions(world, outbox, table), wired
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Functions:
+    """An instance called dev with an empty table of letters."""
+    made, wired = instance_in(tmp_path)
+    give: Callable[[], Wiring] = lambda: wired  # noqa: E731
+    monkeypatch.setattr(handling, "wiring", give)
+    return made

@@ -1,0 +1,63 @@
+"""Run some targets in this process, which they may end: ``python -m tests.fuzz.one``."""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, given, seed, settings
+
+from tests.fuzz.targets import Target, all_targets
+
+MEMORY_BYTES = 8 * 1024**3
+"""What a process may map: far more than any target needs."""
+_ROUND = 200
+
+
+def run_examples(target: Target, examples: int, start: int | None = None) -> int:
+    """Run so many examples of a target, always the same if `start` is given; give how many ran."""
+    ran = 0
+
+    def check(given_one: Any) -> None:
+        nonlocal ran
+        ran += 1
+        target.check(given_one)
+
+    test: Callable[..., None] = check if start is None else seed(start)(check)
+    given(target.strategy)(
+        settings(
+            max_examples=examples,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )(test)
+    )()
+    return ran
+
+
+def main() -> None:
+    """Run the targets named, each for so many examples or seconds; fail at the first finding."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    targets = all_targets()
+    for name in asked.names:
+        print(f"{name}: ", end="", flush=True)
+        if not asked.seconds:
+            print(run_examples(targets[name], targets[name].quick), flush=True)
+            continue
+        ran, end, start = 0, time.monotonic() + asked.seconds, asked.seed
+        while time.monotonic() < end:
+            start += 1
+            ran += run_examples(targets[name], _ROUND, start)
+        print(ran, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Good examples of all that is read from outside, for the strategies to damage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dormouse import messages as m
+from dormouse import requests as r
+from dormouse.model.exports import (
+    Export,
+    ExportedFile,
+    Piece,
+    decode_export,
+    decode_files,
+    decode_pieces,
+    encode_export,
+    encode_files,
+    encode_pieces,
+)
+from dormouse.model.keys import KeyRange
+from dormouse.model.names import ending_path
+from dormouse.model.origins import Lineage, Origin
+from dormouse.model.purges import (
+    PurgeRequest,
+    Verdicts,
+    decode_request,
+    decode_verdicts,
+    encode_request,
+    encode_verdicts,
+)
+from dormouse.model.schema import KEY_TYPES, Schema
+from dormouse.model.shards import Shard
+from dormouse.model.sources import Source
+from dormouse.shards.endings import Ending, put_ending, read_endings
+from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer
+from dormouse.stages.manifests import manifest_at, manifest_of, manifest_path
+from dormouse.storage import MemoryStorage
+from tests.support.every_type import EVERY_TYPE
+
+EVENTS = Path(__file__).parents[2] / "events"
+BUCKET = "dormouse-dev-ingest-123456789012"
+KEY_KINDS = sorted(KEY_TYPES, key=lambda kind: kind.value)
+COUNTS = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "k", "type": "StringType"}, {"name": "n", "type": "LongType"}],
+        "sortKeyFields": [{"name": "at", "type": "TimestampType"}],
+        "valueFields": [
+            {"name": "c", "type": "LongType"},
+            {"name": "m", "type": {"MapType": {"keyType": "StringType", "valueType": "LongType"}}},
+        ],
+    }
+)
+
+_SOURCE = Source(BUCKET, "letters/1.csv", "e", 10, "v")
+MESSAGES: list[m.Message] = [
+    m.IngestJob("t", 0, "j", (_SOURCE,)),
+    m.FilesWaiting("t", 0, 1_700_000_000_000, (_SOURCE,)),
+    m.TableChanged("t", True),
+    m.CompactionJob("t", 0, "j"),
+    m.PartitionSplits("t", 0, ("root", "01"), True),
+    m.GarbageCandidates("t", 0, ("s-0",)),
+    m.PurgeStep("t", "p"),
+    m.ExportTask("t", "e", 0),
+    m.SparkRunChanged("run1"),
+]
+_CREATE: dict[str, Any] = COUNTS.to_json()
+REQUESTS: list[Any] = [
+    r.CreateTable("1", "made", _CREATE, {"gc_delay_seconds": 1}, (("a",), ("b", 1))),
+    r.DeleteTable("2", "letters"),
+    r.SetOnline("3", "letters", False),
+    r.RenameTable("4", "letters", "others"),
+    r.ReinitialiseTable("5", "letters", False, (("m",),)),
+    r.SetProperties("6", "letters", {"compaction_files": 3}, ("gc_delay_seconds",)),
+    r.SetDefaults("7", {"compaction_files": 3}, ("filters",)),
+    r.AlterSchema("8", "letters", ({"name": "x", "type": "LongType", "nullable": True},)),
+    r.AlterSchema("9", "letters", drop=("note",), rename={"note": "text"}),
+    r.PurgeRows("10", "letters", "note = 'x'"),
+    r.PurgeRows("11", "letters", keys=(("a",),)),
+    r.CompactTable("12", "letters", True),
+    r.SplitPartitions("13", "letters", "root", True),
+    r.CollectGarbage("14", "letters"),
+    r.ExportRows("15", "letters", "out", ((("a",), None),), (("b",),), "at > 1", ("letter",), 1),
+    r.ExportRows("16", "letters", as_of="2026-01-31T12:00:00Z"),
+    r.IngestFiles("17", "letters", ("letters/1.csv", "letters")),
+    r.Redrive("18", "files", ("a",)),
+]
+NOTIFICATIONS: list[Any] = [
+    json.loads(record["body"])
+    for stage in ("batch_files", "track_spark")
+    for record in json.loads((EVENTS / stage / "good.json").read_text())["Records"]
+]
+
+TYPES = ["long", "decimal(10,2)", "list<string>", "map<string,list<long>>", "struct<a:int,b?:date>"]
+CONDITIONS = [
+    "s = 'a' AND NOT (l > 3 OR d IS NULL)",
+    "t BETWEEN TIMESTAMP '2026-01-31 12:00:00' AND TIMESTAMP '2026-02-01'",
+    "i IN (1, 2, -3) AND b = X'00ff'",
+    "n >= 12.50 AND f / 2 < 1e3 AND l % 7 = 1",
+    "lower(trim(s)) LIKE 'a%' OR length(s) > 3 OR starts_with(s, 'x')",
+    "EXTRACT(YEAR FROM day) = 2024 AND coalesce(o, TRUE) IS TRUE",
+    "nullif(s, '') IS DISTINCT FROM 'x' AND \"st\" IS NOT NULL",
+    "day = DATE '2024-02-29' OR m IS NULL OR -l + 3 <> 0",
+]
+FILTERS = ["ageOff(at, 86400000)", "where(n > 3 AND k <> 'x,)(')", 'ageOff("at", 1), where(n = 1)']
+AGGREGATIONS = ["sum(c), map_sum(m)", "min(c), map_max(m)", "first(c), first(m)", "", 'max("c")']
+KEYS = [
+    "abc",
+    "12",
+    "-3",
+    "AP8=",
+    "2024-02-29",
+    "2024-02-29T12:00:00Z",
+    "t=2024-02-29T12:00:00Z,b=AP8=",
+    "t=1..t=2,b=AP8=",
+    "gc_delay_seconds=12",
+    "x:list<long>",
+    '{"name": "x", "type": "LongType"}',
+]
+SPLITS = [
+    b'2024-01-01T00:00:00Z\n["2024-02-01T00:00:00Z", "AP8="]\n',
+    b'a\nb\n["c", 1]\n',
+    b"YQ==\r\nYg==\r\n",
+]
+DECLARED: dict[str, Any] = {
+    "tables": [
+        {
+            "name": "new",
+            "schema": COUNTS.to_json(),
+            "properties": {"compaction_files": 3, "filters": None},
+            "online": False,
+            "splits": ["a", ["b", 1]],
+        },
+        {"name": "there", "properties": {"gc_delay_seconds": 5}, "splits": []},
+    ]
+}
+DECLARATIONS = [
+    b"tables:\n- name: new\n  schema:\n    rowKeyFields: [{name: k, type: StringType}]\n"
+    b"  splits: [2024-01-31, b]\n- name: there\n  online: yes\n  properties: {filters: null}\n",
+    b"tables: &a\n- {name: there, properties: {compaction_files: 0x10, filters: !!str 1}}\n- *a\n",
+    b"a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\n"
+    b"c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"
+    b"e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n"
+    b"g: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]\nh: &h [*g,*g,*g,*g,*g,*g,*g,*g,*g]\n"
+    b"tables: [*h,*h,*h,*h,*h,*h,*h,*h,*h]\n",
+]
+
+_EXPORT = Export(
+    "e", "out", "t", "letters", 1, 2, COUNTS, ("k",), (KeyRange(("a",), ("b", 1)),), "c > 1"
+)
+_ORIGIN = Origin("root", (("m",),), "j", 1, lineage=Lineage(("s",), ("i",), ("u",), ("c",)))
+_SHARD = Shard("s-0", 3, 100, ("a", 1), ("z", 2))
+_FOOTER = ShardFooter("t", "s-0", EVERY_TYPE, _ORIGIN, 3, ("a",), ("z",), ((("a",), 0),))
+_PATH = "the/path"
+_PURGE = PurgeRequest("p", 0, 1, "c > 1", (("c", 4),), (("a",),))
+
+
+def _ending(body: bytes) -> list[Ending]:
+    storage = MemoryStorage()
+    storage.put(ending_path("t", "run"), body)
+    return list(read_endings(storage, "t"))
+
+
+def _stored_ending() -> bytes:
+    storage = MemoryStorage()
+    put_ending(storage, "t", Ending("run", _ORIGIN))
+    return storage.get(ending_path("t", "run"))
+
+
+def _manifest(body: bytes) -> object:
+    storage = MemoryStorage()
+    storage.put(manifest_path("out"), body)
+    return manifest_at(storage, "out")
+
+
+_FILES = (ExportedFile("part-00000-000.parquet", 3, 100),)
+Decode = Callable[[bytes], object]
+NOTES: dict[str, tuple[bytes, Decode, str]] = {
+    "an export": (encode_export(_EXPORT), lambda b: decode_export(b, _PATH), _PATH),
+    "a task": (
+        encode_pieces([Piece(KeyRange(("a",), None), (_SHARD,))]),
+        lambda b: decode_pieces(b, _PATH),
+        _PATH,
+    ),
+    "files": (encode_files(_FILES), lambda b: decode_files(b, _PATH), _PATH),
+    "a manifest": (
+        msgspec.json.encode(manifest_of(_EXPORT, _FILES)),
+        _manifest,
+        manifest_path("out"),
+    ),
+    "a purge": (encode_request(_PURGE), lambda b: decode_request(b, _PATH), _PATH),
+    "verdicts": (
+        encode_verdicts(Verdicts(frozenset("a"), frozenset("b"))),
+        lambda b: decode_verdicts(b, _PATH),
+        _PATH,
+    ),
+    "a footer": (encode_footer(_FOOTER), lambda b: decode_footer(b, _PATH), _PATH),
+    "an ending": (_stored_ending(), _ending, ending_path("t", "run")),
+}
+"""Notes beside tables: a good one, what reads it, and the path that errors are to name."""

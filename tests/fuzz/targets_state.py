@@ -1,0 +1,178 @@
+"""What a table's state is kept in: deltas, segments and snapshots; pages, items, the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, cast
+
+from hypothesis import strategies as st
+
+from dormouse.aws.table_items import defaults_item, id_item, revision_of, settings_of, table_of
+from dormouse.errors import CorruptDataError
+from dormouse.model import checksums
+from dormouse.model.tables import Table
+from dormouse.statestore.codec import decode_delta
+from dormouse.statestore.codec_segment import decode_segment
+from dormouse.statestore.codec_snapshot import decode_snapshot
+from dormouse.statestore.dynamodb_bodies import DynamoBodies
+from dormouse.statestore.dynamodb_items import DynamoItems
+from dormouse.statestore.dynamodb_pages import DynamoPages
+from dormouse.statestore.dynamodb_records import (
+    jobs_of,
+    newest,
+    partition_of,
+    references_of,
+    shard_of,
+)
+from dormouse.statestore.dynamodb_remembered import recalled
+from dormouse.statestore.dynamodb_states import Totals
+from tests.fuzz.mutations import mangled, odd_tree
+from tests.fuzz.samples import COUNTS
+from tests.fuzz.targets import Target, told
+from tests.unit.statestore.samples import golden_files
+
+_GOLDEN = golden_files()
+_READERS: dict[str, Callable[[bytes], object]] = {
+    "all-1": lambda body: decode_delta(body, "the/path"),
+    "segment-1": lambda body: decode_segment(body, "the/path"),
+    "snapshot-1": lambda body: decode_snapshot("t", body, "the/path"),
+}
+_READ = {name: read(_GOLDEN[name]) for name, read in _READERS.items()}
+
+
+def _file(name: str, body: bytes) -> None:
+    """A file that is not as it was written is refused by name, and never read as another state."""
+    with told(CorruptDataError):
+        try:
+            assert _READERS[name](body) == _READ[name]
+        except CorruptDataError as error:
+            assert "the/path" in str(error), error
+            raise
+
+
+def _resealed(name: str, body: bytes) -> None:
+    """One whose checksum fits, as if something else had written it, ends no process."""
+    try:
+        start, digits = checksums.to_fill_in(_blank(body))
+    except ValueError:
+        return
+    with told(CorruptDataError):
+        found = _READERS[name](body[:start] + digits + body[start + len(digits) :])
+        assert found is not None
+
+
+def _blank(body: bytes) -> bytes:
+    head, mark, tail = body.rpartition(b"blake2b:")
+    return head + mark + b"0" * 32 + tail[32:]
+
+
+class _Client:
+    """A DynamoDB of which each request gives one item, whatever it asks for."""
+
+    def __init__(self, item: Any) -> None:
+        self._item = item
+
+    def get_item(self, **_: object) -> dict[str, Any]:
+        return {"Item": self._item}
+
+    def get_paginator(self, _: str) -> _Client:
+        return self
+
+    def paginate(self, **_: object) -> Iterator[dict[str, Any]]:
+        yield {"Items": [self._item]}
+
+
+_ID = bytes(range(16))
+_PAGE = {"t": {"S": "t#0#0"}, "g": {"N": "0"}, "ids": {"L": [{"B": _ID}]}, "floor": {"B": _ID}}
+_NUMBERS = {"v": {"N": "9"}, "b": {"N": "1"}}
+_HEAD = {
+    "t": {"S": "t#H"},
+    "g": {"N": "-1"},
+    "last_page": {"N": "3"},
+    "first_page": {"N": "1"},
+    "floor": {"B": _ID},
+    "revision": {"N": "2"},
+    "snapshots": {
+        "L": [{"M": {"i": {"S": "x"}, "v": {"N": "9"}, "t": {"N": "1"}, "b": {"N": "1"}}}]
+    },
+    "segments": {"L": [{"M": {"i": {"B": _ID}, **_NUMBERS}}]},
+    "segments_after": {"N": "0"},
+}
+_KEYS = {"k": {"S": "t#S1"}, "i": {"S": "name/part@000000000001"}}
+_RECORDS = [
+    {"low": {"B": b""}, "high": {"B": b"\2a\0"}, "left": {"S": "0"}, "right": {"S": "1"}},
+    {
+        "rows": {"N": "1"},
+        "size_bytes": {"N": "1"},
+        "low": {"B": b"\2a\0"},
+        "high": {"B": b"\2b\0"},
+        "references": {"N": "1"},
+        "unreferenced_ms": {"N": "1"},
+    },
+    {"rows": {"N": "1"}, "estimate": {"BOOL": True}, "job": {"S": "j"}},
+    {"partition": {"S": "root"}, "time_ms": {"N": "1"}, "inputs": {"L": [{"S": "s-0"}]}},
+    {
+        "generation": {"N": "0"},
+        "until_ms": {"N": "9"},
+        "ids": {"B": b"x\x9c\x03\x00\x00\x00\x00\x01"},
+    },
+    {"body": {"B": b"abc"}, "parts": {"N": "1"}},
+    {name: {"N": "1"} for name in ("version", "time_ms", "generation", "partitions", "shards")},
+]
+_TABLE = id_item(Table("t", "letters", COUNTS), 3)
+_INSTANCE = defaults_item({"compaction_files": 3}, 1)
+
+
+def _page(item: Any) -> None:
+    pages = DynamoPages(cast(Any, _Client(item)), "state")
+    for read in (lambda: pages.page("t", 0), lambda: pages.head("t")):
+        with told(CorruptDataError):
+            read()
+
+
+def _item(item: Any) -> None:
+    client = cast(Any, _Client(item))
+    items = DynamoItems(client, {"references": "r", "shards": "s", "partitions": "p"}, client)
+    readers: list[Callable[[], object]] = [
+        lambda: [partition_of("p", found.values) for found in items.query("partitions", "t#P")],
+        lambda: [shard_of("s", found.values) for found in items.query("shards", "t#S1")],
+        lambda: list(references_of(newest(items.query("references", "t#R1"), 9))),
+        lambda: jobs_of(newest(items.query("partitions", "t#J"), 9)),
+        lambda: recalled(items.query("references", "t#I"), "I", 9, 0, 0),
+        lambda: [Totals.of_values(found.values) for found in items.query("partitions", "t#V")],
+        lambda: DynamoBodies("t", items).get("name"),
+    ]
+    for read in readers:
+        with told():
+            read()
+
+
+def _registered(item: Any) -> None:
+    for read in (lambda: table_of(item, {}), lambda: settings_of(item), lambda: revision_of(item)):
+        with told(CorruptDataError):
+            read()
+
+
+def _keyed(items: list[Any], keys: Any) -> st.SearchStrategy[Any]:
+    """Give items with odd values; what a request was made by is as it was asked for."""
+    return odd_tree(items).map(lambda item: ({**item} if isinstance(item, dict) else {}) | keys)
+
+
+TARGETS: dict[str, Target] = {
+    **{
+        f"stored {name}": Target(mangled([_GOLDEN[name]]), partial(_file, name), quick=60)
+        for name in _READERS
+    },
+    **{
+        f"resealed {name}": Target(
+            mangled([_GOLDEN[name]]), partial(_resealed, name), native=True, quick=100
+        )
+        for name in _READERS
+    },
+    "pages": Target(_keyed([_PAGE, _HEAD], {}), _page, guided=True),
+    "items": Target(_keyed(_RECORDS, _KEYS), _item, guided=True),
+    "registry": Target(
+        _keyed([_TABLE, _INSTANCE], {"pk": {"S": "id#t"}}), _registered, guided=True
+    ),
+}

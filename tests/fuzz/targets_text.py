@@ -1,0 +1,169 @@
+"""Text and JSON that people and services write: messages, schemas, conditions, keys, files of the
+command, and the notes that lie beside tables.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dormouse import messages, requests
+from dormouse.aws.s3_events import created_objects
+from dormouse.aws.spark_events import changed_run
+from dormouse.client.declaring import parse_declarations, plan_declared
+from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.model.conditions import parse_condition
+from dormouse.model.properties import KNOWN, parse_settings, properties_of
+from dormouse.model.row_rules import row_rules
+from dormouse.model.schema import Schema
+from dormouse.model.type_text import parse_type_text
+from dormouse.shards.arrow import arrow_schema
+from dormouse.shards.text import parse_key_part
+from dormouse_cli import arguments
+from dormouse_cli.apply_command import read_declarations
+from dormouse_cli.split_points import parse_split_points
+from tests.fuzz import samples
+from tests.fuzz.mutations import mangled, mangled_json, mangled_text
+from tests.fuzz.targets import Target, told
+from tests.support.every_type import EVERY_TYPE
+from tests.support.world import World
+
+
+def _message(body: bytes) -> None:
+    for kind in samples.MESSAGES:
+        with told(InvalidRequestError):
+            found = messages.decode(body, type(kind))
+            assert messages.decode(messages.encode(found), type(kind)) == found
+    with told(InvalidRequestError):
+        messages.decode_spark_job(body)
+
+
+def _request(body: bytes) -> None:
+    with told(InvalidRequestError):
+        found = requests.decode_admin(body)
+        assert requests.decode_admin(messages.encode(found)) == found
+
+
+def _notification(body: bytes) -> None:
+    text = body.decode(errors="surrogateescape")
+    with told(InvalidRequestError):
+        for source in created_objects(text, samples.BUCKET):
+            assert source.id
+    with told(InvalidRequestError):
+        changed_run(text)
+
+
+def _schema(body: bytes) -> None:
+    with told(InvalidRequestError):
+        schema = Schema.loads(body)
+        assert Schema.loads(schema.dumps()) == schema
+        arrow_schema(schema)
+
+
+def _type(text: str) -> None:
+    with told(InvalidRequestError):
+        parse_type_text(text)
+
+
+def _condition(text: str) -> None:
+    with told(InvalidRequestError):
+        found = parse_condition(text, EVERY_TYPE)
+        assert parse_condition(found.sql, EVERY_TYPE).sql == found.sql
+
+
+def _rules(given: tuple[str, str]) -> None:
+    with told(InvalidRequestError):
+        settings = parse_settings({"filters": given[0], "aggregations": given[1]})
+        row_rules(samples.COUNTS, properties_of(settings))
+
+
+def _settings(body: bytes) -> None:
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    with told(InvalidRequestError):
+        properties_of(parse_settings(parsed))
+
+
+def _key(text: str) -> None:
+    for kind in samples.KEY_KINDS:
+        with told(InvalidRequestError):
+            parse_key_part(text, kind)
+    for parse in (arguments.parse_key, arguments.parse_range):
+        with told(InvalidRequestError):
+            parse(text, EVERY_TYPE)
+    for parse_all in (arguments.parse_properties, arguments.parse_new_fields):
+        with told(InvalidRequestError):
+            parse_all([text])
+
+
+def _splits(body: bytes) -> None:
+    for schema in (EVERY_TYPE, samples.COUNTS):
+        for is_base64 in (False, True):
+            with told(InvalidRequestError):
+                parse_split_points(body, schema, is_base64)
+
+
+@cache
+def _world() -> World:
+    world = World(Path(tempfile.mkdtemp(prefix="dormouse-fuzz-")))
+    world.create("there")
+    return world
+
+
+def _declaration(body: bytes) -> None:
+    with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
+        file.write(body)
+        file.flush()
+        with told(InvalidRequestError, NotFoundError):
+            services = _world().services
+            declared = parse_declarations(read_declarations(Path(file.name)), services)
+            plan_declared(services, declared)
+
+
+def _note(name: str, body: bytes) -> None:
+    _, decode, path = samples.NOTES[name]
+    with told(CorruptDataError):
+        try:
+            decode(body)
+        except CorruptDataError as error:
+            assert path in str(error), error
+            raise
+
+
+_NOTES: dict[str, Target] = {
+    f"note of {name}": Target(
+        mangled_json([json.loads(good)]), partial(_note, name), guided=True, quick=60
+    )
+    for name, (good, _, _) in samples.NOTES.items()
+}
+_conditions = mangled_text(samples.CONDITIONS)
+_kinds: Any = [json.loads(messages.encode(message)) for message in samples.MESSAGES]
+_asked: Any = [json.loads(messages.encode(request)) for request in samples.REQUESTS]
+
+TARGETS: dict[str, Target] = {
+    "messages": Target(mangled_json(_kinds), _message, guided=True),
+    "requests": Target(mangled_json(_asked), _request, guided=True),
+    "notifications": Target(mangled_json(samples.NOTIFICATIONS), _notification, guided=True),
+    "schemas": Target(mangled_json([EVERY_TYPE.to_json()]), _schema, guided=True, quick=200),
+    "types": Target(mangled_text(samples.TYPES), _type, guided=True),
+    "conditions": Target(_conditions, _condition, guided=True, quick=200),
+    "row rules": Target(
+        st.tuples(mangled_text(samples.FILTERS), mangled_text(samples.AGGREGATIONS)), _rules
+    ),
+    "properties": Target(
+        mangled_json([{name: known.default for name, known in KNOWN.items()}]), _settings
+    ),
+    "keys": Target(mangled_text(samples.KEYS), _key, guided=True),
+    "split files": Target(mangled(samples.SPLITS), _splits, guided=True),
+    "declarations": Target(
+        mangled(samples.DECLARATIONS) | mangled_json([samples.DECLARED]), _declaration, quick=40
+    ),
+    **_NOTES,
+}
