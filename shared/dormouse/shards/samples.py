@@ -57,6 +57,8 @@ class KeySampler:
         if not batch.num_rows:
             return
         end = self.rows + batch.num_rows
+        while -(-end // self._step) > self._most:  # what would be thinned by then is not looked at
+            self._double_step()
         row = self._next(self.rows)
         while row < end:
             key, rank = self._ranked(batch, row - self.rows)
@@ -104,6 +106,9 @@ class KeySampler:
         while len(self._samples) > 1 and (
             len(self._samples) > self._most or self._samples_bytes > self._most_bytes
         ):
-            self._step *= 2
-            self._samples = [s for s in self._samples if s.row % self._step == 0]
-            self._samples_bytes = sum(s.size_bytes for s in self._samples)
+            self._double_step()
+
+    def _double_step(self) -> None:
+        self._step *= 2
+        self._samples = [s for s in self._samples if s.row % self._step == 0]
+        self._samples_bytes = sum(s.size_bytes for s in self._samples)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +73,34 @@ def test_ranks_are_exact_at_samples_and_between_their_neighbours_elsewhere(
         assert rank == exact or point not in dict(footer.samples)
         assert (rank == len(keys)) == (exact == len(keys))
     assert decode_footer(encode_footer(footer), "path") == footer
+
+
+@given(
+    keys=st.lists(st.integers(0, 500), min_size=1, max_size=300),
+    size=st.integers(1, 300),
+    kept=st.integers(1, 8),
+)
+def test_samples_are_the_same_however_the_rows_come_in_batches(
+    keys: list[int], size: int, kept: int
+) -> None:
+    one_by_one, batched = sampled(keys, 1, kept), sampled(keys, size, kept)
+    assert batched.samples() == one_by_one.samples()
+    assert (batched.rows, batched.max_key) == (one_by_one.rows, one_by_one.max_key)
+
+
+def test_rows_of_which_no_sample_will_be_kept_are_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[int] = []
+    plain = KeySampler._ranked
+
+    def ranked(self: KeySampler, batch: pa.RecordBatch, row: int) -> tuple[Key, int]:
+        looked.append(row)
+        return plain(self, batch, row)
+
+    monkeypatch.setattr(KeySampler, "_ranked", ranked)
+    sampled(list(range(100_000)), 100_000)
+    assert len(looked) <= MAX_SAMPLES + 1
 
 
 def test_samples_stay_few_and_even_however_many_rows_there_are() -> None:
