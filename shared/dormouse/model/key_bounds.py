@@ -6,6 +6,8 @@ where the first is one of a few values, the second narrows further, and so on.
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Sequence
 
 from dormouse.model.conditions import Condition
@@ -14,6 +16,8 @@ from dormouse.model.keys import KeyPart, KeyRange, after, intersected, merged
 from dormouse.model.schema import Field, Primitive, Schema
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_WILD = re.compile(r"[%_\\]")
+"""Where a pattern ceases to be plain text."""
 _WHOLE = (Primitive.INT, Primitive.LONG)
 
 
@@ -69,12 +73,35 @@ def _of_test(call: Call, field: Field) -> list[KeyRange]:
         return merged([KeyRange.exactly((value,)) for value in values if value is not None])
     if len(rest) != 1:
         return [KeyRange()]
+    if call.op in ("starts_with", "LIKE"):
+        return _of_beginning(call.op, head, _value(rest[0], field), field)
     op, column, value = call.op, head, _value(rest[0], field)
     if value is None:
         op, column, value = _MIRRORED.get(call.op, call.op), rest[0], _value(head, field)
     if value is None or not _is(column, field):
         return [KeyRange()]
     return merged([_range_of(op, value)])
+
+
+def _of_beginning(op: str, head: Expression, text: KeyPart | None, field: Field) -> list[KeyRange]:
+    """Give the range of a text column where it can begin as a text or pattern does."""
+    if not _is(head, field) or not isinstance(text, str):
+        return [KeyRange()]
+    wild = _WILD.search(text) if op == "LIKE" else None
+    beginning = text[: wild.start()] if wild else text
+    if not beginning:
+        return [KeyRange()]
+    past = _past_all(beginning)
+    return [KeyRange((beginning,), None if past is None else (past,))]
+
+
+def _past_all(beginning: str) -> str | None:
+    """Give the least text greater than all that begin so; None if there is none."""
+    for at in reversed(range(len(beginning))):
+        last = ord(beginning[at])
+        if last < sys.maxunicode:  # no text has what lies between these two: halves of pairs
+            return beginning[:at] + chr(0xE000 if last == 0xD7FF else last + 1)
+    return None
 
 
 def _range_of(op: str, value: KeyPart) -> KeyRange:

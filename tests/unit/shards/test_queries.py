@@ -103,6 +103,7 @@ TESTS = st.recursive(
     | st.builds(_compared, st.sampled_from(["b", "v"]), OPERATORS, NUMBERS)
     | st.just(Test("v IS NULL", lambda row: row["v"] is None))
     | st.just(Test("a IN ('k', 'm')", lambda row: row["a"] in ("k", "m")))
+    | st.just(Test("a LIKE 'l%'", lambda row: str(row["a"]).startswith("l")))
     | st.just(Test("3 < b", lambda row: row["b"] > 3)),  # type: ignore[operator]  # a number
     lambda inner: st.builds(_both, inner, inner) | st.builds(_either, inner, inner),
     max_leaves=4,
@@ -188,6 +189,15 @@ def test_the_keys_a_condition_leaves_room_for_hold_every_row_that_matches(
         ("a = 'k' AND a = 'l'", []),
         ("a IN ('l', 'k') AND b = 1", [KeyRange.exactly(("k", 1)), KeyRange.exactly(("l", 1))]),
         ("a = 'k' OR v = 1", [KeyRange()]),
+        ("starts_with(a, 'kl') AND a < 'kz'", [KeyRange(("kl",), ("km",))]),
+        ("a LIKE 'kl%m_' OR a LIKE 'x_'", [KeyRange(("kl",), ("km",)), KeyRange(("x",), ("y",))]),
+        ("a LIKE 'k\\%%'", [KeyRange(("k",), ("l",))]),
+        ("starts_with(a, '\ud7ff')", [KeyRange(("\ud7ff",), ("\ue000",))]),
+        ("starts_with(a, 'k\U0010ffff')", [KeyRange(("k\U0010ffff",), ("l",))]),
+        ("starts_with(a, '\U0010ffff')", [KeyRange(("\U0010ffff",))]),
+        ("a LIKE '%k' OR starts_with('k', a)", [KeyRange()]),
+        ("a ILIKE 'k%'", [KeyRange()]),
+        ("NOT a LIKE 'k%'", [KeyRange()]),
         ("NOT a = 'k'", [KeyRange()]),
         ("b = 1", [KeyRange()]),
     ],
