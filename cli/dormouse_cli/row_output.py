@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from rich.table import Table
 from rich.text import Text
 
-from dormouse_cli.terminal import cell, plain_table
+from dormouse_cli.terminal import cell, json_lines, plain_table
 
 _ISO_MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _ISO_DAYS = (-719_162, 2_932_896)
@@ -37,9 +37,9 @@ Writer = Callable[[pa.RecordBatchReader, BinaryIO], int]
 
 def write_json(rows: pa.RecordBatchReader, sink: BinaryIO) -> int:
     """Write a JSON object a line for each row."""
-    encoder, count = msgspec.json.Encoder(), 0
+    count = 0
     for batch in rows:
-        sink.write(encoder.encode_lines(list(_objects(batch))))
+        sink.write(json_lines(list(_objects(batch))))
         count += batch.num_rows
     return count
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -16,12 +17,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+_encoder = msgspec.json.Encoder()
 PIPE_WIDTH = 10_000
 """Columns where nobody looks: nothing is cut off on its way to a file or a pipe."""
 
 
-_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
-"""The characters that a terminal acts upon and JSON lets stand."""
+_ACTED_UPON = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
+"""The characters, in UTF-8, that a terminal acts upon and JSON lets stand."""
 
 
 class Format(StrEnum):
@@ -68,8 +70,13 @@ def confirm(question: str) -> None:
 
 def print_json(*objects: object) -> None:
     """Print each object as one line of JSON."""
-    lines = msgspec.json.Encoder().encode_lines(objects)
-    typer.echo(lines.decode().translate(_JSON_ESCAPES), nl=False)
+    typer.echo(json_lines(objects).decode(), nl=False)
+
+
+def json_lines(objects: Iterable[object]) -> bytes:
+    """Give each object as one line of JSON, in which a terminal finds nothing to act upon."""
+    lines = _encoder.encode_lines(objects)
+    return _ACTED_UPON.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), lines)
 
 
 def print_listing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,21 @@ def test_json_on_a_terminal_is_as_harmless_and_means_the_same(evil: Dormouse) ->
     shown = evil("jobs", "--format", "json").stdout
     assert acted_upon(shown) == ""
     assert json.loads(shown)["subject"] == EVIL
+
+
+def test_rows_in_json_are_as_harmless_and_mean_the_same(dormouse: Dormouse, tmp_path: Path) -> None:
+    schema = {
+        "rowKeyFields": [{"name": "k", "type": "StringType"}],
+        "sortKeyFields": [],
+        "valueFields": [],
+    }
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    (tmp_path / "rows.json").write_text(json.dumps({"k": f"{EVIL}\x7fé"}))
+    assert dormouse("table", "add", "evil", "--schema", "schema.json").exit_code == 0
+    assert dormouse("ingest", "evil", "rows.json", "--wait").exit_code == 0
+    shown = dormouse("query", "evil", "--format", "json").stdout
+    assert acted_upon(shown) == ""
+    assert json.loads(shown)["k"] == f"{EVIL}\x7fé"
 
 
 def test_an_error_that_quotes_somebody_is_written_out(

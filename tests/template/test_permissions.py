@@ -257,7 +257,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
     with pytest.MonkeyPatch.context() as patch:
         heard: list[Flow] = []
         patch.setattr(moto_http, "DomainDispatcherApplication", listened_to(heard))
-        server = ThreadedMotoServer(port=0, verbose=False)
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
         server.start()
         host, port = server.get_host_and_port()
         endpoint = f"http://{host}:{port}"
