@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from dormouse.cache import Cache
+from dormouse.errors import CorruptDataError
 from dormouse.messages import Outgoing
 from dormouse.model.measures import Measure
 from dormouse.model.sources import Source
@@ -97,7 +98,10 @@ class Tables(Protocol):
         """Give a table by name; None if there is none."""
 
     def all(self) -> list[Table]:
-        """Give all tables by name."""
+        """Give all tables by name. Raises CorruptDataError if one of them is damaged."""
+
+    def survey(self) -> tuple[list[Table], list[CorruptDataError]]:
+        """Give all tables that can be read, by name, and what is wrong with the others."""
 
     def create(self, table: Table) -> None:
         """Add a table. Raises AlreadyExistsError if the name is taken by another id."""

@@ -241,14 +241,19 @@ def test_an_item_damaged_by_hand_is_told_from_a_missing_one(
         client = dynamodb_table("tables", "pk")
         tables = DynamoTables(client, "tables")
         tables.create(A)
+        tables.create(replace(A, id="b2", name="words"))
         client.update_item(
             TableName="tables",
             Key={"pk": {"S": "id#a1"}},
             UpdateExpression="REMOVE #p",
             ExpressionAttributeNames={"#p": "properties"},
         )
-        with pytest.raises(CorruptDataError, match="id#a1"):
-            tables.get("a1")
+        for look in (tables.all, lambda: tables.get("a1"), lambda: tables.named("letters")):
+            with pytest.raises(CorruptDataError, match="id#a1"):
+                look()
+        readable, (error,) = tables.survey()
+        assert [table.name for table in readable] == ["words"]
+        assert "id#a1" in str(error)
 
 
 def test_a_registry_that_cannot_be_read_is_not_an_empty_one(

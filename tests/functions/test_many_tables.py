@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
-from dormouse.aws.handling import handle_changes
-from dormouse.messages import CompactionJob, OfTable, TableChanged, encode
+from dormouse.aws.handling import handle_changes, handle_notifications
+from dormouse.errors import ContendedError, CorruptDataError, UnavailableError
+from dormouse.messages import CompactionJob, IngestJob, OfTable, Outgoing, TableChanged, encode
 from dormouse.model.partitions import PartitionTree
+from dormouse.model.sources import Source, table_name_of
 from dormouse.model.tables import Table
 from dormouse.model.transactions import InitialisePartitions, ReleaseJob
+from dormouse.stages.batch_files import batch_files
 from dormouse.stages.plan_table import plan_table
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.lambda_context import Context
@@ -71,6 +76,114 @@ def test_each_table_that_needs_it_is_planned_though_others_fail_or_flood_the_que
     functions.world.services.store(broken).destroy()
     assert changed(functions, tables) == [broken.name]
     assert planned(functions) == {tables[0].id: 1, tables[-1].id: 1}
+
+
+def corrupt(functions: Functions, table: Table) -> None:
+    """Damage all that is kept of a table's state."""
+    state = functions.world.folder / "data" / table.id / "state"
+    for path in state.rglob("*"):
+        if path.is_file():
+            path.chmod(0o644)
+            path.write_bytes(b"damaged")
+    functions.world.services.store.cache_clear()  # type: ignore[attr-defined]  # as cold processes
+
+
+def test_a_table_whose_state_is_damaged_holds_up_no_other(
+    functions: Functions, tables: list[Table]
+) -> None:
+    few = [functions.table, *tables[:3]]
+    for table in tables[3:]:
+        functions.world.tables.delete(table)
+    broken = tables[1]
+    corrupt(functions, broken)
+    assert changed(functions, few) == [broken.name]
+    assert planned(functions) == {tables[0].id: 1}
+    for function in ("sweep", "measure"):
+        with pytest.raises(ExceptionGroup, match="for some tables") as failed:
+            functions.invoke(function, "good")
+        (error,) = failed.value.exceptions
+        assert isinstance(error, CorruptDataError)
+    measured = {name for name, _ in functions.world.metrics.emitted}
+    assert measured >= {table.name for table in few if table != broken}
+    swept = [o.message.table_id for o in functions.sent() if isinstance(o.message, OfTable)]
+    assert {*swept} == {table.id for table in few if table != broken}
+    sources = [functions.world.sources.drop(f"{t.name}/new.csv", b"letter,at\na,1\n") for t in few]
+    assert notified(functions, sources) == []
+    assert len(functions.sent()) == len(few), "an ingest fails by itself, in a batch of its own"
+
+
+def test_a_table_that_the_registry_cannot_read_holds_up_no_other(
+    functions: Functions, tables: list[Table]
+) -> None:
+    functions.world.tables.damaged.add(tables[1].id)
+    for function in ("sweep", "measure"):
+        with pytest.raises(ExceptionGroup, match="for some tables") as failed:
+            functions.invoke(function, "good")
+        assert [type(error) for error in failed.value.exceptions] == [CorruptDataError]
+    measured = {name for name, _ in functions.world.metrics.emitted}
+    assert measured == {functions.table.name, *(t.name for t in tables)} - {tables[1].name}
+    functions.sent()
+    sources = [
+        functions.world.sources.drop(f"{t.name}/new.csv", b"letter,at\na,1\n") for t in tables[:8]
+    ]
+    assert notified(functions, sources) == [tables[1].name]
+    jobs = [o.message for o in functions.sent()]
+    assert {job.table_id for job in jobs if isinstance(job, IngestJob)} == {
+        table.id for table in tables[:8] if table != tables[1]
+    }
+
+
+def test_a_service_that_does_not_answer_is_not_asked_for_each_file(
+    functions: Functions, tables: list[Table]
+) -> None:
+    asked = []
+
+    def throttled(*_: object) -> list[Outgoing]:
+        asked.append(1)
+        raise UnavailableError("throttled")
+
+    sources = [functions.world.sources.drop(f"{t.name}/new.csv", b"x") for t in tables[:8]]
+    assert notified(functions, sources, throttled) == [table.name for table in tables[:8]]
+    assert len(asked) == 1
+
+
+def notified(
+    functions: Functions,
+    sources: list[Source],
+    stage: Callable[..., list[Outgoing]] = batch_files,
+) -> list[str]:
+    """Tell of files in one batch; give the tables of those whose messages must come again."""
+    records = [
+        {
+            "messageId": table_name_of(source.key),
+            "body": notification(source),
+            "receiptHandle": "r",
+            "attributes": {"ApproximateReceiveCount": "1"},
+        }
+        for source in sources
+    ]
+    answer = handle_notifications({"Records": records}, Context(), "files", stage)
+    return [item["itemIdentifier"] for item in answer["batchItemFailures"]]
+
+
+def notification(source: Source) -> str:
+    found = {"key": source.key, "eTag": source.etag, "size": source.size_bytes}
+    bucket = {"name": source.bucket}
+    event = {"eventName": "ObjectCreated:Put", "s3": {"bucket": bucket, "object": found}}
+    return json.dumps({"Records": [event]})
+
+
+def test_a_table_whose_commits_are_contended_holds_up_no_other(
+    functions: Functions, tables: list[Table]
+) -> None:
+    def contended() -> None:
+        raise ContendedError("others are first all the time")
+
+    functions.world.before_next_commit(contended)
+    assert changed(functions, [tables[0], tables[-1]]) == [tables[0].name]
+    assert planned(functions) == {tables[-1].id: 1}
+    assert changed(functions, [tables[0]]) == []
+    assert planned(functions) == {tables[0].id: 1}
 
 
 def test_every_table_is_swept_in_turn_though_some_cannot_be(

@@ -24,7 +24,7 @@ _Port = TypeVar("_Port")
 
 READS = frozenset(
     {"all", "at", "defaults", "download", "get", "head", "list", "look", "named", "open", "page"}
-    | {"query", "records", "take"}
+    | {"query", "records", "survey", "take"}
 )
 """The methods of ports that change nothing."""
 NEVER_UNKNOWN = frozenset({"sqs", "items"})

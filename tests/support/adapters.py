@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dormouse.errors import (
     AlreadyExistsError,
+    CorruptDataError,
     NotFoundError,
     RefusedSourceError,
     UnavailableError,
@@ -54,17 +55,33 @@ class MemoryTables:
 
     by_id: dict[str, Table] = field(default_factory=dict)
     settings: dict[str, int | str] = field(default_factory=dict)
+    damaged: set[str] = field(default_factory=set)
 
     def get(self, table_id: str) -> Table | None:
+        if table_id in self.damaged:
+            raise CorruptDataError(f"the registry's item of {table_id!r} cannot be read")
         kept = self.by_id.get(table_id)
         return None if kept is None else kept.with_settings(kept.settings, self.settings)
 
     def named(self, name: str) -> Table | None:
-        return next((t for t in self.all() if t.name == name), None)
+        named = (table.id for table in self.by_id.values() if table.name == name)
+        table_id = next(named, None)
+        return None if table_id is None else self.get(table_id)
 
     def all(self) -> list[Table]:
-        tables = [t.with_settings(t.settings, self.settings) for t in self.by_id.values()]
-        return sorted(tables, key=lambda t: t.name)
+        tables, damaged = self.survey()
+        if damaged:
+            raise damaged[0]
+        return tables
+
+    def survey(self) -> tuple[list[Table], list[CorruptDataError]]:
+        tables, damaged = [], []
+        for table in sorted(self.by_id.values(), key=lambda t: t.name):
+            try:
+                tables.append(self.get(table.id) or table)
+            except CorruptDataError as error:
+                damaged.append(error)
+        return tables, damaged
 
     def create(self, table: Table) -> None:
         taken = self.named(table.name)

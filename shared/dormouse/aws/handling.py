@@ -10,7 +10,7 @@ for its visibility timeout: a service that is down gets the time to come back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from aws_lambda_powertools.utilities.batch import (
@@ -30,9 +30,12 @@ from dormouse.aws.s3_events import created_objects
 from dormouse.aws.wiring import wiring
 from dormouse.errors import (
     AlreadyExistsError,
+    CorruptDataError,
     DormouseError,
     InvalidRequestError,
     NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
 )
 from dormouse.messages import FilesWaiting, Message, Outgoing, TableChanged, decode
 from dormouse.model.sources import Source
@@ -145,31 +148,48 @@ def handle_notifications(
 
     The stage's own messages, about files that wait for more, come by the same queue.
 
-    If it fails they all come again, save those that told of nothing or are dead letters.
+    If it fails they come again, save those of others, or that told of nothing, or are dead letters.
     """
     bucket = wiring().settings.names.ingest_bucket
-    sources: list[Source] = []
-    waiting: list[FilesWaiting] = []
-    telling: list[str] = []
+    telling: list[_Telling] = []
 
     def one(record: SQSRecord) -> None:
         found = _decoded(record, queue, lambda body: _files_in(body, bucket))
-        if isinstance(found, FilesWaiting):
-            waiting.append(found)
-        elif found:
-            sources.extend(found)
         if found:
-            telling.append(record.message_id)
+            telling.append((record.message_id, found))
 
     response = _each(event, context, queue, one)
+    failed: list[PartialItemFailures] = [
+        {"itemIdentifier": told} for told in _batched(telling, stage)
+    ]
+    return {"batchItemFailures": [*response["batchItemFailures"], *failed]}
+
+
+_Telling = tuple[str, list[Source] | FilesWaiting]
+"""The id of a message, and what it tells of."""
+
+
+def _batched(
+    telling: Sequence[_Telling],
+    stage: Callable[[Services, list[Source], list[FilesWaiting]], Iterable[Outgoing]],
+) -> list[str]:
+    """Run `stage` for all together; give the ids of messages that must come again.
+
+    What fails for all may be the fault of one table: then it is tried by halves, so that the files
+    of others are not held up. A service that does not answer does so to all of them.
+    """
+    sources = [source for _, found in telling if isinstance(found, list) for source in found]
+    waiting = [found for _, found in telling if isinstance(found, FilesWaiting)]
     try:
         sent = _send(stage(wiring().services, sources, waiting))
-    except Exception:  # whatever it was: the answer says which messages must come again
+    except Exception as error:
         logger.exception("failed", files=len(sources))
-        again: list[PartialItemFailures] = [{"itemIdentifier": told} for told in telling]
-        return {"batchItemFailures": [*response["batchItemFailures"], *again]}
+        if len(telling) <= 1 or isinstance(error, UnavailableError | OutcomeUnknownError):
+            return [message_id for message_id, _ in telling]
+        half = len(telling) // 2
+        return [*_batched(telling[:half], stage), *_batched(telling[half:], stage)]
     logger.info("batched", files=len(sources), sent=sent)
-    return response
+    return []
 
 
 def _files_in(body: str, bucket: str) -> list[Source] | FilesWaiting:
@@ -197,8 +217,12 @@ def handle_tables(stage: Callable[[Services, Table], Iterable[Outgoing]]) -> dic
     Raises:
         ExceptionGroup: it failed for some tables; it was run for all others.
     """
-    sent, failures = 0, []
-    for table in _in_turn(wiring().services):
+    sent = 0
+    tables, damaged = _in_turn(wiring().services)
+    failures: list[Exception] = [*damaged]
+    for error in damaged:
+        logger.error("damaged", reason=error.explanation)
+    for table in tables:
         with about_ids({"table_id": table.id}):
             try:
                 sent += sum(_send(stage(wiring().services, table)).values())
@@ -211,13 +235,13 @@ def handle_tables(stage: Callable[[Services, Table], Iterable[Outgoing]]) -> dic
     return {"sent": sent}
 
 
-def _in_turn(services: Services) -> list[Table]:
+def _in_turn(services: Services) -> tuple[list[Table], list[CorruptDataError]]:
     """Give all tables, each time from another one on: should time run out, it is not always for
-    the same ones.
+    the same ones. Those that cannot be read do not keep the others from their turn.
     """
-    tables = services.tables.all()
+    tables, damaged = services.tables.survey()
     start = services.clock.now_ms() // TURN_MS % max(1, len(tables))
-    return [*tables[start:], *tables[:start]]
+    return [*tables[start:], *tables[:start]], damaged
 
 
 _Decoded = TypeVar("_Decoded")

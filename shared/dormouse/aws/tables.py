@@ -23,7 +23,7 @@ from dormouse.aws.table_items import (
     settings_of,
     table_of,
 )
-from dormouse.errors import AlreadyExistsError, ContendedError, NotFoundError
+from dormouse.errors import AlreadyExistsError, ContendedError, CorruptDataError, NotFoundError
 from dormouse.model.tables import Table, applied, can_be_name
 
 if TYPE_CHECKING:
@@ -54,7 +54,14 @@ class DynamoTables:
         return self.get(item["id"]["S"]) if item else None
 
     def all(self) -> list[Table]:
-        """Give all tables by name."""
+        """Give all tables by name. Raises CorruptDataError if one of them is damaged."""
+        tables, damaged = self.survey()
+        if damaged:
+            raise damaged[0]
+        return tables
+
+    def survey(self) -> tuple[list[Table], list[CorruptDataError]]:
+        """Give all tables that can be read, by name, and what is wrong with the others."""
         scan = self._client.get_paginator("scan").paginate(
             TableName=self._table_name,
             ConsistentRead=True,
@@ -64,7 +71,13 @@ class DynamoTables:
         with reading("DynamoDB"):
             items = [item for page in scan for item in page["Items"]]
         defaults = self.defaults()
-        return sorted((table_of(item, defaults) for item in items), key=lambda table: table.name)
+        tables, damaged = [], []
+        for item in items:
+            try:
+                tables.append(table_of(item, defaults))
+            except CorruptDataError as error:
+                damaged.append(error)
+        return sorted(tables, key=lambda table: table.name), damaged
 
     def create(self, table: Table) -> None:
         """Add a table; that it was added before, by the same id and name, is no error.
