@@ -30,17 +30,15 @@ demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported,
 test: $(INSTALLED) ## Run the tests, as many files at once as there are processors
 	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile $(ARGS)
 
-<<<<<<< HEAD
 crash-points: $(INSTALLED) ## Cut every operation off at each of its calls, and see that it is made up for (ARGS=--only compact)
 	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.simulation.crash_table $(ARGS)
-=======
+
 fuzz: $(FUZZ) ## Give bad input to all that takes any, for MINUTES=20 (NAMES=… for some targets)
 	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.fuzz $(MINUTES) $(NAMES)
 
 $(FUZZ): $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0 || echo "no atheris for this Python: without it"
 	@touch $@
->>>>>>> b46de9a (make fuzz runs all targets for minutes, guided by coverage where atheris is to be had)
 
 test-endpoint: $(INSTALLED) ## Hold the state stores to their contract on AWS_ENDPOINT_URL_DYNAMODB (and _S3), else on the local stack
 	@set -e; suite="$(BIN)/python -m pytest $(CONTRACT) $(ARGS)"; \
