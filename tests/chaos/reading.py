@@ -18,7 +18,10 @@ PAUSE_SECONDS = 0.25
 
 
 class Reader:
-    """A thread that queries tables one after the other: the newest version, or one read before."""
+    """A thread that queries tables one after the other: the newest version, or one read before.
+
+    `seconds` is how long each answer took.
+    """
 
     def __init__(
         self,
@@ -32,6 +35,7 @@ class Reader:
         self._plans, self._stories, self._tally = plans, stories, tally
         self._random = random.Random(seed)
         self._current: dict[str, tuple[int, float]] = {}
+        self.seconds: list[float] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reader")
 
@@ -88,8 +92,11 @@ class Reader:
         self._tally.count("queries", "earlier version")
 
     def _read(self, name: str, version: int | None = None) -> tuple[int, list[Row]]:
+        began = time.monotonic()
         found = self._handles[name].query_result(as_of=version)
-        return found.version, self._plans[name].rows_of(found.reader.read_all())
+        rows = found.reader.read_all()
+        self.seconds.append(time.monotonic() - began)
+        return found.version, self._plans[name].rows_of(rows)
 
     def _remember(self, name: str, version: int, rows: list[Row], since: float) -> None:
         if wrong := self._stories[name].same_version(version, rows):

@@ -49,18 +49,23 @@ def rehearsal(
         revise=lambda deployment, endpoint: _hurried(deployment, endpoint, proxy),
         watch=lambda batch: count_batch(tally, batch),
     )
+    with stack, connected(stack) as direct:
+        os.environ["AWS_ENDPOINT_URL"] = proxy.url
+        troubled = Instance.connect()
+        os.environ.update(stack.environment)
+        yield Rehearsal(stack, direct, troubled)
+
+
+@contextmanager
+def connected(stack: LocalStack) -> Iterator[Instance]:
+    """Give the instance of a running stack, which all clients made inside talk to."""
     before = dict(os.environ)
-    with stack:
-        try:
-            os.environ.update(stack.environment)
-            direct = Instance.connect()
-            os.environ["AWS_ENDPOINT_URL"] = proxy.url
-            troubled = Instance.connect()
-            os.environ.update(stack.environment)
-            yield Rehearsal(stack, direct, troubled)
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+    os.environ.update(stack.environment)
+    try:
+        yield Instance.connect()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _hurried(deployment: Deployment, endpoint_url: str, proxy: FaultProxy) -> Deployment:

@@ -1,0 +1,75 @@
+"""Whatever is wrong with the rows of a table is told; nothing else is."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tests.chaos.story import Story, final_differences
+from tests.chaos.tables import DroppedFile, Plan, Row, plans
+
+FIRST: tuple[Row, ...] = ((1, 10, "a", 0), (2, 11, None, 0))
+SECOND: tuple[Row, ...] = ((1, 20, "b", 1),)
+
+
+@pytest.fixture
+def story() -> Story:
+    told = Story("t")
+    told.dropped(DroppedFile("t", 0, "0.parquet", FIRST))
+    told.dropped(DroppedFile("t", 1, "1.parquet", SECOND))
+    told.dropped(DroppedFile("t", 2, "2.parquet", ((9, 9, "c", 2),), is_broken=True))
+    told.ingested([0])
+    return told
+
+
+def told(story: Story, *rows: Row) -> str:
+    return " ".join(story.differences(story.expected(), rows))
+
+
+def test_files_under_way_may_be_there_or_not(story: Story) -> None:
+    assert not told(story, *FIRST)
+    assert not told(story, *FIRST, *SECOND)
+
+
+def test_what_is_lost_doubled_or_made_up_is_told(story: Story) -> None:
+    assert "1 rows lost, of files 0" in told(story, FIRST[0])
+    assert "1 rows doubled, of files 1" in told(story, *FIRST, *SECOND, *SECOND)
+    assert "1 rows never dropped, of files 2" in told(story, *FIRST, (9, 9, "c", 2))
+    assert "never dropped" in told(story, *FIRST, (1, 20, "changed", 1))
+
+
+def test_purged_rows_may_be_there_until_the_purge_is_over(story: Story) -> None:
+    before = story.expected()
+    story.purge_begins([0])
+    assert not story.differences(before, [])
+    assert not told(story, *FIRST)
+    story.purge_ended([0])
+    assert not story.differences(before, FIRST)
+    assert "2 rows purged and there" in told(story, *FIRST)
+    assert not final_differences(story, SECOND)
+
+
+def test_at_the_end_just_the_rows_of_good_files_are_there(story: Story) -> None:
+    assert not final_differences(story, [*SECOND, *FIRST])
+    assert "lost at the end" in " ".join(final_differences(story, FIRST))
+    assert "too many at the end" in " ".join(final_differences(story, [*FIRST, *FIRST, *SECOND]))
+
+
+def test_a_version_has_the_same_rows_whenever_it_is_read(story: Story) -> None:
+    assert story.same_version(7, FIRST) is None
+    assert story.same_version(7, reversed(FIRST)) is None
+    assert "version 7" in str(story.same_version(7, SECOND))
+
+
+@pytest.mark.parametrize("plan", plans(), ids=lambda plan: plan.name)
+def test_files_are_made_up_alike_for_a_seed(plan: Plan) -> None:
+    assert plan.file(1, 3, 20) == plan.file(1, 3, 20) != plan.file(2, 3, 20)
+    assert len(set(plan.file(1, 3, 20).rows)) == 20
+
+
+def test_a_doubled_row_of_a_summed_table_is_told() -> None:
+    (plan,) = [plan for plan in plans() if plan.is_summed]
+    fine = pa.table({"key": [1], "files": [0b101], "times": [2]})
+    assert plan.rows_of(fine) == [(1, 0), (1, 2)]
+    doubled = pa.table({"key": [1], "files": [0b110], "times": [3]})
+    assert plan.rows_of(doubled)[0][-1] == -1
