@@ -45,6 +45,12 @@ test-endpoint: $(INSTALLED) ## Hold the state stores to their contract on AWS_EN
 	if [ -n "$$AWS_ENDPOINT_URL$$AWS_ENDPOINT_URL_DYNAMODB" ]; then $$suite; \
 	else $(BIN)/dormouse local run -- $$suite; fi
 
+chaos: $(INSTALLED) ## Break the local stack for MINUTES=4, by SEED=1, and hold all rows against what was dropped
+	@PYTHONPATH=shared:cli:. $(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),4) --seed $(or $(SEED),1) $(ARGS)
+
+load: $(INSTALLED) ## Drop 2,000 files at once on the local stack, then ask 64 queries at once; some minutes
+	@PYTHONPATH=shared:cli:. $(BIN)/python -m tests.chaos.load $(ARGS)
+
 bench-state: $(BENCH) ## Measure the state store: commits, writers, loads (ARGS=--quick: a minute)
 	@$(BIN)/python bench/state_bench.py $(ARGS)
 
@@ -113,4 +119,4 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo demo-spark test fuzz docs test-endpoint bench-state bench-rows bench-spark layer lint audit format lock build spark-package invoke clean
+.PHONY: help setup demo demo-spark test fuzz chaos load docs test-endpoint bench-state bench-rows bench-spark layer lint audit format lock build spark-package invoke clean

@@ -88,7 +88,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Transfer-Encoding"):
             self.send_error(411)  # no client of ours sends bodies of unknown length
             return
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        if len(body) < length:  # its sender died: AWS does nothing with a part of a request
+            self.close_connection = True
+            return
         headers = {name.lower(): value for name, value in self.headers.items()}
         self._handle(Request(self.command, self.path, headers, body))
 

@@ -66,9 +66,13 @@ class Reader:
                 self._tally.wrong(f"table {name}: a query {kind}: {type(error).__name__}: {error}")
 
     def _judge_gone(self, name: str, began: float, error: NotFoundError) -> None:
-        """Excuse what took longer than shards are kept; a query may not."""
+        """Excuse what took nearly as long as shards are kept; a query may not.
+
+        They are kept from the time of the commit that replaced them. In this weather that can be
+        some seconds before the commit landed, and others knew of it.
+        """
         since = min(began, self._current.get(name, (0, began))[1])
-        if time.monotonic() - since < GC_DELAY_SECONDS - 1:
+        if time.monotonic() - since < GC_DELAY_SECONDS / 2:
             self._tally.wrong(f"table {name}: what a query needs is gone: {error.explanation}")
         self._tally.count("queries", "too late: the version is gone")
         self._current.pop(name, None)
@@ -84,7 +88,7 @@ class Reader:
 
     def _read_again(self, name: str) -> None:
         version, since = self._current[name]
-        if time.monotonic() - since > GC_DELAY_SECONDS / 2:
+        if time.monotonic() - since > GC_DELAY_SECONDS / 4:
             del self._current[name]
             return
         _, rows = self._read(name, version)

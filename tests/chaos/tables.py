@@ -118,17 +118,16 @@ def write_file(plan: Plan, file: DroppedFile, folder: Path) -> Path:
     return path
 
 
+GC_DELAY_SECONDS = 20
 _SMALL: Mapping[str, object] = {
     "split_threshold_rows": 500,
     "compaction_strategy": "batch",
     "compaction_files": 3,
-    "gc_delay_seconds": 10,
-    "job_patience_seconds": 30,
+    "gc_delay_seconds": GC_DELAY_SECONDS,
+    "job_patience_seconds": 60,
     "orphan_age_seconds": 90,
 }
 """Small numbers, so that a small table has all that a large one has, within minutes."""
-
-GC_DELAY_SECONDS = 10
 
 
 def plans() -> list[Plan]:

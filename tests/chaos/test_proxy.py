@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -113,6 +114,20 @@ def test_each_fault_lands_or_not_and_answers_as_it_says(
     else:
         assert ask(proxy)[0] == status
     assert service.bodies == [b"body"] * has_landed
+
+
+def test_what_a_dying_process_sent_by_half_does_not_arrive(
+    proxy: FaultProxy, service: Service
+) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.server_port)
+    connection.putrequest("PUT", "/bucket/key")
+    connection.putheader("Content-Length", "10")
+    connection.endheaders(b"half")
+    assert connection.sock is not None
+    connection.sock.shutdown(socket.SHUT_WR)
+    assert connection.sock.recv(100) == b""
+    connection.close()
+    assert service.bodies == []
 
 
 def batch(target: str, body: object) -> Request:
