@@ -37,7 +37,7 @@ class Options:
 
     minutes: float = 4.0
     seed: int = 1
-    files: int = 200
+    files_per_minute: int = 40
     rows: tuple[int, int] = (50, 250)
     kill_share: float = 0.06
     fault_share: float = 0.04
@@ -114,7 +114,8 @@ def _trouble(
     """Drop files, ask for purges and exports, and look on until the time is over."""
     seconds = options.minutes * 60
     notifier = Notifier(f"dormouse-{PARAMETERS['Instance']}-files", options.seed)
-    dropped = files_of(chosen, options.seed, options.files, options.rows)
+    count = round(options.files_per_minute * options.minutes)
+    dropped = files_of(chosen, options.seed, count, options.rows)
     dropping = threading.Thread(
         target=drop_all,
         args=(files, dropped, notifier, folder, options.seed, seconds * DROPPING_SHARE, tally),
@@ -140,7 +141,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=Options.minutes, help="of trouble")
     parser.add_argument("--seed", type=int, default=Options.seed)
-    parser.add_argument("--files", type=int, default=Options.files)
+    parser.add_argument("--files-per-minute", type=int, default=Options.files_per_minute)
     parser.add_argument("--tables", type=int, help="only so many, the first ones")
     parser.add_argument("--kill-share", type=float, default=Options.kill_share)
     parser.add_argument("--fault-share", type=float, default=Options.fault_share)
