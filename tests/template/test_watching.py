@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dormouse.aws.metrics import NAMESPACE, log_commit
+from dormouse.aws.metrics import NAMESPACE, WATCHED, log_commit
 from dormouse.model.measures import Measure
 from dormouse.model.names import QUEUES, dead_letters
 from dormouse.statestore.protocol import CommitReport
@@ -17,6 +17,12 @@ from tests.template.conftest import NAMES, ROOT, STAGES, Template
 
 GUIDE = (ROOT / "docs" / "operations.md").read_text()
 PREFIX = f"dormouse-{NAMES.instance}-"
+
+
+WORST_OF = {
+    "compaction-lags": Measure.REFERENCES_PER_LEAF,
+    "jobs-stand": Measure.OLDEST_JOB_AGE_SECONDS,
+}
 
 
 def sections() -> dict[str, str]:
@@ -58,8 +64,19 @@ def test_every_queue_and_function_is_watched_and_every_alarm_tells_somebody(
 ) -> None:
     expected = {dead_letters(queue) for queue in QUEUES} | {f"{queue}-age" for queue in QUEUES}
     expected |= {f"{stage}-errors" for stage in STAGES}
-    assert set(alarms) == expected | {"throttles", "sweep-missing", "contention"}
+    assert set(alarms) == expected | {"throttles", "sweep-missing", "contention"} | {*WORST_OF}
     assert all(alarm["AlarmActions"] for alarm in alarms.values())
+
+
+@pytest.mark.parametrize("name", WORST_OF)
+def test_an_alarm_of_tables_watches_what_is_told_by_instance(
+    alarms: dict[str, dict[str, Any]], name: str
+) -> None:
+    alarm, measure = alarms[name], WORST_OF[name]
+    assert measure in WATCHED
+    assert (alarm["Namespace"], alarm["MetricName"]) == (NAMESPACE, measure.title)
+    assert alarm["Dimensions"] == [{"Name": "instance", "Value": NAMES.instance}]
+    assert alarm["Statistic"] == "Maximum", "of all tables, the one that is worst"
 
 
 def test_a_sweep_that_does_not_run_is_noticed_by_its_silence(

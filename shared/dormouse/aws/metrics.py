@@ -16,8 +16,15 @@ NAMESPACE = "Dormouse"
 _NO_SERVICE = ""  # else Powertools adds a dimension of its own
 
 
+WATCHED = (Measure.REFERENCES_PER_LEAF, Measure.OLDEST_JOB_AGE_SECONDS)
+"""What alarms watch the greatest of, over all tables: these are told by instance, too."""
+
+
 class LoggedMetrics:
-    """`ports.Metrics` of an instance, with the dimensions ``instance`` and ``table``."""
+    """`ports.Metrics` of an instance, with the dimensions ``instance`` and ``table``.
+
+    What is `WATCHED` is told once more with the dimension ``instance`` alone.
+    """
 
     def __init__(self, instance: str) -> None:
         """Tell of the tables of `instance`."""
@@ -25,11 +32,16 @@ class LoggedMetrics:
 
     def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:
         """Print what was measured of a table."""
+        self._print(values, table=table_name)
+        if watched := {measure: values[measure] for measure in WATCHED if measure in values}:
+            self._print(watched)
+
+    def _print(self, values: Mapping[Measure, float], **dimensions: str) -> None:
         metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
-        metrics.add_dimension("instance", self._instance)
-        metrics.add_dimension("table", table_name)
-        for measure, value in values.items():
-            metrics.add_metric(measure.title, MetricUnit(measure.unit), value)
+        for name, value in {"instance": self._instance, **dimensions}.items():
+            metrics.add_dimension(name, value)
+        for measure, number in values.items():
+            metrics.add_metric(measure.title, MetricUnit(measure.unit), number)
         metrics.flush_metrics()
 
 

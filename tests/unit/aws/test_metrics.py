@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dormouse.aws.metrics import LoggedMetrics, log_commit
+from dormouse.aws.metrics import WATCHED, LoggedMetrics, log_commit
 from dormouse.model.measures import Measure
 from dormouse.statestore.protocol import CommitReport
 
@@ -44,7 +44,7 @@ def test_what_is_measured_of_a_table_has_just_the_dimensions_instance_and_table(
 ) -> None:
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", service)
     LoggedMetrics("dev").emit("letters", dict.fromkeys(Measure, 1.5))
-    logged = json.loads(capsys.readouterr().out)
+    logged, watched = map(json.loads, capsys.readouterr().out.splitlines())
     (declared,) = logged["_aws"]["CloudWatchMetrics"]
     assert declared["Namespace"] == "Dormouse"
     assert declared["Dimensions"] == [["instance", "table"]]
@@ -52,3 +52,14 @@ def test_what_is_measured_of_a_table_has_just_the_dimensions_instance_and_table(
     units = {metric["Name"]: metric["Unit"] for metric in declared["Metrics"]}
     assert units == {measure.title: measure.unit for measure in Measure}
     assert logged["OldestJobAge"] == [1.5]
+    (by_instance,) = watched["_aws"]["CloudWatchMetrics"]
+    assert by_instance["Dimensions"] == [["instance"]]
+    assert {metric["Name"] for metric in by_instance["Metrics"]} == {
+        measure.title for measure in WATCHED
+    }
+
+
+def test_what_is_counted_is_told_of_its_table_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    LoggedMetrics("dev").emit("letters", {Measure.ROWS_INGESTED: 7})
+    (logged,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert logged["RowsIngested"] == [7]

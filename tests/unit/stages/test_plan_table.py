@@ -115,6 +115,20 @@ def test_with_as_many_jobs_as_may_run_planning_waits_for_some_to_end(world: Worl
     assert len(world.state(table).shards) == 8
 
 
+def test_while_nothing_is_compacted_ingest_goes_on_and_plannings_ask_for_no_more_than_the_limit(
+    world: World,
+) -> None:
+    table = table_with_two_shards_a_leaf(world, compaction_jobs_limit=20)
+    jobs: list[str] = []
+    for number in range(2, 12):
+        world.drop(f"letters/{number}.parquet", letters("abcdefgh", at=number))
+        while world.queue:
+            world.deliver(world.queue.popleft())  # whose plannings are lost, but this
+        jobs += jobs_in(plan(world, table))
+    assert len(jobs) == len(set(jobs)) == 20
+    assert len(world.rows(table)) == 12 * 8
+
+
 def test_jobs_of_a_long_queue_are_sent_again_more_and_more_rarely(world: World) -> None:
     table = table_with_two_shards_a_leaf(world, job_patience_seconds=600)
     plan(world, table)  # whose messages wait behind others
