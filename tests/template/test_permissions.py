@@ -90,6 +90,7 @@ RARE = {
         )
     },
     ("administer", "s3:GetObject", "/state/"): "a table half made by a run that died",
+    ("sweep", "s3:GetObject", "/purges/"): "what the purge of a job sent again asks of Spark",
     ("sweep", "s3:GetObject", "/endings/"): "the note of a compaction that left no rows",
     ("sweep", "s3:DeleteObject", "/endings/"): "such a note, when it has had its time",
     ("administer", "s3:GetObject", "-results-"): "a manifest, if the request comes late again",

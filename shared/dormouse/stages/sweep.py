@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
+from msgspec import UNSET
+
 from dormouse.errors import CorruptDataError
 from dormouse.messages import (
     CompactionJob,
@@ -35,7 +37,7 @@ from dormouse.stages.exports import (
     task_messages,
     tasks_left,
 )
-from dormouse.stages.purges import kept_purges
+from dormouse.stages.purges import asked_by_purge, kept_purges
 from dormouse.stages.requests.delete_table import delete_all_of
 from dormouse.stages.spark_requests import SparkRequest, kept_requests, spent_notes
 from dormouse.stages.spark_work import QUEUE as SPARK_QUEUE
@@ -94,7 +96,7 @@ def _again(
     is_due = _is_due(services, table)
     with_spark = {request.job.job_id for request in spark}
     messages = [
-        *_stale_jobs(table, state, with_spark, is_due),
+        *_stale_jobs(services, table, state, with_spark, is_due),
         *_unsettled_spark(table, spark, is_due),
         *_old_exports(services, table, with_spark, is_due),
     ]
@@ -121,13 +123,19 @@ def _is_due(services: Services, table: Table) -> _IsDue:
 
 
 def _stale_jobs(
-    table: Table, state: TableState, with_spark: set[str], is_due: _IsDue
+    services: Services,
+    table: Table,
+    state: TableState,
+    with_spark: set[str],
+    is_due: _IsDue,
 ) -> Iterator[Outgoing]:
     """Give assigned jobs, save those which Spark has in hand."""
     for job in sorted(state.jobs.values(), key=lambda job: job.id):
         if job.id not in with_spark and is_due(job.assigned_ms):
-            queue = compaction_queue(state, job, table.properties)
-            yield Outgoing(queue, CompactionJob(table.id, state.generation, job.id))
+            asked = asked_by_purge(services, table.id, job.id)
+            queue = compaction_queue(state, job, table.properties, asked)
+            message = CompactionJob(table.id, state.generation, job.id, asked or UNSET)
+            yield Outgoing(queue, message)
 
 
 def _unsettled_spark(

@@ -19,7 +19,7 @@ from dormouse.messages import (
 from dormouse.model import purges
 from dormouse.model.exports import bytes_to_read
 from dormouse.model.keys import KeyRange
-from dormouse.model.names import spark_prefix
+from dormouse.model.names import purge_prefix, spark_prefix
 from dormouse.model.spark import SparkOptions
 from dormouse.model.tables import Table
 from dormouse.requests import CompactTable, ExportRows, IngestFiles, PurgeRows, decode_admin
@@ -155,6 +155,24 @@ def test_a_purge_asked_for_has_spark_rewrite_a_leaf_at_once(
     world.queue += compact(world.services, job.message)
     world.settle()
     assert world.names(table) == "bcdxyyz"
+
+
+def test_a_purges_job_whose_message_was_lost_is_sent_to_spark_again(world: World) -> None:
+    table = filled(world, "abyz")
+    world.administer(PurgeRows("p", "letters", "letter = 'a'", spark=ASKED))
+    sent = [message for message in world.deliver(world.queue.popleft()) if "spark" in message.queue]
+    world.queue.clear()
+    world.clock.advance(seconds=table.properties.job_patience_seconds)
+    world.sweep()
+    assert for_spark(world) == sent != []
+    (request,) = [o.path for o in world.storage.list(purge_prefix(table.id))][:1]
+    world.storage.delete([request])
+    world.storage.put(request, b"damaged")
+    world.queue.clear()
+    world.clock.advance(seconds=2 * table.properties.job_patience_seconds)
+    world.sweep()
+    queues = {message.queue for message in world.queue}
+    assert queues == {"table-changes", "compaction-jobs"}, "the sweep goes on without it"
 
 
 def test_what_a_purge_rewrites_is_sparks_by_its_rows_and_a_functions_below(world: World) -> None:
