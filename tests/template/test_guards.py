@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dormouse.model.names import QUEUES, REPLIES, dead_letters
-from tests.template.conftest import NAMES, REGION, ROLES, Template
+from tests.template.conftest import NAMES, REGION, ROLES, STAGES, Template
 from tests.template.test_template import arn_of
 
 ALL_QUEUES = sorted({*QUEUES, *map(dead_letters, QUEUES), REPLIES})
@@ -151,6 +151,24 @@ def test_functions_are_invoked_from_outside_by_their_schedules_alone(template: T
     ]
     assert len(arns) == len(schedules) == 3
     assert all(arn.startswith(f"arn:aws:events:{REGION}:{NAMES.account}:rule/") for arn in arns)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_function_is_told_no_secrets_and_to_log_no_more_than_it_does(
+    template: Template, stage: str
+) -> None:
+    told = template.function(stage)["Environment"]["Variables"].keys()
+    assert {name for name in told if not name.startswith("DORMOUSE_")} <= {
+        "POWERTOOLS_SERVICE_NAME",
+        "MIMALLOC_PURGE_DELAY",
+    }
+    assert {name for name in told if name.startswith("DORMOUSE_")} <= {
+        "DORMOUSE_INSTANCE",
+        "DORMOUSE_ACCOUNT",
+        "DORMOUSE_MEMORY_BYTES",
+        "DORMOUSE_SPARK_APPLICATION",
+        "DORMOUSE_SPARK_ROLE",
+    }
 
 
 def test_no_function_can_be_reached_by_a_url(template: Template) -> None:

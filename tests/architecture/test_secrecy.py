@@ -1,0 +1,22 @@
+"""Nothing here tells credentials: no request is logged, no link is made that carries a right."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.test_layers import SOURCES
+
+ROOT = Path(__file__).parents[2]
+TELLING = re.compile(
+    r"set_stream_logger|generate_presigned|log_event|getLogger\(['\"](boto|urllib3)"
+    r"|get_frozen_credentials|get_session_token|assume_role"
+)
+
+
+@pytest.mark.parametrize("path", [*SOURCES, ROOT / "template.yaml"], ids=lambda path: path.name)
+def test_no_code_logs_requests_or_hands_out_credentials(path: Path) -> None:
+    found = TELLING.search(path.read_text())
+    assert found is None, found
