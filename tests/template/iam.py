@@ -12,7 +12,10 @@ from tests.template.conftest import NAMES, REGION, many
 
 Context = tuple[tuple[str, tuple[str, ...]], ...]
 _HASH_KEYS = ("pk", "t", "k", "table_id")
-_OVER_TLS = ("aws:SecureTransport", ("true",))
+_TOLD: Context = (
+    ("aws:SecureTransport", ("true",)),
+    ("aws:ResourceAccount", (NAMES.account,)),
+)
 
 
 class Need(NamedTuple):
@@ -20,7 +23,13 @@ class Need(NamedTuple):
 
     action: str
     resource: str
-    context: Context = (_OVER_TLS,)
+    context: Context = _TOLD
+
+    def but(self, key: str, value: str) -> Need:
+        """Give the need of a request that differs in one thing told."""
+        return self._replace(
+            context=tuple((k, (value,) if k == key else v) for k, v in self.context)
+        )
 
     def told(self, key: str, *values: str) -> Need:
         """Give the need with one more thing told."""
@@ -68,6 +77,8 @@ def _holds(operator: str, key: str, wanted: tuple[str, ...], context: dict[str, 
     given = context.get(key)
     if operator == "Null":
         return wanted == (str(given is None).lower(),)
+    if operator == "StringNotEqualsIfExists":
+        return given is None or not any(value in wanted for value in given)
     if operator.startswith("ForAllValues:"):
         return all(_matches(operator[13:], value, wanted) for value in given or ())
     return given is not None and any(_matches(operator, value, wanted) for value in given)
