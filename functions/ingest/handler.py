@@ -5,9 +5,9 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws.handling import Event, handle_messages
 from dormouse.messages import IngestJob
-from dormouse.stages.ingest import ingest
+from dormouse.stages.ingest_apart import ingest_or_part
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:
     """Run the stage for each message."""
-    return handle_messages(event, context, "ingest-jobs", IngestJob, ingest)
+    return handle_messages(event, context, "ingest-jobs", IngestJob, ingest_or_part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from dormouse.model.tables import Table
 from dormouse.requests import (
@@ -24,8 +25,9 @@ from dormouse.requests import (
     SplitPartitions,
 )
 from tests.simulation.crash_points import Operation
-from tests.simulation.crash_recovery import GC_SECONDS, ORPHAN_SECONDS, Rows, settle
+from tests.simulation.crash_recovery import GC_SECONDS, ORPHAN_SECONDS, Rows, dies_at, settle
 from tests.simulation.instance import Instance, Worker
+from tests.simulation.processes import Died
 from tests.support.world import LETTERS, letters, letters_file
 
 NAME = "letters"
@@ -109,6 +111,15 @@ def _ingest(instance: Instance, worker: Worker) -> dict[str, Rows]:
     instance.drop(f"{NAME}/bad.csv", b"no,such,columns\n1,2,3\n")
     settle(instance, worker, until="ingest-jobs")
     return {NAME: rows(*TEXTS)}
+
+
+def _died_twice(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    """Bring an ingest to its third run: two processes died of it."""
+    expected = _ingest(instance, worker)
+    for number in range(2):
+        with suppress(Died):
+            handles("ingest-jobs")(instance, instance.worker(f"dies-{number}", dies_at(6)))
+    return expected
 
 
 def _idle(instance: Instance, worker: Worker) -> dict[str, Rows]:
@@ -221,6 +232,12 @@ COUNT = len(rows(*TEXTS))
 FLOW: Sequence[Operation] = (
     Operation("batch files", _files, handles("files")),
     Operation("ingest", _ingest, handles("ingest-jobs")),
+    Operation(
+        "ingest: take a job apart",
+        _died_twice,
+        handles("ingest-jobs"),
+        asked_again=Redrive("again", "ingest-jobs"),  # where its third run fails, too
+    ),
     Operation("plan: assign compactions", _before("table-changes"), handles("table-changes")),
     Operation("compact", _before("compaction-jobs"), handles("compaction-jobs")),
     Operation("collect garbage", _before("gc-candidates"), handles("gc-candidates")),

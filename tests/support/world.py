@@ -53,7 +53,7 @@ from dormouse.stages.collect_garbage import collect_garbage
 from dormouse.stages.compact import compact
 from dormouse.stages.dispatch_spark import dispatch_spark
 from dormouse.stages.export_rows import export_rows
-from dormouse.stages.ingest import ingest
+from dormouse.stages.ingest_apart import ingest_or_part
 from dormouse.stages.plan_table import plan_table
 from dormouse.stages.purge_rows import purge_rows
 from dormouse.stages.requests.export_rows import export_id_of
@@ -78,7 +78,7 @@ from tests.support.adapters import (
 
 STAGES: dict[str, tuple[type[Message], Callable[..., Iterable[Outgoing]]]] = {
     "files": (FilesWaiting, lambda services, waiting: batch_files(services, [], [waiting])),
-    "ingest-jobs": (IngestJob, ingest),
+    "ingest-jobs": (IngestJob, ingest_or_part),
     "table-changes": (TableChanged, plan_table),
     "compaction-jobs": (CompactionJob, compact),
     "partition-splits": (PartitionSplits, split_partition),

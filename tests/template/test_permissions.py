@@ -95,6 +95,8 @@ RARE = {
     ("sweep", "s3:DeleteObject", "/endings/"): "such a note, when it has had its time",
     ("administer", "s3:GetObject", "-results-"): "a manifest, if the request comes late again",
     ("export_rows", "s3:GetObject", "-results-"): "what another run of the task put before",
+    ("ingest", "sqs:SendMessage", "-ingest-jobs"): "the files of a job that no run survived",
+    ("ingest", "sqs:GetQueueUrl", "-ingest-jobs"): "the same",
     ("export_rows", "sqs:SendMessage", "-exports"): "itself, when it has had no time for all",
     ("export_rows", "sqs:GetQueueUrl", "-exports"): "the same",
     **{

@@ -1,0 +1,109 @@
+"""A file that no function survives: the others of its job are ingested without it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dormouse.errors import UnavailableError
+from dormouse.messages import Outgoing
+from dormouse.model.sources import Source
+from dormouse.model.tables import Table
+from tests.support.world import Crash, World
+
+POISON = "letters/poison.parquet"
+RECEIVES = 3
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def one_job(world: World, *keys: str) -> Table:
+    """Give a table whose dropped files are one job."""
+    table = world.create()
+    sources = [world.sources.drop(key, world_file(number)) for number, key in enumerate(keys)]
+    world.notify(*sources)
+    assert len(world.queue) == 1
+    return table
+
+
+def world_file(number: int) -> bytes:
+    return f"letter,at\n{'abcdefgh'[number]},{number}\n".encode()
+
+
+def kills(world: World, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Let whoever opens the poisoned file end so."""
+    download = world.sources.download
+
+    def deadly(source: Source, local: Path) -> None:
+        if source.key == POISON:
+            raise error
+        download(source, local)
+
+    monkeypatch.setattr(world.sources, "download", deadly)
+
+
+def deliver_all(world: World) -> list[Outgoing]:
+    """Deliver what there is as SQS does; give the dead letters."""
+    receives: Counter[str] = Counter()
+    dead = []
+    while world.queue:
+        outgoing = world.queue.popleft()
+        receives[str(outgoing.message)] += 1
+        try:
+            world.queue += world.deliver(outgoing)
+        except (Crash, UnavailableError):
+            again = receives[str(outgoing.message)] < RECEIVES
+            (world.queue if again else dead).append(outgoing)
+    return dead
+
+
+def test_a_file_that_no_function_survives_takes_no_others_along(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = one_job(world, "letters/a.csv", POISON, "letters/c.csv", "letters/d.csv")
+    kills(world, monkeypatch, Crash())
+    (dead,) = deliver_all(world)
+    assert [source.key for source in dead.message.sources] == [POISON]  # type: ignore[attr-defined]
+    assert world.names(table) == "acd"
+    whole = next(r for r in world.tracker.records(table.id) if r.files == 4)
+    assert whole.state == "finished" and "by itself" in whole.reason
+
+
+def test_a_job_that_fails_and_says_so_stays_one_job(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_job(world, "letters/a.csv", POISON)
+    kills(world, monkeypatch, UnavailableError("S3 is down"))
+    (dead,) = deliver_all(world)
+    assert len(dead.message.sources) == 2  # type: ignore[attr-defined]
+
+
+def test_a_job_whose_process_died_once_is_done_as_it_is(world: World) -> None:
+    table = one_job(world, "letters/a.csv", "letters/b.csv")
+    world.before_next_commit(world.crash)
+    assert deliver_all(world) == []
+    assert world.names(table) == "ab"
+    assert len(world.state(table).shards) == 1
+
+
+def test_files_of_a_job_taken_apart_while_it_still_ran_are_ingested_once(
+    world: World,
+) -> None:
+    table = one_job(world, "letters/a.csv", "letters/b.csv")
+    (job,) = world.queue
+
+    def others() -> None:  # the same job comes to two other processes meanwhile
+        world.before_next_commit(world.crash)
+        with pytest.raises(Crash):
+            world.deliver(job)
+        for part in world.deliver(job):
+            world.deliver(part)
+
+    world.before_next_commit(others)
+    world.settle()
+    assert world.names(table) == "ab"
