@@ -97,6 +97,7 @@ RARE = {
     ("export_rows", "s3:GetObject", "-results-"): "what another run of the task put before",
     ("ingest", "sqs:SendMessage", "-ingest-jobs"): "the files of a job that no run survived",
     ("ingest", "sqs:GetQueueUrl", "-ingest-jobs"): "the same",
+    ("ingest", "dynamodb:GetItem", "-jobs"): "how runs of a job of several files ended",
     ("export_rows", "sqs:SendMessage", "-exports"): "itself, when it has had no time for all",
     ("export_rows", "sqs:GetQueueUrl", "-exports"): "the same",
     **{
