@@ -15,6 +15,7 @@ from dormouse.errors import (
     NotFoundError,
 )
 from dormouse.model.tables import Table
+from dormouse.ports import NO_TABLE
 from dormouse.requests import (
     AdminRequest,
     CreateTable,
@@ -41,6 +42,39 @@ def now(world: World, table: Table) -> Table:
 
 def test_every_kind_of_request_is_done_by_somebody() -> None:
     assert set(VERBS) == set(get_args(AdminRequest))
+
+
+class TestCreating:
+    @pytest.mark.parametrize("old_name_is_taken", [False, True])
+    def test_a_redelivery_leaves_a_table_alone_that_has_another_name_by_now(
+        self, world: World, old_name_is_taken: bool
+    ) -> None:
+        table = world.create("letters")
+        world.drop("letters/1.parquet", letters("abc"))
+        world.settle()
+        world.administer(RenameTable("rename", "letters", "others"))
+        if old_name_is_taken:
+            world.administer(CreateTable("another", "letters", LETTERS.to_json()))
+        del world.tracker.kept[NO_TABLE, "create-letters"]  # its function died before it could tell
+        world.administer(CreateTable("create-letters", "letters", LETTERS.to_json()))
+        assert world.names(now(world, table)) == "abc"
+        assert [t.name for t in world.tables.all() if t.id == table.id] == ["others"]
+
+    def test_a_name_taken_at_the_last_moment_harms_no_other_delivery_of_the_request(
+        self, world: World
+    ) -> None:
+        request = CreateTable("create-letters", "letters", LETTERS.to_json())
+
+        def made_and_renamed_by_another_delivery() -> None:
+            table = world.create("letters")
+            world.administer(RenameTable("rename", "letters", "others"))
+            world.administer(CreateTable("another", "letters", LETTERS.to_json()))
+            assert len(world.state(now(world, table)).partitions) == 1
+
+        world.before_next_commit(made_and_renamed_by_another_delivery)
+        world.administer(request)
+        (table,) = (t for t in world.tables.all() if t.name == "others")
+        assert len(world.state(table).partitions) == 1
 
 
 class TestRenaming:

@@ -32,22 +32,29 @@ def create_table(services: Services, request: CreateTable) -> None:
         schema=schema,
         created_ms=services.clock.now_ms(),
     ).with_settings(parse_settings(request.properties), services.tables.defaults())
+    if _is_made(services, table):
+        return
     check_columns(schema, table.properties)
     row_rules(schema, table.properties)
     points = split_points_of_json(
         schema, request.split_points, strings_base64=request.strings_base64
     )
     tree = PartitionTree.from_split_points(points)
-    taken = services.tables.named(table.name)
-    if taken is not None and taken.id != table.id:
+    if services.tables.named(table.name) is not None and not _is_made(services, table):
         raise AlreadyExistsError(f"there is a table {table.name!r} already")
-    # State first: a table that can be found by name always has its partitions.
+    # State first: a table that can be found by name always has its partitions. Where the name was
+    # taken since, this empty state stays: to destroy it could be to destroy what another delivery
+    # has made a table of.
     initialise = InitialisePartitions(tuple(tree.by_id.values()))
     (outcome,) = services.store(table).commit(initialise, generation=0)
-    if taken is None:
-        accepted(outcome)
+    accepted(outcome)
     try:
         services.tables.create(table)
-    except AlreadyExistsError:  # somebody took the name since we looked
-        services.store(table).destroy()
-        raise
+    except AlreadyExistsError:
+        if not _is_made(services, table):
+            raise
+
+
+def _is_made(services: Services, table: Table) -> bool:
+    """Tell whether another delivery has made the table, whatever it is called by now."""
+    return services.tables.get(table.id) is not None
