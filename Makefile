@@ -51,6 +51,10 @@ chaos: $(INSTALLED) ## Break the local stack for MINUTES=4, by SEED=1, and hold 
 load: $(INSTALLED) ## Drop 2,000 files at once on the local stack, then ask 64 queries at once; some minutes
 	@PYTHONPATH=shared:cli:. $(BIN)/python -m tests.chaos.load $(ARGS)
 
+sim: $(INSTALLED) ## Simulate instances in which everything fails (SEED=1 SEEDS=1000 STEPS=700 PROCESSES=2; hours: SEEDS=100000)
+	@PYTHONHASHSEED=0 PYTHONPATH=shared:cli:spark:. $(BIN)/python -m tests.simulation --seed $(or $(SEED),1) \
+	--seeds $(or $(SEEDS),1000) --steps $(or $(STEPS),700) --processes $(or $(PROCESSES),2)
+
 bench-state: $(BENCH) ## Measure the state store: commits, writers, loads (ARGS=--quick: a minute)
 	@$(BIN)/python bench/state_bench.py $(ARGS)
 
@@ -119,4 +123,4 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo demo-spark test fuzz chaos load docs test-endpoint bench-state bench-rows bench-spark layer lint audit format lock build spark-package invoke clean
+.PHONY: help setup demo demo-spark test fuzz sim chaos load docs test-endpoint bench-state bench-rows bench-spark layer lint audit format lock build spark-package invoke clean

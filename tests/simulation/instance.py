@@ -22,7 +22,7 @@ import json
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -98,6 +98,27 @@ class SkewedClock:
         return self.clock.now_ms() + self.skew_ms
 
 
+class WatchedStorage(MemoryStorage):
+    """Storage that tells which objects were put and deleted."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin empty."""
+        super().__init__(clock)
+        self.changes: list[tuple[Literal["put", "delete"], str]] = []
+
+    def put(self, path: str, body: bytes) -> bool:
+        """Store an object if there is none of that path."""
+        done = super().put(path, body)
+        if done:
+            self.changes.append(("put", path))
+        return done
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects."""
+        self.changes += [("delete", path) for path in paths if path in self._objects]
+        super().delete(paths)
+
+
 @dataclass
 class Instance:
     """What all processes share. `random` is for the ids that are made."""
@@ -108,7 +129,7 @@ class Instance:
     def __post_init__(self) -> None:
         """Begin with no table."""
         self.clock = FakeClock()
-        self.storage, self.results = MemoryStorage(self.clock), MemoryStorage(self.clock)
+        self.storage, self.results = WatchedStorage(self.clock), MemoryStorage(self.clock)
         self.sources = MemorySources(self.clock, NAMES.ingest_bucket)
         self.pages = MemoryPages()
         self.items = MemoryItems(self.pages)

@@ -81,6 +81,10 @@ class Queues:
     count: int = 0
     order: Callable[[list[Waiting]], list[Waiting]] = list
     """In which order messages that can be seen are given out."""
+    late_ms: Callable[[], int] = lambda: 0
+    """How much later than asked for a message can be seen."""
+    is_lost: Callable[[str], bool] = lambda queue: False
+    """Whether a message to a queue is lost: SQS loses none, but people may discard dead letters."""
 
     def __post_init__(self) -> None:
         """Make the queues."""
@@ -90,8 +94,9 @@ class Queues:
         """Send a message."""
         now_ms = self.clock.now_ms()
         self.count += 1
-        waiting = Waiting(f"m{self.count}", body, now_ms, now_ms + delay_seconds * 1000, reason)
-        self.messages[queue].append(waiting)
+        visible_ms = now_ms + delay_seconds * 1000 + self.late_ms()
+        if not self.is_lost(queue):
+            self.messages[queue].append(Waiting(f"m{self.count}", body, now_ms, visible_ms, reason))
 
     def receive(self, queue: str, most: int, visibility_seconds: int) -> list[Waiting]:
         """Give messages that can be seen, and hide them; those given too often are dead letters."""
@@ -124,6 +129,11 @@ class Queues:
     def next_visible_ms(self) -> int | None:
         """Give when the next message of a queue that feeds a function can be seen; None: none."""
         return min((m.visible_ms for q in FUNCTION_OF for m in self.messages[q]), default=None)
+
+    def has_visible(self, queue: str) -> bool:
+        """Tell whether a queue has a message that can be seen."""
+        now_ms = self.clock.now_ms()
+        return any(message.visible_ms <= now_ms for message in self.messages[queue])
 
     def waiting(self) -> int:
         """Count the messages that functions have not dealt with yet."""

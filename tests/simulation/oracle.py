@@ -1,0 +1,227 @@
+"""What the rows of a table must be, version by version, from what was dropped and asked for alone.
+
+The state is believed about one thing: which files it has taken in. That these are whole and once in
+the rows, and that each file comes to be among them, is what is held against it. Each version is
+looked at when it comes to be: the shards it names are read from storage, and what they hold of
+their partitions together must be the rows of its files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from dormouse.model.invariants import broken_invariants
+from dormouse.model.keys import KeyRange
+from dormouse.model.names import shard_path
+from dormouse.model.sources import Source
+from dormouse.model.state import TableState
+from dormouse.ports import Storage
+from tests.simulation.rows import AGE_MS, Kind, Row, rows_in_file
+from tests.simulation.story import Violation
+
+VERSIONS_KEPT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A file as it was dropped, and when; `rows` is None of one that is no good."""
+
+    source: Source
+    rows: tuple[Row, ...] | None
+    time_ms: int
+
+
+@dataclass(slots=True)
+class Version:
+    """The rows of one version, which were checked when it came to be; `until_ms` is its end."""
+
+    stored: list[Row]
+    until_ms: int | None = None
+
+
+@dataclass
+class PurgeWatch:
+    """A purge that goes on: rows with these letters, of the files there were when it began."""
+
+    letters: str
+    sources: frozenset[str]
+
+
+@dataclass
+class Oracle:
+    """What is known of one table."""
+
+    table_id: str
+    kind: Kind
+    storage: Storage
+    dropped: dict[str, Dropped]
+    slack_ms: int
+    generation: int = 0
+    taken: frozenset[str] = frozenset()
+    versions: dict[int, Version] = field(default_factory=dict)
+    newest: int = 0
+    referenced: frozenset[str] = frozenset()
+    lost_ms: dict[str, int] = field(default_factory=dict)
+    purges: dict[str, PurgeWatch] = field(default_factory=dict)
+    purged: set[str] = field(default_factory=set)
+    maybe: set[tuple[str, str]] = field(default_factory=set)
+    gone: set[tuple[str, str]] = field(default_factory=set)
+    _rows: dict[str, list[Row]] = field(default_factory=dict)
+
+    def see(self, state: TableState, now_ms: int) -> None:
+        """Check a version that has just come to be, and remember it.
+
+        Raises:
+            Violation: it is not as it must be.
+        """
+        if broken := broken_invariants(state):
+            self.fail(f"version {state.version} breaks an invariant: {broken[0]}")
+        if state.generation != self.generation:
+            self.generation, self.taken = state.generation, frozenset()
+            self.maybe, self.gone = set(), set()
+        self.taken |= {s for s in self.dropped if s in state.sources}
+        for purge in self.purges.values():
+            self.maybe |= {(s, letter) for s in self.taken for letter in purge.letters}
+        self._see_references(state, now_ms)
+        stored = self._stored(state)
+        self._check(stored, state.version, now_ms)
+        if self.newest in self.versions:
+            self.versions[self.newest].until_ms = now_ms
+        self.versions[state.version], self.newest = Version(stored), state.version
+        self.versions.pop(state.version - VERSIONS_KEPT, None)
+
+    def begin_purge(self, purge_id: str, letters: str) -> None:
+        """Note that a purge is on its way: what it removes may be gone, or not yet."""
+        if purge_id not in self.purged:
+            self.purges.setdefault(purge_id, PurgeWatch(letters, self.taken))
+            self.maybe |= {(s, letter) for s in self.taken for letter in letters}
+
+    def end_purge(self, purge_id: str, *, finished: bool, now_ms: int) -> None:
+        """Note that a purge is over; if it is finished, nothing is left of what it was to remove.
+
+        Raises:
+            Violation: something is.
+        """
+        purge = self.purges.pop(purge_id, None)
+        if purge is not None and finished:
+            ended = {(s, letter) for s in purge.sources for letter in purge.letters}
+            self.purged.add(purge_id)
+            self.maybe -= ended
+            self.gone |= ended
+            if self.newest in self.versions:
+                self._check(self.versions[self.newest].stored, self.newest, now_ms)
+
+    def check_deleted(self, shard: str, now_ms: int, delay_ms: int) -> None:
+        """Check that a shard could be deleted just now.
+
+        Raises:
+            Violation: it is part of the table, or was so recently that a query may read it.
+        """
+        if shard in self.referenced:
+            self.fail(f"shard {shard} was deleted, which version {self.newest} refers to")
+        since_ms = self.lost_ms.pop(shard, None)
+        if since_ms is not None and now_ms - since_ms < delay_ms - self.slack_ms:
+            self.fail(f"shard {shard} was deleted {now_ms - since_ms} ms after its last reference")
+
+    def check_answer(self, found: list[Row], version: int, wanted: KeyRange, now_ms: int) -> None:
+        """Check what a query of a version has given.
+
+        Raises:
+            Violation: it is something else.
+        """
+        if version not in self.versions:
+            return
+        known = [r for r in self.versions[version].stored if wanted.contains((r[0],))]
+        must, can = self.kind.answer(known), self.kind.answer(known)
+        if self.kind.ages:
+            must = Counter(r for r in known if not self._ages(r, now_ms))
+            can = Counter(r for r in known if not self._has_aged(r, now_ms))
+        self._compare(Counter(found), must, can, f"a query of version {version}, {wanted},")
+
+    def check_count(self, found: int, version: int, wanted: KeyRange) -> None:
+        """Check how many rows a query of a version has counted.
+
+        Raises:
+            Violation: it is another number.
+        """
+        if version in self.versions:
+            known = [r for r in self.versions[version].stored if wanted.contains((r[0],))]
+            if found != (must := self.kind.answer(known).total()):
+                self.fail(f"a count of version {version}, {wanted}, is {found}, not {must}")
+
+    def is_kept(self, version: int, now_ms: int, delay_ms: int) -> bool:
+        """Tell whether a version must still be readable."""
+        known = self.versions.get(version)
+        if known is None or version < self.newest - VERSIONS_KEPT:
+            return False
+        return known.until_ms is None or now_ms - known.until_ms < delay_ms - self.slack_ms
+
+    def fail(self, text: str) -> None:
+        """Raise a violation about this table."""
+        raise Violation(f"table {self.table_id} ({self.kind.name}): {text}", self.table_id)
+
+    def _see_references(self, state: TableState, now_ms: int) -> None:
+        now_there = frozenset(r.shard for r in state.all_references())
+        for shard in sorted(self.referenced - now_there):
+            self.lost_ms[shard] = now_ms
+        self.referenced = now_there
+
+    def _stored(self, state: TableState) -> list[Row]:
+        return [
+            row
+            for span, references in state.partitions_to_read(KeyRange())
+            for reference in references
+            for row in self._rows_of(reference.shard, state.version)
+            if span.contains((row[0],))
+        ]
+
+    def _rows_of(self, shard: str, version: int) -> list[Row]:
+        if shard not in self._rows:
+            try:
+                body = self.storage.get(shard_path(self.table_id, shard))
+            except Exception as error:
+                self.fail(f"version {version} refers to shard {shard}: {error}")
+                raise
+            self._rows[shard] = rows_in_file(body)
+        return self._rows[shard]
+
+    def _check(self, stored: list[Row], version: int, now_ms: int) -> None:
+        """Hold what a version stores against what its files had."""
+        sure: list[Row] = []
+        unsure: list[Row] = []
+        for source in sorted(self.taken):
+            for row in self.dropped[source].rows or ():
+                place = (source, row[0])
+                if place in self.maybe or (self.kind.ages and self._ages(row, now_ms)):
+                    unsure.append(row)
+                elif place not in self.gone:
+                    sure.append(row)
+        if self.kind.joins:
+            open_ = {row[0] for row in unsure}
+            stored = [row for row in stored if row[0] not in open_]
+            sure, unsure = [row for row in sure if row[0] not in open_], []
+        must = self.kind.answer(sure)
+        can = must + Counter(unsure)
+        self._compare(self.kind.answer(stored), must, can, f"version {version}")
+
+    def _compare(
+        self, found: Counter[Row], must: Counter[Row], can: Counter[Row], what: str
+    ) -> None:
+        if lost := must - found:
+            self.fail(f"{what} lacks {_few(lost)}")
+        if more := found - can:
+            self.fail(f"{what} has {_few(more)} too many")
+
+    def _ages(self, row: Row, now_ms: int) -> bool:
+        """Tell whether a row may have aged for somebody."""
+        return now_ms - row[1] >= AGE_MS - self.slack_ms
+
+    def _has_aged(self, row: Row, now_ms: int) -> bool:
+        """Tell whether a row has aged for everybody."""
+        return now_ms - row[1] >= AGE_MS + self.slack_ms
+
+
+def _few(rows: Counter[Row]) -> str:
+    shown = ", ".join(map(str, sorted(rows.elements())[:3]))
+    return f"{rows.total()} rows: {shown}{' …' if rows.total() > 3 else ''}"

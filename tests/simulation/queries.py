@@ -1,0 +1,70 @@
+"""Somebody who queries a table, in a process of their own, and compares what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
+from dormouse.model.keys import KeyRange
+from dormouse.model.state import TableState
+from dormouse.shards.counting import count_rows
+from dormouse.shards.querying import query_rows
+from tests.simulation.instance import Worker
+from tests.simulation.oracle import Oracle
+from tests.simulation.rows import LETTERS, rows_of
+
+
+def ask_query(
+    worker: Worker,
+    oracle: Oracle,
+    version: int | None,
+    random: Random,
+    now_ms: Callable[[], int],
+) -> None:
+    """Query the newest version of a table or an earlier one, all of it or some letters.
+
+    Raises:
+        Violation: the answer is wrong, or there is none though the version is kept.
+    """
+    wanted = _range(random)
+    counts = random.random() < 0.3 and not oracle.kind.ages
+    services = worker.wiring.services
+    state: TableState | None = None
+    delay_ms = 0
+    try:
+        table = services.tables.get(oracle.table_id)
+        if table is None or table.deleting:
+            return
+        delay_ms = table.properties.gc_delay_seconds * 1000
+        store = services.store(table)
+        state = store.current() if version is None else store.at(version=version)
+        told = {"now_ms": services.clock.now_ms(), "memory_bytes": services.memory_bytes}
+        arguments = (services.storage, table, state, [wanted])
+        if counts:
+            count = count_rows(*arguments, **told, cache=services.cache)
+            oracle.check_count(count, state.version, wanted)
+            return
+        result = query_rows(*arguments, **told, cache=services.cache)
+        found = rows_of(result.reader.read_all())
+    except (UnavailableError, OutcomeUnknownError):
+        return
+    except NotFoundError as error:
+        known = services.tables.get(oracle.table_id) if not worker.process.is_dead else None
+        asked = state.version if state is not None else version
+        if known is None or known.deleting or asked is None or asked < 1:
+            return
+        if known.properties.state_store == "dynamodb" and version is not None:
+            return  # which keeps no version before its first snapshot, however young
+        if oracle.is_kept(asked, now_ms(), delay_ms):
+            oracle.fail(f"a query of version {asked} was not answered: {error}")
+        return
+    oracle.check_answer(found, state.version, wanted, told["now_ms"])
+
+
+def _range(random: Random) -> KeyRange:
+    drawn = random.random()
+    if drawn < 0.4:
+        return KeyRange()
+    first, last = sorted(random.choices(LETTERS, k=2))
+    return KeyRange.exactly((first,)) if drawn < 0.7 else KeyRange((first,), (last + "x",))

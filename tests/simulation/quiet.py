@@ -1,0 +1,208 @@
+"""How a run comes to rest, and what must lie in the instance then.
+
+The weather is calm. People send dead letters back; the schedule goes on; time goes by until all
+that has an age has had it. Then nothing may be left but tables with the rows of their files.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pyarrow.parquet as pq
+
+from dormouse.model.keys import KeyRange
+from dormouse.model.names import (
+    MANIFEST,
+    data_prefix,
+    export_prefix,
+    purge_prefix,
+    shard_id_of,
+    spark_prefix,
+)
+from dormouse.model.sources import table_name_of
+from dormouse.model.tables import Table
+from dormouse.ports import NO_TABLE
+from dormouse.requests import Redrive
+from dormouse.shards.endings import spent_endings
+from dormouse.shards.querying import query_rows
+from dormouse.stages.check import check
+from tests.simulation.rows import rows_of
+from tests.simulation.simulation import NO_SKEW_MS, Simulation
+from tests.simulation.story import Violation
+from tests.simulation.weather import HOUR_MS
+
+ROUNDS = 4
+"""How often people look at the dead letters; a letter that is one again is sent back again."""
+WAITS = 3000
+SWEEP_MS = HOUR_MS
+DAY_MS = 24 * HOUR_MS
+FILES_KNOWN_MS = 13 * DAY_MS
+
+
+def come_to_rest(simulation: Simulation) -> None:
+    """Do all there is to do, and what follows from it, until nothing is to be done any more."""
+    simulation.become_calm()
+    wait(simulation)
+    for _ in range(ROUNDS):
+        for queue in sorted({queue for queue, _ in simulation.instance.queues.dead()}):
+            simulation.number += 1
+            simulation.instance.ask(Redrive(f"redrive-{simulation.number}", queue))
+        wait(simulation)
+        simulation.instance.clock.advance(seconds=2 * 3600)
+        swept(simulation, audit=False)
+    swept(simulation, audit=True)
+    simulation.instance.clock.advance(seconds=7 * 24 * 3600)
+    for _ in range(3):
+        swept(simulation, audit=True)
+        simulation.instance.clock.advance(seconds=2 * 3600 + 600)
+    swept(simulation, audit=True)
+
+
+def wait(simulation: Simulation) -> None:
+    """Do all there is to do, waiting for what is delayed."""
+    for _ in range(WAITS):
+        simulation.settle()
+        next_ms = simulation.instance.queues.next_visible_ms()
+        if next_ms is None:
+            return
+        if next_ms - simulation.swept_ms > SWEEP_MS:  # what waits may wait for what was lost
+            next_ms = min(next_ms, max(simulation.now_ms, simulation.swept_ms + SWEEP_MS))
+            simulation.sweep(audit=False)
+        simulation.instance.clock.ms = max(simulation.now_ms, next_ms)
+    left = [body for each in simulation.instance.queues.messages.values() for body in each][:3]
+    raise Violation(f"there is no end to messages; some are {left}")
+
+
+def swept(simulation: Simulation, *, audit: bool) -> None:
+    """Run the sweep, and do what follows from it."""
+    simulation.sweep(audit=audit)
+    wait(simulation)
+
+
+def check_rest(simulation: Simulation) -> None:
+    """Check what lies in the instance when all is done.
+
+    Raises:
+        Violation: something is not as it must be.
+    """
+    queues = simulation.instance.queues
+    if dead := queues.dead():
+        queue, letter = dead[0]
+        raise Violation(f"{len(dead)} dead letters are left, one in {queue}: {letter.body}")
+    tables = simulation.instance.tables.all()
+    for table in tables:
+        if table.deleting:
+            raise Violation(f"table {table.id} is still being deleted", table.id)
+        _check_table(simulation, table)
+        _check_kept(simulation, table)
+        _check_tracker(simulation, table)
+    _check_files(simulation, {table.name: table for table in tables})
+    _check_exports(simulation)
+    _check_gone(simulation, {table.id for table in tables})
+
+
+def _check_table(simulation: Simulation, table: Table) -> None:
+    services = simulation.instance.worker("checker").wiring.services
+    oracle = simulation.oracle(table.id)
+    report = check(services, table)
+    if report.findings:
+        oracle.fail(f"the check found {report.findings[0]}")
+    state = services.store(table).current()
+    if len(state.jobs):
+        oracle.fail(f"jobs are stuck: {sorted(state.jobs)}")
+    if len(state.unreferenced):
+        oracle.fail(f"garbage is left: {sorted(state.unreferenced)}")
+    if state.version != oracle.newest:
+        oracle.fail(f"version {state.version} came to be unseen, after {oracle.newest}")
+    result = query_rows(
+        services.storage,
+        table,
+        state,
+        [],
+        now_ms=simulation.now_ms,
+        memory_bytes=services.memory_bytes,
+    )
+    found = rows_of(result.reader.read_all())
+    oracle.check_answer(found, state.version, KeyRange(), simulation.now_ms)
+
+
+def _check_kept(simulation: Simulation, table: Table) -> None:
+    """Check that beside a table lies nothing that nobody needs."""
+    services = simulation.watcher.wiring.services
+    storage, oracle = simulation.instance.storage, simulation.oracle(table.id)
+    state = services.store(table).current()
+    objects = {shard_id_of(stored.path) for stored in storage.list(data_prefix(table.id))}
+    if objects != set(state.shards):
+        oracle.fail(f"objects and state differ in {sorted(map(str, objects ^ set(state.shards)))}")
+    for prefix in (purge_prefix(table.id), export_prefix(table.id), spark_prefix(table.id)):
+        for stored in storage.list(prefix):
+            oracle.fail(f"{stored.path} is left")
+    for path in spent_endings(storage, table.id, state, simulation.now_ms):
+        oracle.fail(f"{path} is left")
+
+
+def _check_tracker(simulation: Simulation, table: Table) -> None:
+    """Check that people are told of nothing as going on.
+
+    A collection that died is told of for as long as its record lives: it is gone on with under
+    another id. Of records by clocks that are apart the newest need not be the last.
+    """
+    if simulation.slack_ms > NO_SKEW_MS:
+        return
+    for record in simulation.instance.tracker.records(table.id):
+        if not record.is_finished and record.kind != "garbage":
+            simulation.oracle(table.id).fail(f"the tracker still has {record}")
+
+
+def _check_files(simulation: Simulation, tables: dict[str, Table]) -> None:
+    """Check that each file that lies there was ingested, or refused because it is no good."""
+    sources, tracker = simulation.instance.sources, simulation.instance.tracker
+    for known in simulation.workload.dropped.values():
+        source = known.source
+        table = tables.get(table_name_of(source.key))
+        body = sources.objects[source.key][0]
+        is_newest = sources.source(source.key).etag == source.etag and body is not None
+        slack_ms = simulation.slack_ms + 1000
+        if table is None or not is_newest or table.files_since_ms + slack_ms > known.time_ms:
+            continue
+        if simulation.now_ms - known.time_ms > FILES_KNOWN_MS:
+            continue
+        oracle = simulation.oracle(table.id)
+        record = tracker.get(table.id, source.id) or tracker.get(NO_TABLE, source.id)
+        if known.rows is None:
+            if record is None or record.state != "refused":
+                oracle.fail(f"file {source.key} was not refused, source {source.id}")
+        elif source.id not in oracle.taken:
+            oracle.fail(f"file {source.key} was not ingested, source {source.id}; {record}")
+
+
+def _check_exports(simulation: Simulation) -> None:
+    """Check the rows of each export that is whole."""
+    results = simulation.instance.results
+    for stored in list(results.list("")):
+        prefix, _, name = stored.path.rpartition("/")
+        if name != MANIFEST:
+            continue
+        manifest = json.loads(results.get(stored.path))
+        rows = []
+        for file in manifest["files"]:
+            body = io.BytesIO(results.get(f"{prefix}/{file['name']}"))
+            rows += rows_of(pq.ParquetFile(body).read())
+        oracle = simulation.oracle(manifest["table_id"])
+        if [row[0] for row in rows] != sorted(row[0] for row in rows):
+            oracle.fail(f"the rows of {stored.path} are not sorted")
+        oracle.check_answer(rows, manifest["version"], KeyRange(), manifest["time_ms"])
+
+
+def _check_gone(simulation: Simulation, tables: set[str]) -> None:
+    """Check that nothing is left of what tables had that were deleted.
+
+    What somebody puts who slept meanwhile, or is about to die, nobody looks for any more.
+    """
+    instance = simulation.instance
+    for stored in instance.storage.list(""):
+        table_id = stored.path.partition("/")[0]
+        gone_ms = simulation.gone_ms.get(table_id, 0)
+        if table_id not in tables and stored.modified_ms <= gone_ms:
+            raise Violation(f"{stored.path} is left of a table that was deleted", table_id)

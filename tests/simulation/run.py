@@ -1,0 +1,52 @@
+"""Run the simulation of a seed to its end, and tell how a fault came about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.simulation.quiet import check_rest, come_to_rest
+from tests.simulation.simulation import SHORT_STEPS, Simulation
+from tests.simulation.story import Violation
+
+LINES_TOLD = 60
+
+
+def run(seed: int, steps: int = SHORT_STEPS) -> Simulation:
+    """Run a seed; give what it was like.
+
+    Raises:
+        Violation: something was not as it must be; the message tells what led there.
+    """
+    with TemporaryDirectory(prefix="dormouse-sim-") as folder:
+        simulation = Simulation(seed, Path(folder), steps)
+        try:
+            _run(simulation)
+        except Exception as error:
+            raise Violation(told(simulation, error), getattr(error, "subject", "")) from error
+        return simulation
+
+
+def told(simulation: Simulation, error: Exception) -> str:
+    """Tell of a fault: seed, step, what it is, and the last lines about the table concerned."""
+    lines = simulation.story.about(getattr(error, "subject", ""), LINES_TOLD)
+    return "\n".join(
+        [
+            f"{type(error).__name__}: {error}",
+            f"seed {simulation.seed}, step {simulation.step}",
+            *lines,
+            f"again: make sim SEED={simulation.seed} SEEDS=1 STEPS={simulation.steps}",
+        ]
+    )
+
+
+def _run(simulation: Simulation) -> None:
+    with simulation.instance.running():
+        try:
+            simulation.begin()
+            while simulation.step < simulation.steps:
+                simulation.act()
+            come_to_rest(simulation)
+            check_rest(simulation)
+        finally:
+            simulation.end()

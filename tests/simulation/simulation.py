@@ -1,0 +1,373 @@
+"""One run: an instance, its users, its processes and its weather, all of one seed.
+
+A step is a turn of one process up to its next call, a message given to a function, something that
+users do, or time that goes by. After each step what it changed is checked: each new version of a
+table, and each shard that was deleted. When the users are done the weather becomes calm, all that
+was begun is ended, and what then lies in the instance is checked (`quiet`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from dormouse.errors import CorruptDataError, DormouseError, InvariantError
+from dormouse.model.names import QUEUES, purge_in, shard_id_of
+from dormouse.model.tables import Table
+from tests.simulation.instance import Delivery, Instance, Worker
+from tests.simulation.oracle import Oracle
+from tests.simulation.processes import Call, Died, Fate
+from tests.simulation.queries import ask_query
+from tests.simulation.queues import feeds
+from tests.simulation.scheduler import Scheduler, Task
+from tests.simulation.story import Story, Violation
+from tests.simulation.weather import HOUR_MS, Weather, calm, drawn_weather
+from tests.simulation.workload import Workload, drawn_operations
+
+SHORT_STEPS = 700
+STEPS_FOR_AN_OPERATION = 25
+"""For each so many steps, users do one thing at most."""
+AT_ONCE = 6
+"""How many processes are at work at a time, at most."""
+NO_SKEW_MS = 2000
+SWEEP_MS = 5 * 60 * 1000
+AUDIT_MS = 10 * 1000
+"""Audits come once a day, at any moment of whatever goes on; here they come more often."""
+
+Owner = tuple[str, Worker]
+"""A process, and for which function it is."""
+
+
+@dataclass
+class Simulation:
+    """A run of one seed. `steps` is how many there are before the weather becomes calm."""
+
+    seed: int
+    folder: Path
+    steps: int = SHORT_STEPS
+    story: Story = field(default_factory=Story)
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        """Draw all that is drawn once."""
+        draws = Random(self.seed)
+        self.random = Random(draws.random())
+        self.instance = Instance(self.folder, Random(draws.random()))
+        self.weather: Weather = drawn_weather(Random(draws.random()))
+        self.faults = self.weather.counts
+        self.scheduler = Scheduler[Owner]()
+        users = Random(draws.random())
+        self.workload = Workload(
+            self.instance,
+            users,
+            drawn_operations(users),
+            lambda: self.weather.happens("untold"),
+        )
+        self.slack_ms = 2 * self.weather.skew_ms + NO_SKEW_MS
+        self.oracles: dict[str, Oracle] = {}
+        self.watcher = self.instance.worker("watcher")
+        self.idle: dict[str, list[Worker]] = {}
+        self.step, self.number, self.operations = 0, 0, 0
+        self.changed: set[str] = set()
+        self.gone_ms: dict[str, int] = {}
+        self.swept_ms, self.audited_ms = self.now_ms, self.now_ms
+        queues = self.instance.queues
+        queues.order = self._shuffled
+        queues.late_ms = self._late_ms
+        queues.is_lost = lambda queue: queue != "admin" and self.weather.happens("lost")
+
+    @property
+    def now_ms(self) -> int:
+        """The instance's time."""
+        return self.instance.clock.now_ms()
+
+    def begin(self) -> None:
+        """Let users ask for the first tables."""
+        self.tell("weather", f"is {self.weather}")
+        self.workload.begin(self.random.randint(1, 3))
+
+    def end(self) -> None:
+        """End all processes, wherever they are."""
+        for task in list(self.scheduler.tasks):
+            task.owner[1].process.is_dead = True
+            while not task.is_done:
+                self.scheduler.give_turn(task)
+
+    def act(self) -> None:
+        """Make one step."""
+        choices = self._choices()
+        if not choices:
+            self._pass_time()
+            return
+        weights = [weight for weight, _ in choices]
+        (chosen,) = self.random.choices([act for _, act in choices], weights)
+        self._step(chosen)
+
+    def become_calm(self) -> None:
+        """End the faults and all pauses; clocks stay as they are."""
+        self.weather = calm(self.random)
+        self.tell("weather", "becomes calm")
+        for task in self.scheduler.tasks:
+            task.wake_ms = 0
+
+    def settle(self) -> None:
+        """Do all there is to do now, in any order, without waiting for what is delayed."""
+        for _ in range(200_000):
+            choices = self._choices(users=False)
+            if not choices:
+                return
+            self._step(self.random.choice([act for _, act in choices]))
+        raise Violation("there is no end to what is to be done")
+
+    def tell(self, who: str, what: str, fate: str = "") -> None:
+        """Add a line to the story."""
+        self.story.tell(self.step, self.now_ms, who, what, fate)
+
+    def sweep(self, *, audit: bool) -> None:
+        """Run the sweep in a process of its own."""
+        self.swept_ms = self.now_ms
+        if audit:
+            self.audited_ms = self.now_ms
+        self._begin(
+            "sweep",
+            f"sweep{', with an audit' if audit else ''}",
+            lambda worker: worker.scheduled("sweep", audit=audit),
+        )
+
+    def table_of(self, table_id: str) -> Table | None:
+        """Give a table as it is."""
+        return self.instance.tables.get(table_id)
+
+    def _step(self, act: Callable[[], None]) -> None:
+        self.step += 1
+        self.instance.clock.ms += self.random.randint(1, 40)
+        act()
+        self._check()
+
+    def _choices(self, *, users: bool = True) -> list[tuple[float, Callable[[], None]]]:
+        """Give what can be the next step, and how likely it is to be chosen."""
+        choices: list[tuple[float, Callable[[], None]]] = []
+        for task in self.scheduler.awake(self.now_ms):
+            choices.append((10.0, lambda task=task: self._turn(task)))
+        if len(self.scheduler.tasks) < AT_ONCE or not choices:
+            for queue in QUEUES:
+                if self.instance.queues.has_visible(queue):
+                    choices.append((3.0, lambda queue=queue: self._deliver(queue)))
+            for run_id in self.instance.undriven():
+                choices.append((1.0, lambda run_id=run_id: self._drive(run_id)))
+            if users and self.operations < self.steps // STEPS_FOR_AN_OPERATION:
+                choices.append((1.0, self._users_act))
+            if users:
+                choices.append((0.6, self._query))
+                if self.now_ms - self.swept_ms > SWEEP_MS:
+                    choices.append((0.5, lambda: self.sweep(audit=False)))
+                if self.now_ms - self.audited_ms > AUDIT_MS:
+                    choices.append((0.2, lambda: self.sweep(audit=True)))
+        if users and not self.scheduler.awake(self.now_ms):
+            choices.append((1.0, self._pass_time))
+        return choices
+
+    def _pass_time(self) -> None:
+        """Let time go by: to when something can happen, or some hours more."""
+        times = [task.wake_ms for task in self.scheduler.tasks]
+        visible_ms = self.instance.queues.next_visible_ms()
+        if visible_ms is not None:
+            times.append(visible_ms)
+        next_ms = min(times, default=self.now_ms)
+        if self.random.random() < 0.2:
+            next_ms = max(next_ms, self.now_ms + int(self.weather.between(1000, 12 * HOUR_MS)))
+        self.step += 1
+        self.instance.clock.ms = max(self.now_ms + 1, next_ms)
+
+    def _users_act(self) -> None:
+        self.operations += 1
+        self.tell("users", self.workload.act())
+
+    def _deliver(self, queue: str) -> None:
+        most = self.random.choice((1, 2, 10)) if feeds()[queue].batch > 1 else 1
+        delivery = self.instance.take(queue, most)
+        if delivery is None:
+            return
+        for message in delivery.messages:
+            if self.weather.happens("twice"):
+                message.visible_ms = self.now_ms + self.random.randint(0, 5000)
+        told = "; ".join(f"{m.id} (receive {m.receives}) {m.body}" for m in delivery.messages)
+        feed = feeds()[queue]
+        self._begin(feed.function, told, lambda worker: self._handle(worker, delivery))
+
+    def _handle(self, worker: Worker, delivery: Delivery) -> None:
+        failed = worker.handle(delivery)
+        if failed:
+            self.tell(worker.process.name, f"did not do {', '.join(failed)}")
+
+    def _drive(self, run_id: str) -> None:
+        self.instance.driven.add(run_id)
+        run = self.instance.spark.runs[run_id]
+        tell = not self.weather.happens("untold")
+        what = f"run {run_id} of Spark: {run.kind} {run.table_id} {run.job_id}"
+        self._begin("spark", what, lambda worker: worker.drive(run_id, tell=tell))
+
+    def _query(self) -> None:
+        tables = [t for t in self.oracles if self.table_of(t) is not None]
+        if tables:
+            oracle = self.oracles[self.random.choice(tables)]
+            wanted, version = self.random.random(), self.random.randrange(max(1, oracle.newest))
+            self._begin(
+                "query",
+                f"queries {oracle.table_id}",
+                lambda worker: ask_query(
+                    worker,
+                    oracle,
+                    version if wanted < 0.3 else None,
+                    self.random,
+                    lambda: self.now_ms,
+                ),
+            )
+
+    def _begin(self, function: str, what: str, work: Callable[[Worker], None]) -> None:
+        """Begin something in a process that is warm, or in a new one."""
+        idle = self.idle.setdefault(function, [])
+        if idle and self.random.random() < 0.7:
+            worker = idle.pop(self.random.randrange(len(idle)))
+        else:
+            self.number += 1
+            worker = self._new_worker(f"{function}-{self.number}")
+        self.tell(worker.process.name, f"begins: {what}")
+        self.scheduler.start((function, worker), lambda: self._work(worker, work))
+
+    def _new_worker(self, name: str) -> Worker:
+        skew_ms = self.weather.skew()
+        return self.instance.worker(name, self._gate, skew_ms=skew_ms, sleep=self._sleep)
+
+    def _work(self, worker: Worker, work: Callable[[Worker], None]) -> None:
+        try:
+            work(worker)
+        except ExceptionGroup as group:  # a sweep of some tables: each is among the failures
+            self.tell(worker.process.name, f"failed: {group}")
+        except DormouseError as error:
+            self.tell(worker.process.name, f"failed: {error}")
+
+    def _turn(self, task: Task[Owner]) -> None:
+        self.scheduler.give_turn(task)
+        if not task.is_done:
+            return
+        function, worker = task.owner
+        if task.error is None:
+            self.tell(worker.process.name, "ends")
+            if left := [path.name for path in worker.scratch.iterdir()]:
+                raise Violation(f"{worker.process.name} left {left[0]} in its scratch folder")
+            self.idle[function].append(worker)
+        elif isinstance(task.error, Died):
+            self.tell(worker.process.name, "is dead")
+            worker.close()
+        else:
+            raise task.error
+
+    def _sleep(self, seconds: float) -> None:
+        task = self.scheduler.running
+        if task is not None:
+            task.wake_ms = self.now_ms + int(seconds * 1000)
+            self.scheduler.wait()
+
+    def _gate(self, call: Call) -> Fate:
+        task = self.scheduler.running
+        if task is not None:
+            if pause_ms := self.weather.pause_ms():
+                task.wake_ms = self.now_ms + pause_ms
+                self.tell(call.process, f"is frozen for {pause_ms // 1000} s")
+            self.scheduler.wait()
+        fate = self.weather.fate(call, self.now_ms)
+        self.calls[call.service] += 1
+        what = f"{call.service}.{call.method} {call.subject}"
+        self.tell(call.process, what, "" if fate is Fate.LANDS else fate.value)
+        self._note(call)
+        return fate
+
+    def _note(self, call: Call) -> None:
+        """Note what a call may change."""
+        table_id = call.subject.partition(" ")[0]
+        if (call.service == "pages" and not call.is_read) or call.method == "create":
+            self.changed.add(table_id)
+
+    def _check(self) -> None:
+        """Check what the last step changed.
+
+        Raises:
+            Violation: something is not as it must be.
+        """
+        self._check_failures()
+        for state_id in self.changed:
+            self._check_table(state_id.partition("/")[0])
+        self.changed.clear()
+        self._check_storage()
+        for table in self.instance.tables.by_id.values():
+            if table.deleting:
+                self.gone_ms.setdefault(table.id, self.now_ms)
+
+    def _check_failures(self) -> None:
+        for error in self.instance.failures:
+            for each in _flat(error):
+                is_bug = isinstance(each, CorruptDataError | InvariantError)
+                if is_bug or not isinstance(each, DormouseError):
+                    raise Violation(f"a function failed: {type(each).__name__}: {each}") from each
+                self.tell("", f"failed: {type(each).__name__}: {each}")
+        self.instance.failures.clear()
+
+    def _check_table(self, table_id: str) -> None:
+        table = self.table_of(table_id)
+        if table is None or table.deleting:
+            return
+        state = self.watcher.wiring.services.store(table).current()
+        oracle = self.oracle(table_id)
+        if state.version != oracle.newest:
+            self.tell("", f"version {state.version} of table {table_id} ({table.name})")
+            oracle.see(state, self.now_ms)
+
+    def oracle(self, table_id: str) -> Oracle:
+        """Give what is known of a table."""
+        if table_id not in self.oracles:
+            self.oracles[table_id] = Oracle(
+                table_id,
+                self.workload.kinds[table_id],
+                self.instance.storage,
+                self.workload.dropped,
+                self.slack_ms,
+            )
+        return self.oracles[table_id]
+
+    def _check_storage(self) -> None:
+        """Check what was put and deleted by the last step."""
+        changes, self.instance.storage.changes = self.instance.storage.changes, []
+        for change, path in changes:
+            table_id = path.partition("/")[0]
+            table = self.table_of(table_id)
+            if table is None or table.deleting:
+                continue
+            oracle = self.oracle(table_id)
+            purge_id, is_request = purge_in(path)
+            if "/purges/" in path and is_request:
+                if change == "put":
+                    oracle.begin_purge(purge_id, self.workload.purges[purge_id])
+                else:
+                    told = self.instance.tracker.get(table_id, purge_id)
+                    finished = told is not None and told.state == "finished"
+                    oracle.end_purge(purge_id, finished=finished, now_ms=self.now_ms)
+            elif change == "delete" and "/data/" in path:
+                shard = shard_id_of(path) or ""
+                delay_ms = table.properties.gc_delay_seconds * 1000
+                oracle.check_deleted(shard, self.now_ms, delay_ms)
+
+    def _late_ms(self) -> int:
+        return int(self.weather.between(1000, 12 * HOUR_MS)) if self.weather.happens("late") else 0
+
+    def _shuffled(self, messages: list) -> list:
+        return self.random.sample(messages, len(messages))
+
+
+def _flat(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [each for inner in error.exceptions for each in _flat(inner)]
+    return [error]

@@ -1,0 +1,262 @@
+"""What people do to an instance: which operations a run has, and how they are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from random import Random
+
+from dormouse.requests import (
+    AdminRequest,
+    AlterSchema,
+    CollectGarbage,
+    CompactTable,
+    CreateTable,
+    DeleteTable,
+    ExportRows,
+    IngestFiles,
+    PurgeRows,
+    Redrive,
+    ReinitialiseTable,
+    RenameTable,
+    SetOnline,
+    SetProperties,
+    SplitPartitions,
+)
+from dormouse.stages.requests.purge_rows import purge_id_of
+from tests.simulation.instance import Instance
+from tests.simulation.oracle import Dropped
+from tests.simulation.queues import feeds
+from tests.simulation.rows import AGE_MS, KINDS, LETTERS, SCHEMA, Kind, Row, file_of
+
+NAMES = ("ants", "bees", "crabs", "deer")
+OFTEN = ("drop",) * 8
+SELDOM = (
+    "drop_bad",
+    "drop_again",
+    "overwrite",
+    "purge",
+    "export",
+    "alter",
+    "rename",
+    "reinitialise",
+    "delete",
+    "create",
+    "split",
+    "compact",
+    "garbage",
+    "offline",
+    "properties",
+    "redrive",
+    "ingest_files",
+)
+
+
+@dataclass
+class Workload:
+    """The users of one run. `operations` are drawn from, those named often more often.
+
+    What they know is kept here: each file by its id, the kind of each table they asked for, and
+    what each purge is to remove. Names of tables are those of requests, which may yet be refused.
+    """
+
+    instance: Instance
+    random: Random
+    operations: tuple[str, ...] = OFTEN
+    loses_notifications: Callable[[], bool] = lambda: False
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    dropped: dict[str, Dropped] = field(default_factory=dict)
+    purges: dict[str, str] = field(default_factory=dict)
+    exports: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def begin(self, tables: int) -> None:
+        """Ask for the first tables."""
+        for name in NAMES[:tables]:
+            self.create(name)
+
+    def act(self) -> str:
+        """Do something; give a line that tells what."""
+        operation = self.random.choice(self.operations)
+        method: Callable[[], str] = getattr(self, operation)
+        return method()
+
+    def ask(self, request: AdminRequest) -> str:
+        """Send a request."""
+        self.instance.ask(request)
+        return f"asks {request}"
+
+    def drop(self) -> str:
+        """Drop a file for a table."""
+        key = f"{self._name()}/{self._count()}.parquet"
+        return self._put(key, self._new_rows())
+
+    def drop_bad(self) -> str:
+        """Drop a file that is none."""
+        key = f"{self._name()}/{self._count()}.parquet"
+        return self._put(key, None)
+
+    def drop_again(self) -> str:
+        """Have S3 tell of a file once more."""
+        if not self.dropped:
+            return self.drop()
+        source = self.random.choice(list(self.dropped.values())).source
+        self.instance.notify(source)
+        return f"hears of {source.key} again"
+
+    def overwrite(self) -> str:
+        """Drop another content under the key of a file."""
+        if not self.dropped:
+            return self.drop()
+        key = self.random.choice(list(self.dropped.values())).source.key
+        return self._put(key, self._new_rows())
+
+    def create(self, name: str = "") -> str:
+        """Ask for a table, or one more of a name that may be taken."""
+        request_id, kind = self._request(), self.random.choice(KINDS)
+        name = name or self.random.choice(NAMES)
+        self.kinds[blake2b(request_id.encode(), digest_size=8).hexdigest()] = kind
+        self.names = sorted({*self.names, name})
+        points = self.random.choice(((), (), (("c",),), (("b",), ("d",), ("f",))))
+        properties = {**self._properties(), **kind.properties}
+        return self.ask(CreateTable(request_id, name, SCHEMA.to_json(), properties, points))
+
+    def delete(self) -> str:
+        """Ask for a table to be deleted."""
+        return self.ask(DeleteTable(self._request(), self._name()))
+
+    def rename(self) -> str:
+        """Ask for another name."""
+        name, new = self._name(), self.random.choice(NAMES)
+        self.names = sorted({*self.names, new})
+        return self.ask(RenameTable(self._request(), name, new))
+
+    def reinitialise(self) -> str:
+        """Ask for a table to be emptied."""
+        keep = self.random.random() < 0.5
+        points = () if keep else self.random.choice(((), (("d",),)))
+        return self.ask(ReinitialiseTable(self._request(), self._name(), keep, points))
+
+    def purge(self) -> str:
+        """Ask for some letters to be removed."""
+        request_id = self._request()
+        letters = "".join(sorted(self.random.sample(LETTERS, self.random.randint(1, 2))))
+        self.purges[purge_id_of(request_id)] = letters
+        if self.random.random() < 0.5:
+            keys = tuple((letter,) for letter in letters)
+            return self.ask(PurgeRows(request_id, self._name(), keys=keys))
+        where = " OR ".join(f"letter = '{letter}'" for letter in letters)
+        return self.ask(PurgeRows(request_id, self._name(), where))
+
+    def export(self) -> str:
+        """Ask for an export of all."""
+        request_id = self._request()
+        self.exports.append(f"exports/{request_id}")
+        return self.ask(ExportRows(request_id, self._name(), self.exports[-1]))
+
+    def alter(self) -> str:
+        """Ask for a column more, or for one less, or another name of it."""
+        request_id, name = self._request(), self._name()
+        extra = {"name": "extra", "type": "LongType", "nullable": True}
+        match self.random.randrange(3):
+            case 0:
+                return self.ask(AlterSchema(request_id, name, add=(extra,)))
+            case 1:
+                return self.ask(AlterSchema(request_id, name, drop=("extra",)))
+        return self.ask(AlterSchema(request_id, name, rename={"extra": "more"}))
+
+    def split(self) -> str:
+        """Ask for splits."""
+        forced = self.random.random() < 0.5
+        return self.ask(SplitPartitions(self._request(), self._name(), forced=forced))
+
+    def compact(self) -> str:
+        """Ask for compactions."""
+        return self.ask(CompactTable(self._request(), self._name(), all=self.random.random() < 0.5))
+
+    def garbage(self) -> str:
+        """Ask for the collection of garbage."""
+        return self.ask(CollectGarbage(self._request(), self._name()))
+
+    def offline(self) -> str:
+        """Ask for a table to be taken off the line, or put on it."""
+        online = self.random.random() < 0.7
+        return self.ask(SetOnline(self._request(), self._name(), online))
+
+    def properties(self) -> str:
+        """Ask for other properties, but for those that are promises to readers."""
+        drawn = self._properties()
+        fixed = ("state_store", "gc_delay_seconds", "orphan_age_seconds")
+        chosen = {name: value for name, value in drawn.items() if name not in fixed}
+        some = dict(self.random.sample(sorted(chosen.items()), 3))
+        return self.ask(SetProperties(self._request(), self._name(), some))
+
+    def redrive(self) -> str:
+        """Ask for dead letters to be sent back."""
+        return self.ask(Redrive(self._request(), self.random.choice(list(feeds()))))
+
+    def ingest_files(self) -> str:
+        """Ask for a folder to be ingested."""
+        name = self._name()
+        return self.ask(IngestFiles(self._request(), name, (f"{name}/",)))
+
+    def _put(self, key: str, rows: tuple[Row, ...] | None) -> str:
+        body = b"no rows" if rows is None else file_of(rows)
+        source = self.instance.drop(key, body, notify=not self.loses_notifications())
+        now_ms = self.instance.clock.now_ms()
+        self.dropped.setdefault(source.id, Dropped(source, rows, now_ms))
+        return f"drops {key}: {len(rows or ())} rows, source {source.id}"
+
+    def _new_rows(self) -> tuple[Row, ...]:
+        now_ms, number = self.instance.clock.now_ms(), self._count()
+        rows = []
+        for place in range(self.random.randint(1, 12)):
+            age_ms = self.random.randrange(AGE_MS * 3 // 2)
+            at = now_ms - age_ms - age_ms % 1000
+            note = f"{number}-{place}"
+            rows.append((self.random.choice(LETTERS), at, note, self.random.randrange(100)))
+        if self.random.random() < 0.3:  # rows that join others where rows join
+            rows = [(letter, at - at % AGE_MS, note, n) for letter, at, note, n in rows]
+        return tuple(rows)
+
+    def _properties(self) -> dict[str, object]:
+        choose = self.random.choice
+        return {
+            "state_store": choose(("s3", "dynamodb")),
+            "commits": choose(("append", "strict")),
+            "compaction_strategy": choose(("size_ratio", "batch")),
+            "compaction_files": choose((2, 3, 5)),
+            "compaction_size_ratio": choose((1, 3)),
+            "compaction_jobs_limit": choose((2, 5, 100)),
+            "split_threshold_rows": choose((6, 15, 40, 1000)),
+            "gc_delay_seconds": choose((60, 900, 3600)),
+            "orphan_age_seconds": choose((2 * 24 * 3600, 7 * 24 * 3600)),
+            "job_patience_seconds": choose((60, 3600)),
+            "shard_target_bytes": choose((1, 3000, 1 << 20, 1 << 20)),
+            "ingest_file_strategy": choose(("auto", "one_file_per_leaf", "one_reference_per_leaf")),
+            "ingest_job_max_files": choose((1, 3, 100)),
+            "ingest_batch_min_files": choose((1, 1, 4)),
+            "ingest_batch_max_age_seconds": choose((0, 60, 300)),
+            "bulk_import_min_leaf_partitions": choose((1, 4)),
+            "ingest_spark_bytes": choose((0, 0, 1, 4000)),
+            "compaction_spark_rows": choose((0, 0, 1, 10)),
+            "spark_attempts": choose((1, 3)),
+        }
+
+    def _name(self) -> str:
+        return self.random.choice(self.names)
+
+    def _count(self) -> int:
+        self.count += 1
+        return self.count
+
+    def _request(self) -> str:
+        return f"request-{self._count()}"
+
+
+def drawn_operations(random: Random) -> tuple[str, ...]:
+    """Draw which operations a run has."""
+    chance = random.choice((0.15, 0.4, 0.8))
+    return (*OFTEN, *(name for name in SELDOM if random.random() < chance))
