@@ -157,11 +157,10 @@ class LogStateStore:
         The log is closed first: from then on nobody can commit or read. Its head stays, a hundred
         bytes, so that a writer that slept cannot begin the log anew.
         """
-        head = self._log.pages.close(self._table_id)
+        self.close()
         for kept in (self._reader.deltas, self._reader.segments, self._reader.snapshots):
             if kept is not None:
                 kept.delete(list(kept.ids()))
-        self._log.pages.delete_pages(self._table_id, head.first_page, head.last_page + 1)
 
     def _append(self, entries: Entries) -> Outcomes:
         """Commit in any order: what follows which version, and what holds then, is seen after."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -75,6 +76,26 @@ class TestCreating:
         world.administer(request)
         (table,) = (t for t in world.tables.all() if t.name == "others")
         assert len(world.state(table).partitions) == 1
+
+
+class TestDeleting:
+    def test_who_looks_at_a_table_that_is_being_deleted_is_told_that_it_is_gone(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table, delete = world.create("letters"), world.storage.delete
+        world.drop("letters/1.parquet", letters("abc"))
+        world.settle()
+        told = []
+
+        def delete_and_look(paths: Sequence[str]) -> None:
+            delete(paths)
+            with pytest.raises(NotFoundError) as error:
+                world.new_store(table).current()
+            told.append(error)
+
+        monkeypatch.setattr(world.storage, "delete", delete_and_look)
+        world.delete(table)
+        assert told
 
 
 class TestRenaming:

@@ -23,8 +23,13 @@ def delete_table(services: Services, request: DeleteTable) -> None:
 
 
 def delete_all_of(services: Services, table: Table) -> None:
-    """Delete a table's objects, its state and its registry entry, in an order that can resume."""
+    """Delete a table's state, its objects and its registry entry, in an order that can resume.
+
+    The state goes first: from then on who looks is told that it is gone. Were it the objects, it
+    would seem to be damaged.
+    """
     services.tables.change(table.id, lambda t: replace(t, online=False, deleting=True))
+    services.store(table).destroy()
     batch: list[str] = []
     for stored in services.storage.list(table_prefix(table.id)):
         batch.append(stored.path)
@@ -32,5 +37,4 @@ def delete_all_of(services: Services, table: Table) -> None:
             services.storage.delete(batch)
             batch = []
     services.storage.delete(batch)
-    services.store(table).destroy()
     services.tables.delete(table)
