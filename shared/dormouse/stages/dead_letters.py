@@ -18,6 +18,8 @@ from dormouse.ports import NO_TABLE, DeadLetter, JobRecord, Services
 MOST_AT_ONCE = 10_000
 """So many letters a call takes at most: it must be done with them before others see them again."""
 SENT_AT_ONCE = 10
+LEAVES_LOOKED_AT = 50
+"""As many as a message about splits has; one that was made up may have any number."""
 KIND = "redrive"
 
 
@@ -174,10 +176,17 @@ def _job_of(services: Services, body: str) -> JobRecord | None:
     except (ValueError, RecursionError):
         return None
     match message:
-        case {"table_id": str(table_id), "job_id": str(job_id)}:
+        case (
+            {"table_id": str(table_id), "job_id": str(job_id)}
+            | {"table_id": str(table_id), "purge_id": str(job_id)}
+            | {"table_id": str(table_id), "export_id": str(job_id)}
+        ):
             return services.tracker.get(table_id, job_id)
         case {"table_id": str(table_id), "partitions": [*partitions]}:
-            splits = (services.tracker.get(table_id, f"split-{each}") for each in partitions)
+            splits = (
+                services.tracker.get(table_id, f"split-{each}")
+                for each in partitions[:LEAVES_LOOKED_AT]
+            )
             return next((job for job in splits if job and job.state == "failed"), None)
         case {"request_id": str(request_id)}:
             return services.tracker.get(NO_TABLE, request_id)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import NotFoundError, UnavailableError
-from dormouse.messages import IngestJob, PartitionSplits, encode
+from dormouse.messages import ExportTask, IngestJob, PartitionSplits, PurgeStep, encode
 from dormouse.ports import NO_TABLE, DeadLetter
 from dormouse.requests import Redrive
 from dormouse.stages.administer import administer
@@ -127,15 +127,20 @@ def test_a_letter_tells_why_by_its_own_reason_or_that_of_its_job(
             record(services, "t", job, "ingest", state, reason=reason)
     dead.add(QUEUE, encode(PartitionSplits("t", 0, ("01",))))
     record(services, "t", "split-01", "split", "failed", reason="no footer")
+    for step in (PurgeStep("t", "purge"), ExportTask("t", "export", 0)):
+        dead.add(QUEUE, encode(step))
+    record(services, "t", "purge", "purge", "failed", reason="no such column")
+    record(services, "t", "export", "export", "failed", reason="no space")
     dead.add(QUEUE, encode(Redrive("request", "files")))
     record(services, NO_TABLE, "request", "Redrive", "failed", reason="no answer")
     dead.add(QUEUE, "[1]")
     dead.add(QUEUE, "[" * 100_000 + "]" * 100_000)
-    own, failed, silent, unknown, split, request, list_, deep = (
+    own, failed, silent, unknown, split, purge, export, request, list_, deep = (
         letter.reason for letter in look(services, QUEUE)
     )
     assert (own, failed) == ("not a message", "no disk")
     assert (split, request) == ("no footer", "no answer")
+    assert (purge, export) == ("no such column", "no space")
     assert "out of time or memory" in silent
     assert "the function's log says why" in unknown == list_ == deep
 
