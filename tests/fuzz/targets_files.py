@@ -7,12 +7,14 @@ import io
 import json
 import struct
 import tempfile
+from decimal import Decimal
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError, InvalidRequestError, RefusedSourceError
 from dormouse.model.names import shard_path
@@ -95,6 +97,69 @@ def _line(body: bytes) -> None:
     _ingested("x.json", body.replace(b"\n", b" "))
 
 
+def _foreign_columns() -> list[pa.Array[Any]]:
+    """Give columns of three cells of all sorts of types, with cells at the ends of what they hold.
+
+    Not all of them can be written to Parquet.
+    """
+    most = 2**63 - 1
+    numbers = [0, most, None]
+    columns: list[Any] = [
+        pa.nulls(3),
+        pa.array([0, 2**64 - 1, None], pa.uint64()),
+        pa.array([0, -1, 127], pa.int8()),
+        pa.array([0.5, float("nan"), float("-inf")], pa.float16()),
+        pa.array([0.5, float("nan"), 1e308]),
+        pa.array([Decimal("1e-30"), None, Decimal(9) * 10**40], pa.decimal256(76, 30)),
+        pa.array(["", "\0", "ü" * 5000]),
+        pa.array(["a", None, "b"], pa.large_string()),
+        pa.array([b"\xff", b"", None]),
+        pa.array([b"\xff", b"\0", b"a"]).cast(pa.string(), safe=False),
+        pa.array([b"ab", b"cd", None], pa.binary(2)),
+        pa.array(["a", "b", "a"]).dictionary_encode(),
+        pa.array([[1], None, []]),
+        pa.array([[None, "a"], [], ["b"]], pa.list_(pa.string(), -1)),
+        pa.array([["a"], ["b"], None], pa.list_(pa.string(), 1)),
+        pa.array([["a"], [], None], pa.large_list(pa.string())),
+        pa.array([[("a", 1)], [("a", 1), ("a", 2)], None], pa.map_(pa.string(), pa.int64())),
+        pa.array([[(b"a", None)], [], None], pa.map_(pa.binary(), pa.int64())),
+        pa.array([{"x": 1.5, "y": "a"}, None, {"x": None, "y": None}]),
+        pa.array([{"x": 1.5, "z": "a"}, None, {}]),
+        pa.array([{"y": ["a"]}, None, {}]),
+        pa.array([True, False, None]),
+        pa.array(numbers, pa.date64()),
+        pa.array([-(2**31), 2**31 - 1, 0], pa.date32()),
+        pa.array([0, 1, 2], pa.time32("s")),
+        pa.array(numbers, pa.duration("ns")),
+    ]
+    for unit in ("s", "ms", "us", "ns"):
+        columns += [pa.array([-most, most, 0], pa.timestamp(unit, z)) for z in (None, "Asia/Tokyo")]
+    return columns
+
+
+@st.composite
+def _foreign(draw: st.DrawFn) -> bytes:
+    """Give a Parquet file whose columns have the names of the table's, and any types."""
+    names = [field.name for field in EVERY_TYPE.fields]
+    if draw(st.booleans()):
+        names = draw(st.lists(st.sampled_from([*names, "other"]), min_size=1, max_size=12))
+    good = pa.Table.from_pylist(_ROWS[:3], arrow_schema(EVERY_TYPE))
+    own = {name: good.column(name).combine_chunks() for name in good.column_names}
+    columns = [
+        own[name] if name in own and draw(st.integers(0, 3)) else draw(st.sampled_from(_COLUMNS))
+        for name in names
+    ]
+    sink = io.BytesIO()
+    try:
+        pq.write_table(pa.table(columns, names=names), sink, store_schema=draw(st.booleans()))
+    except (pa.ArrowException, ValueError):
+        return b""
+    return sink.getvalue()
+
+
+_COLUMNS = _foreign_columns()
+
+
 @cache
 def _shard() -> tuple[ShardTable, str, bytes, list[dict[str, object]]]:
     (_folder() / "scratch").mkdir(exist_ok=True)
@@ -150,6 +215,7 @@ TARGETS: dict[str, Target] = {
         f"ingested {name}": Target(mangled(good), partial(_ingested, name), native=True, quick=150)
         for name, good in _GOOD.items()
     },
+    "foreign Parquet": Target(_foreign(), partial(_ingested, "x.parquet"), native=True),
     "lines of JSON": Target(mangled_json(_CELLS), _line, native=True, quick=200),
     "looked up shards": Target(
         mangled([_shard()[2]]), partial(_stored, 10**9), native=True, quick=150
