@@ -17,6 +17,7 @@ from dormouse.model.transactions import ForgetShards
 from dormouse.policy.garbage import collectable, waiting_seconds
 from dormouse.ports import Services
 from dormouse.stages.tracking import record, settle, tracked
+from dormouse.statestore.protocol import Rejected
 
 MAX_DELAY_SECONDS = 15 * 60
 """The longest SQS delays a message; a longer wait is several messages."""
@@ -49,10 +50,10 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outg
     now_ms, delay_seconds = services.clock.now_ms(), table.properties.gc_delay_seconds
     due, waiting = collectable(state, message.shards, now_ms, delay_seconds)
     job_id = _job_id(message.shards)
-    if due:
-        _delete(services, table, state, job_id, due)
-    else:
+    if not due:
         settle(services, table.id, job_id)
+    elif not _delete(services, table, state, job_id, due):
+        return [Outgoing("gc-candidates", message)]
     if not waiting:
         return []
     left = max(waiting_seconds(state, shard, now_ms, delay_seconds) for shard in waiting)
@@ -67,7 +68,8 @@ def _job_id(shards: Sequence[str]) -> str:
 
 def _delete(
     services: Services, table: Table, state: TableState, job_id: str, due: list[str]
-) -> None:
+) -> bool:
+    """Delete and forget; False to look again: another delivery has forgotten some meanwhile."""
     with tracked(
         services,
         table.id,
@@ -78,6 +80,9 @@ def _delete(
         size_bytes=sum(state.shards[shard].size_bytes for shard in due),
     ):
         services.storage.delete([shard_path(table.id, shard) for shard in due])
-        # Rejected if another delivery forgot some meanwhile; what is left, the sweep finds again.
-        services.store(table).commit(ForgetShards(tuple(due)), generation=state.generation)
+        forgetting = ForgetShards(tuple(due))
+        (outcome,) = services.store(table).commit(forgetting, generation=state.generation)
+        if isinstance(outcome, Rejected):
+            return False
     record(services, table.id, job_id, "garbage", "finished", files=len(due))
+    return True

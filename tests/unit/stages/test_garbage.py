@@ -93,6 +93,24 @@ def test_who_reads_an_earlier_version_finds_its_shards_until_the_delay_is_over(
     assert not len(world.state(table).unreferenced)
 
 
+def test_shards_of_which_another_delivery_forgot_some_meanwhile_are_not_left_to_the_sweep(
+    world: World,
+) -> None:
+    table = compacted(world)
+    (message,) = world.queue
+    world.queue.clear()
+    world.clock.advance(seconds=DELAY_SECONDS)
+    some = candidates(table, world.state(table), sorted(world.state(table).unreferenced)[:2])
+    world.before_next_commit(lambda: world.deliver(some[0]))
+    world.queue += world.deliver(message)
+    assert len(world.state(table).unreferenced) == 2
+    world.settle()
+    assert not len(world.state(table).unreferenced)
+    assert world.shard_objects(table) == set(world.state(table).shards)
+    found = {r.state for r in world.tracker.records(table.id) if r.kind == "garbage"}
+    assert found == {"finished"}
+
+
 def test_a_hundred_thousand_candidates_travel_in_messages_of_a_thousand(world: World) -> None:
     table = world.create()
     shards = [f"{number:032x}-0" for number in range(100_000)]
