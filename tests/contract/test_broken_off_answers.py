@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socketserver
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -86,10 +87,10 @@ def answer(body: str, *headers: str, chunked: bool = False) -> bytes:
 
 
 def beginnings(whole: bytes) -> Iterator[bytes]:
-    """The answer broken off after each line, within each line, and within the body."""
-    ends = [i + 2 for i in range(len(whole)) if whole[i : i + 2] == b"\r\n"]
+    """The answer broken off after each line and each name, within those, and within the body."""
+    ends = [i + 2 for i in range(len(whole)) if whole[i : i + 2] in (b"\r\n", b": ")]
     for end in sorted(
-        {0, *ends, *(end - part for end in ends for part in (5, 22, 29)), len(whole) - 3}
+        {0, *ends, *(end - part for end in ends for part in (5, 29)), len(whole) - 3}
     ):
         if 0 <= end < len(whole):
             yield whole[:end]
@@ -134,9 +135,11 @@ def refused_entry(_: Path) -> object:
     return "all was sent"
 
 
+ITEM = json.dumps({"Item": _JOB})
+CHECKSUM = f"x-amz-crc32: {zlib.crc32(ITEM.encode())}"
 DATE = "Last-Modified: Sat, 21 Nov 2026 19:00:00 GMT"
 CALLS: dict[str, tuple[Callable[[Path], object], bytes, object]] = {
-    "an item": (job_rows, answer(json.dumps({"Item": _JOB})), 7),
+    "an item": (job_rows, answer(ITEM, CHECKSUM), 7),
     "an object": (stored, answer("body", DATE), b"body"),
     "a part of an object": (part, answer("body", DATE, "Content-Range: bytes 0-3/10"), b"body"),
     "a listing": (listed, answer(_LISTING), ["t/a"]),
@@ -172,9 +175,12 @@ def test_an_answer_that_breaks_off_anywhere_is_a_failure_or_says_what_the_whole_
 
 
 def test_a_request_is_repeated_whose_answer_broke_off(server: Breaking) -> None:
-    whole = answer(json.dumps({"Item": _JOB}))
-    server.answer, server.answers = whole, [whole[:40], whole[:-3]]
-    twice = Config(retries={"mode": "standard", "total_max_attempts": 3})
+    whole = answer(ITEM, CHECKSUM)
+    server.answer, server.answers = (
+        whole,
+        [whole[:40], whole[: whole.index(b"crc32") + 7], whole[:-3]],
+    )
+    twice = Config(retries={"mode": "standard", "total_max_attempts": 4})
     record = DynamoTracker(client("dynamodb", twice), "jobs").get("x", "x")
     assert record is not None
     assert record.rows == 7
