@@ -58,13 +58,13 @@ def dispatch_spark(services: Services, message: SparkJob | SparkAgain) -> list[O
     job = _job_of(services, message) if table is not None else None
     if table is None or job is None:
         return []
-    if services.spark is None:
-        return in_functions(services, job)
     state = services.store(table).current()
     if is_early(state, job):
         raise ContendedError(f"table {table.name!r} is about to be emptied")
     if is_settled(services, state, job):
         return finish(services, job)
+    if services.spark is None:
+        return in_functions(services, job)
     request = keep_request(services, job)
     attempt, run_id = newest_run(services, job)
     reason = ""

@@ -13,10 +13,12 @@ from dormouse.messages import (
     ExportJob,
     ExportTask,
     IngestJob,
+    SparkAgain,
     SparkRunChanged,
     TableChanged,
 )
 from dormouse.model.names import spark_prefix
+from dormouse.model.state import SOURCES_REMEMBERED_MS
 from dormouse.requests import IngestFiles, ReinitialiseTable
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.dispatch_spark import dispatch_spark
@@ -210,6 +212,18 @@ def test_an_instance_without_spark_has_functions_do_it(heavy: Heavy) -> None:
     heavy.world.deliver(sent)
     assert heavy.record().state == "finished"
     assert track_spark(without, SparkRunChanged("run1")) == []
+
+
+def test_a_job_that_spark_had_is_forgotten_once_functions_have_done_it(heavy: Heavy) -> None:
+    heavy.dispatch()
+    without = replace(heavy.world.services, spark=None)
+    for sent in dispatch_spark(without, heavy.job):
+        heavy.world.deliver(sent)
+    again = SparkAgain(heavy.table.id, heavy.job.job_id)
+    assert dispatch_spark(without, again) == [heavy.changed]
+    assert heavy.kept() == []
+    heavy.world.clock.advance(seconds=SOURCES_REMEMBERED_MS // 1000 + 1)
+    assert dispatch_spark(without, again) == [], "its files are not remembered any more"
 
 
 def test_what_spark_does_not_say_is_asked_again(heavy: Heavy) -> None:
