@@ -30,12 +30,12 @@ def ingest_or_part(services: Services, job: IngestJob) -> list[Outgoing]:
         return ingest(services, job)
     reason = f"{SILENT_RUNS} runs ended without a word: each file is ingested by itself"
     record(services, job.table_id, job.job_id, "ingest", "finished", reason=reason)
+    generation, alone = job.generation, [(source,) for source in job.sources]
     return [
         Outgoing(
-            "ingest-jobs",
-            IngestJob(job.table_id, job.generation, job_id_of((source,)), (source,)),
+            "ingest-jobs", IngestJob(job.table_id, generation, job_id_of(one, generation), one)
         )
-        for source in job.sources
+        for one in alone
     ]
 
 

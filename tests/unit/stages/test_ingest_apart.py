@@ -6,11 +6,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from dormouse.errors import UnavailableError
-from dormouse.messages import Outgoing
+from dormouse.messages import IngestJob, Outgoing
 from dormouse.model.sources import Source
 from dormouse.model.tables import Table
+from dormouse.requests import ReinitialiseTable
+from dormouse.stages.batch_files import ingest_message
+from dormouse.stages.ingest_apart import SILENT_RUNS
 from tests.support.world import Crash, World
 
 POISON = "letters/poison.parquet"
@@ -72,6 +76,23 @@ def test_a_file_that_no_function_survives_takes_no_others_along(
     assert world.names(table) == "acd"
     whole = next(r for r in world.tracker.records(table.id) if r.files == 4)
     assert whole.state == "finished" and "by itself" in whole.reason
+
+
+def test_the_job_of_one_file_has_the_id_that_whoever_forms_it_gives_it(world: World) -> None:
+    table = one_job(world, "letters/a.csv", "letters/b.csv")
+    (whole,) = world.queue
+    world.queue.clear()
+    world.administer(ReinitialiseTable("empty", table.name))
+    assert isinstance(whole.message, IngestJob)
+    job = structs.replace(whole.message, generation=1)
+    for _ in range(SILENT_RUNS):
+        world.before_next_commit(world.crash)
+        with pytest.raises(Crash):
+            world.deliver(Outgoing("ingest-jobs", job))
+    parts = world.deliver(Outgoing("ingest-jobs", job))
+    emptied = world.services.table(table.id)
+    assert emptied is not None
+    assert parts == [ingest_message(emptied, 1, (source,)) for source in job.sources]
 
 
 def test_a_job_that_fails_and_says_so_stays_one_job(
