@@ -16,6 +16,7 @@ from random import Random
 
 from dormouse.errors import CorruptDataError, DormouseError, InvariantError
 from dormouse.model.names import QUEUES, purge_in, shard_id_of
+from dormouse.model.purges import decode_request
 from dormouse.model.tables import Table
 from tests.simulation.instance import Delivery, Instance, Worker
 from tests.simulation.oracle import Oracle
@@ -350,7 +351,9 @@ class Simulation:
             purge_id, is_request = purge_in(path)
             if "/purges/" in path and is_request:
                 if change == "put":
-                    oracle.begin_purge(purge_id, self.workload.purges[purge_id])
+                    asked = decode_request(self.instance.storage.get(path), path)
+                    if asked.generation == oracle.generation:
+                        oracle.begin_purge(purge_id, self.workload.purges[purge_id])
                 else:
                     told = self.instance.tracker.get(table_id, purge_id)
                     finished = told is not None and told.state == "finished"

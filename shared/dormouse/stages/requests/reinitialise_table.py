@@ -42,16 +42,23 @@ def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[O
         return replace(kept, generation=kept.generation + 1, emptied_ms=now_ms)
 
     table = services.tables.change(table.id, next_generation, request_id=request.request_id)
+    empty(services, table, () if request.keep_partitions else _tree(points))
+    return [Outgoing("table-changes", TableChanged(table.id))]
+
+
+def empty(services: Services, table: Table, partitions: tuple[Partition, ...] = ()) -> None:
+    """Let the state begin the generation that the registry counts, unless it has.
+
+    Its partitions stay if none are given.
+    """
     store = services.store(table)
     state = store.current()
     if state.generation < table.generation:
         kept = tuple(state.partitions.by_id.values())
-        partitions = kept if request.keep_partitions else _tree(points)
-        clear = ClearTable(table.generation, partitions)
+        clear = ClearTable(table.generation, partitions or kept)
         (outcome,) = store.commit(clear, generation=state.generation)
         if store.current().generation < table.generation:
             accepted(outcome)
-    return [Outgoing("table-changes", TableChanged(table.id))]
 
 
 def _tree(points: list[tuple[int | str | bytes, ...]]) -> tuple[Partition, ...]:
