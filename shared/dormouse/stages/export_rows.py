@@ -127,7 +127,7 @@ def _finish(services: Services, export: Export, manifest: Manifest | None) -> No
 
 def _tell_running(services: Services, export: Export) -> None:
     told = services.tracker.get(export.table_id, export.id)
-    if told is None or told.state != "running":
+    if told is None or told.state not in ("running", "finished"):
         record(services, export.table_id, export.id, "export", "running")
 
 

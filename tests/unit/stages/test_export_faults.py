@@ -11,12 +11,13 @@ from typing import cast
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.messages import Outgoing, PartitionSplits
+from dormouse.messages import ExportTask, Outgoing, PartitionSplits
 from dormouse.model.names import shard_path
 from dormouse.ports import Storage
 from dormouse.requests import ExportRows, ReinitialiseTable
 from dormouse.stages import export_rows as stage
 from dormouse.stages.administer import administer
+from dormouse.stages.exports import kept_export
 from dormouse.stages.manifests import manifest_at
 from dormouse.stages.requests import export_rows as request
 from tests.support.world import Crash, World, letters
@@ -258,3 +259,18 @@ class Down:
 
     def list(self, prefix: str) -> object:
         raise UnavailableError("S3 does not answer")
+
+
+def test_a_task_that_comes_while_another_ends_the_export_does_not_tell_that_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    table = world.create()
+    world.drop("letters/1.parquet", letters("abc"))
+    world.settle()
+    export_id = world.export(table)
+    looks = [kept_export(world.services, table.id, export_id), None]
+    world.settle()
+    monkeypatch.setattr("dormouse.stages.export_rows.kept_export", lambda *_: looks.pop(0))
+    stage.export_rows(world.services, ExportTask(table.id, export_id, 0))
+    assert world.tracker.kept[table.id, export_id].state == "finished"
