@@ -123,4 +123,4 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo demo-spark test fuzz sim chaos load docs test-endpoint bench-state bench-rows bench-spark layer lint audit format lock build spark-package invoke clean
+.PHONY: help setup demo demo-spark test crash-points fuzz sim chaos load docs test-endpoint bench-state bench-rows bench-spark layer lint audit format lock build spark-package invoke clean
