@@ -303,12 +303,13 @@ def _call(op: str, arguments: Sequence[Expression]) -> Call:
 
 def _calculated(node: exp.Expr, op: str, both: Sequence[Expression]) -> Expression:
     """Allow only what cannot fail on some row: no division by what may be zero."""
-    kind = _common(both)
-    if kind not in (Primitive.INT, Primitive.LONG, Primitive.FLOAT, Primitive.DOUBLE):
+    numbers = (Primitive.INT, Primitive.LONG, Primitive.FLOAT, Primitive.DOUBLE)
+    if other := next((part.type for part in both if part.type not in numbers), None):
         raise InvalidRequestError(
-            f"{shown(node)} calculates with {type_name(kind)}",
+            f"{shown(node)} calculates with {type_name(other)}",
             hint="only whole and floating numbers can be calculated with",
         )
+    kind = _common(both)
     divisor = both[1]
     if op in "/%" and not (isinstance(divisor, Literal) and _positive(divisor)):
         raise InvalidRequestError(f"{shown(node)}: the divisor must be a number above zero")
