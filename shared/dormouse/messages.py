@@ -88,9 +88,13 @@ class GarbageCandidates(OfTable, frozen=True, tag="garbage_candidates"):
 
 
 class PurgeStep(OfTable, frozen=True, tag="purge_step"):
-    """Go on with this purge; what it removes is in its request, in the data bucket."""
+    """Go on with this purge; what it removes is in its request, in the data bucket.
+
+    `begun_ms` is when an audit sent the first of a chain of steps; 0 where the request did.
+    """
 
     purge_id: Id
+    begun_ms: WholeNumber = 0
     v: Literal[1] = 1
 
 

@@ -6,7 +6,8 @@ is finished by the step which finds, at one version of the table, no such shard 
 
 Shards never change, so what was found out about one holds for ever: it is kept beside the table's
 shards, and a step that was cut off is gone on with by its redelivery. Two steps at once look at
-some shards twice, and cannot have one rewritten twice.
+some shards twice, and cannot have one rewritten twice. Every audit begins a chain of steps of its
+own, in case the others were lost; so a chain ends by itself after some days.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ STEP_SECONDS = 240
 """How long a step looks at shards it has not begun with yet, well below its function's time-out."""
 LOOKS_AT_ONCE = 4
 LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 1, 120
+CHAIN_SECONDS = 2 * 24 * 60 * 60
+"""How long a chain of steps goes on: audits come daily, and one of them may fail."""
 WAITS_PER_AGE = 8
 """A purge waits for its jobs by this part of its age: short ones end soon, long ones ask rarely."""
 
@@ -77,7 +80,7 @@ def purge_rows(
     if told is None or told.state != "running":
         record(services, table.id, request.id, "purge", "running")
     try:
-        done = _step(services, table, state, matcher, step_seconds)
+        done = _step(services, table, state, matcher, message, step_seconds)
     except DormouseError as error:
         record(services, table.id, request.id, "purge", "failed", reason=error.explanation)
         raise
@@ -95,7 +98,12 @@ class _Finished:
 
 
 def _step(
-    services: Services, table: Table, state: TableState, matcher: RowMatcher, seconds: float
+    services: Services,
+    table: Table,
+    state: TableState,
+    matcher: RowMatcher,
+    message: PurgeStep,
+    seconds: float,
 ) -> list[Outgoing] | _Finished:
     request = matcher.request
     known = known_verdicts(services, table.id, request.id)
@@ -111,10 +119,12 @@ def _step(
         reason = f"looked at {len(known)} shards, rewrote {len(known.matching)}"
         return _Finished(reason, removed)
     jobs = _assign(services, table, state, request, references)
-    age_seconds = (services.clock.now_ms() - request.requested_ms) // 1000
+    now_ms = services.clock.now_ms()
+    if now_ms - (message.begun_ms or request.requested_ms) > CHAIN_SECONDS * 1000:
+        return jobs
+    age_seconds = (now_ms - request.requested_ms) // 1000
     wait = min(max(age_seconds // WAITS_PER_AGE, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)
-    again = Outgoing("purges", PurgeStep(table.id, request.id), 0 if left else wait)
-    return [*jobs, again]
+    return [*jobs, Outgoing("purges", message, 0 if left else wait)]
 
 
 def _look(

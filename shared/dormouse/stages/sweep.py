@@ -182,9 +182,10 @@ def _old_purges(services: Services, table: Table) -> list[Outgoing]:
     requested_ms, leftovers = kept_purges(services, table.id)
     if leftovers:
         services.storage.delete(leftovers)
-    oldest_ms = services.clock.now_ms() - table.properties.job_patience_seconds * 1000
+    now_ms = services.clock.now_ms()
+    oldest_ms = now_ms - table.properties.job_patience_seconds * 1000
     return [
-        Outgoing("purges", PurgeStep(table.id, purge_id))
+        Outgoing("purges", PurgeStep(table.id, purge_id, now_ms))
         for purge_id, time_ms in sorted(requested_ms.items())
         if time_ms <= oldest_ms
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 from dormouse.errors import InvalidRequestError
 from dormouse.messages import CompactionJob, Outgoing, PartitionSplits, PurgeStep
 from dormouse.model.names import data_prefix, purge_of, purge_path, purge_prefix
+from dormouse.model.partitions import ROOT
 from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.model.tables import Table
-from dormouse.model.transactions import AssignJob
+from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.ports import NO_TABLE, Storage
 from dormouse.requests import PurgeRows, ReinitialiseTable
 from dormouse.stages.administer import administer
@@ -282,6 +284,30 @@ def test_the_audit_goes_on_with_a_purge_whose_messages_were_lost(world: World) -
     world.age_objects(seconds=0)
     world.clock.advance(seconds=601)
     world.sweep(audit=True)
+    world.settle()
+    assert stored(world, table) == list("ac")
+
+
+def test_a_purge_that_waits_for_long_is_not_looked_after_by_more_and_more_steps(
+    world: World,
+) -> None:
+    table = filled(world, "ab", "bc")
+    shards = tuple(sorted(r.shard for r in world.state(table).all_references()))
+    stuck = AssignJob("stuck", ROOT, shards)
+    world.new_store(table).commit(stuck, generation=0)
+    world.purge(table, "letter = 'b'")
+    world.age_objects(seconds=0)
+    steps = deque(world.queue)
+    for _ in range(8):
+        world.clock.advance(seconds=24 * 60 * 60)
+        world.queue.clear()
+        world.sweep(audit=True)
+        steps += [message for message in world.queue if message.queue == "purges"]
+        for _ in range(len(steps)):
+            steps += [m for m in world.deliver(steps.popleft()) if m.queue == "purges"]
+        assert 1 <= len(steps) <= 3
+    world.new_store(table).commit(ReleaseJob("stuck"), generation=0)
+    world.queue = steps
     world.settle()
     assert stored(world, table) == list("ac")
 
