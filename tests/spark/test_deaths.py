@@ -232,7 +232,11 @@ def test_a_driver_whose_process_is_killed_at_its_commit_leaves_all_rows_or_none(
     arguments += ["--job-id", job.job_id, "--generation", "0"]
     ended = subprocess.run(
         [sys.executable, killed_driver.__file__, when, *arguments],
-        env={**os.environ, "PYSPARK_SUBMIT_ARGS": "--driver-memory 512m pyspark-shell"},
+        env={
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": "--driver-memory 512m pyspark-shell",
+        },
         capture_output=True,
         check=False,
     )
