@@ -176,7 +176,10 @@ class JobRecord:
 
 
 class Tracker(Protocol):
-    """The record of jobs, for people; records live for seven days. No row depends on it."""
+    """The record of jobs, for people; records live for seven days. No row depends on these.
+
+    It also knows which table each request is about, for longer than a request can be redelivered.
+    """
 
     def record(self, record: JobRecord) -> None:
         """Keep the newest record of a job; an older one than is kept changes nothing.
@@ -193,6 +196,12 @@ class Tracker(Protocol):
 
     def records(self, table_id: str) -> Iterator[JobRecord]:
         """Give a table's records, in job id order; all pages of them."""
+
+    def bind(self, request: str, table_id: str, now_ms: int) -> str:
+        """Give the table which a request is about: `table_id`, if no call gave another before.
+
+        That is known for thirty days after the last call.
+        """
 
 
 class Metrics(Protocol):

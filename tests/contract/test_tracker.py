@@ -121,6 +121,13 @@ def test_records_longer_than_a_page_are_whole(tracker: Tracker) -> None:
     assert len(list(tracker.records("t"))) == 110
 
 
+def test_a_request_is_bound_to_the_table_that_was_said_first(tracker: Tracker) -> None:
+    now_ms = RUNNING.updated_ms
+    assert [tracker.bind("r", table, now_ms) for table in ("t", "u", NO_TABLE)] == ["t"] * 3
+    assert tracker.bind("s", "u", now_ms) == "u"
+    assert list(tracker.records(NO_TABLE)) == []
+
+
 def test_dynamodb_is_told_to_forget_a_record_after_seven_days(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -124,6 +124,7 @@ class MemoryTracker:
     """The tracker as a dict."""
 
     kept: dict[tuple[str, str], JobRecord] = field(default_factory=dict)
+    bound: dict[str, str] = field(default_factory=dict)
 
     def record(self, record: JobRecord) -> None:
         kept = self.get(record.table_id, record.job_id)
@@ -147,6 +148,9 @@ class MemoryTracker:
 
     def records(self, table_id: str) -> Iterator[JobRecord]:
         yield from (self.kept[key] for key in sorted(self.kept) if key[0] == table_id)
+
+    def bind(self, request: str, table_id: str, now_ms: int) -> str:
+        return self.bound.setdefault(request, table_id)
 
 
 @dataclass

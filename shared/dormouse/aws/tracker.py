@@ -1,7 +1,7 @@
 """The record of jobs in DynamoDB: `ports.Tracker`.
 
 An item for each job, with hash key `table_id` and range key `job_id`. DynamoDB deletes it some time
-after `expires`, in seconds since 1970.
+after `expires`, in seconds since 1970. What requests are about is under hash key ``(requests)``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     _Item = Mapping[str, AttributeValueTypeDef]
 
 RECORDS_KEPT_SECONDS = 7 * 24 * 60 * 60
+BOUND_KEPT_SECONDS = 30 * 24 * 60 * 60
+"""Twice as long as SQS keeps any message, a dead letter too."""
+REQUESTS = "(requests)"
 MAX_REASON_CHARACTERS = 10_000
 """Items end at 400 KB, and people read on no further anyway."""
 MAX_KEY_BYTES = 1024
@@ -98,6 +101,22 @@ class DynamoTracker:
             if page is None:
                 return
             yield from map(_record, page["Items"])
+
+    def bind(self, request: str, table_id: str, now_ms: int) -> str:
+        """Give the table which a request is about: `table_id`, if no call gave another before."""
+        with writing("DynamoDB"):
+            answer = self._client.update_item(
+                TableName=self._table_name,
+                Key=_key(REQUESTS, request),
+                UpdateExpression="SET #about = if_not_exists(#about, :about), #expires = :expires",
+                ExpressionAttributeNames={"#about": "about", "#expires": "expires"},
+                ExpressionAttributeValues={
+                    ":about": {"S": table_id},
+                    ":expires": {"N": str(now_ms // 1000 + BOUND_KEPT_SECONDS)},
+                },
+                ReturnValues="ALL_NEW",
+            )
+        return answer["Attributes"]["about"]["S"]
 
 
 def _key(table_id: str, job_id: str) -> _Item:

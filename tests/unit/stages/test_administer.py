@@ -109,8 +109,6 @@ class TestEmptying:
         with pytest.raises(Crash):
             world.administer(ReinitialiseTable("empty", "letters"))
         world.administer(RenameTable("rename", "letters", "others"))
-        with pytest.raises(NotFoundError):
-            world.administer(ReinitialiseTable("empty", "letters"))
         for seconds, left in ((0, "abc"), (6 * 60 * 60, "")):
             world.clock.advance(seconds=seconds)
             world.sweep()

@@ -24,7 +24,7 @@ def alter_schema(services: Services, request: AlterSchema) -> None:
         NotFoundError: no table of that name exists, or it is being deleted.
         InvalidRequestError: a change cannot be honoured; nothing is changed.
     """
-    table = named(services, request.name)
+    table = named(services, request)
     alteration = Alteration(
         add=tuple(parse_field(body, f"add[{i}]") for i, body in enumerate(request.add)),
         drop=request.drop,

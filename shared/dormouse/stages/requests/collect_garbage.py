@@ -16,7 +16,7 @@ def collect_garbage(services: Services, request: CollectGarbage) -> list[Outgoin
     Raises:
         NotFoundError: no table of that name exists, or it is being deleted.
     """
-    table = living(services, request.name)
+    table = living(services, request)
     state = services.store(table).current()
     due, _ = collectable(
         state, state.unreferenced, services.clock.now_ms(), table.properties.gc_delay_seconds

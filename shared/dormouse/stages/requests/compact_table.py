@@ -19,7 +19,7 @@ def compact_table(services: Services, request: CompactTable) -> list[Outgoing]:
     Raises:
         NotFoundError: no table of that name exists, or it is being deleted.
     """
-    table = living(services, request.name)
+    table = living(services, request)
     state = services.store(table).current()
     plans = (
         plan_full_compactions(state) if request.all else plan_compactions(state, table.properties)

@@ -8,7 +8,7 @@ from dormouse.model.names import table_prefix
 from dormouse.model.tables import Table
 from dormouse.ports import Services
 from dormouse.requests import DeleteTable
-from dormouse.stages.requests.named import named
+from dormouse.stages.requests.named import bound
 
 DELETE_BATCH = 1000
 
@@ -19,7 +19,9 @@ def delete_table(services: Services, request: DeleteTable) -> None:
     Raises:
         NotFoundError: no table of that name exists.
     """
-    delete_all_of(services, named(services, request.name))
+    table = bound(services, request)
+    if table is not None:
+        delete_all_of(services, table)
 
 
 def delete_all_of(services: Services, table: Table) -> None:

@@ -42,7 +42,7 @@ def export_rows(services: Services, request: ExportRows) -> list[Outgoing]:
             is not kept any more, or is yet to come.
         AlreadyExistsError: something lies below the prefix.
     """
-    table = named(services, request.name)
+    table = named(services, request)
     if table.deleting:
         raise NotFoundError(f"table {request.name!r} is being deleted")
     export_id = export_id_of(request.request_id)

@@ -31,7 +31,7 @@ def ingest_files(services: Services, request: IngestFiles) -> list[Outgoing]:
             nothing is ingested.
         InvalidRequestError: no key is given, or there are too many files.
     """
-    table = living(services, request.name)
+    table = living(services, request)
     found = _found(services, request.keys)
     state, now_ms = services.store(table).current(), services.clock.now_ms()
     fresh = [source for source in found.values() if not state.has_ingested(source.id, now_ms)]

@@ -26,7 +26,7 @@ def purge_rows(services: Services, request: PurgeRows) -> list[Outgoing]:
         InvalidRequestError: it does not say which rows, or the table cannot remove just those.
         NotFoundError: no table of that name exists, or it is being deleted.
     """
-    table = living(services, request.name)
+    table = living(services, request)
     purge = wanted_rows(table, request)
     purge = replace(
         purge,

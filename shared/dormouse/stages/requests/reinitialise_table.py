@@ -32,7 +32,7 @@ def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[O
             "the partitions cannot be kept and be given by split points",
             hint='give split points with "keep_partitions": false',
         )
-    table = named(services, request.name)
+    table = named(services, request)
     points = split_points_of_json(
         table.schema, request.split_points, strings_base64=request.strings_base64
     )

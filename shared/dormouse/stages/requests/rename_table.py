@@ -22,20 +22,12 @@ def rename_table(services: Services, request: RenameTable) -> None:
         NotFoundError: no table of the old name exists, or it is being deleted.
     """
     new_name = check_name(request.new_name)
-    table = _meant(services, request)
+    table = named(services, request)
     now_ms = services.clock.now_ms()
-    services.tables.change(
-        table.id,
-        lambda t: replace(t, name=new_name, named_ms=now_ms),
-        request_id=request.request_id,
-    )
 
+    def renamed(kept: Table) -> Table:
+        if kept.name != request.name:
+            raise NotFoundError(f"table {request.name!r} is called {kept.name!r} by now")
+        return replace(kept, name=new_name, named_ms=now_ms)
 
-def _meant(services: Services, request: RenameTable) -> Table:
-    try:
-        return named(services, request.name)
-    except NotFoundError:
-        renamed = services.tables.named(request.new_name)
-        if renamed is not None and request.request_id in renamed.applied:
-            return renamed
-        raise
+    services.tables.change(table.id, renamed, request_id=request.request_id)

@@ -16,7 +16,7 @@ def set_online(services: Services, request: SetOnline) -> list[Outgoing]:
     Raises:
         NotFoundError: no table of that name exists, or it is being deleted.
     """
-    table = named(services, request.name)
+    table = named(services, request)
     services.tables.change(
         table.id, lambda t: replace(t, online=request.online), request_id=request.request_id
     )

@@ -21,7 +21,7 @@ def set_properties(services: Services, request: SetProperties) -> list[Outgoing]
         NotFoundError: no table of that name exists, or it is being deleted.
     """
     put, unset = _checked(request.properties, request.unset)
-    table = named(services, request.name)
+    table = named(services, request)
     defaults = services.tables.defaults()
 
     def change(kept: Table) -> Table:

@@ -26,7 +26,7 @@ def split_partitions(services: Services, request: SplitPartitions) -> list[Outgo
         NotFoundError: no such table or partition exists, or the table is being deleted.
         InvalidRequestError: the partition is split already, or has too few rows.
     """
-    table = living(services, request.name)
+    table = living(services, request)
     state = services.store(table).current()
     fewest = FEWEST_ROWS if request.forced else table.properties.split_threshold_rows
     if request.partition:
