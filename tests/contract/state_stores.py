@@ -53,15 +53,13 @@ class UniqueIds:
 class Instance:
     """Makes stores of tables, each with a cold cache, as another process would have.
 
-    `kept` gives how what is kept beside the log is named, its place or that of its like. Versions
-    before the newest snapshot can be read if it `keeps_versions`.
+    `kept` gives how what is kept beside the log is named, its place or that of its like.
     """
 
     store: Callable[[str], StateStore]
     clock: FakeClock
     strict_store: Callable[[str], StateStore]
     kept: Callable[[], list[str]]
-    keeps_versions: bool
     is_remote: bool = False
 
     def count(self, *kinds: str) -> int:
@@ -111,7 +109,6 @@ def in_objects(storage: Storage, pages: Pages, clock: FakeClock, ids: Ids) -> In
         clock,
         partial(store, options=Options(is_strict=True)),
         lambda: [stored.path for stored in storage.list("")],
-        keeps_versions=True,
     )
 
 
@@ -122,4 +119,4 @@ def in_items(
         return DynamoDBStateStore(table, items, pages, clock, ids, options=options)
 
     strict_store = partial(store, options=Options(is_strict=True))
-    return Instance(store, clock, strict_store, kept, keeps_versions=False)
+    return Instance(store, clock, strict_store, kept)

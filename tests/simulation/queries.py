@@ -54,8 +54,6 @@ def ask_query(
         asked = state.version if state is not None else version
         if known is None or known.deleting or asked is None or asked < 1:
             return
-        if known.properties.state_store == "dynamodb" and version is not None:
-            return  # which keeps no version before its first snapshot, however young
         if oracle.is_kept(asked, now_ms(), delay_ms):
             oracle.fail(f"a query of version {asked} was not answered: {error}")
         return

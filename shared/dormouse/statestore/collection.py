@@ -41,10 +41,12 @@ class Collector:
     def is_due(self, head: Head) -> bool:
         """Tell whether a round pays.
 
-        What is younger than the floor to come cannot go, so a busy table, whose pages fill faster
-        than they age, waits till the floor would move by a good part of its distance to now.
+        Pages count that go once the root is without the versions a round takes from it. What is
+        younger than the floor to come cannot go, so a busy table, whose pages fill faster than they
+        age, waits till the floor would move by a good part of its distance to now.
         """
-        collectable = head.root.covered_pages - head.first_page
+        root = without_versions_before(head.root, self.clock.now_ms() - self.keep_ms)
+        collectable = root.covered_pages - head.first_page
         is_much = collectable >= PAGES_PER_ROUND
         apart_ms = self.upload_ms // 3 if is_much else LONGEST_WITHOUT_A_ROUND_MS
         newest = id_at(self.clock.now_ms() - self.upload_ms - apart_ms)

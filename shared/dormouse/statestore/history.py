@@ -13,7 +13,7 @@ from itertools import chain
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.model.state import TableState
 from dormouse.statestore.log import CollectedError
-from dormouse.statestore.pages import Root, Snapshot
+from dormouse.statestore.pages import BEGINNING, Root, Snapshot
 from dormouse.statestore.reading import Reader, fold_delta
 
 _SNAPSHOTS_PER_TIME_KEPT = 4
@@ -39,11 +39,12 @@ def state_at(reader: Reader, *, version: int | None, time_ms: int | None) -> Tab
 def with_snapshot(root: Root, snapshot: Snapshot, keep_ms: int) -> Root | None:
     """Give the root with one snapshot more; None if it has one as new.
 
-    Of snapshots close in time the one before gives way: it would help only to read the past.
+    Of snapshots close in time the one before gives way: it would help only to read the past. The
+    first one of a log without segments comes after the beginning: versions between are kept too.
     """
     if root.newest and root.newest.version >= snapshot.version:
         return None
-    kept = root.snapshots
+    kept = root.snapshots or (() if root.segments else (BEGINNING,))
     if len(kept) > 1 and kept[-1].time_ms - kept[-2].time_ms < keep_ms // _SNAPSHOTS_PER_TIME_KEPT:
         kept = kept[:-1]
     return replace(root, revision=root.revision + 1, snapshots=(*kept, snapshot))

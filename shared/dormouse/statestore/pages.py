@@ -72,6 +72,11 @@ class Snapshot:
     size_bytes: int
 
 
+BEGINNING = Snapshot(LOWEST_FLOOR, 0, 0, 0)
+"""The empty state which every log begins with. A root that names it keeps all pages; nothing is
+stored for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Deltas kept together: those that follow version `after`, up to `version`."""
@@ -87,7 +92,8 @@ class Root:
     """What of the log is kept in better forms; each change of it counts the revision up.
 
     Segments follow one another without a gap, from the oldest snapshot on or from before it, or
-    from the first version on: so every version from there can be read.
+    from the first version on: so every version from there can be read. Without segments, the pages
+    from the oldest snapshot on are kept, which at first is `BEGINNING`.
     """
 
     revision: int = 0

@@ -19,7 +19,7 @@ from dormouse.statestore.bodies import Bodies, Snapshots
 from dormouse.statestore.codec import decode_delta
 from dormouse.statestore.codec_segment import Delta, decode_segment
 from dormouse.statestore.log import CollectedError, Log
-from dormouse.statestore.pages import Root, Segment, Snapshot, place_after
+from dormouse.statestore.pages import BEGINNING, Root, Segment, Snapshot, place_after
 
 _FETCHES_AT_ONCE = 16
 _DELTAS_AT_ONCE = 256
@@ -63,6 +63,8 @@ class Reader:
             CollectedError: a newer root has taken the place of the one that named it.
             CorruptDataError: it is lost, or not what the root says.
         """
+        if snapshot == BEGINNING:
+            return TableState()
         try:
             state = self.snapshots.load(snapshot)
         except NotFoundError as error:

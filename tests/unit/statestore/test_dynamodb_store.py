@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +21,7 @@ from dormouse.model.transactions import (
     ReplaceShards,
     SplitPartition,
 )
-from dormouse.statestore import pages
+from dormouse.statestore import collection, pages
 from dormouse.statestore.engine import Options
 from dormouse.statestore.pages import Snapshot
 from dormouse.statestore.protocol import Committed
@@ -120,18 +122,52 @@ def test_any_history_put_into_tables_is_the_history_folded(history: list[Delta])
 
 @settings(max_examples=40, deadline=None)
 @given(histories(longest=20))
-def test_every_readable_version_is_what_it_was_whatever_came_and_went(
+def test_a_version_is_what_it_was_for_as_long_as_it_is_kept_whatever_came_and_went(
     history: list[Delta],
 ) -> None:
     with small_pages(2):
-        rig = ItemsRig(options=Options(keep_seconds=60, upload_seconds=60))
+        rig = ItemsRig(options=Options(keep_seconds=60, upload_seconds=20))
         for delta in history:
             rig.clock.advance(seconds=30)
             rig.store().commit(*delta.transactions, generation=delta.generation)
             rig.store().maintain()
-        folded = rig.states()
+            folded = rig.states()
+            for state, following in pairwise(folded):
+                if following.time_ms > rig.clock.ms - 60_000:
+                    kept = rig.store().at(version=state.version)
+                    assert without_forgotten(kept) == without_forgotten(state)
         for snapshot in rig.head().root.snapshots:
-            assert versions(rig).load(snapshot) == without_forgotten(folded[snapshot.version])
+            kept = rig.store().at(version=snapshot.version)
+            assert without_forgotten(kept) == without_forgotten(folded[snapshot.version])
+
+
+def test_what_precedes_the_first_version_put_is_kept_as_long_as_all_else(rig: ItemsRig) -> None:
+    rig.options = Options(keep_seconds=600, upload_seconds=60)
+    fill_pages(rig, 3)
+    early = rig.states()[2]
+    for seconds in (1, 300, 298):
+        rig.clock.advance(seconds=seconds)
+        rig.store().maintain()
+        assert rig.store().at(version=2) == early
+    for n in range(100, 400, 100):
+        rig.clock.advance(seconds=700)
+        fill_pages(rig, 1, first=n)
+        rig.store().maintain()
+    with pytest.raises(NotFoundError, match="not kept any more"):
+        rig.store().at(version=2)
+    assert rig.head().first_page > 0
+
+
+def test_a_busy_table_is_rid_of_old_versions_as_soon_as_many_pages_go_with_them() -> None:
+    rig = ItemsRig(options=Options(keep_seconds=60, upload_seconds=60))
+    with small_pages(4), patch.object(collection, "PAGES_PER_ROUND", 8):
+        rig.store().commit(INITIALISE, generation=0)
+        for n in range(100, 400, 10):
+            fill_pages(rig, 2, first=n)
+            rig.clock.advance(seconds=14)
+            rig.store().maintain()
+            assert len(rig.head().root.snapshots) <= 12
+            assert rig.head().last_page - rig.head().first_page <= 36
 
 
 def test_a_reader_of_pages_sees_all_inputs_of_a_compaction_or_its_output(rig: ItemsRig) -> None:
