@@ -15,6 +15,7 @@ from dormouse.stages.tracking import record
 
 SILENT_RUNS = 2
 """One run that died may have been any function's bad luck. A message is given up after three."""
+APART = f"{SILENT_RUNS} runs ended without a word: each file is ingested by itself"
 
 
 def ingest_or_part(services: Services, job: IngestJob) -> list[Outgoing]:
@@ -26,10 +27,9 @@ def ingest_or_part(services: Services, job: IngestJob) -> list[Outgoing]:
     Raises:
         ContendedError: others kept ingesting the same sources; the message should come again.
     """
-    if len(job.sources) == 1 or not _ended_silently(services, job):
+    if len(job.sources) == 1 or not _is_to_part(services, job):
         return ingest(services, job)
-    reason = f"{SILENT_RUNS} runs ended without a word: each file is ingested by itself"
-    record(services, job.table_id, job.job_id, "ingest", "finished", reason=reason)
+    record(services, job.table_id, job.job_id, "ingest", "finished", reason=APART)
     generation, alone = job.generation, [(source,) for source in job.sources]
     return [
         Outgoing(
@@ -39,6 +39,12 @@ def ingest_or_part(services: Services, job: IngestJob) -> list[Outgoing]:
     ]
 
 
-def _ended_silently(services: Services, job: IngestJob) -> bool:
+def _is_to_part(services: Services, job: IngestJob) -> bool:
+    """Tell whether runs ended without a word, or the job was taken apart: if it comes once more,
+    the jobs of its files may not have been sent.
+    """
     known = services.tracker.get(job.table_id, job.job_id)
-    return known is not None and known.state == "running" and known.attempts >= SILENT_RUNS
+    if known is None:
+        return False
+    ended_silently = known.state == "running" and known.attempts >= SILENT_RUNS
+    return ended_silently or known.reason == APART

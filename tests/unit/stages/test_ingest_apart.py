@@ -128,3 +128,21 @@ def test_files_of_a_job_taken_apart_while_it_still_ran_are_ingested_once(
     world.before_next_commit(others)
     world.settle()
     assert world.names(table) == "ab"
+
+
+def test_a_job_whose_parts_were_not_sent_is_taken_apart_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = one_job(world, "letters/a.csv", POISON, "letters/c.csv")
+    (job,) = world.queue
+    kills(world, monkeypatch, Crash())
+    for _ in range(SILENT_RUNS):
+        with pytest.raises(Crash):
+            world.deliver(job)
+    unsent = world.deliver(job)  # its function dies before it sends them
+    world.queue.clear()
+    world.queue += world.deliver(job)
+    assert list(world.queue) == unsent
+    (dead,) = deliver_all(world)
+    assert [source.key for source in dead.message.sources] == [POISON]  # type: ignore[attr-defined]
+    assert world.names(table) == "ac"
