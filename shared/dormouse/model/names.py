@@ -188,6 +188,11 @@ def spark_request_path(table_id: str, job_id: str) -> str:
     return f"{spark_prefix(table_id)}{job_id}.json"
 
 
+def spark_job_of(path: str) -> str:
+    """Give the job whose request lies at a path."""
+    return path.rpartition("/")[2].removesuffix(".json")
+
+
 def spark_runs_prefix(table_id: str, job_id: str) -> str:
     """Give the prefix of the notes about the runs of such a job."""
     return f"{spark_prefix(table_id)}{job_id}/"

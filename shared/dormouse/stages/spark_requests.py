@@ -6,15 +6,15 @@ is done or given up has neither. The jobs themselves read their request for what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
-from dormouse.errors import NotFoundError
+from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.messages import SparkJob
 from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.names import (
+    spark_job_of,
     spark_prefix,
     spark_request_path,
     spark_run_in,
@@ -55,17 +55,24 @@ def keep_request(services: Services, job: SparkJob) -> SparkRequest:
     return _read(services, path) or request  # None if it was settled just now
 
 
-def kept_requests(services: Services, table_id: str) -> Iterator[SparkRequest]:
+def kept_requests(
+    services: Services, table_id: str
+) -> tuple[list[SparkRequest], dict[str, CorruptDataError]]:
     """Give the requests of a table's jobs that are neither done nor given up.
 
-    Raises:
-        CorruptDataError: one of them is damaged.
+    Besides, what is wrong with those that are damaged, by the ids of their jobs.
     """
+    requests, damaged = [], {}
     for stored in services.storage.list(spark_prefix(table_id)):
         if stored.path.endswith(".json"):
-            request = _read(services, stored.path)
+            try:
+                request = _read(services, stored.path)
+            except CorruptDataError as error:
+                damaged[spark_job_of(stored.path)] = error
+                continue
             if request is not None:
-                yield request
+                requests.append(request)
+    return requests, damaged
 
 
 def spent_notes(services: Services, table_id: str, before_ms: int) -> list[str]:

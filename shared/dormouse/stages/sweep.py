@@ -5,7 +5,7 @@ Everything here is only repair: with every message delivered, it finds nothing t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import cache
 
 from msgspec import UNSET
@@ -52,41 +52,47 @@ CLOCKS_APART_MS = 5 * 60 * 1000
 """How far the clocks of a function and of the object store may be apart, generously."""
 
 
-def sweep(services: Services, table: Table, *, audit: bool = False) -> list[Outgoing]:
+def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[Outgoing]:
     """Give the messages a table should have had; `audit` also looks at what lies in the buckets.
 
     An audit sends files again that were never ingested, goes on with purges, and deletes shards
     which no commit ever referenced. It lists buckets, so it runs more rarely.
 
     Raises:
-        CorruptDataError: the state is lost; nothing was sent or deleted.
+        CorruptDataError: the state is lost; nothing was sent or deleted. Or what is kept of a job
+            for Spark is damaged; all else was done.
     """
     if table.deleting:
         delete_all_of(services, table)
-        return []
+        return
     state = services.store(table).current()
     if not len(state.partitions):  # to an audit every shard would seem to be an orphan
         raise CorruptDataError(
             f"table {table.name!r} has lost its state; its shards were left alone",
             hint="dormouse rebuild makes the state anew from them",
         )
-    messages = [Outgoing("table-changes", TableChanged(table.id, swept=True))]
-    spark = list(kept_requests(services, table.id))
-    messages += _again(services, table, state, spark)
-    messages += _overdue_garbage(services, table, state)
+    yield Outgoing("table-changes", TableChanged(table.id, swept=True))
+    spark, damaged = kept_requests(services, table.id)
+    yield from _again(services, table, state, spark, damaged.keys())
+    yield from _overdue_garbage(services, table, state)
     if audit:
-        messages += _missed_files(services, table, state, spark)
-        messages += _old_purges(services, table)
+        yield from _missed_files(services, table, state, spark)
+        yield from _old_purges(services, table)
         _delete_orphans(services, table, state)
         now_ms = services.clock.now_ms()
         services.storage.delete(spent_endings(services.storage, table.id, state, now_ms))
         patience_ms = table.properties.job_patience_seconds * 1000
         services.storage.delete(spent_notes(services, table.id, now_ms - patience_ms))
-    return messages
+    for error in damaged.values():
+        raise error
 
 
 def _again(
-    services: Services, table: Table, state: TableState, spark: Sequence[SparkRequest]
+    services: Services,
+    table: Table,
+    state: TableState,
+    spark: Sequence[SparkRequest],
+    damaged: Set[str],
 ) -> list[Outgoing]:
     """Give what was begun so long ago that a message or an event of it may be lost.
 
@@ -94,7 +100,7 @@ def _again(
     Without a memory of the last time, every sweep would send all of it.
     """
     is_due = _is_due(services, table)
-    with_spark = {request.job.job_id for request in spark}
+    with_spark = {request.job.job_id for request in spark} | damaged
     messages = [
         *_stale_jobs(services, table, state, with_spark, is_due),
         *_unsettled_spark(table, spark, is_due),

@@ -69,7 +69,8 @@ class Heavy:
         return found
 
     def kept(self) -> list[str]:
-        return [request.job.job_id for request in kept_requests(self.world.services, self.table.id)]
+        requests, _ = kept_requests(self.world.services, self.table.id)
+        return [request.job.job_id for request in requests]
 
     @property
     def again(self) -> SparkAgain:

@@ -218,7 +218,7 @@ class History:
         return self.found[shard_id][0]
 
     def _sweep(self) -> list[Outgoing]:
-        return sweep(self.world.services, self.table, audit=self.random.random() < 0.3)
+        return list(sweep(self.world.services, self.table, audit=self.random.random() < 0.3))
 
     def _run(self, action: Callable[[], object]) -> bool:
         """Run a process to its end, or to its death."""

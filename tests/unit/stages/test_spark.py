@@ -8,25 +8,27 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from dormouse.errors import UnavailableError
+from dormouse.errors import CorruptDataError, UnavailableError
 from dormouse.messages import (
     ExportJob,
     ExportTask,
     IngestJob,
+    PurgeStep,
     SparkAgain,
     SparkRunChanged,
     TableChanged,
 )
-from dormouse.model.names import spark_prefix
+from dormouse.model.names import data_prefix, spark_prefix, spark_request_path
 from dormouse.model.state import SOURCES_REMEMBERED_MS
 from dormouse.requests import IngestFiles, ReinitialiseTable
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.dispatch_spark import dispatch_spark
 from dormouse.stages.plan_table import plan_table
 from dormouse.stages.spark_requests import keep_run, kept_requests, spark_request
+from dormouse.stages.sweep import sweep
 from dormouse.stages.track_spark import track_spark
 from tests.support.world import Crash, World, letters
-from tests.unit.stages.heavy import Heavy, heavy_ingest
+from tests.unit.stages.heavy import Heavy, heavy_compaction, heavy_ingest
 
 
 def test_a_job_becomes_one_run_however_often_it_is_delivered(heavy: Heavy) -> None:
@@ -186,7 +188,36 @@ def test_a_late_job_of_a_table_that_was_emptied_leaves_that_of_the_same_files_si
     (since,) = batch_files(world.services, [source])
     world.deliver(since)
     world.deliver(before)
-    assert [r.job for r in kept_requests(world.services, table.id)] == [since.message]
+    requests, _ = kept_requests(world.services, table.id)
+    assert [r.job for r in requests] == [since.message]
+
+
+def test_a_damaged_request_is_told_and_holds_up_nothing_else_of_a_sweep(heavy: Heavy) -> None:
+    world, table = heavy.world, heavy.table
+    heavy.dispatch()
+    world.storage.put(spark_request_path(table.id, "-damaged"), b"damaged")
+    purge_id = world.purge(table, "letter = 'z'")
+    lost = f"{data_prefix(table.id)}{'0' * 32}.parquet"
+    world.storage.put(lost, b"nobody committed it")
+    world.clock.advance(seconds=7 * 24 * 60 * 60)
+    world.age_objects(seconds=7 * 24 * 60 * 60)
+    sent = []
+    with pytest.raises(CorruptDataError, match="-damaged.json"):
+        for outgoing in sweep(world.services, table, audit=True):
+            sent.append(outgoing.message)
+    assert heavy.again in sent
+    assert purge_id in [m.purge_id for m in sent if isinstance(m, PurgeStep)]
+    assert lost not in [stored.path for stored in world.storage.list(data_prefix(table.id))]
+
+
+def test_a_stale_compaction_whose_request_is_damaged_is_left_to_spark(tmp_path: Path) -> None:
+    heavy = heavy_compaction(World(tmp_path))
+    heavy.world.storage.put(spark_request_path(heavy.table.id, "heavy"), b"damaged")
+    heavy.world.clock.advance(seconds=7 * 24 * 60 * 60)
+    sent = []
+    with pytest.raises(CorruptDataError):
+        sent += sweep(heavy.world.services, heavy.table)
+    assert [type(outgoing.message) for outgoing in sent] == [TableChanged]
 
 
 def test_an_ingest_whose_bad_files_are_known_is_settled(tmp_path: Path) -> None:
