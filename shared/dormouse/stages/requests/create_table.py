@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from dormouse.errors import AlreadyExistsError
+from dormouse.errors import AlreadyExistsError, NotFoundError
 from dormouse.model.evolution import check_columns
+from dormouse.model.names import table_prefix
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.properties import parse_settings
 from dormouse.model.row_rules import row_rules
@@ -33,6 +34,7 @@ def create_table(services: Services, request: CreateTable) -> None:
         created_ms=services.clock.now_ms(),
     ).with_settings(parse_settings(request.properties), services.tables.defaults())
     if _is_made(services, table):
+        _forget_if_deleted(services, table)
         return
     check_columns(schema, table.properties)
     row_rules(schema, table.properties)
@@ -53,8 +55,26 @@ def create_table(services: Services, request: CreateTable) -> None:
     except AlreadyExistsError:
         if not _is_made(services, table):
             raise
+    _forget_if_deleted(services, table)
 
 
 def _is_made(services: Services, table: Table) -> bool:
     """Tell whether another delivery has made the table, whatever it is called by now."""
     return services.tables.get(table.id) is not None
+
+
+def _forget_if_deleted(services: Services, table: Table) -> None:
+    """Remove a table from the registry that a delivery which slept put there after its deletion.
+
+    Its state is closed for good. So is, for a while, that of a table which is rebuilt; but then
+    what the state is made of still lies in the data bucket, and a deletion leaves nothing there.
+    """
+    try:
+        services.store(table).current()
+        return
+    except NotFoundError:
+        kept = services.tables.get(table.id)
+    if kept is None or kept.deleting or kept.log:
+        return
+    if next(services.storage.list(table_prefix(table.id)), None) is None:
+        services.tables.delete(kept)
