@@ -6,11 +6,13 @@ python -m tests.simulation --seed 1 --seeds 1000 --steps 700 --processes 2
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 
 from tests.simulation.run import run
@@ -54,7 +56,8 @@ def outcome_of(seed: int, steps: int) -> Outcome:
     begun = time.process_time()
     outcome = Outcome(seeds=1)
     try:
-        simulation = run(seed, steps)
+        with redirect_stdout(io.StringIO()):  # drivers of Spark print what their logs are to hold
+            simulation = run(seed, steps)
         outcome.steps, outcome.calls = simulation.step, simulation.calls
         outcome.faults = simulation.faults
     except Violation as violation:
