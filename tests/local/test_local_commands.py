@@ -72,6 +72,38 @@ def test_nothing_outlives_a_stack_that_gets_a_signal(
     eventually(lambda: members(tmp_path) == [])
 
 
+_INTERRUPTED_AT_EACH_LINE = """
+import os, signal, sys, threading
+from dormouse_cli.local.commands import _interruptible
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+def interrupt_at(line):
+    lines = iter(range(line))
+    def trace(frame, event, argument):
+        if frame.f_code.co_name != "interrupt" and next(lines, None) == line - 1:
+            interrupt()
+        return trace
+    return trace
+
+for line in range(1, 20):
+    with _interruptible() as interruption:
+        later = threading.Timer(0.05, interrupt)  # where there are fewer lines
+        later.start()
+        sys.settrace(interrupt_at(line))
+        number = interruption()
+        sys.settrace(None)
+        later.join()
+    assert number == signal.SIGINT
+"""
+
+
+def test_no_moment_of_waiting_is_deaf_to_a_signal() -> None:
+    program = [sys.executable, "-c", _INTERRUPTED_AT_EACH_LINE]
+    subprocess.run(program, env=environment(), check=True, timeout=60)
+
+
 def test_a_refused_template_is_one_line_without_a_traceback(tmp_path: Path) -> None:
     done = subprocess.run(
         command("up", "--parameter", "Nobody=1", state=tmp_path),

@@ -12,10 +12,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,11 +58,11 @@ def up(
 ) -> None:
     """Run the stack until Ctrl-C. Prints the variables to export for any AWS client."""
     folder = state or _new_state_folder()
-    with _stack(template, parameter, folder, port) as stack, _interruptible() as interrupted:
+    with _stack(template, parameter, folder, port) as stack, _interruptible() as interruption:
         for name, value in stack.environment.items():
             print(f"export {name}={shlex.quote(value)}", flush=True)
         _describe(stack)
-        interrupted.wait()
+        interruption()
         typer.echo("stopping", err=True)
 
 
@@ -175,15 +175,16 @@ def _describe(stack: "LocalStack") -> None:
 
 
 @contextmanager
-def _interruptible() -> Iterator[threading.Event]:
-    """An event that SIGINT or SIGTERM sets, instead of ending this process on the spot."""
-    interrupted = threading.Event()
+def _interruptible() -> Iterator[Callable[[], int]]:
+    """Give what waits for SIGINT or SIGTERM, which do not end this process within the block."""
+    # An event would not do: a signal within its wait() finds the lock held that set() needs.
+    interruptions: SimpleQueue[int] = SimpleQueue()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        interrupted.set()
+        interruptions.put(number)
 
     with _handling(interrupt):
-        yield interrupted
+        yield interruptions.get
 
 
 @contextmanager

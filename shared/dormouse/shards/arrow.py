@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -38,21 +38,39 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
-def arrow_type(kind: FieldType) -> pa.DataType:
-    """Give the Arrow type that columns of type `kind` have in shards and batches."""
+MOST_DIGITS = 76
+"""What Arrow's widest decimals hold."""
+
+
+def roomy_decimal(precision: int, scale: int) -> pa.DataType:
+    """Give a type by which to cast to a decimal type from one of fewer digits after the point.
+
+    Arrow checks the result's precision, but not that multiplying by a power of ten has overflowed
+    (seen in 26.0: '11' as decimal(38, 38) becomes 0.79…). In 76 digits it does not.
+    """
+    return pa.decimal256(MOST_DIGITS, scale)
+
+
+def arrow_type(
+    kind: FieldType, decimal: Callable[[int, int], pa.DataType] = pa.decimal128
+) -> pa.DataType:
+    """Give the Arrow type that columns of type `kind` have in shards and batches.
+
+    `decimal` gives that of decimals from their precision and scale.
+    """
     match kind:
         case Primitive():
             return _PRIMITIVES[kind]
         case DecimalType(precision=precision, scale=scale):
-            return pa.decimal128(precision, scale)
+            return decimal(precision, scale)
         case ListType(element=element):
-            return pa.list_(arrow_type(element))
+            return pa.list_(arrow_type(element, decimal))
         case MapType(key=key, value=value):
-            return pa.map_(arrow_type(key), arrow_type(value))
+            return pa.map_(arrow_type(key, decimal), arrow_type(value, decimal))
         case StructType(members=members):
             # Which members may be null is checked at ingest. Engines are not told: where a struct
             # is null they leave null members behind, which a writer would take for broken rows.
-            return pa.struct([pa.field(m.name, arrow_type(m.type)) for m in members])
+            return pa.struct([pa.field(m.name, arrow_type(m.type, decimal)) for m in members])
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:

@@ -28,7 +28,7 @@ from dormouse.model.schema import (
 )
 from dormouse.model.type_text import show_type
 from dormouse.model.types import has
-from dormouse.shards.arrow import Array, arrow_type
+from dormouse.shards.arrow import MOST_DIGITS, Array, arrow_type, roomy_decimal
 from dormouse.shards.text import FORMS
 
 Cells = TypeVar("Cells", bound="Sequence[object] | Array")
@@ -131,7 +131,10 @@ def can_cast(source: pa.DataType, kind: FieldType) -> bool:
         case StructType():
             return isinstance(source, pa.StructType) and _can_cast_members(source, kind)
         case DecimalType():
-            return bool(types.is_decimal(source))
+            if not isinstance(source, _DECIMALS):
+                return False
+            digits: int = source.precision - source.scale + kind.scale
+            return digits <= MOST_DIGITS
         case Primitive():
             return any(accepts(source) for accepts in _ACCEPTED[kind])
 
@@ -152,6 +155,8 @@ def cast(column: Array, kind: FieldType) -> Array:
     wanted = arrow_type(kind)
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()  # type: ignore[attr-defined]  # told by its type
+    if not column.type.equals(wanted) and has(kind, DecimalType):
+        column = column.cast(arrow_type(kind, roomy_decimal))
     result = column if column.type.equals(wanted) else column.cast(wanted)
     result.validate(full=True)  # text that is not UTF-8 comes in here and would break readers
     if has(kind, StructType):
@@ -179,6 +184,7 @@ def _is_narrow_float(kind: pa.DataType) -> bool:
     return bool(types.is_float16(kind) or types.is_float32(kind))
 
 
+_DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _INTEGERS = (types.is_integer,)
 _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {

@@ -1,7 +1,8 @@
 """Decimal numbers of ingested files, exactly as they are written, or refused.
 
-Arrow's own conversion is used where it is right. Numbers with more digits than a decimal has room
-for, or with an exponent far from zero, it takes for others, and over some it crashes the process.
+Arrow's own conversion is used where it is right: in 76 digits, for plain numbers of up to 38.
+Numbers with more digits than a decimal has room for, or with an exponent far from zero, it takes
+for others, and over some it crashes the process.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.model.schema import DecimalType, FieldType, ListType, MapType, StructType
-from dormouse.shards.arrow import Array, arrow_type
+from dormouse.shards.arrow import Array, arrow_type, roomy_decimal
 
 _PLAIN = "^[+-]?[0-9]{1,19}([.][0-9]{0,19})?$"
-"""Numbers that are Arrow's to convert: their digits fit into any decimal."""
+"""Numbers that are Arrow's to convert: the digits of 76 hold them at any scale."""
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -28,7 +29,7 @@ def decimals(cells: Array, kind: DecimalType) -> Array:
     """
     wanted = arrow_type(kind)
     if pc.all(pc.match_substring_regex(cells, _PLAIN), min_count=0).as_py():
-        return cells.cast(wanted)
+        return cells.cast(roomy_decimal(kind.precision, kind.scale)).cast(wanted)
     return pa.array([_parsed(cell, kind) for cell in cells.to_pylist()], wanted)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -60,6 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example("1." + "0" * 58, 18, 0)  # Arrow reads 0
 @example("7e-66", 30, 27)  # Arrow reads 0
 @example("1" + "0" * 59 + ".0", 10, 1)  # Arrow reads 0
+@example("11.0", 38, 38)  # Arrow reads 0.79…
 @example("1.5", 3, 1)
 def test_a_decimal_is_what_is_written_or_refused(
     folder: Path, text: str, precision: int, scale: int
@@ -68,6 +71,44 @@ def test_a_decimal_is_what_is_written_or_refused(
     wanted = value_of(text, precision, scale)
     assert read(folder, "x.csv", f"k,d\n1,{text}\n", precision, scale) == wanted
     assert read(folder, "x.json", f'{{"k":1,"d":"{text}"}}\n', precision, scale) == wanted
+
+
+@st.composite
+def stored_decimals(draw: st.DrawFn) -> tuple[pa.DataType, Decimal]:
+    """Give a decimal type of Arrow's, and a number of just its digits."""
+    precision = draw(st.integers(1, 76) | st.just(38))
+    scale = draw(st.integers(0, precision))
+    kind = pa.decimal128 if precision <= 38 else pa.decimal256
+    digits = draw(st.integers(-(10**precision) + 1, 10**precision - 1) | st.integers(-99, 99))
+    return kind(precision, scale), Decimal(digits % 10**precision).scaleb(-scale, Context(prec=76))
+
+
+@given(stored_decimals(), st.integers(1, 38), st.integers(0, 38))
+@example((pa.decimal128(38, 0), Decimal(368)), 38, 38)  # Arrow gives 0.49…
+def test_a_decimal_of_a_parquet_file_is_what_it_was_or_refused(
+    folder: Path, stored: tuple[pa.DataType, Decimal], precision: int, scale: int
+) -> None:
+    kind, number = stored
+    precision = max(precision, scale)
+    columns = {"k": pa.array([1]), "d": pa.array([number], kind)}
+    columns["l"] = pa.array([[number, None]], pa.list_(kind))
+    pq.write_table(pa.table(columns), folder / "stored")
+    wanted = {"DecimalType": {"precision": precision, "scale": scale}}
+    fields = [
+        {"name": "d", "type": wanted},
+        {"name": "l", "type": {"ListType": {"elementType": wanted}}},
+    ]
+    schema = Schema.from_json(
+        {"rowKeyFields": [{"name": "k", "type": "LongType"}], "valueFields": fields}
+    )
+    try:
+        (batch,) = read_source(folder / "stored", "x.parquet", schema)
+    except RefusedSourceError as refusal:
+        # Fewer than all that fit may be taken: of types that have more digits than 76 in common.
+        fits = value_of(f"{number:f}", precision, scale) is not None
+        assert not fits or kind.precision - kind.scale + scale > 76, refusal
+    else:
+        assert batch.to_pylist() == [{"k": 1, "d": number, "l": [number, None]}]
 
 
 @pytest.mark.parametrize("text", ["1e-999999999", "1e999999999", "0e-999999999999999999999"])
