@@ -93,6 +93,8 @@ def _play(
         _trouble(options, chosen, files, requests, folder, tally)
         proxy.calm()
         killer.stop()
+        for reader in readers:
+            reader.calm()
         if settle(stage.direct, files, requests, tally, SETTLE_SECONDS):
             requests.export(chosen[0])
             settle(stage.direct, files, requests, tally, SETTLE_SECONDS)

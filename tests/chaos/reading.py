@@ -15,6 +15,8 @@ from tests.chaos.tally import Tally
 
 AS_OF_SHARE = 0.3
 PAUSE_SECONDS = 0.25
+RESTS = 9
+"""How many times as long as it reads a reader rests when the stack is to come to rest itself."""
 
 
 class Reader:
@@ -36,6 +38,7 @@ class Reader:
         self._random = random.Random(seed)
         self._current: dict[str, tuple[int, float]] = {}
         self.seconds: list[float] = []
+        self._rests = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reader")
 
@@ -43,13 +46,18 @@ class Reader:
         """Begin to read."""
         self._thread.start()
 
+    def calm(self) -> None:
+        """Read more rarely from now on."""
+        self._rests = RESTS
+
     def stop(self) -> None:
         """Read no more."""
         self._stopping.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.wait(PAUSE_SECONDS):
+        pause_seconds = PAUSE_SECONDS
+        while not self._stopping.wait(pause_seconds):
             name = self._random.choice(list(self._handles))
             began = time.monotonic()
             try:
@@ -64,6 +72,7 @@ class Reader:
             except Exception as error:  # whatever else it is, a person would see it
                 kind = "refused" if isinstance(error, DormouseError) else "broke"
                 self._tally.wrong(f"table {name}: a query {kind}: {type(error).__name__}: {error}")
+            pause_seconds = PAUSE_SECONDS + self._rests * (time.monotonic() - began)
 
     def _judge_gone(self, name: str, began: float, error: NotFoundError) -> None:
         """Excuse what took nearly as long as shards are kept; a query may not.

@@ -124,7 +124,7 @@ _SMALL: Mapping[str, object] = {
     "compaction_strategy": "batch",
     "compaction_files": 3,
     "gc_delay_seconds": GC_DELAY_SECONDS,
-    "job_patience_seconds": 60,
+    "job_patience_seconds": 120,
     "orphan_age_seconds": 90,
 }
 """Small numbers, so that a small table has all that a large one has, within minutes."""

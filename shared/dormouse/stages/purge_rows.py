@@ -6,8 +6,8 @@ is finished by the step which finds, at one version of the table, no such shard 
 
 Shards never change, so what was found out about one holds for ever: it is kept beside the table's
 shards, and a step that was cut off is gone on with by its redelivery. Two steps at once look at
-some shards twice, and cannot have one rewritten twice. Every audit begins a chain of steps of its
-own, in case the others were lost; so a chain ends by itself after some days.
+some shards twice, and cannot have one rewritten twice. The sweep begins a chain of steps of its own
+from time to time, in case the others were lost; so a chain ends by itself, too.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob
+from dormouse.policy.retrying import LONGEST_PAUSE
 from dormouse.ports import Services
 from dormouse.shards.purging import RowMatcher
 from dormouse.shards.reading import Slice
@@ -48,8 +49,6 @@ STEP_SECONDS = 240
 """How long a step looks at shards it has not begun with yet, well below its function's time-out."""
 LOOKS_AT_ONCE = 4
 LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 1, 120
-CHAIN_SECONDS = 2 * 24 * 60 * 60
-"""How long a chain of steps goes on: audits come daily, and one of them may fail."""
 WAITS_PER_AGE = 8
 """A purge waits for its jobs by this part of its age: short ones end soon, long ones ask rarely."""
 
@@ -120,11 +119,18 @@ def _step(
         return _Finished(reason, removed)
     jobs = _assign(services, table, state, request, references)
     now_ms = services.clock.now_ms()
-    if now_ms - (message.begun_ms or request.requested_ms) > CHAIN_SECONDS * 1000:
+    if _is_spent(table, request, message.begun_ms or request.requested_ms, now_ms):
         return jobs
     age_seconds = (now_ms - request.requested_ms) // 1000
     wait = min(max(age_seconds // WAITS_PER_AGE, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)
     return [*jobs, Outgoing("purges", message, 0 if left else wait)]
+
+
+def _is_spent(table: Table, request: PurgeRequest, begun_ms: int, now_ms: int) -> bool:
+    """Tell whether a chain goes on no more: the sweep had twice the time to begin the next one."""
+    patience_ms = table.properties.job_patience_seconds * 1000
+    age_ms = max(begun_ms - request.requested_ms, patience_ms)
+    return now_ms - begun_ms > 2 * min(age_ms, LONGEST_PAUSE * patience_ms)
 
 
 def _look(

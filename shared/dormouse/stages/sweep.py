@@ -55,8 +55,8 @@ CLOCKS_APART_MS = 5 * 60 * 1000
 def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[Outgoing]:
     """Give the messages a table should have had; `audit` also looks at what lies in the buckets.
 
-    An audit sends files again that were never ingested, goes on with purges, and deletes shards
-    which no commit ever referenced. It lists buckets, so it runs more rarely.
+    An audit sends files again that were never ingested, and deletes shards which no commit ever
+    referenced. It lists all of a table's objects, so it runs more rarely.
 
     Raises:
         CorruptDataError: the state is lost; nothing was sent or deleted. Or what is kept of a job
@@ -77,7 +77,6 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[
     yield from _overdue_garbage(services, table, state)
     if audit:
         yield from _missed_files(services, table, state, spark)
-        yield from _old_purges(services, table)
         _delete_orphans(services, table, state)
         now_ms = services.clock.now_ms()
         services.storage.delete(spent_endings(services.storage, table.id, state, now_ms))
@@ -104,6 +103,7 @@ def _again(
     messages = [
         *_stale_jobs(services, table, state, with_spark, is_due),
         *_unsettled_spark(table, spark, is_due),
+        *_old_purges(services, table, is_due),
         *_old_exports(services, table, with_spark, is_due),
     ]
     if messages:
@@ -183,17 +183,15 @@ def _missed_files(
     return batch_files(services, missed, at_once=True)
 
 
-def _old_purges(services: Services, table: Table) -> list[Outgoing]:
+def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[Outgoing]:
     """Give a step to each purge that should have got far by now; delete what finished ones left."""
     requested_ms, leftovers = kept_purges(services, table.id)
-    if leftovers:
-        services.storage.delete(leftovers)
+    delete_all(services, leftovers)
     now_ms = services.clock.now_ms()
-    oldest_ms = now_ms - table.properties.job_patience_seconds * 1000
     return [
         Outgoing("purges", PurgeStep(table.id, purge_id, now_ms))
         for purge_id, time_ms in sorted(requested_ms.items())
-        if time_ms <= oldest_ms
+        if is_due(time_ms)
     ]
 
 
