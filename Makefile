@@ -6,7 +6,6 @@ INSTALLED := $(VENV)/.installed
 CONTRACT := tests/contract/test_state_store.py
 BENCH := $(VENV)/.installed-bench
 FUZZ := $(VENV)/.installed-fuzz
-MINUTES ?= 20
 export SAM_CLI_TELEMETRY := 0
 export ARCH ?= arm64
 
@@ -34,7 +33,7 @@ crash-points: $(INSTALLED) ## Cut every operation off at each of its calls, and 
 	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.simulation.crash_table $(ARGS)
 
 fuzz: $(FUZZ) ## Give bad input to all that takes any, for MINUTES=20 (NAMES=… for some targets)
-	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.fuzz $(MINUTES) $(NAMES)
+	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.fuzz $(or $(MINUTES),20) $(NAMES)
 
 $(FUZZ): $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0 || echo "no atheris for this Python: without it"
