@@ -49,6 +49,8 @@ STEP_SECONDS = 240
 """How long a step looks at shards it has not begun with yet, well below its function's time-out."""
 LOOKS_AT_ONCE = 4
 LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 1, 120
+SWEEP_SECONDS = 5 * 60
+"""How often the sweep runs, by template.yaml: no chain ends before it could begin another."""
 WAITS_PER_AGE = 8
 """A purge waits for its jobs by this part of its age: short ones end soon, long ones ask rarely."""
 
@@ -130,7 +132,8 @@ def _is_spent(table: Table, request: PurgeRequest, begun_ms: int, now_ms: int) -
     """Tell whether a chain goes on no more: the sweep had twice the time to begin the next one."""
     patience_ms = table.properties.job_patience_seconds * 1000
     age_ms = max(begun_ms - request.requested_ms, patience_ms)
-    return now_ms - begun_ms > 2 * min(age_ms, LONGEST_PAUSE * patience_ms)
+    pause_ms = max(min(age_ms, LONGEST_PAUSE * patience_ms), SWEEP_SECONDS * 1000)
+    return now_ms - begun_ms > 2 * pause_ms
 
 
 def _look(

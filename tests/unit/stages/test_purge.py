@@ -288,6 +288,23 @@ def test_the_sweep_goes_on_with_a_purge_whose_messages_were_lost(world: World) -
     assert stored(world, table) == list("ac")
 
 
+@pytest.mark.parametrize("patience_seconds", [0, 1, 60])
+def test_a_purge_of_a_table_with_little_patience_goes_on_by_itself_until_the_next_sweep(
+    world: World, patience_seconds: int
+) -> None:
+    table = filled(world, "ab", "bc", job_patience_seconds=patience_seconds)
+    shards = tuple(sorted(r.shard for r in world.state(table).all_references()))
+    world.new_store(table).commit(AssignJob("others", ROOT, shards), generation=0)
+    world.purge(table, "letter = 'b'")
+    for _ in range(20):
+        world.clock.advance(seconds=15)
+        world.queue += world.deliver(world.queue.popleft())
+        assert [message.queue for message in world.queue] == ["purges"]
+    world.new_store(table).commit(ReleaseJob("others"), generation=0)
+    world.settle()
+    assert stored(world, table) == list("ac")
+
+
 def test_a_purge_that_waits_for_long_is_not_looked_after_by_more_and_more_steps(
     world: World,
 ) -> None:
