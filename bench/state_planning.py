@@ -32,7 +32,7 @@ from state_commits import Table, table_of
 from workload import Ids
 
 SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "id", "type": "StringType"}]})
-COMPACT = Properties(compaction_strategy="batch", compaction_files=2)
+COMPACT = Properties(compaction_strategy="batch", compaction_files=2, compaction_jobs_limit=100_000)
 SPLIT = Properties(compaction_strategy="batch", compaction_files=3, split_threshold_rows=2000)
 
 

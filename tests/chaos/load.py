@@ -3,7 +3,7 @@
 First all files are dropped, and it is measured how long it takes until each is rows. Then readers
 query all tables, versions of before among them, while more files come, compactions go on and
 garbage is collected. Exits 1 if any answer was wrong or missing, a function took more memory than
-Lambda gives it, or something was left undone.
+Lambda gives it, a queue had more messages than there were files, or something was left undone.
 """
 
 from __future__ import annotations
@@ -104,6 +104,10 @@ class Load:
             name = function.name.rpartition("-")[2]
             if self.watcher.peak_bytes.get(name, 0) > function.memory_mb * 2**20:
                 self.tally.wrong(f"{name} took more than its {function.memory_mb} MB")
+        dropped = self.options.files + self.options.more_files
+        for queue, most in self.watcher.peak_depths().items():
+            if most > dropped:
+                self.tally.wrong(f"queue {queue} had {most} messages of {dropped} files")
         for queue, letters in self.tally.of("dead letters").items():
             self.tally.wrong(f"{letters} messages of {queue} were given up")
 

@@ -123,6 +123,7 @@ _SMALL: Mapping[str, object] = {
     "split_threshold_rows": 500,
     "compaction_strategy": "batch",
     "compaction_files": 3,
+    "compaction_jobs_limit": 20,
     "gc_delay_seconds": GC_DELAY_SECONDS,
     "job_patience_seconds": 120,
     "orphan_age_seconds": 90,

@@ -52,7 +52,7 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="The most compactions of the table at a time. When so many are assigned, "
             "planning waits until some are done.",
         ),
-    ] = 100_000
+    ] = 10_000
     split_threshold_rows: Annotated[
         int, Meta(ge=2, description="A leaf partition with so many rows is split.")
     ] = 1_000_000_000
