@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from msgspec import structs
@@ -124,11 +126,8 @@ def leave_undone(flow: Flow, table: Table) -> None:
     stuck = AssignJob("stuck", right.id, references(store.current(), right.id))
     store.commit(AddShards("held", (), (held,)), gone, stuck, generation=0)
     store.commit(ReplaceShards("gone", left.id, gone.inputs, ()), generation=0)
-    services.tables.change(
-        table.id, lambda t: t.with_settings({**t.settings, "gc_delay_seconds": 900}, {})
-    )
-    flow.send("gc-candidates", encode(GarbageCandidates(table.id, 0, gone.inputs)))
-    services.tables.change(table.id, lambda _: table)
+    with set_for_now(flow, table, gc_delay_seconds=900):
+        flow.send("gc-candidates", encode(GarbageCandidates(table.id, 0, gone.inputs)))
     half = replace(table, id=f"half-{table.id}", name="half", deleting=True)
     services.store(half).commit(InitialisePartitions((Partition(ROOT),)), generation=0)
     services.tables.create(half)
@@ -169,7 +168,8 @@ def ask_for_all_else(flow: Flow, table: Table) -> Table:
 def remove_rows(flow: Flow, table: Table) -> None:
     """Purge a row, and leave behind what steps that died do."""
     request = PurgeRows(f"5 {table.name}", table.name, "letter = 'a'")
-    flow.send("admin", encode(request))
+    with set_for_now(flow, table, job_patience_seconds=900):  # else its steps end at once
+        flow.send("admin", encode(request))
     flow.send("purges", encode(PurgeStep(table.id, purge_id_of(request.request_id))))
     keep_request(flow, table, "undone")
     flow.wiring().services.storage.put(verdict_path(table.id, "finished", "1"), b"too late")
@@ -192,6 +192,17 @@ def read_rows(flow: Flow, table: Table) -> None:
         assert 0 < handle.query(exact="x").read_all().num_rows < found.num_rows
         assert handle.query(as_of=handle.state().version).read_all() == found
         assert handle.count() == found.num_rows > 5
+
+
+@contextmanager
+def set_for_now(flow: Flow, table: Table, **properties: object) -> Iterator[None]:
+    """Let a table have other properties in the block."""
+    tables = flow.wiring().services.tables
+    before = tables.get(table.id)
+    assert before is not None
+    tables.change(table.id, lambda t: t.with_settings({**t.settings, **properties}, {}))
+    yield
+    tables.change(table.id, lambda t: t.with_settings(before.settings, {}))
 
 
 def keep_request(flow: Flow, table: Table, purge_id: str) -> None:
