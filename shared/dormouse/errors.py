@@ -40,6 +40,10 @@ class TimedOutError(DormouseError):
     """What was waited for did not happen in time. It still may: only the waiting was given up."""
 
 
+class CrowdedError(DormouseError):
+    """What was begun together needs more room than there is. Begin with less at once."""
+
+
 class NotFoundError(DormouseError):
     """Something named in the call does not exist."""
 

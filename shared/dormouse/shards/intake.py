@@ -6,14 +6,12 @@ only when the file was read to its end.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.errors import RefusedSourceError
 from dormouse.model.keys import Key
 from dormouse.model.schema import Schema
 from dormouse.model.sources import Source
@@ -50,8 +48,10 @@ class Intake:
         """Take in a whole file; `key` is the name it was dropped under.
 
         Raises:
-            RefusedSourceError: the file is bad, or too large for the scratch space; none of its
-                rows was taken.
+            RefusedSourceError: the file is bad.
+            OSError: the scratch space may be full, of this file's rows or of what else is there.
+
+        None of its rows was taken then.
         """
         staged = self._sorter()
         try:
@@ -59,13 +59,8 @@ class Intake:
                 for batch in batches:
                     staged.add(batch)
                     self._make_room(staged)
-        except BaseException as error:
+        except BaseException:
             staged.discard()
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise RefusedSourceError(
-                    "the scratch space is full before all rows of the file are sorted",
-                    hint="drop the rows in smaller files",
-                ) from error
             raise
         self._taken.absorb(staged)
 
@@ -90,6 +85,7 @@ def take_in(sources: Sources, intake: Intake, source: Source, scratch: Path) -> 
 
     Raises:
         RefusedSourceError: it is gone, or bad; none of its rows was taken.
+        OSError: the scratch space may be full; none of its rows was taken.
     """
     local = scratch / source.id
     try:

@@ -7,12 +7,13 @@ job, which finds its sources ingested. The sources are part of the commit, so no
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dormouse.errors import ContendedError, RefusedSourceError
+from dormouse.errors import ContendedError, CrowdedError, RefusedSourceError
 from dormouse.messages import IngestJob, Outgoing, TableChanged
 from dormouse.model.names import shard_id_in
 from dormouse.model.origins import Lineage
@@ -32,6 +33,7 @@ from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.stages.tracking import record, tracked
 from dormouse.statestore.protocol import Rejected
 
+FULL = "the scratch space was full before all rows were sorted and written"
 ATTEMPTS = 5
 """How often a job starts over because others ingested some of its sources meanwhile."""
 
@@ -60,7 +62,28 @@ Write = Callable[[Services, Table, TableState, Sequence[Source]], Written]
 def write_here(
     services: Services, table: Table, state: TableState, sources: Sequence[Source]
 ) -> Written:
-    """Make shards of sources in this process."""
+    """Make shards of sources in this process.
+
+    A source that does not fit into the scratch space alone is refused.
+
+    Raises:
+        CrowdedError: the sources do not fit together; whether each does, is not known.
+    """
+    try:
+        return _write_in_scratch(services, table, state, sources)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        if len(sources) > 1:
+            raise CrowdedError(FULL, hint="ingest fewer files at once") from error
+    too_large = RefusedSourceError(FULL, hint="drop the rows in smaller files")
+    refuse(services, table, sources[0], too_large)
+    return Written()
+
+
+def _write_in_scratch(
+    services: Services, table: Table, state: TableState, sources: Sequence[Source]
+) -> Written:
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
         intake = Intake(table.schema, Path(folder), memory_bytes=services.memory_bytes)
         accepted = tuple(s for s in sources if _take(services, table, intake, s, Path(folder)))
@@ -75,6 +98,7 @@ def ingest(services: Services, job: IngestJob, write: Write = write_here) -> lis
 
     Raises:
         ContendedError: others kept ingesting the same sources; the message should come again.
+        CrowdedError: the files do not fit into the scratch space together.
     """
     table = services.table(job.table_id)
     if table is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from dormouse.messages import IngestJob, Outgoing
 from dormouse.model.sources import Source
 from dormouse.model.tables import Table
 from dormouse.requests import ReinitialiseTable
+from dormouse.shards import intake
+from dormouse.shards.sorting import Sorter
 from dormouse.stages.batch_files import ingest_message
 from dormouse.stages.ingest_apart import SILENT_RUNS
 from tests.support.world import Crash, World
@@ -49,6 +52,19 @@ def kills(world: World, monkeypatch: pytest.MonkeyPatch, error: BaseException) -
         download(source, local)
 
     monkeypatch.setattr(world.sources, "download", deadly)
+
+
+def has_room_for(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
+    """Let a function's disk hold the rows of so many files, and put all rows there."""
+    spill = Sorter.spill
+
+    def limited(sorter: Sorter) -> None:
+        spill(sorter)
+        if len(list(sorter._scratch.glob("*.run"))) > runs:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(Sorter, "spill", limited)
+    monkeypatch.setattr(intake, "SHARE_HELD", 1 << 60)
 
 
 def deliver_all(world: World) -> list[Outgoing]:
@@ -146,3 +162,38 @@ def test_a_job_whose_parts_were_not_sent_is_taken_apart_again(
     (dead,) = deliver_all(world)
     assert [source.key for source in dead.message.sources] == [POISON]  # type: ignore[attr-defined]
     assert world.names(table) == "ac"
+
+
+def test_a_file_is_not_refused_for_a_disk_that_other_files_of_its_job_fill(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = one_job(world, "letters/a.csv", "letters/b.csv", "letters/c.csv")
+    has_room_for(monkeypatch, 2)
+    assert deliver_all(world) == []
+    assert world.names(table) == "abc"
+    assert not [r for r in world.tracker.records(table.id) if r.state == "refused"]
+    whole = next(r for r in world.tracker.records(table.id) if r.files == 3)
+    assert whole.state == "finished" and "do not fit" in whole.reason and whole.attempts == 1
+
+
+def test_a_file_whose_rows_do_not_fit_on_a_disk_of_its_own_is_refused_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = one_job(world, "letters/a.csv", "letters/b.csv")
+    has_room_for(monkeypatch, 0)
+    assert deliver_all(world) == []
+    refused = [r for r in world.tracker.records(table.id) if r.state == "refused"]
+    assert {r.subject for r in refused} == {"letters/a.csv", "letters/b.csv"}
+    assert all("drop the rows in smaller files" in r.reason for r in refused)
+
+
+def test_files_that_do_not_fit_together_are_taken_apart_again_if_that_was_not_sent(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = one_job(world, "letters/a.csv", "letters/b.csv")
+    (job,) = world.queue
+    has_room_for(monkeypatch, 1)
+    unsent = world.deliver(job)
+    assert len(unsent) == 2
+    assert world.deliver(job) == unsent
+    assert world.tracker.get(table.id, job.message.job_id).attempts == 1  # type: ignore
