@@ -5,20 +5,18 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from dormouse.aws.logs import logger
 from dormouse.errors import UnavailableError
-from dormouse.messages import CompactionJob, IngestJob, Message, encode
+from dormouse.messages import CompactionJob, IngestJob, encode
 from dormouse.model.names import shard_id_in, shard_path
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.transactions import AssignJob
 from dormouse.requests import CreateTable, ExportRows, PurgeRows
 from tests.functions.conftest import TABLE_ID, Functions
-from tests.support.lambda_context import Context
 from tests.support.world import LETTERS, letters_file
 
 SECRET = "hazel@example.com"
@@ -31,23 +29,9 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     yield stream
 
 
-def deliver(stage: str, message: Message) -> list[str]:
-    """Run a function on one message; give the ids of failed messages."""
-    record = {
-        "messageId": "1",
-        "receiptHandle": "r",
-        "body": encode(message),
-        "attributes": {"ApproximateReceiveCount": "1"},
-        "messageAttributes": {},
-        "eventSource": "aws:sqs",
-    }
-    handler = import_module(f"functions.{stage}.handler")
-    response = handler.handle({"Records": [record]}, Context(300_000))
-    return [item["itemIdentifier"] for item in response["batchItemFailures"]]
-
-
 def ingest(functions: Functions, *sources: Source) -> list[str]:
-    return deliver("ingest", IngestJob(TABLE_ID, 0, job_id_of(sources), sources))
+    job = IngestJob(TABLE_ID, 0, job_id_of(sources), sources)
+    return functions.deliver("ingest", encode(job))
 
 
 def told(functions: Functions, log: io.StringIO, capsys: pytest.CaptureFixture[str]) -> str:
@@ -97,7 +81,7 @@ def test_an_ingest_whose_shards_cannot_be_stored(
 
     monkeypatch.setattr(functions.world.services.storage, "upload", down)
     source = functions.world.sources.drop("letters/good.parquet", rows(SECRET))
-    assert ingest(functions, source) == ["1"]
+    assert ingest(functions, source) == ["0"]
     assert "S3 is down" in log.getvalue()
     assert SECRET not in told(functions, log, capsys)
 
@@ -115,7 +99,7 @@ def test_a_compaction_that_finds_other_rows_under_its_name(
     store.commit(AssignJob("job", leaf, (first, second)), generation=0)
     other = services.storage.get(shard_path(TABLE_ID, first))
     services.storage.put(shard_path(TABLE_ID, shard_id_in("job", 0)), other)
-    assert deliver("compact", CompactionJob(TABLE_ID, 0, "job")) == []
+    assert functions.deliver("compact", encode(CompactionJob(TABLE_ID, 0, "job"))) == []
     failed = services.tracker.get(TABLE_ID, "job")
     assert failed is not None and "it has 1 rows" in failed.reason
     assert SECRET not in told(functions, log, capsys)
@@ -136,7 +120,7 @@ def test_a_request_that_is_refused(
     request_: PurgeRows | ExportRows | CreateTable,
 ) -> None:
     """Its reason is for whoever asked, in the reply and in the record of the request."""
-    assert deliver("administer", request_) == []
+    assert functions.deliver("administer", encode(request_)) == []
     (line,) = (line for line in map(json.loads, log.getvalue().splitlines()))
     assert (line["message"], line["request_id"]) == ("refused", "r")
     assert SECRET not in told(functions, log, capsys)

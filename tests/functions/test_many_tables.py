@@ -17,7 +17,7 @@ from dormouse.model.tables import Table
 from dormouse.model.transactions import InitialisePartitions, ReleaseJob
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.plan_table import plan_table
-from tests.functions.conftest import TABLE_ID, Functions
+from tests.functions.conftest import TABLE_ID, Functions, record
 from tests.support.lambda_context import Context
 from tests.support.world import LETTERS, letters
 
@@ -45,15 +45,8 @@ def changed(functions: Functions, tables: list[Table]) -> list[str]:
     """Plan tables as batches of a hundred messages; give the ids of failed messages."""
     failed = []
     for start in range(0, len(tables), 100):
-        records = [
-            {
-                "messageId": table.name,
-                "body": encode(TableChanged(table.id)),
-                "receiptHandle": "r",
-                "attributes": {"ApproximateReceiveCount": "1"},
-            }
-            for table in tables[start : start + 100]
-        ]
+        some = tables[start : start + 100]
+        records = [record(table.name, encode(TableChanged(table.id))) for table in some]
         answer = handle_changes({"Records": records}, Context(), "table-changes", plan_table)
         failed += [item["itemIdentifier"] for item in answer["batchItemFailures"]]
     return failed
@@ -153,15 +146,7 @@ def notified(
     stage: Callable[..., list[Outgoing]] = batch_files,
 ) -> list[str]:
     """Tell of files in one batch; give the tables of those whose messages must come again."""
-    records = [
-        {
-            "messageId": table_name_of(source.key),
-            "body": notification(source),
-            "receiptHandle": "r",
-            "attributes": {"ApproximateReceiveCount": "1"},
-        }
-        for source in sources
-    ]
+    records = [record(table_name_of(source.key), notification(source)) for source in sources]
     answer = handle_notifications({"Records": records}, Context(), "files", stage)
     return [item["itemIdentifier"] for item in answer["batchItemFailures"]]
 

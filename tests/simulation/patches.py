@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 import dormouse
-from dormouse.aws import handling
+from dormouse.aws import deliveries, handling
 from dormouse.aws.logs import logger
 from dormouse.aws.wiring import Wiring
 from tests.unit.statestore.memory_items import small_pages
@@ -69,7 +69,8 @@ def deterministic(wiring: Callable[[], Wiring], failed: Callable[[], None]) -> I
     level = logger.level
     with ExitStack() as stack:
         stack.enter_context(patch.object(handling, "wiring", wiring))
-        stack.enter_context(patch.object(handling, "logger", _Log(failed)))
+        for module in (deliveries, handling):
+            stack.enter_context(patch.object(module, "logger", _Log(failed)))
         stack.enter_context(small_pages(PAGE_CAPACITY))
         for name in _modules_with_threads():
             stack.enter_context(patch.object(sys.modules[name], "ThreadPoolExecutor", AtOnce))

@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from dormouse.model.names import QUEUES, REPLIES, dead_letters
+from dormouse.policy.retrying import MOST_RECEIVES
 from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of
 from tests.template.conftest import (
     LONGEST_WINDOW_SECONDS,
@@ -105,7 +106,7 @@ def test_a_message_that_keeps_failing_is_kept_and_somebody_is_told(
     assert dead["MessageRetentionPeriod"] == FOURTEEN_DAYS
     assert template.queue(queue)["RedrivePolicy"] == {
         "deadLetterTargetArn": arn_of(dead_letters(queue)),
-        "maxReceiveCount": 3,
+        "maxReceiveCount": MOST_RECEIVES,
     }
     (topic_arn,) = {s["TopicArn"] for s in template.of_type("AWS::SNS::Subscription").values()}
     (alarm,) = (

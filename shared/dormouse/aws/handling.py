@@ -1,10 +1,6 @@
 """From Lambda events to stages and back: parse, call the stage, send what it returns, answer.
 
-A message that can never succeed goes to its dead-letter queue with the reason, at once. Whatever
-else goes wrong with a message makes it come again; its neighbours in the batch are not harmed.
-
-What fails once mostly lost a race or was throttled, so it comes again soon. What fails twice waits
-for its visibility timeout: a service that is down gets the time to come back.
+What becomes of messages that fail is said in `deliveries`.
 """
 
 from __future__ import annotations
@@ -13,11 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from aws_lambda_powertools.utilities.batch import (
-    BatchProcessor,
-    EventType,
-    process_partial_response,
-)
 from aws_lambda_powertools.utilities.batch.types import (
     PartialItemFailureResponse,
     PartialItemFailures,
@@ -25,13 +16,13 @@ from aws_lambda_powertools.utilities.batch.types import (
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from dormouse.aws.deliveries import Deliveries
 from dormouse.aws.logs import about, about_ids, logger
 from dormouse.aws.s3_events import created_objects
 from dormouse.aws.wiring import wiring
 from dormouse.errors import (
     AlreadyExistsError,
     CorruptDataError,
-    DormouseError,
     InvalidRequestError,
     NotFoundError,
     OutcomeUnknownError,
@@ -46,7 +37,6 @@ from dormouse.requests import AdminRequest, decode_admin, replies
 Event = dict[str, object]
 _Kind = TypeVar("_Kind", bound=Message)
 
-SECONDS_AFTER_FIRST_FAILURE = 30
 LEAST_MS_FOR_A_TABLE = 150_000
 """No planning is begun with less time left: what its time-out breaks off takes the whole batch
 along, and all of it waits for the visibility timeout."""
@@ -73,12 +63,14 @@ def handle_decoded(
 ) -> PartialItemFailureResponse:
     """Do as `handle_messages` does, with messages that are not all of one kind, or not ours."""
 
+    deliveries = Deliveries(wiring().outbox, queue)
+
     def one(record: SQSRecord) -> None:
-        message = _decoded(record, queue, decoder)
+        message = deliveries.decoded(record, decoder)
         if message is not None:
             _run(message, lambda: stage(wiring().services, message))
 
-    return _each(event, context, queue, one)
+    return deliveries.each(event, context, one)
 
 
 def handle_requests(
@@ -89,8 +81,10 @@ def handle_requests(
 ) -> PartialItemFailureResponse:
     """Run `stage` for each administrator's request. One refused is recorded by it, and done."""
 
+    deliveries = Deliveries(wiring().outbox, queue)
+
     def one(record: SQSRecord) -> None:
-        request = _decoded(record, queue, decode_admin)
+        request = deliveries.decoded(record, decode_admin)
         if request is None:
             return
         try:
@@ -100,7 +94,7 @@ def handle_requests(
             logger.warning("refused", request_id=request.request_id, error=type(error).__name__)
             wiring().outbox.send(replies(request, error.explanation))
 
-    return _each(event, context, queue, one)
+    return deliveries.each(event, context, one)
 
 
 def handle_changes(
@@ -114,10 +108,11 @@ def handle_changes(
     One run that was told that time went by does for the others, too. A table that there is too
     little time left for goes to the end of the queue: it has not failed.
     """
+    deliveries = Deliveries(wiring().outbox, queue)
     outcomes: dict[tuple[str, bool], Exception | None] = {}
 
     def one(record: SQSRecord) -> None:
-        message = _decoded(record, queue, lambda body: decode(body, TableChanged))
+        message = deliveries.decoded(record, lambda body: decode(body, TableChanged))
         if message is None:
             return
         run = (message.table_id, message.swept)
@@ -135,7 +130,7 @@ def handle_changes(
         if failure := outcomes[run]:
             raise failure
 
-    return _each(event, context, queue, one)
+    return deliveries.each(event, context, one)
 
 
 def handle_notifications(
@@ -151,29 +146,32 @@ def handle_notifications(
     If it fails they come again, save those of others, or that told of nothing, or are dead letters.
     """
     bucket = wiring().settings.names.ingest_bucket
+    deliveries = Deliveries(wiring().outbox, queue)
     telling: list[_Telling] = []
 
     def one(record: SQSRecord) -> None:
-        found = _decoded(record, queue, lambda body: _files_in(body, bucket))
+        found = deliveries.decoded(record, lambda body: _files_in(body, bucket))
         if found:
-            telling.append((record.message_id, found))
+            telling.append((record, found))
 
-    response = _each(event, context, queue, one)
+    response = deliveries.each(event, context, one)
     failed: list[PartialItemFailures] = [
-        {"itemIdentifier": told} for told in _batched(telling, stage)
+        {"itemIdentifier": record.message_id}
+        for record, error in _batched(telling, stage)
+        if not deliveries.gave_up(record, error)
     ]
     return {"batchItemFailures": [*response["batchItemFailures"], *failed]}
 
 
-_Telling = tuple[str, list[Source] | FilesWaiting]
-"""The id of a message, and what it tells of."""
+_Telling = tuple[SQSRecord, list[Source] | FilesWaiting]
+"""A message, and what it tells of."""
 
 
 def _batched(
     telling: Sequence[_Telling],
     stage: Callable[[Services, list[Source], list[FilesWaiting]], Iterable[Outgoing]],
-) -> list[str]:
-    """Run `stage` for all together; give the ids of messages that must come again.
+) -> list[tuple[SQSRecord, Exception]]:
+    """Run `stage` for all together; give the messages that failed, and why each did.
 
     What fails for all may be the fault of one table: then it is tried by halves, so that the files
     of others are not held up. A service that does not answer does so to all of them.
@@ -185,7 +183,7 @@ def _batched(
     except Exception as error:
         logger.exception("failed", files=len(sources))
         if len(telling) <= 1 or isinstance(error, UnavailableError | OutcomeUnknownError):
-            return [message_id for message_id, _ in telling]
+            return [(record, error) for record, _ in telling]
         half = len(telling) // 2
         return [*_batched(telling[:half], stage), *_batched(telling[half:], stage)]
     logger.info("batched", files=len(sources), sent=sent)
@@ -244,19 +242,6 @@ def _in_turn(services: Services) -> tuple[list[Table], list[CorruptDataError]]:
     return [*tables[start:], *tables[:start]], damaged
 
 
-_Decoded = TypeVar("_Decoded")
-
-
-def _decoded(record: SQSRecord, queue: str, decoder: Callable[[str], _Decoded]) -> _Decoded | None:
-    """Give what a message says; None once it is among the dead letters, for it says nothing."""
-    try:
-        return decoder(record.body)
-    except InvalidRequestError as error:
-        wiring().outbox.send_to_dead_letters(queue, record.body, str(error))
-        logger.error("dead letter", queue=queue, message_id=record.message_id, reason=str(error))
-        return None
-
-
 def _run(message: Message, stage: Callable[[], Iterable[Outgoing]]) -> None:
     with about(message):
         logger.info("done", sent=_send(stage()))
@@ -273,29 +258,3 @@ def _send(messages: Iterable[Outgoing]) -> dict[str, int]:
 
     wiring().outbox.send(counted())
     return dict(sent)
-
-
-def _each(
-    event: Event, context: LambdaContext, queue: str, one: Callable[[SQSRecord], None]
-) -> PartialItemFailureResponse:
-    def handler(record: SQSRecord) -> None:  # Powertools looks for this parameter by its name
-        try:
-            one(record)
-        except Exception:
-            logger.exception("failed", message_id=record.message_id)
-            if record.attributes.approximate_receive_count == "1":
-                _hurry(queue, record)
-            raise
-
-    processor = BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False)
-    return process_partial_response(
-        event=event, record_handler=handler, processor=processor, context=context
-    )
-
-
-def _hurry(queue: str, record: SQSRecord) -> None:
-    """Let a failed message come again soon; where that fails too, it comes again late."""
-    try:
-        wiring().outbox.return_in(queue, record.receipt_handle, SECONDS_AFTER_FIRST_FAILURE)
-    except DormouseError as error:
-        logger.warning("comes late", message_id=record.message_id, reason=error.explanation)

@@ -6,6 +6,10 @@ Pauses follow from how long ago a thing was begun, so nobody has to count tries.
 
 from __future__ import annotations
 
+from dormouse.errors import DormouseError, OutcomeUnknownError, UnavailableError
+
+MOST_RECEIVES = 3
+"""How often a message comes to its function, as the template says: then it is given up."""
 LONGEST_PAUSE = 24
 """Of patiences: a day, with the patience of an hour that jobs have by default."""
 LEAST_REST_SECONDS, MOST_REST_SECONDS = 30, 60 * 60
@@ -31,3 +35,16 @@ def rest_ms(attempts: int) -> int:
     """Give how long what was tried so often to no avail is left alone: each time twice as long."""
     doublings = min(max(attempts - 1, 0), 16)
     return min(LEAST_REST_SECONDS << doublings, MOST_REST_SECONDS) * 1000
+
+
+def reason_to_give_up(error: Exception) -> str:
+    """Give why it is of no use to try again what failed so; empty where it may be, or who knows.
+
+    What is none of our errors may quote rows, so it is no reason for others to read.
+    """
+    if isinstance(error, ExceptionGroup):
+        reasons = [reason_to_give_up(each) for each in error.exceptions]
+        return "; ".join(reasons) if all(reasons) else ""
+    if not isinstance(error, DormouseError):
+        return ""
+    return "" if isinstance(error, UnavailableError | OutcomeUnknownError) else error.explanation

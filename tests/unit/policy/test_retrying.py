@@ -5,7 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.policy.retrying import LONGEST_PAUSE, is_overdue, rest_ms
+from dormouse.errors import (
+    ContendedError,
+    CorruptDataError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from dormouse.policy.retrying import LONGEST_PAUSE, is_overdue, reason_to_give_up, rest_ms
 
 PATIENCE_MS = 1000
 
@@ -44,3 +50,14 @@ def test_no_pause_is_longer_than_the_longest(since_ms: int, patience_ms: int) ->
 def test_what_is_tried_to_no_avail_rests_twice_as_long_each_time_up_to_an_hour() -> None:
     rests = [rest_ms(attempts) // 1000 for attempts in (0, 1, 2, 3, 7, 8, 100, 10**9)]
     assert rests == [30, 30, 60, 120, 1920, 3600, 3600, 3600]
+
+
+def test_only_what_no_wait_cures_is_a_reason_to_give_up() -> None:
+    corrupt = CorruptDataError("it is damaged", hint="look")
+    assert reason_to_give_up(corrupt) == "it is damaged; look"
+    group = ExceptionGroup("", [corrupt, ExceptionGroup("", [CorruptDataError("so is this")])])
+    assert reason_to_give_up(group) == "it is damaged; look; so is this"
+    for passing in (UnavailableError(""), ContendedError("x"), OutcomeUnknownError("x")):
+        assert not reason_to_give_up(passing)
+        assert not reason_to_give_up(ExceptionGroup("", [corrupt, passing]))
+    assert not reason_to_give_up(KeyError("a row"))
