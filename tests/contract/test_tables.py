@@ -93,9 +93,9 @@ def test_a_change_is_made_of_the_newest_and_given_back(tables: Tables) -> None:
     wider = replace(LETTERS, values=(*LETTERS.values, Field("more", Primitive.LONG)))
     tables.change("a1", offline)
     changed = tables.change(
-        "a1", lambda t: replace(t, schema=wider, log="l", generation=2, emptied_ms=9)
+        "a1", lambda t: replace(t, schema=wider, log="l", generation=2, emptied_ms=9, tree="t")
     )
-    expected = replace(A, schema=wider, online=False, log="l", generation=2, emptied_ms=9)
+    expected = replace(A, schema=wider, online=False, log="l", generation=2, emptied_ms=9, tree="t")
     assert changed == tables.get("a1") == tables.named("letters") == expected
 
 

@@ -45,6 +45,7 @@ def id_item(table: Table, revision: int) -> _Item:
         "log": {"S": table.log},
         "generation": {"N": str(table.generation)},
         "emptied_ms": {"N": str(table.emptied_ms)},
+        **({"tree": {"S": table.tree}} if table.tree else {}),
         "named_ms": {"N": str(table.named_ms)},
         "applied": {"L": [{"S": request} for request in table.applied]},
     }
@@ -92,6 +93,7 @@ def table_of(item: _Item, defaults: Mapping[str, int | str]) -> Table:
             log=item["log"]["S"],
             generation=int(item["generation"]["N"]),
             emptied_ms=int(item["emptied_ms"]["N"]),
+            tree=item["tree"]["S"] if "tree" in item else "",
             named_ms=int(item["named_ms"]["N"]),
             applied=tuple(request["S"] for request in item["applied"]["L"]),
         )

@@ -163,6 +163,16 @@ def snapshot_prefix(table_id: str) -> str:
     return f"{state_prefix(table_id)}snapshots/"
 
 
+def tree_prefix(table_id: str) -> str:
+    """Give the prefix of the partitions that a table was to begin anew with."""
+    return f"{state_prefix(table_id)}trees/"
+
+
+def tree_path(table_id: str, tree: str) -> str:
+    """Give the path of the partitions which a generation of a table begins with."""
+    return f"{tree_prefix(table_id)}{tree}.json"
+
+
 def ending_prefix(table_id: str) -> str:
     """Give the prefix of the notes that end runs whose shards do not say which is the last."""
     return f"{table_id}/endings/"

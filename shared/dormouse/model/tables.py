@@ -26,6 +26,7 @@ class Table:
     A table being deleted keeps its name until the last of it is gone. `log` tells the log of its
     state from earlier ones, if the state was ever rebuilt. `generation` counts how often the table
     was emptied, last at `emptied_ms`: what was queued or dropped before is not for this generation.
+    `tree` is the id of the partitions it began with then, and empty if its partitions stayed.
     `named_ms` is when it was last renamed: what was dropped before was for another table's name.
     `applied` are the last requests that changed the table, the newest last.
     """
@@ -41,6 +42,7 @@ class Table:
     log: str = ""
     generation: int = 0
     emptied_ms: int = 0
+    tree: str = ""
     named_ms: int = 0
     applied: tuple[str, ...] = ()
 

@@ -18,13 +18,10 @@ from dormouse.policy.retention import plan_rewrites
 from dormouse.policy.splitting import splits_due
 from dormouse.ports import Services
 from dormouse.stages.assigning import assign, jobs_of
-from dormouse.stages.requests.reinitialise_table import empty
+from dormouse.stages.generations import begun
 
 SPLITS_PER_MESSAGE = 50
 """Every planning asks anew for all that are due; of so many footers are read in a minute or two."""
-HALF_EMPTIED_MS = 6 * 60 * 60 * 1000
-"""Longer than a request to empty a table comes again. One that found the table no more under its
-name, after half of its work, is made good by a sweep: until then nothing can be ingested."""
 
 
 def plan_table(services: Services, message: TableChanged) -> Iterator[Outgoing]:
@@ -34,12 +31,9 @@ def plan_table(services: Services, message: TableChanged) -> Iterator[Outgoing]:
         return
     store = services.store(table)
     store.maintain()  # first: were it to fail after jobs were assigned, they would go unsent
-    emptied_ago_ms = services.clock.now_ms() - table.emptied_ms
-    if message.swept and table.generation and emptied_ago_ms >= HALF_EMPTIED_MS:
-        empty(services, table)
+    state = begun(services, table)  # who emptied it may have died half way, and all wait for it
     if not table.online:
         return
-    state = store.current()
     due = splits_due(state, table.properties.split_threshold_rows)
     yield from splits(table, state, due)
     plans = _compactions(services, table, state, swept=message.swept)

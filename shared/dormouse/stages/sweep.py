@@ -37,6 +37,7 @@ from dormouse.stages.exports import (
     task_messages,
     tasks_left,
 )
+from dormouse.stages.generations import spent_trees
 from dormouse.stages.purges import asked_by_purge, kept_purges
 from dormouse.stages.requests.delete_table import delete_all_of
 from dormouse.stages.spark_requests import SparkRequest, kept_requests, spent_notes
@@ -82,6 +83,8 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[
         services.storage.delete(spent_endings(services.storage, table.id, state, now_ms))
         patience_ms = table.properties.job_patience_seconds * 1000
         services.storage.delete(spent_notes(services, table.id, now_ms - patience_ms))
+        oldest_ms = now_ms - table.properties.orphan_age_seconds * 1000
+        services.storage.delete(spent_trees(services, table, state, oldest_ms))
     for error in damaged.values():
         raise error
 

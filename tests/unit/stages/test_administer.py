@@ -98,27 +98,6 @@ class TestDeleting:
         assert told
 
 
-class TestEmptying:
-    def test_a_table_renamed_when_it_was_half_emptied_is_emptied_by_a_sweep(
-        self, world: World
-    ) -> None:
-        table = world.create("letters")
-        world.drop("letters/1.parquet", letters("abc"))
-        world.settle()
-        world.before_next_commit(world.crash)
-        with pytest.raises(Crash):
-            world.administer(ReinitialiseTable("empty", "letters"))
-        world.administer(RenameTable("rename", "letters", "others"))
-        for seconds, left in ((0, "abc"), (6 * 60 * 60, "")):
-            world.clock.advance(seconds=seconds)
-            world.sweep()
-            world.settle()
-            assert world.names(now(world, table)) == left
-        world.drop("others/2.parquet", letters("d"))
-        world.settle()
-        assert world.names(now(world, table)) == "d"
-
-
 class TestRenaming:
     def test_a_renamed_table_has_its_rows_and_takes_files_under_its_new_name(
         self, world: World
