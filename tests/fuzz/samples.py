@@ -162,7 +162,7 @@ _PURGE = PurgeRequest("p", 0, 1, "c > 1", (("c", 4),), (("a",),))
 def _ending(body: bytes) -> list[Ending]:
     storage = MemoryStorage()
     storage.put(ending_path("t", "run"), body)
-    return list(read_endings(storage, "t"))
+    return read_endings(storage, "t")
 
 
 def _stored_ending() -> bytes:

@@ -138,7 +138,8 @@ def _check_kept(simulation: Simulation, table: Table) -> None:
     for prefix in (purge_prefix(table.id), export_prefix(table.id), spark_prefix(table.id)):
         for stored in storage.list(prefix):
             oracle.fail(f"{stored.path} is left")
-    for path in spent_endings(storage, table.id, state, simulation.now_ms):
+    spent, _ = spent_endings(storage, table.id, state, simulation.now_ms)
+    for path in spent:
         oracle.fail(f"{path} is left")
 
 

@@ -9,7 +9,7 @@ docs/shard-format.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -65,18 +65,30 @@ def put_ending(storage: Storage, table_id: str, ending: Ending) -> None:
     storage.put(ending_path(table_id, ending.run), msgspec.json.encode(body))
 
 
-def read_endings(storage: Storage, table_id: str) -> Iterator[Ending]:
+def read_endings(storage: Storage, table_id: str) -> list[Ending]:
     """Give each note there is.
 
     Raises:
         CorruptDataError: one is damaged.
     """
+    endings, damaged = survey_endings(storage, table_id)
+    for error in damaged:
+        raise error
+    return endings
+
+
+def survey_endings(storage: Storage, table_id: str) -> tuple[list[Ending], list[CorruptDataError]]:
+    """Give each note there is that can be read, and what is wrong with the others."""
+    endings, damaged = [], []
     for stored in storage.list(ending_prefix(table_id)):
         try:
             body = storage.get(stored.path)
+            endings.append(Ending(run_ended_by(stored.path), _origin(stored.path, body)))
         except NotFoundError:
             continue  # deleted since it was listed
-        yield Ending(run_ended_by(stored.path), _origin(stored.path, body))
+        except CorruptDataError as error:
+            damaged.append(error)
+    return endings, damaged
 
 
 def _origin(path: str, body: bytes) -> Origin:
@@ -123,14 +135,21 @@ def _delete(storage: Storage, paths: Sequence[str]) -> None:
         storage.delete(paths)
 
 
-def spent_endings(storage: Storage, table_id: str, state: TableState, now_ms: int) -> list[str]:
-    """Give the paths of notes that tell nothing any more: all they speak of is gone."""
+def spent_endings(
+    storage: Storage, table_id: str, state: TableState, now_ms: int
+) -> tuple[list[str], list[CorruptDataError]]:
+    """Give the paths of notes that tell nothing any more: all they speak of is gone.
+
+    Besides, what is wrong with those that are damaged.
+    """
     runs = frozenset(run_of(shard)[0] for shard in state.shards)
-    return [
+    endings, damaged = survey_endings(storage, table_id)
+    spent = [
         ending_path(table_id, ending.run)
-        for ending in read_endings(storage, table_id)
+        for ending in endings
         if not _tells_something(ending, runs, state, now_ms)
     ]
+    return spent, damaged
 
 
 def _tells_something(ending: Ending, runs: frozenset[str], state: TableState, now_ms: int) -> bool:

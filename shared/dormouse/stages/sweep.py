@@ -61,7 +61,7 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[
 
     Raises:
         CorruptDataError: the state is lost; nothing was sent or deleted. Or what is kept of a job
-            for Spark is damaged; all else was done.
+            for Spark, of an export or of a compaction's end is damaged; all else was done.
     """
     if table.deleting:
         delete_all_of(services, table)
@@ -73,19 +73,15 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[
             hint="dormouse rebuild makes the state anew from them",
         )
     yield Outgoing("table-changes", TableChanged(table.id, swept=True))
-    spark, damaged = kept_requests(services, table.id)
-    yield from _again(services, table, state, spark, damaged.keys())
+    spark, unread = kept_requests(services, table.id)
+    messages, damaged = _again(services, table, state, spark, unread.keys())
+    yield from messages
     yield from _overdue_garbage(services, table, state)
     if audit:
         yield from _missed_files(services, table, state, spark)
         _delete_orphans(services, table, state)
-        now_ms = services.clock.now_ms()
-        services.storage.delete(spent_endings(services.storage, table.id, state, now_ms))
-        patience_ms = table.properties.job_patience_seconds * 1000
-        services.storage.delete(spent_notes(services, table.id, now_ms - patience_ms))
-        oldest_ms = now_ms - table.properties.orphan_age_seconds * 1000
-        services.storage.delete(spent_trees(services, table, state, oldest_ms))
-    for error in damaged.values():
+        damaged += _delete_notes(services, table, state)
+    for error in (*unread.values(), *damaged):
         raise error
 
 
@@ -94,25 +90,27 @@ def _again(
     table: Table,
     state: TableState,
     spark: Sequence[SparkRequest],
-    damaged: Set[str],
-) -> list[Outgoing]:
-    """Give what was begun so long ago that a message or an event of it may be lost.
+    unread: Set[str],
+) -> tuple[list[Outgoing], list[CorruptDataError]]:
+    """Give what was begun so long ago that a message or an event of it may be lost; and what is
+    wrong with that which is damaged.
 
     It may as well wait in a long queue, or fail each time: so it comes again more and more rarely.
     Without a memory of the last time, every sweep would send all of it.
     """
     is_due = _is_due(services, table)
-    with_spark = {request.job.job_id for request in spark} | damaged
+    with_spark = {request.job.job_id for request in spark} | unread
+    exports, damaged = _old_exports(services, table, with_spark, is_due)
     messages = [
         *_stale_jobs(services, table, state, with_spark, is_due),
         *_unsettled_spark(table, spark, is_due),
         *_old_purges(services, table, is_due),
-        *_old_exports(services, table, with_spark, is_due),
+        *exports,
     ]
     if messages:
         subject = f"{len(messages)} jobs sent again"
         record(services, table.id, SENT_AGAIN, "sweep", "finished", subject=subject)
-    return messages
+    return messages, damaged
 
 
 def _is_due(services: Services, table: Table) -> _IsDue:
@@ -200,19 +198,47 @@ def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[Outgoi
 
 def _old_exports(
     services: Services, table: Table, with_spark: set[str], is_due: _IsDue
-) -> Iterator[Outgoing]:
-    """Give what is left of exports that should have got far by now; delete what others left."""
+) -> tuple[list[Outgoing], list[CorruptDataError]]:
+    """Give what is left of exports that should have got far by now; delete what others left.
+
+    Besides, what is wrong with those that are damaged.
+    """
     oldest_ms = services.clock.now_ms() - table.properties.job_patience_seconds * 1000
     begun_ms, leftovers = kept_exports(services, table.id, oldest_ms)
     delete_all(services, leftovers)
+    messages, damaged = [], []
     for export_id in sorted(begun_ms.keys() - with_spark):
-        export = kept_export(services, table.id, export_id) if is_due(begun_ms[export_id]) else None
-        if export is None:
-            continue
-        if export.spark:
-            yield from messages_of(export)
-        else:  # where all are done, any of them finishes the export
-            yield from task_messages(export, tasks_left(services, export) or [0])
+        if is_due(begun_ms[export_id]):
+            try:
+                messages += _rest_of(services, table, export_id)
+            except CorruptDataError as error:
+                damaged.append(error)
+    return messages, damaged
+
+
+def _rest_of(services: Services, table: Table, export_id: str) -> list[Outgoing]:
+    """Give what is left of an export; where all is done, any task that comes again finishes it."""
+    export = kept_export(services, table.id, export_id)
+    if export is None:
+        return []
+    if export.spark:
+        return messages_of(export)
+    return task_messages(export, tasks_left(services, export) or [0])
+
+
+def _delete_notes(services: Services, table: Table, state: TableState) -> list[CorruptDataError]:
+    """Delete what was noted of jobs and of emptyings, and nobody is to read any more.
+
+    Gives what is wrong with notes that are damaged.
+    """
+    storage, now_ms = services.storage, services.clock.now_ms()
+    patience_ms = table.properties.job_patience_seconds * 1000
+    orphan_age_ms = table.properties.orphan_age_seconds * 1000
+    endings, damaged = spent_endings(storage, table.id, state, now_ms)
+    delete_all(services, endings)
+    delete_all(services, spent_notes(services, table.id, now_ms - patience_ms))
+    delete_all(services, spent_trees(services, table, state, now_ms - orphan_age_ms))
+    return damaged
 
 
 def _delete_orphans(services: Services, table: Table, state: TableState) -> None:

@@ -30,7 +30,7 @@ def test_a_note_comes_back_as_it_was_put_and_is_put_once() -> None:
     origin = Origin("01", ((), ("k", 7)), "job", 5, 3, True, lineage, 2)
     put_ending(storage, "t", Ending("run", origin))
     put_ending(storage, "t", Ending("run", Origin("0")))
-    assert list(read_endings(storage, "t")) == [Ending("run", origin)]
+    assert read_endings(storage, "t") == [Ending("run", origin)]
 
 
 def test_of_a_run_given_up_the_note_and_the_last_shard_go_first() -> None:
