@@ -27,7 +27,7 @@ from tests.chaos.tally import Tally
 
 DROPPING_SHARE = 0.7
 """Of the time of trouble, in which files are dropped; after it what they led to goes on."""
-SETTLE_SECONDS = 600
+SETTLE_SECONDS = 1800
 LOOK_SECONDS = 1.0
 
 
