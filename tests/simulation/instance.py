@@ -22,7 +22,7 @@ import json
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -54,16 +54,14 @@ from tests.simulation.local_spark import LocalContext
 from tests.simulation.patches import deterministic
 from tests.simulation.processes import Call, Fate, Gate, Process, guarded, guarded_items
 from tests.simulation.queues import NAMES, Queues, SqsClient, Waiting, feeds
+from tests.simulation.watched import WatchedItems, WatchedStorage, WatchedTables, WatchedTracker
 from tests.support.adapters import (
     FakeClock,
     MemoryMetrics,
     MemorySources,
     MemorySpark,
-    MemoryTables,
-    MemoryTracker,
 )
 from tests.support.lambda_context import Context
-from tests.unit.statestore.memory_items import MemoryItems
 
 MEMORY_BYTES = 64 * 1024 * 1024
 _current = threading.local()
@@ -98,27 +96,6 @@ class SkewedClock:
         return self.clock.now_ms() + self.skew_ms
 
 
-class WatchedStorage(MemoryStorage):
-    """Storage that tells which objects were put and deleted."""
-
-    def __init__(self, clock: Clock) -> None:
-        """Begin empty."""
-        super().__init__(clock)
-        self.changes: list[tuple[Literal["put", "delete"], str]] = []
-
-    def put(self, path: str, body: bytes) -> bool:
-        """Store an object if there is none of that path."""
-        done = super().put(path, body)
-        if done:
-            self.changes.append(("put", path))
-        return done
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects."""
-        self.changes += [("delete", path) for path in paths if path in self._objects]
-        super().delete(paths)
-
-
 @dataclass
 class Instance:
     """What all processes share. `random` is for the ids that are made."""
@@ -132,8 +109,8 @@ class Instance:
         self.storage, self.results = WatchedStorage(self.clock), MemoryStorage(self.clock)
         self.sources = MemorySources(self.clock, NAMES.ingest_bucket)
         self.pages = MemoryPages()
-        self.items = MemoryItems(self.pages)
-        self.tables, self.tracker = MemoryTables(), MemoryTracker()
+        self.items = WatchedItems(self.pages, self.clock)
+        self.tables, self.tracker = WatchedTables(), WatchedTracker()
         self.metrics, self.spark = MemoryMetrics(), MemorySpark()
         self.queues = Queues(self.clock)
         self.failures: list[Exception] = []

@@ -17,6 +17,7 @@ from dormouse.model.names import shard_path
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
+from tests.simulation.backpressure import Compactions
 from tests.simulation.rows import AGE_MS, Kind, Row, rows_in_file
 from tests.simulation.story import Violation
 
@@ -67,6 +68,7 @@ class Oracle:
     purged: set[str] = field(default_factory=set)
     maybe: set[tuple[str, str]] = field(default_factory=set)
     gone: set[tuple[str, str]] = field(default_factory=set)
+    compactions: Compactions = field(default_factory=Compactions)
     _rows: dict[str, list[Row]] = field(default_factory=dict)
 
     def see(self, state: TableState, now_ms: int) -> None:

@@ -21,12 +21,13 @@ import dormouse
 from dormouse.aws import deliveries, handling
 from dormouse.aws.logs import logger
 from dormouse.aws.wiring import Wiring
+from tests.unit.statestore.faults import small_pages as small_segments
 from tests.unit.statestore.memory_items import small_pages
 
 _Result = TypeVar("_Result")
 
 PAGE_CAPACITY = 4
-"""Ids in a page of a log: so that short runs consolidate and collect, too."""
+"""Ids in a page of a log: so that short runs consolidate, keep snapshots and collect, too."""
 
 
 class AtOnce(Executor):
@@ -71,6 +72,7 @@ def deterministic(wiring: Callable[[], Wiring], failed: Callable[[], None]) -> I
         stack.enter_context(patch.object(handling, "wiring", wiring))
         for module in (deliveries, handling):
             stack.enter_context(patch.object(module, "logger", _Log(failed)))
+        stack.enter_context(small_segments(PAGE_CAPACITY))
         stack.enter_context(small_pages(PAGE_CAPACITY))
         for name in _modules_with_threads():
             stack.enter_context(patch.object(sys.modules[name], "ThreadPoolExecutor", AtOnce))

@@ -22,13 +22,16 @@ from dormouse.model.names import (
 )
 from dormouse.model.sources import table_name_of
 from dormouse.model.tables import Table
+from dormouse.policy.compaction import plan_full_compactions
 from dormouse.ports import NO_TABLE
-from dormouse.requests import Redrive
+from dormouse.requests import CompactTable, DeleteTable, Redrive
 from dormouse.shards.endings import spent_endings
 from dormouse.shards.querying import query_rows
 from dormouse.stages.check import check
+from tests.simulation.answers import check_answers
+from tests.simulation.leftovers import left_in_state, left_of_gone
 from tests.simulation.rows import rows_of
-from tests.simulation.simulation import NO_SKEW_MS, Simulation
+from tests.simulation.simulation import Simulation
 from tests.simulation.story import Violation
 from tests.simulation.weather import HOUR_MS
 
@@ -51,12 +54,31 @@ def come_to_rest(simulation: Simulation) -> None:
         wait(simulation)
         simulation.instance.clock.advance(seconds=2 * 3600)
         swept(simulation, audit=False)
+    ask_for_a_compaction(simulation)
     swept(simulation, audit=True)
     simulation.instance.clock.advance(seconds=7 * 24 * 3600)
     for _ in range(3):
         swept(simulation, audit=True)
         simulation.instance.clock.advance(seconds=2 * 3600 + 600)
     swept(simulation, audit=True)
+
+
+def ask_for_a_compaction(simulation: Simulation) -> None:
+    """Ask for a table to be compacted while nobody else is at work, and see that this begins.
+
+    Raises:
+        Violation: not as many compactions are assigned as can be.
+    """
+    table = simulation.random.choice([*simulation.instance.tables.all(), None])
+    if table is None or table.deleting:
+        return
+    state = simulation.services.store(table).current()
+    room = max(0, table.properties.compaction_jobs_limit - len(state.jobs))
+    wanted = min(room, len(plan_full_compactions(state)))
+    simulation.ask_alone(CompactTable("at-rest", table.name, all=True))
+    assigned = len(simulation.services.store(table).current().jobs) - len(state.jobs)
+    if assigned != wanted:
+        simulation.oracle(table.id).fail(f"{assigned} of {wanted} compactions were assigned")
 
 
 def wait(simulation: Simulation) -> None:
@@ -97,9 +119,25 @@ def check_rest(simulation: Simulation) -> None:
         _check_table(simulation, table)
         _check_kept(simulation, table)
         _check_tracker(simulation, table)
+    check_answers(simulation)
     _check_files(simulation, {table.name: table for table in tables})
     _check_exports(simulation)
     _check_gone(simulation, {table.id for table in tables})
+
+
+def check_deletion(simulation: Simulation) -> None:
+    """Have a table deleted, and check that nothing is left of it.
+
+    Raises:
+        Violation: something is.
+    """
+    tables = simulation.instance.tables.all()
+    if tables:
+        table = simulation.random.choice(tables)
+        simulation.ask_alone(DeleteTable("in-the-end", table.name))
+        wait(simulation)
+        simulation.watch.gone_ms[table.id] = simulation.now_ms  # nobody else was at work
+        _check_gone(simulation, {each.id for each in tables if each != table})
 
 
 def _check_table(simulation: Simulation, table: Table) -> None:
@@ -129,7 +167,7 @@ def _check_table(simulation: Simulation, table: Table) -> None:
 
 def _check_kept(simulation: Simulation, table: Table) -> None:
     """Check that beside a table lies nothing that nobody needs."""
-    services = simulation.watcher.wiring.services
+    services = simulation.services
     storage, oracle = simulation.instance.storage, simulation.oracle(table.id)
     state = services.store(table).current()
     objects = {shard_id_of(stored.path) for stored in storage.list(data_prefix(table.id))}
@@ -141,18 +179,20 @@ def _check_kept(simulation: Simulation, table: Table) -> None:
     spent, _ = spent_endings(storage, table.id, state, simulation.now_ms)
     for path in spent:
         oracle.fail(f"{path} is left")
+    for left in left_in_state(simulation.instance, table):
+        oracle.fail(left)
 
 
 def _check_tracker(simulation: Simulation, table: Table) -> None:
     """Check that people are told of nothing as going on.
 
-    A collection that died is told of for as long as its record lives: it is gone on with under
-    another id. Of records by clocks that are apart the newest need not be the last.
+    Of records by clocks that are apart, the last that came may be older than the one that is kept.
     """
-    if simulation.slack_ms > NO_SKEW_MS:
-        return
+    told = simulation.instance.tracker.told
     for record in simulation.instance.tracker.records(table.id):
-        if not record.is_finished and record.kind != "garbage":
+        last = told[table.id, record.job_id]
+        is_late = 0 < record.updated_ms - last.updated_ms <= simulation.slack_ms
+        if not (record.is_finished or (is_late and last.is_finished)):
             simulation.oracle(table.id).fail(f"the tracker still has {record}")
 
 
@@ -204,6 +244,9 @@ def _check_gone(simulation: Simulation, tables: set[str]) -> None:
     instance = simulation.instance
     for stored in instance.storage.list(""):
         table_id = stored.path.partition("/")[0]
-        gone_ms = simulation.gone_ms.get(table_id, 0)
+        gone_ms = simulation.watch.gone_ms.get(table_id, 0)
         if table_id not in tables and stored.modified_ms <= gone_ms:
             raise Violation(f"{stored.path} is left of a table that was deleted", table_id)
+    for table_id in simulation.watch.gone_ms.keys() - tables:
+        for left in left_of_gone(instance, table_id, simulation.watch.gone_ms[table_id]):
+            raise Violation(f"{left} is left of table {table_id}, which was deleted", table_id)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from dormouse.errors import CorruptDataError, DormouseError, InvariantError
-from dormouse.model.names import QUEUES, purge_in, shard_id_of
-from dormouse.model.purges import decode_request
-from dormouse.model.tables import Table
+from dormouse.errors import DormouseError
+from dormouse.model.names import QUEUES
+from dormouse.requests import AdminRequest
+from tests.simulation.backpressure import Turn
 from tests.simulation.instance import Delivery, Instance, Worker
 from tests.simulation.oracle import Oracle
 from tests.simulation.processes import Call, Died, Fate
@@ -25,6 +25,7 @@ from tests.simulation.queries import ask_query
 from tests.simulation.queues import feeds
 from tests.simulation.scheduler import Scheduler, Task
 from tests.simulation.story import Story, Violation
+from tests.simulation.watch import Watch
 from tests.simulation.weather import HOUR_MS, Weather, calm, drawn_weather
 from tests.simulation.workload import Workload, drawn_operations
 
@@ -68,12 +69,18 @@ class Simulation:
             lambda: self.weather.happens("untold"),
         )
         self.slack_ms = 2 * self.weather.skew_ms + NO_SKEW_MS
-        self.oracles: dict[str, Oracle] = {}
-        self.watcher = self.instance.worker("watcher")
+        self.services = self.instance.worker("watcher").wiring.services
+        self.watch = Watch(
+            self.instance,
+            self.workload,
+            self.services,
+            lambda what: self.tell("", what),
+            self.slack_ms,
+        )
         self.idle: dict[str, list[Worker]] = {}
         self.step, self.number, self.operations = 0, 0, 0
-        self.changed: set[str] = set()
-        self.gone_ms: dict[str, int] = {}
+        self.begun: dict[str, int] = {}
+        self.turn = Turn()
         self.swept_ms, self.audited_ms = self.now_ms, self.now_ms
         queues = self.instance.queues
         queues.order = self._shuffled
@@ -138,15 +145,27 @@ class Simulation:
             lambda worker: worker.scheduled("sweep", audit=audit),
         )
 
-    def table_of(self, table_id: str) -> Table | None:
-        """Give a table as it is."""
-        return self.instance.tables.get(table_id)
+    def ask_alone(self, request: AdminRequest) -> None:
+        """Ask for something, and have it done before anything else."""
+        self.step += 1
+        self.instance.ask(request)
+        delivery = self.instance.take("admin")
+        assert delivery is not None
+        worker = self._new_worker(f"alone-{self.step}")
+        self.turn = Turn(worker.process.name, self.step, self.step)
+        self.tell(worker.process.name, f"begins: {request}")
+        worker.handle(delivery)
+        self.watch.look(self.turn)
+
+    def oracle(self, table_id: str) -> Oracle:
+        """Give what is known of a table."""
+        return self.watch.oracle(table_id)
 
     def _step(self, act: Callable[[], None]) -> None:
         self.step += 1
         self.instance.clock.ms += self.random.randint(1, 40)
         act()
-        self._check()
+        self.watch.look(self.turn)
 
     def _choices(self, *, users: bool = True) -> list[tuple[float, Callable[[], None]]]:
         """Give what can be the next step, and how likely it is to be chosen."""
@@ -212,9 +231,10 @@ class Simulation:
         self._begin("spark", what, lambda worker: worker.drive(run_id, tell=tell))
 
     def _query(self) -> None:
-        tables = [t for t in self.oracles if self.table_of(t) is not None]
+        oracles = self.watch.oracles
+        tables = [t for t in oracles if self.instance.tables.get(t) is not None]
         if tables:
-            oracle = self.oracles[self.random.choice(tables)]
+            oracle = oracles[self.random.choice(tables)]
             wanted, version = self.random.random(), self.random.randrange(max(1, oracle.newest))
             self._begin(
                 "query",
@@ -236,6 +256,7 @@ class Simulation:
         else:
             self.number += 1
             worker = self._new_worker(f"{function}-{self.number}")
+        self.begun[worker.process.name] = self.step
         self.tell(worker.process.name, f"begins: {what}")
         self.scheduler.start((function, worker), lambda: self._work(worker, work))
 
@@ -252,6 +273,8 @@ class Simulation:
             self.tell(worker.process.name, f"failed: {error}")
 
     def _turn(self, task: Task[Owner]) -> None:
+        name = task.owner[1].process.name
+        self.turn = Turn(name, self.begun[name], self.step)
         self.scheduler.give_turn(task)
         if not task.is_done:
             return
@@ -284,93 +307,11 @@ class Simulation:
         self.calls[call.service] += 1
         what = f"{call.service}.{call.method} {call.subject}"
         self.tell(call.process, what, "" if fate is Fate.LANDS else fate.value)
-        self._note(call)
+        self.watch.note(call)
         return fate
-
-    def _note(self, call: Call) -> None:
-        """Note what a call may change."""
-        table_id = call.subject.partition(" ")[0]
-        if (call.service == "pages" and not call.is_read) or call.method == "create":
-            self.changed.add(table_id)
-
-    def _check(self) -> None:
-        """Check what the last step changed.
-
-        Raises:
-            Violation: something is not as it must be.
-        """
-        self._check_failures()
-        for state_id in self.changed:
-            self._check_table(state_id.partition("/")[0])
-        self.changed.clear()
-        self._check_storage()
-        for table in self.instance.tables.by_id.values():
-            if table.deleting:
-                self.gone_ms.setdefault(table.id, self.now_ms)
-
-    def _check_failures(self) -> None:
-        for error in self.instance.failures:
-            for each in _flat(error):
-                is_bug = isinstance(each, CorruptDataError | InvariantError)
-                if is_bug or not isinstance(each, DormouseError):
-                    raise Violation(f"a function failed: {type(each).__name__}: {each}") from each
-                self.tell("", f"failed: {type(each).__name__}: {each}")
-        self.instance.failures.clear()
-
-    def _check_table(self, table_id: str) -> None:
-        table = self.table_of(table_id)
-        if table is None or table.deleting:
-            return
-        state = self.watcher.wiring.services.store(table).current()
-        oracle = self.oracle(table_id)
-        if state.version != oracle.newest:
-            self.tell("", f"version {state.version} of table {table_id} ({table.name})")
-            oracle.see(state, self.now_ms)
-
-    def oracle(self, table_id: str) -> Oracle:
-        """Give what is known of a table."""
-        if table_id not in self.oracles:
-            self.oracles[table_id] = Oracle(
-                table_id,
-                self.workload.kinds[table_id],
-                self.instance.storage,
-                self.workload.dropped,
-                self.slack_ms,
-            )
-        return self.oracles[table_id]
-
-    def _check_storage(self) -> None:
-        """Check what was put and deleted by the last step."""
-        changes, self.instance.storage.changes = self.instance.storage.changes, []
-        for change, path in changes:
-            table_id = path.partition("/")[0]
-            table = self.table_of(table_id)
-            if table is None or table.deleting:
-                continue
-            oracle = self.oracle(table_id)
-            purge_id, is_request = purge_in(path)
-            if "/purges/" in path and is_request:
-                if change == "put":
-                    asked = decode_request(self.instance.storage.get(path), path)
-                    if asked.generation == oracle.generation:
-                        oracle.begin_purge(purge_id, self.workload.purges[purge_id])
-                else:
-                    told = self.instance.tracker.get(table_id, purge_id)
-                    finished = told is not None and told.state == "finished"
-                    oracle.end_purge(purge_id, finished=finished, now_ms=self.now_ms)
-            elif change == "delete" and "/data/" in path:
-                shard = shard_id_of(path) or ""
-                delay_ms = table.properties.gc_delay_seconds * 1000
-                oracle.check_deleted(shard, self.now_ms, delay_ms)
 
     def _late_ms(self) -> int:
         return int(self.weather.between(1000, 12 * HOUR_MS)) if self.weather.happens("late") else 0
 
     def _shuffled(self, messages: list) -> list:
         return self.random.sample(messages, len(messages))
-
-
-def _flat(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [each for inner in error.exceptions for each in _flat(inner)]
-    return [error]

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from dormouse.model import fold
-from dormouse.stages import collect_garbage, sweep
+from dormouse.requests import (
+    AlterSchema,
+    CompactTable,
+    DeleteTable,
+    ExportRows,
+    PurgeRows,
+    Request,
+    SetProperties,
+)
+from dormouse.stages import administer, collect_garbage, plan_table, sweep
 from dormouse.stages.requests import delete_table
+from dormouse.statestore import dynamodb_store
+from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.statestore.s3 import StoredBodies, StoredSnapshots
 from tests.simulation.run import run
 from tests.simulation.story import Violation
 
@@ -36,35 +49,57 @@ def _collectable_at_once(
     return sorted(set(candidates) & set(state.unreferenced)), []  # type: ignore[attr-defined]
 
 
-PLANTED: dict[str, tuple[object, str, object]] = {
-    "a commit against the rules counts": (fold, "violations", lambda state, entry: ()),
-    "garbage is collected without its delay": (
-        collect_garbage,
-        "collectable",
-        _collectable_at_once,
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _instead(where: object, name: str, fault: object) -> Plant:
+    return lambda monkeypatch: monkeypatch.setattr(where, name, fault)
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing, and say nothing of it."""
+
+
+def _not_done(request: type[Request]) -> Plant:
+    return lambda monkeypatch: monkeypatch.setitem(administer.VERBS, request, _nothing)
+
+
+PLANTED: dict[str, Plant] = {
+    "a commit against the rules counts": _instead(fold, "violations", lambda state, entry: ()),
+    "garbage is collected without its delay": _instead(
+        collect_garbage, "collectable", _collectable_at_once
     ),
-    "an audit takes what is being written for orphans": (
+    "an audit takes what is being written for orphans": _instead(
         sweep,
         "orphans",
         lambda state, modified_ms, oldest_ms: [s for s in modified_ms if s not in state.shards],
     ),
-    "files whose notification was lost are not looked for": (
-        sweep,
-        "_missed_files",
-        lambda *_: [],
+    "files whose notification was lost are not looked for": _instead(
+        sweep, "_missed_files", lambda *_: []
     ),
-    "the shards of a deleted table stay": (
-        delete_table,
-        "table_prefix",
-        lambda table_id: f"{table_id}/state/",
+    "the shards of a deleted table stay": _instead(
+        delete_table, "table_prefix", lambda table_id: f"{table_id}/state/"
     ),
+    "the items of a deleted table stay": _instead(dynamodb_store, "delete_all", _nothing),
+    "the pages of a deleted table stay": _instead(MemoryPages, "delete_pages", _nothing),
+    "deltas and segments that nobody needs stay": _instead(StoredBodies, "delete", _nothing),
+    "snapshots that nobody needs stay": _instead(StoredSnapshots, "delete", _nothing),
+    "versions that nobody needs stay": _instead(DynamoSnapshots, "delete", _nothing),
+    "all compactions are assigned at once": _instead(
+        plan_table, "within_limit", lambda plans, running, limit: list(plans)
+    ),
+    "a purge is not begun": _not_done(PurgeRows),
+    "an export is not begun": _not_done(ExportRows),
+    "a schema stays as it is": _not_done(AlterSchema),
+    "a compaction is not begun": _not_done(CompactTable),
+    "a table is not deleted": _not_done(DeleteTable),
+    "properties stay as they are": _not_done(SetProperties),
 }
 
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_fault_that_is_planted_is_found(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, name, fault = PLANTED[planted]
-    monkeypatch.setattr(module, name, fault)
+    PLANTED[planted](monkeypatch)
     with pytest.raises(Violation) as found:
         for seed in FEW_SEEDS:
             run(seed, STEPS)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
 
+from dormouse.model.spark import SparkOptions
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -20,6 +21,7 @@ from dormouse.requests import (
     Redrive,
     ReinitialiseTable,
     RenameTable,
+    SetDefaults,
     SetOnline,
     SetProperties,
     SplitPartitions,
@@ -48,17 +50,39 @@ SELDOM = (
     "garbage",
     "offline",
     "properties",
+    "defaults",
     "redrive",
     "ingest_files",
 )
+CHANGEABLE = (
+    "commits",
+    "compaction_strategy",
+    "compaction_files",
+    "compaction_size_ratio",
+    "split_threshold_rows",
+    "job_patience_seconds",
+    "shard_target_bytes",
+    "ingest_file_strategy",
+    "ingest_job_max_files",
+    "ingest_batch_min_files",
+    "ingest_batch_max_age_seconds",
+    "bulk_import_min_leaf_partitions",
+    "ingest_spark_bytes",
+    "compaction_spark_rows",
+    "export_spark_bytes",
+    "spark_attempts",
+)
+"""The properties that are changed, and left to the instance: none is a promise to readers, or what
+all is held against."""
 
 
 @dataclass
 class Workload:
     """The users of one run. `operations` are drawn from, those named often more often.
 
-    What they know is kept here: each file by its id, the kind of each table they asked for, and
-    what each purge is to remove. Names of tables are those of requests, which may yet be refused.
+    What they know is kept here: each file by its id, the kind of each table they asked for, what
+    each purge is to remove, and all they asked for. Names of tables are those of requests, which
+    may yet be refused.
     """
 
     instance: Instance
@@ -68,7 +92,7 @@ class Workload:
     kinds: dict[str, Kind] = field(default_factory=dict)
     dropped: dict[str, Dropped] = field(default_factory=dict)
     purges: dict[str, str] = field(default_factory=dict)
-    exports: list[str] = field(default_factory=list)
+    asked: list[AdminRequest] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     count: int = 0
 
@@ -85,6 +109,7 @@ class Workload:
 
     def ask(self, request: AdminRequest) -> str:
         """Send a request."""
+        self.asked.append(request)
         self.instance.ask(request)
         return f"asks {request}"
 
@@ -117,10 +142,13 @@ class Workload:
         """Ask for a table, or one more of a name that may be taken."""
         request_id, kind = self._request(), self.random.choice(KINDS)
         name = name or self.random.choice(NAMES)
-        self.kinds[blake2b(request_id.encode(), digest_size=8).hexdigest()] = kind
+        self.kinds[table_id_of(request_id)] = kind
         self.names = sorted({*self.names, name})
         points = self.random.choice(((), (), (("c",),), (("b",), ("d",), ("f",))))
-        properties = {**self._properties(), **kind.properties}
+        drawn = self._properties()
+        for unset in self.random.sample(CHANGEABLE, self.random.randint(0, 3)):
+            del drawn[unset]
+        properties = {**drawn, **kind.properties}
         return self.ask(CreateTable(request_id, name, SCHEMA.to_json(), properties, points))
 
     def delete(self) -> str:
@@ -146,15 +174,15 @@ class Workload:
         self.purges[purge_id_of(request_id)] = letters
         if self.random.random() < 0.5:
             keys = tuple((letter,) for letter in letters)
-            return self.ask(PurgeRows(request_id, self._name(), keys=keys))
+            return self.ask(PurgeRows(request_id, self._name(), keys=keys, spark=self._spark()))
         where = " OR ".join(f"letter = '{letter}'" for letter in letters)
-        return self.ask(PurgeRows(request_id, self._name(), where))
+        return self.ask(PurgeRows(request_id, self._name(), where, spark=self._spark()))
 
     def export(self) -> str:
         """Ask for an export of all."""
         request_id = self._request()
-        self.exports.append(f"exports/{request_id}")
-        return self.ask(ExportRows(request_id, self._name(), self.exports[-1]))
+        to, spark = f"exports/{request_id}", self._spark()
+        return self.ask(ExportRows(request_id, self._name(), to, spark=spark))
 
     def alter(self) -> str:
         """Ask for a column more, or for one less, or another name of it."""
@@ -174,7 +202,8 @@ class Workload:
 
     def compact(self) -> str:
         """Ask for compactions."""
-        return self.ask(CompactTable(self._request(), self._name(), all=self.random.random() < 0.5))
+        request_id, name, is_all = self._request(), self._name(), self.random.random() < 0.5
+        return self.ask(CompactTable(request_id, name, all=is_all, spark=self._spark()))
 
     def garbage(self) -> str:
         """Ask for the collection of garbage."""
@@ -186,12 +215,14 @@ class Workload:
         return self.ask(SetOnline(self._request(), self._name(), online))
 
     def properties(self) -> str:
-        """Ask for other properties, but for those that are promises to readers."""
-        drawn = self._properties()
-        fixed = ("state_store", "gc_delay_seconds", "orphan_age_seconds")
-        chosen = {name: value for name, value in drawn.items() if name not in fixed}
-        some = dict(self.random.sample(sorted(chosen.items()), 3))
-        return self.ask(SetProperties(self._request(), self._name(), some))
+        """Ask for other properties of a table."""
+        put, unset = self._changes()
+        return self.ask(SetProperties(self._request(), self._name(), put, unset))
+
+    def defaults(self) -> str:
+        """Ask for other properties of the instance."""
+        put, unset = self._changes()
+        return self.ask(SetDefaults(self._request(), put, unset))
 
     def redrive(self) -> str:
         """Ask for dead letters to be sent back."""
@@ -199,8 +230,8 @@ class Workload:
 
     def ingest_files(self) -> str:
         """Ask for a folder to be ingested."""
-        name = self._name()
-        return self.ask(IngestFiles(self._request(), name, (f"{name}/",)))
+        request_id, name = self._request(), self._name()
+        return self.ask(IngestFiles(request_id, name, (f"{name}/",), spark=self._spark()))
 
     def _put(self, key: str, rows: tuple[Row, ...] | None) -> str:
         body = b"no rows" if rows is None else file_of(rows)
@@ -229,7 +260,7 @@ class Workload:
             "compaction_strategy": choose(("size_ratio", "batch")),
             "compaction_files": choose((2, 3, 5)),
             "compaction_size_ratio": choose((1, 3)),
-            "compaction_jobs_limit": choose((2, 5, 100)),
+            "compaction_jobs_limit": choose((1, 2, 5, 100)),
             "split_threshold_rows": choose((6, 15, 40, 1000)),
             "gc_delay_seconds": choose((60, 900, 3600)),
             "orphan_age_seconds": choose((2 * 24 * 3600, 7 * 24 * 3600)),
@@ -242,8 +273,22 @@ class Workload:
             "bulk_import_min_leaf_partitions": choose((1, 4)),
             "ingest_spark_bytes": choose((0, 0, 1, 4000)),
             "compaction_spark_rows": choose((0, 0, 1, 10)),
+            "export_spark_bytes": choose((0, 0, 1)),
             "spark_attempts": choose((1, 3)),
         }
+
+    def _changes(self) -> tuple[dict[str, object], tuple[str, ...]]:
+        """Draw properties to be set, and one to be unset at times."""
+        drawn = self._properties()
+        *put, unset = self.random.sample(CHANGEABLE, 4)
+        chosen = (unset,) if self.random.random() < 0.5 else ()
+        return {name: drawn[name] for name in put}, chosen
+
+    def _spark(self) -> SparkOptions | None:
+        """Draw what is asked of Spark: mostly nothing."""
+        if self.random.random() < 0.7:
+            return None
+        return SparkOptions(spark_executors=self.random.choice((None, 3)))
 
     def _name(self) -> str:
         return self.random.choice(self.names)
@@ -254,6 +299,11 @@ class Workload:
 
     def _request(self) -> str:
         return f"request-{self._count()}"
+
+
+def table_id_of(request_id: str) -> str:
+    """Give the id of the table that a request makes."""
+    return blake2b(request_id.encode(), digest_size=8).hexdigest()
 
 
 def drawn_operations(random: Random) -> tuple[str, ...]:

@@ -1,0 +1,100 @@
+"""What was asked for is done, or was refused: held against what lies there when all is at rest."""
+
+from __future__ import annotations
+
+from dormouse.model.tables import Table
+from dormouse.ports import NO_TABLE
+from dormouse.requests import (
+    AdminRequest,
+    AlterSchema,
+    CreateTable,
+    DeleteTable,
+    ExportRows,
+    PurgeRows,
+    ReinitialiseTable,
+    RenameTable,
+    SetOnline,
+    SetProperties,
+)
+from dormouse.stages.manifests import manifest_at
+from dormouse.stages.requests.export_rows import export_id_of
+from dormouse.stages.requests.named import binding_key
+from dormouse.stages.requests.purge_rows import purge_id_of
+from tests.simulation.instance import Instance
+from tests.simulation.simulation import Simulation
+from tests.simulation.story import Violation
+from tests.simulation.workload import table_id_of
+
+OVER = ("finished", "refused")
+
+
+def check_answers(simulation: Simulation) -> None:
+    """Check that each request was answered, and that those told to be finished had their effect.
+
+    Raises:
+        Violation: one was not, or did not.
+    """
+    instance = simulation.instance
+    for request in simulation.workload.asked:
+        told = instance.tracker.get(NO_TABLE, request.request_id)
+        if told is None or told.state not in OVER:
+            raise Violation(f"{request} was not answered: {told}")
+        if told.state == "refused" and not told.reason:
+            raise Violation(f"{request} was refused without a reason")
+        if told.state == "finished" and not _is_done(simulation, request):
+            raise Violation(f"{request} is told to be finished, and did nothing")
+
+
+def _is_done(simulation: Simulation, request: AdminRequest) -> bool:
+    """Tell whether a request had its effect; that of some leaves no trace which must be there."""
+    instance = simulation.instance
+    became = instance.tables.became.get(request.request_id)
+    match request:
+        case CreateTable():
+            return table_id_of(request.request_id) in instance.tables.created
+        case DeleteTable():
+            bound = instance.tracker.bound.get(binding_key(request))
+            return bound is not None and bound not in instance.tables.by_id
+        case PurgeRows():
+            return purge_id_of(request.request_id) in simulation.watch.begun
+        case ExportRows():
+            return _is_exported(instance, request)
+        case AlterSchema() | ReinitialiseTable() | RenameTable() | SetOnline() | SetProperties():
+            return became is not None and _is_as_asked(request, became)
+        case _:
+            return True
+
+
+def _is_as_asked(request: AdminRequest, became: Table) -> bool:
+    """Tell whether a table has become what a request wants."""
+    match request:
+        case AlterSchema():
+            there = {field.name for field in became.schema.fields}
+            added = {str(field["name"]) for field in request.add}
+            return (added | set(request.rename.values())) <= there and not (
+                {*request.drop, *request.rename} & there
+            )
+        case ReinitialiseTable():
+            return became.generation > 0
+        case RenameTable():
+            return became.name == request.new_name
+        case SetOnline():
+            return became.online == request.online
+        case SetProperties():
+            put = request.properties.items() <= became.settings.items()
+            return put and not set(request.unset) & became.settings.keys()
+        case _:
+            return True
+
+
+def _is_exported(instance: Instance, request: ExportRows) -> bool:
+    """Tell whether an export is whole, or failed for a reason, or went with its table."""
+    export_id = export_id_of(request.request_id)
+    manifest = manifest_at(instance.results, request.to)
+    if manifest is not None:
+        return manifest.export == export_id
+    for (table_id, job_id), told in instance.tracker.told.items():
+        if job_id == export_id:
+            is_gone = table_id not in instance.tables.by_id
+            return is_gone or (told.state == "failed" and bool(told.reason))
+    return False

@@ -1,0 +1,134 @@
+"""What each step changed is looked at: new versions, objects put and deleted, logged failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dormouse.errors import CorruptDataError, DormouseError, InvariantError
+from dormouse.model.names import purge_in, shard_id_of
+from dormouse.model.purges import decode_request
+from dormouse.model.tables import Table
+from dormouse.ports import Services
+from tests.simulation.backpressure import Turn
+from tests.simulation.instance import Instance
+from tests.simulation.oracle import Oracle
+from tests.simulation.processes import Call
+from tests.simulation.story import Violation
+from tests.simulation.workload import Workload
+
+
+@dataclass
+class Watch:
+    """Looks at an instance from outside, past all gates and faults.
+
+    `tell` adds a line to the story; `slack_ms` is how far apart clocks are. `begun` are the purges
+    whose request was ever kept, `gone_ms` when the deletion of tables was first seen.
+    """
+
+    instance: Instance
+    workload: Workload
+    services: Services
+    tell: Callable[[str], None]
+    slack_ms: int
+    oracles: dict[str, Oracle] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
+    gone_ms: dict[str, int] = field(default_factory=dict)
+    _changed: set[str] = field(default_factory=set)
+
+    def note(self, call: Call) -> None:
+        """Note what a call may change."""
+        if (call.service == "pages" and not call.is_read) or call.method == "create":
+            self._changed.add(call.subject.partition(" ")[0])
+
+    def look(self, turn: Turn) -> None:
+        """Check what the last step changed.
+
+        Raises:
+            Violation: something is not as it must be.
+        """
+        self._look_at_failures()
+        for state_id in self._changed:
+            self._look_at_table(state_id.partition("/")[0], turn)
+        self._changed.clear()
+        self._look_at_storage()
+        for table in self.instance.tables.by_id.values():
+            if table.deleting:
+                self.gone_ms.setdefault(table.id, self._now_ms)
+
+    def oracle(self, table_id: str) -> Oracle:
+        """Give what is known of a table."""
+        if table_id not in self.oracles:
+            self.oracles[table_id] = Oracle(
+                table_id,
+                self.workload.kinds[table_id],
+                self.instance.storage,
+                self.workload.dropped,
+                self.slack_ms,
+            )
+        return self.oracles[table_id]
+
+    @property
+    def _now_ms(self) -> int:
+        return self.instance.clock.now_ms()
+
+    def _living(self, table_id: str) -> Table | None:
+        table = self.instance.tables.get(table_id)
+        return None if table is None or table.deleting else table
+
+    def _look_at_failures(self) -> None:
+        for error in self.instance.failures:
+            for each in _flat(error):
+                is_bug = isinstance(each, CorruptDataError | InvariantError)
+                if is_bug or not isinstance(each, DormouseError):
+                    raise Violation(f"a function failed: {type(each).__name__}: {each}") from each
+                self.tell(f"failed: {type(each).__name__}: {each}")
+        self.instance.failures.clear()
+
+    def _look_at_table(self, table_id: str, turn: Turn) -> None:
+        table = self._living(table_id)
+        if table is None:
+            return
+        state = self.services.store(table).current()
+        oracle = self.oracle(table_id)
+        if state.version != oracle.newest:
+            self.tell(f"version {state.version} of table {table_id} ({table.name})")
+            oracle.see(state, self._now_ms)
+            limit = table.properties.compaction_jobs_limit
+            if wrong := oracle.compactions.beyond_limit(state, limit, turn):
+                oracle.fail(wrong)
+
+    def _look_at_storage(self) -> None:
+        """Check what was put and deleted by the last step."""
+        changes, self.instance.storage.changes = self.instance.storage.changes, []
+        for change, path in changes:
+            purge_id, is_request = purge_in(path) if "/purges/" in path else ("", False)
+            if is_request and change == "put":
+                self.begun.add(purge_id)
+            table = self._living(path.partition("/")[0])
+            if table is None:
+                continue
+            oracle = self.oracle(table.id)
+            if is_request:
+                self._look_at_purge(oracle, purge_id, path if change == "put" else "")
+            elif change == "delete" and "/data/" in path:
+                shard = shard_id_of(path) or ""
+                delay_ms = table.properties.gc_delay_seconds * 1000
+                oracle.check_deleted(shard, self._now_ms, delay_ms)
+
+    def _look_at_purge(self, oracle: Oracle, purge_id: str, path: str) -> None:
+        """See that a purge begins, whose request was put at a path, or that it is over."""
+        if path:
+            asked = decode_request(self.instance.storage.get(path), path)
+            if asked.generation == oracle.generation:
+                oracle.begin_purge(purge_id, self.workload.purges[purge_id])
+            return
+        told = self.instance.tracker.get(oracle.table_id, purge_id)
+        finished = told is not None and told.state == "finished"
+        oracle.end_purge(purge_id, finished=finished, now_ms=self._now_ms)
+
+
+def _flat(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [each for inner in error.exceptions for each in _flat(inner)]
+    return [error]

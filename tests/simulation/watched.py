@@ -1,0 +1,87 @@
+"""Backends that remember what was done to them, for what looks at an instance from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from dormouse.model.tables import Table
+from dormouse.ports import Clock, JobRecord
+from dormouse.statestore.items import Item, ItemTable
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.storage import MemoryStorage
+from tests.support.adapters import MemoryTables, MemoryTracker
+from tests.unit.statestore.memory_items import MemoryItems
+
+
+class WatchedStorage(MemoryStorage):
+    """Storage that tells which objects were put and deleted."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin empty."""
+        super().__init__(clock)
+        self.changes: list[tuple[Literal["put", "delete"], str]] = []
+
+    def put(self, path: str, body: bytes) -> bool:
+        """Store an object if there is none of that path."""
+        done = super().put(path, body)
+        if done:
+            self.changes.append(("put", path))
+        return done
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects."""
+        self.changes += [("delete", path) for path in paths if path in self._objects]
+        super().delete(paths)
+
+
+class WatchedItems(MemoryItems):
+    """Items of which it is known when each was put last."""
+
+    def __init__(self, pages: MemoryPages, clock: Clock) -> None:
+        """Begin empty."""
+        super().__init__(pages)
+        self.clock = clock
+        self.put_ms: dict[tuple[ItemTable, str, str], int] = {}
+
+    def _keep(self, item: Item) -> None:
+        super()._keep(item)
+        self.put_ms[item.key.table, item.key.hash, item.key.range] = self.clock.now_ms()
+
+
+class WatchedTables(MemoryTables):
+    """The registry, with all tables it ever had, and what each request made of one."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        super().__init__()
+        self.created: set[str] = set()
+        self.became: dict[str, Table] = {}
+
+    def create(self, table: Table) -> None:
+        """Add a table."""
+        super().create(table)
+        self.created.add(table.id)
+
+    def change(
+        self, table_id: str, change: Callable[[Table], Table], *, request_id: str = ""
+    ) -> Table:
+        """Replace what is kept of a table; what a request makes of it first is what it did."""
+        became = super().change(table_id, change, request_id=request_id)
+        if request_id:
+            self.became.setdefault(request_id, became)
+        return became
+
+
+class WatchedTracker(MemoryTracker):
+    """The tracker, with what it was told last of each job, though a newer record be kept."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        super().__init__()
+        self.told: dict[tuple[str, str], JobRecord] = {}
+
+    def record(self, record: JobRecord) -> None:
+        """Keep a record, if it is the newest."""
+        super().record(record)
+        self.told[record.table_id, record.job_id] = record
