@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from dormouse.model.spark import SparkOptions
 from dormouse.model.tables import Table
 from dormouse.requests import (
     AdminRequest,
@@ -214,17 +215,25 @@ def _snapshots(instance: Instance, worker: Worker) -> dict[str, Rows]:
     return {NAME: rows(*texts, "oak")}
 
 
-def _spark_ended(instance: Instance, worker: Worker) -> dict[str, Rows]:
-    """Bring a heavy compaction to the event of its run, which died before it did anything."""
-    filled(instance, worker, until="spark-jobs", **IN_PAIRS, **HEAVY_COMPACTION)
-    handles("spark-jobs")(instance, worker)
-    run_id = instance.undriven()[0]
-    instance.driven.add(run_id)
-    instance.end_run(run_id, "failed", tell=True)
-    return {NAME: rows(*TEXTS)}
+def _failed(prepare: Prepare) -> Prepare:
+    """Bring a job that Spark was given to the event of its run, which died before it did anything.
+
+    `prepare` brings it just before the dispatch.
+    """
+
+    def prepared(instance: Instance, worker: Worker) -> dict[str, Rows]:
+        expected = prepare(instance, worker)
+        handles("spark-jobs")(instance, worker)
+        run_id = instance.undriven()[0]
+        instance.driven.add(run_id)
+        instance.end_run(run_id, "failed", tell=True)
+        return expected
+
+    return prepared
 
 
 PURGE = PurgeRows("purge", NAME, where="letter = 'e'")
+PURGE_BY_SPARK = PurgeRows("purge", NAME, where="letter = 'e'", spark=SparkOptions())
 PURGED = {NAME: rows(*TEXTS, without="e")}
 EXPORT = ExportRows("export", NAME, to="out")
 ALL = {NAME: rows(*TEXTS)}
@@ -310,21 +319,23 @@ def _heavy_import(until: str) -> Prepare:
 
 
 HEAVY_EXPORT = {"export_spark_bytes": 1}
+_to_export = _later(EXPORT, "spark-jobs", ALL, **HEAVY_EXPORT)
+_to_import = _heavy_import("spark-jobs")
+_to_compact = _before("spark-jobs", **HEAVY_COMPACTION)
+_to_rewrite = _later(PURGE_BY_SPARK, "spark-jobs", PURGED)
 SPARK: Sequence[Operation] = (
-    Operation("dispatch: bulk import", _heavy_import("spark-jobs"), handles("spark-jobs")),
-    Operation(
-        "dispatch: compaction", _before("spark-jobs", **HEAVY_COMPACTION), handles("spark-jobs")
-    ),
+    Operation("dispatch: bulk import", _to_import, handles("spark-jobs")),
+    Operation("dispatch: compaction", _to_compact, handles("spark-jobs")),
+    Operation("dispatch: purge", _to_rewrite, handles("spark-jobs")),
+    Operation("dispatch: export", _to_export, handles("spark-jobs"), COUNT),
     Operation("driver: bulk import", _heavy_import("driver"), drives),
     Operation("driver: compaction", _before("driver", **HEAVY_COMPACTION), drives),
-    Operation(
-        "dispatch: export",
-        _later(EXPORT, "spark-jobs", ALL, **HEAVY_EXPORT),
-        handles("spark-jobs"),
-        COUNT,
-    ),
+    Operation("driver: purge", _later(PURGE_BY_SPARK, "driver", PURGED), drives),
     Operation("driver: export", _later(EXPORT, "driver", ALL, **HEAVY_EXPORT), drives, COUNT),
     Operation("track: bulk import done", _heavy_import("spark-runs"), handles("spark-runs")),
-    Operation("track: compaction failed", _spark_ended, handles("spark-runs")),
+    Operation("track: bulk import failed", _failed(_to_import), handles("spark-runs")),
+    Operation("track: compaction failed", _failed(_to_compact), handles("spark-runs")),
+    Operation("track: purge failed", _failed(_to_rewrite), handles("spark-runs")),
+    Operation("track: export failed", _failed(_to_export), handles("spark-runs"), COUNT),
 )
 OPERATIONS: Sequence[Operation] = (*FLOW, *REQUESTS, *ASKED, *SPARK)

@@ -18,7 +18,15 @@ from random import Random
 from dormouse.errors import UnavailableError
 from dormouse.requests import AdminRequest
 from dormouse.statestore.memory_pages import _Log
-from tests.simulation.crash_recovery import Rows, dangling, dies_at, problems, recover, shape
+from tests.simulation.crash_recovery import (
+    Rows,
+    dangling,
+    dies_at,
+    problems,
+    recover,
+    rows_by_id,
+    shape,
+)
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.processes import Call, Died, Fate
 
@@ -65,11 +73,17 @@ class Point:
 
 @dataclass
 class Ground:
-    """An operation with its instance just before it, and the calls it makes where nothing fails."""
+    """An operation with its instance just before it, and the calls it makes where nothing fails.
+
+    `before` and `after` are the rows of each table by its id, then and when it was done; `shape` is
+    what it has changed besides in the end.
+    """
 
     operation: Operation
     base: Instance
     expected: dict[str, Rows]
+    before: dict[str, Rows]
+    after: dict[str, Rows] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     shape: object = None
     tried: int = 0
@@ -82,6 +96,8 @@ class Ground:
             if not call.is_read:
                 yield Point(number, call, Fate.UNANSWERED.value)
                 yield Point(number, call, OUTAGE)
+            if call.has_halves:
+                yield Point(number, call, Fate.PARTLY.value)
         if self.calls:
             yield Point(len(self.calls) - 1, self.calls[-1], Fate.DIES_AFTER.value)
 
@@ -94,6 +110,7 @@ class Ground:
             with suppress(Died, ExceptionGroup, UnavailableError):  # the last two: of schedules
                 self.operation.run(instance, victim)
             found = [f"at once: {problem}" for problem in dangling(instance)]
+            found += [f"at once: {problem}" for problem in self._torn(rows_by_id(instance))]
             if not victim.process.is_dead and any(victim.scratch.iterdir()):
                 found.append("files were left in the scratch folder")
             recover(instance, _workers(instance, point.again))
@@ -106,6 +123,12 @@ class Ground:
                 found.append(f"it is {became}, not {self.shape}")
             return found
 
+    def _torn(self, there: dict[str, Rows]) -> Iterator[str]:
+        """Give what is wrong with rows while the operation is done in part."""
+        for table_id, rows in there.items():
+            if rows not in (self.before.get(table_id), self.after.get(table_id)):
+                yield f"table {table_id} has the rows {rows}"
+
 
 def ground(operation: Operation, folder: Path, store: str) -> Ground:
     """Prepare an operation with a state store, and see which calls it makes."""
@@ -113,7 +136,7 @@ def ground(operation: Operation, folder: Path, store: str) -> Ground:
     base.tables.settings = {"state_store": store}
     with base.running():
         expected = operation.prepare(base, base.worker("prepares"))
-    found = Ground(operation, base, expected)
+        found = Ground(operation, base, expected, rows_by_id(base))
 
     def noted(call: Call) -> Fate:
         found.calls.append(replace(call, process=""))
@@ -123,6 +146,7 @@ def ground(operation: Operation, folder: Path, store: str) -> Ground:
     with instance.running():
         operation.run(instance, instance.worker("victim", noted))
         assert found.calls, f"{operation.name} calls nothing"
+        found.after = rows_by_id(instance)
         recover(instance, lambda: instance.worker("recovers"))
         wrong = list(problems(instance, expected, operation.exported))
         assert not wrong, f"{operation.name}, though nothing fails: {wrong}"
@@ -173,8 +197,10 @@ def copied(base: Instance, folder: Path) -> Instance:
         {t: _Log(log.head, dict(log.pages)) for t, log in base.pages._logs.items()}
     )
     copy.items.kept = {table: dict(items) for table, items in base.items.kept.items()}
+    copy.items.put_ms = dict(base.items.put_ms)
     copy.tables.by_id, copy.tables.settings = dict(base.tables.by_id), dict(base.tables.settings)
-    copy.tracker.kept = dict(base.tracker.kept)
+    copy.tables.created = set(base.tables.created)
+    copy.tracker.kept, copy.tracker.bound = dict(base.tracker.kept), dict(base.tracker.bound)
     copy.spark.runs, copy.spark.ended = dict(base.spark.runs), dict(base.spark.ended)
     copy.queues.messages = {
         q: [replace(m) for m in found] for q, found in base.queues.messages.items()

@@ -17,6 +17,7 @@ from dormouse.shards.querying import query_rows
 from dormouse.stages.check import check
 from dormouse.stages.manifests import manifest_at
 from tests.simulation.instance import Instance, Worker
+from tests.simulation.leftovers import left_in_state, left_of_gone
 from tests.simulation.processes import Died, Fate
 from tests.simulation.queues import feeds
 
@@ -109,12 +110,15 @@ def dangling(instance: Instance) -> Iterator[str]:
                 yield f"shard {shard} of {table.name} is referenced and has no object"
 
 
-def rows_of(instance: Instance, name: str) -> Rows:
+def rows_by_id(instance: Instance) -> dict[str, Rows]:
+    """Give the rows of each table that is not being deleted, by its id."""
+    tables = [table for table in instance.tables.all() if not table.deleting]
+    return {table.id: rows_of(instance, table) for table in tables}
+
+
+def rows_of(instance: Instance, table: Table) -> Rows:
     """Give the rows of a table as a cold process reads them."""
     services = instance.worker("reader").wiring.services
-    table = services.tables.named(name)
-    if table is None:
-        return (("there is no such table",),)
     state = services.store(table).current()
     now_ms, memory = services.clock.now_ms(), services.memory_bytes
     result = query_rows(services.storage, table, state, [], now_ms=now_ms, memory_bytes=memory)
@@ -147,15 +151,15 @@ def shape(instance: Instance, most_leaves: int = 10**9) -> object:
 
 def problems(instance: Instance, expected: dict[str, Rows], exported: int | None) -> Iterator[str]:
     """Give what is wrong once an instance has recovered; nothing, if it kept its promises."""
-    names = [table.name for table in instance.tables.all()]
-    if names != sorted(expected):
+    tables = instance.tables.all()
+    if (names := [table.name for table in tables]) != sorted(expected):
         yield f"there are the tables {names}"
         return
     yield from dangling(instance)
-    for name, rows in expected.items():
-        found = rows_of(instance, name)
+    for table in tables:
+        found, rows = rows_of(instance, table), expected[table.name]
         if found != rows:
-            yield f"table {name} has the rows {found}, not {rows}"
+            yield f"table {table.name} has the rows {found}, not {rows}"
     yield from _left_over(instance)
     yield from _records(instance)
     if exported is not None:
@@ -174,6 +178,9 @@ def _left_over(instance: Instance) -> Iterator[str]:
     for stored in instance.storage.list(""):
         if not stored.path.startswith(prefixes):
             yield f"{stored.path} is of no table"
+    for table_id in sorted(instance.pages._logs.keys() - {table.id for table in tables}):
+        for left in left_of_gone(instance, table_id, instance.clock.ms):
+            yield f"{left} is of no table"
     for queue, letter in instance.queues.dead():
         yield f"dead letter of {queue}: {letter.body[:200]}"
     if instance.queues.waiting():
@@ -191,6 +198,7 @@ def _of_table(instance: Instance, table: Table) -> Iterator[str]:
     for stored in instance.storage.list(f"{table.id}/"):
         if stored.path not in known and not stored.path.startswith(kept_for_good):
             yield f"{stored.path} is left over"
+    yield from left_in_state(instance, table)
 
 
 def _records(instance: Instance) -> Iterator[str]:

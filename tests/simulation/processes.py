@@ -51,12 +51,16 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a process to a service; `subject` is what it is about: a path, a queue, an id."""
+    """A call of a process to a service; `subject` is what it is about: a path, a queue, an id.
+
+    `has_halves` if it is about several things, and can be done for some of them alone.
+    """
 
     process: str
     service: str
     method: str
     subject: str
+    has_halves: bool = False
 
     @property
     def is_read(self) -> bool:
@@ -93,7 +97,7 @@ class Process:
             UnavailableError: the call was refused; or it is of a service that cannot tell.
             OutcomeUnknownError: it was not answered.
         """
-        call = Call(self.name, service, method, subject)
+        call = Call(self.name, service, method, subject, has_halves=make_half is not None)
         fate = self.begin(call)
         if fate is Fate.PARTLY and make_half is not None:
             make_half()
@@ -174,7 +178,7 @@ class _Guarded:
             return self._process.call(self._service, name, _subject(args), make, half(args))
 
         def half(args: tuple[object, ...]) -> Callable[[], object] | None:
-            if name != "delete" or not isinstance(args[0], Sequence):
+            if name != "delete" or not isinstance(args[0], Sequence) or len(args[0]) < 2:
                 return None
             paths = args[0][: len(args[0]) // 2]
             return lambda: method(paths)

@@ -16,8 +16,12 @@ from dormouse.model.names import shard_path
 from dormouse.ports import Services
 from dormouse.shards.compacting import Compaction, Merged
 from dormouse.stages import compact as compact_stage
-from tests.simulation.crash_operations import OPERATIONS
+from dormouse.statestore import dynamodb_store
+from dormouse.statestore.s3 import StoredBodies
+from tests.simulation.crash_operations import NAME, OPERATIONS, create, drop, handles, rows
 from tests.simulation.crash_points import Operation, ground, sampled
+from tests.simulation.crash_recovery import Rows, settle
+from tests.simulation.instance import Instance, Worker
 
 POINTS, TWICE = 8, 2
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
@@ -67,8 +71,8 @@ def test_a_stage_that_does_not_make_up_for_a_crash_is_found(
 ) -> None:
     monkeypatch.setattr(f"dormouse.{broken}", by)
     cut_off = ground(BY_NAME[name], tmp_path, "s3")
-    found = [problem for point in cut_off.points() for problem in cut_off.attempt(point)]
-    assert any(seen in problem for problem in found), found
+    problems = (problem for point in cut_off.points() for problem in cut_off.attempt(point))
+    assert any(seen in problem for problem in problems)
 
 
 def test_inputs_that_are_deleted_before_the_commit_are_missed_at_once(
@@ -77,3 +81,39 @@ def test_inputs_that_are_deleted_before_the_commit_are_missed_at_once(
     monkeypatch.setattr(compact_stage.compact, "__defaults__", (merge_and_delete,))
     with pytest.raises(AssertionError, match="is referenced and has no object"):
         ground(BY_NAME["compact"], tmp_path, "s3")
+
+
+def test_the_state_of_a_deleted_table_that_stays_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dynamodb_store, "delete_all", lambda *_: None)
+    with pytest.raises(AssertionError, match="is of no table"):
+        ground(BY_NAME["admin: delete"], tmp_path, "dynamodb")
+
+
+def test_deltas_that_nobody_needs_any_more_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StoredBodies, "delete", lambda *_: None)
+    with pytest.raises(AssertionError, match="is in the state of letters for nothing"):
+        ground(BY_NAME["plan: snapshot maintenance"], tmp_path, "s3")
+
+
+def two_ingests(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    create(instance, worker, ingest_job_max_files=1)
+    drop(instance, "hazel", "oak")
+    settle(instance, worker, until="ingest-jobs")
+    return {NAME: rows("hazel", "oak")}
+
+
+def one_after_the_other(instance: Instance, worker: Worker) -> None:
+    for _ in range(2):
+        handles("ingest-jobs")(instance, worker)
+
+
+def test_rows_that_are_neither_those_before_nor_those_after_are_seen_at_once(
+    tmp_path: Path,
+) -> None:
+    cut_off = ground(Operation("two ingests", two_ingests, one_after_the_other), tmp_path, "s3")
+    problems = (problem for point in cut_off.points() for problem in cut_off.attempt(point))
+    assert any(problem.startswith("at once: table") for problem in problems)
