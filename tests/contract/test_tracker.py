@@ -121,6 +121,16 @@ def test_records_longer_than_a_page_are_whole(tracker: Tracker) -> None:
     assert len(list(tracker.records("t"))) == 110
 
 
+def test_runs_are_counted_that_began_since_one_told_how_it_ended(tracker: Tracker) -> None:
+    counts = []
+    for state in ("running", "failed", "running", "running", "assigned", "failed", "running"):
+        tracker.record(replace(RUNNING, state=state))
+        kept = tracker.get("t", "j")
+        assert kept is not None
+        counts.append((kept.attempts, kept.silent))
+    assert counts == [(1, 1), (1, 0), (2, 1), (3, 2), (3, 2), (3, 0), (4, 1)]
+
+
 def test_a_request_is_bound_to_the_table_that_was_said_first(tracker: Tracker) -> None:
     now_ms = RUNNING.updated_ms
     assert [tracker.bind("r", table, now_ms) for table in ("t", "u", NO_TABLE)] == ["t"] * 3

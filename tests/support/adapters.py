@@ -141,6 +141,7 @@ class MemoryTracker:
                 started_ms=record.updated_ms if begun else before.started_ms,
                 finished_ms=0 if begun else ended_ms or before.finished_ms,
                 attempts=before.attempts + begun,
+                silent=0 if record.is_finished else before.silent + begun,
             )
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:

@@ -39,6 +39,7 @@ _NUMBERS = (
     "started_ms",
     "finished_ms",
     "attempts",
+    "silent",
 )
 
 
@@ -56,7 +57,7 @@ class DynamoTracker:
         values = _changes(record)
         names = {f"#{name}": name for name in values}  # some are words of DynamoDB's own
         sets = ", ".join(f"#{name} = :{name}" for name in values)
-        counts = " ADD attempts :one" if record.state == "running" else ""
+        counts = " ADD attempts :one, silent :one" if record.state == "running" else ""
         opens = record.state == "assigned"
         with suppress(ConditionFailedError), writing("DynamoDB"):
             self._client.update_item(
@@ -131,7 +132,7 @@ def _can_be_keys(*texts: str) -> bool:
 
 
 def _changes(record: JobRecord) -> dict[str, AttributeValueTypeDef]:
-    """Give what a record changes of its item; `attempts` is counted there."""
+    """Give what a record changes of its item; what is counted is counted there."""
     numbers = {
         "rows": record.rows,
         "rows_read": record.rows_read,
@@ -142,7 +143,7 @@ def _changes(record: JobRecord) -> dict[str, AttributeValueTypeDef]:
     if record.state == "running":
         numbers |= {"started_ms": record.updated_ms, "finished_ms": 0}
     elif record.is_finished:
-        numbers["finished_ms"] = record.updated_ms
+        numbers |= {"finished_ms": record.updated_ms, "silent": 0}
     texts = {
         "kind": record.kind,
         "state": record.state,

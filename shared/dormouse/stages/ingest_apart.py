@@ -1,9 +1,9 @@
 """ingest, as functions do it: a file that no process survives takes no other files along.
 
 A function that runs out of memory or time, or crashes, says nothing. The tracker shows such a run
-as one that still goes on. When two runs of a job ended so, the next one gives each of its files a
-job of its own: the others are ingested, and the one that is to blame is a dead letter alone. Files
-that do not fit into the scratch space together are taken apart at once.
+as one that still goes on. When two runs of a job in a row ended so, the next one gives each of its
+files a job of its own: the others are ingested, and the one that is to blame is a dead letter
+alone. Files that do not fit into the scratch space together are taken apart at once.
 """
 
 from __future__ import annotations
@@ -61,4 +61,4 @@ def _why_to_part(services: Services, job: IngestJob) -> str:
         return ""
     if known.reason in (SILENT, CROWDED):
         return known.reason
-    return SILENT if known.state == "running" and known.attempts >= SILENT_RUNS else ""
+    return SILENT if known.silent >= SILENT_RUNS else ""

@@ -128,6 +128,21 @@ def test_a_job_whose_process_died_once_is_done_as_it_is(world: World) -> None:
     assert len(world.state(table).shards) == 1
 
 
+def test_a_job_that_failed_and_said_so_before_its_process_died_is_done_as_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = one_job(world, "letters/a.csv", POISON)
+    (job,) = world.queue
+    for error in (UnavailableError("S3 does not answer"), Crash()):
+        with monkeypatch.context() as patched, pytest.raises(type(error)):
+            kills(world, patched, error)
+            world.deliver(job)
+    kinds = [outgoing.queue for outgoing in world.deliver(job)]
+    assert kinds == ["table-changes"]
+    (told,) = (record for record in world.tracker.records(table.id) if record.files == 2)
+    assert (told.state, told.attempts) == ("finished", 3)
+
+
 def test_files_of_a_job_taken_apart_while_it_still_ran_are_ingested_once(
     world: World,
 ) -> None:
