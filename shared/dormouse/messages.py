@@ -23,7 +23,11 @@ Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,999}\Z
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
-    """The root of all messages; `v` is the version of its form."""
+    """The root of all messages; `v` is the version of its form.
+
+    A field that a form gets later is left out where it says nothing: functions about to be replaced
+    know no such field, and refuse it.
+    """
 
 
 class OfTable(Message, frozen=True):
@@ -90,11 +94,11 @@ class GarbageCandidates(OfTable, frozen=True, tag="garbage_candidates"):
 class PurgeStep(OfTable, frozen=True, tag="purge_step"):
     """Go on with this purge; what it removes is in its request, in the data bucket.
 
-    `begun_ms` is when an audit sent the first of a chain of steps; 0 where the request did.
+    `begun_ms` is when a sweep sent the first of a chain of steps; left out where the request did.
     """
 
     purge_id: Id
-    begun_ms: WholeNumber = 0
+    begun_ms: WholeNumber | UnsetType = UNSET
     v: Literal[1] = 1
 
 
@@ -123,7 +127,7 @@ class SparkRunChanged(Message, frozen=True, tag="spark_run_changed"):
 
 SparkJob = IngestJob | CompactionJob | ExportJob
 """The jobs that Spark does where they are too heavy for a function, or where somebody asks for it:
-then `spark` says how. Else it is left out: functions about to be replaced know no such field."""
+then `spark` says how."""
 
 
 class SparkAgain(OfTable, frozen=True, tag="spark_again"):

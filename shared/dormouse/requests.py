@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from dormouse.errors import InvalidRequestError
 from dormouse.messages import Message, Outgoing
 from dormouse.model.decoding import decode_json
@@ -123,7 +125,7 @@ class PurgeRows(Request, frozen=True, tag="purge_rows"):
     name: str
     where: str = ""
     keys: tuple[tuple[object, ...], ...] = ()
-    spark: SparkOptions | None = None
+    spark: SparkOptions | UnsetType | None = UNSET
     v: Literal[1] = 1
 
 
@@ -135,7 +137,7 @@ class CompactTable(Request, frozen=True, tag="compact_table"):
 
     name: str
     all: bool = False
-    spark: SparkOptions | None = None
+    spark: SparkOptions | UnsetType | None = UNSET
     v: Literal[1] = 1
 
 
@@ -174,7 +176,7 @@ class ExportRows(Request, frozen=True, tag="export_rows"):
     where: str = ""
     columns: tuple[str, ...] = ()
     as_of: int | str | None = None
-    spark: SparkOptions | None = None
+    spark: SparkOptions | UnsetType | None = UNSET
     v: Literal[1] = 1
 
 
@@ -187,7 +189,7 @@ class IngestFiles(Request, frozen=True, tag="ingest_files"):
 
     name: str
     keys: tuple[str, ...]
-    spark: SparkOptions | None = None
+    spark: SparkOptions | UnsetType | None = UNSET
     v: Literal[1] = 1
 
 

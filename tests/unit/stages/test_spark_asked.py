@@ -188,6 +188,13 @@ def test_messages_without_options_are_as_they_were_before_there_were_any() -> No
     assert encode(CompactionJob("t", 0, "j")) == old
     assert not decode(old, CompactionJob).spark
     assert '"spark"' not in encode(IngestJob("t", 0, "j", ()))
+    for request in (
+        CompactTable("r", "t"),
+        ExportRows("r", "t"),
+        IngestFiles("r", "t", ()),
+        PurgeRows("r", "t"),
+    ):
+        assert '"spark"' not in encode(request)
 
 
 @pytest.mark.parametrize(

@@ -26,4 +26,4 @@ def compact_table(services: Services, request: CompactTable) -> list[Outgoing]:
     )
     plans = within_limit(plans, len(state.jobs), table.properties.compaction_jobs_limit)
     jobs = jobs_of(services, plans)
-    return list(assign(services, table, state.generation, jobs, request.spark))
+    return list(assign(services, table, state.generation, jobs, request.spark or None))

@@ -143,7 +143,7 @@ def _begin(services: Services, table: Table, export: Export, request: ExportRows
     condition = parse_condition(export.where, export.schema) if export.where else None
     ranges = ranges_to_read(export.schema, export.ranges, condition)
     export = replace(export, version=state.version, cut=services.ids.new())
-    export = _for_spark(export, table, request.spark, state, ranges)
+    export = _for_spark(export, table, request.spark or None, state, ranges)
     tasks = keep_tasks(services, export, cut_tasks(state, ranges))
     export = replace(export, tasks=tasks)
     if keep_export(services, export):

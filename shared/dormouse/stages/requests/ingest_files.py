@@ -35,7 +35,7 @@ def ingest_files(services: Services, request: IngestFiles) -> list[Outgoing]:
     found = _found(services, request.keys)
     state, now_ms = services.store(table).current(), services.clock.now_ms()
     fresh = [source for source in found.values() if not state.has_ingested(source.id, now_ms)]
-    asked = request.spark
+    asked = request.spark or None
     jobs = largest_batches(fresh) if asked else batches(fresh, table.properties)
     return [ingest_message(table, table.generation, sources, asked) for sources in jobs]
 

@@ -50,7 +50,7 @@ def wanted_rows(table: Table, request: PurgeRows) -> PurgeRequest:
     Raises:
         InvalidRequestError: it does not say which rows, or the table cannot remove just those.
     """
-    purge = PurgeRequest(purge_id_of(request.request_id), spark=request.spark)
+    purge = PurgeRequest(purge_id_of(request.request_id), spark=request.spark or None)
     if bool(request.where.strip()) == bool(request.keys):
         raise InvalidRequestError(
             "say which rows to purge: either by a predicate or by keys",
