@@ -89,7 +89,7 @@ class Instance:
         """
         table = self.services.tables.named(name)
         if table is None or table.deleting:
-            raise unknown_table(name, self.services.tables.all())
+            raise unknown_table(name, self.services.tables.survey()[0])
         return self._handle(table)
 
     def create_table(

@@ -55,6 +55,19 @@ def test_an_unknown_column_is_named_before_anything_is_read(memory: InMemory) ->
         table.query(columns=["colour"])
 
 
+@pytest.mark.parametrize("verb", ["table", "delete_table"])
+def test_a_mistyped_name_is_refused_as_such_though_another_table_is_damaged(
+    memory: InMemory, verb: str
+) -> None:
+    """The others are looked at for a hint only."""
+    memory.instance.create_table("letters", LETTERS)
+    broken = memory.world.create("lettuce")
+    memory.world.tables.damaged.add(broken.id)
+    with pytest.raises(NotFoundError, match="no table 'lettrs'") as refused:
+        getattr(memory.instance, verb)("lettrs")
+    assert refused.value.hint == "did you mean letters?"
+
+
 def test_waiting_for_files_tells_why_one_was_refused_and_ingests_the_others(
     memory: InMemory, tmp_path: Path
 ) -> None:

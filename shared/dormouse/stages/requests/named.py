@@ -39,7 +39,7 @@ def bound(services: Services, request: Naming) -> Table | None:
     if table_id != NO_TABLE:
         return services.tables.get(table_id)
     if found is None:
-        raise unknown_table(request.name, services.tables.all())
+        raise unknown_table(request.name, services.tables.survey()[0])
     raise NotFoundError(
         f"there was no table {request.name!r} when this was asked for first",
         hint="ask again under another request_id",
