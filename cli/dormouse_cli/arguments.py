@@ -7,12 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from dormouse.client import KeyValue
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.keys import KeyPart
-from dormouse.model.properties import property_named
 from dormouse.model.schema import Field, Primitive, Schema, parse_field
 from dormouse.model.spark import SparkOptions
 from dormouse.model.type_text import parse_type_text
@@ -106,8 +103,7 @@ def parse_spark(wanted: bool, given: Sequence[str] | None) -> SparkOptions | Non
         raise InvalidRequestError(
             f"{others[0]!r} is no property of a single job", hint=f"there are {', '.join(known)}"
         )
-    checked = {name: property_named(name).check(value) for name, value in properties.items()}
-    return msgspec.convert(checked, SparkOptions)
+    return SparkOptions(**properties)  # type: ignore[arg-type]  # it checks them itself
 
 
 def parse_new_fields(given: Sequence[str]) -> list[Field]:

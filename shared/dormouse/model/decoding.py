@@ -1,8 +1,10 @@
 """Bytes and JSON from outside the process → values, with one error for all that is wrong with them.
 
 Used by whoever reads messages, notifications, notes beside tables, footers, deltas and items. All
-forms are met here: msgspec learns what is in a class when it first meets it, and where two threads
-do at once, one takes the half that is known for all, and the process dies of it.
+forms that several threads may read are met here: msgspec learns what is in a class when it first
+meets it, and where two threads do at once, one takes the half that is known for all, and the
+process dies of it. The cells of dropped files are no such form: whoever makes a decoder of them
+(`shards.json_cells`) makes its classes too, which no other thread knows.
 """
 
 from __future__ import annotations

@@ -52,7 +52,11 @@ _TYPES: dict[Primitive, Any] = {
 
 @cache
 def cell_decoder(kind: FieldType) -> msgspec.json.Decoder[object]:
-    """Give the decoder of one JSON value of type `kind`, or null."""
+    """Give the decoder of one JSON value of type `kind`, or null.
+
+    Threads that ask at once may each make one, of classes of its own: none meets a class that
+    another is about to learn (see `model.decoding`).
+    """
     return msgspec.json.Decoder(_python_type(kind) | None)
 
 

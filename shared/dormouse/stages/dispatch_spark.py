@@ -1,9 +1,10 @@
 """dispatch_spark: a heavy job → a run of Spark, started once.
 
-Order: the request of the job, the run, its note, the record. Each run is started with a token made
-of the request's, the attempt and what is asked for, so a delivery that comes again finds the run it
-had begun. A job whose newest run failed is tried again here, or given up: then it goes among the
-dead letters. An instance without Spark does all in functions.
+Order: the request of the job, the run, the record, the note of the run. A delivery that comes again
+and finds the note leaves the run alone, so all else is done before. One that finds none asks for
+the run by the same token, made of the request's, the attempt and what is asked for, and is given
+the run it had begun. A job whose newest run failed is tried again here, or given up. An instance
+without Spark does all in functions.
 """
 
 from __future__ import annotations

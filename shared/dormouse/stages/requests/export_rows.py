@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
+from dormouse.errors import AlreadyExistsError, InvalidRequestError
 from dormouse.messages import Outgoing
 from dormouse.model.conditions import parse_condition
 from dormouse.model.exports import Export, bytes_to_read, cut_tasks
@@ -26,7 +26,7 @@ from dormouse.shards.text import parse_key_part
 from dormouse.stages.exports import keep_export, keep_tasks, kept_export, messages_of
 from dormouse.stages.manifests import manifest_at
 from dormouse.stages.requests.json_keys import key_of_json
-from dormouse.stages.requests.named import named
+from dormouse.stages.requests.named import living
 from dormouse.stages.tracking import record
 from dormouse.storage import check_path
 
@@ -42,9 +42,7 @@ def export_rows(services: Services, request: ExportRows) -> list[Outgoing]:
             is not kept any more, or is yet to come.
         AlreadyExistsError: something lies below the prefix.
     """
-    table = named(services, request)
-    if table.deleting:
-        raise NotFoundError(f"table {request.name!r} is being deleted")
+    table = living(services, request)
     export_id = export_id_of(request.request_id)
     export = kept_export(services, table.id, export_id)
     if export is None:
