@@ -18,7 +18,6 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.messages import Outgoing, SparkAgain, SparkJob
-from dormouse.model.names import dead_letters
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.policy.spark import PATIENCE_SECONDS, cluster_size
@@ -32,7 +31,6 @@ from dormouse.stages.spark_requests import (
     spark_request,
 )
 from dormouse.stages.spark_work import (
-    QUEUE,
     abandon,
     again,
     age_seconds,
@@ -131,12 +129,8 @@ def _token(*asked: object) -> str:
 
 
 def _give_up(services: Services, table: Table, job: SparkJob, reason: str) -> list[Outgoing]:
-    """Give a job up. All that is kept of it goes: who sends it back has it tried from the start.
-
-    A compaction stays assigned. Were its shards set free, the next planning would merge them just
-    so, without end; as it is, the sweep has it tried again, more and more rarely.
-    """
+    """Give a job up. All that is kept of it goes: who sends it back has it tried from the start."""
     record(services, table.id, job.job_id, kind_of(job), "failed", reason=reason)
-    abandon(services, job)  # who waits for an export then finds why it ended
+    letters = abandon(services, job, reason)  # who waits for an export then finds why it ended
     forget(services, job)
-    return [Outgoing(dead_letters(QUEUE), job, reason=reason)]
+    return letters

@@ -15,6 +15,7 @@ from dormouse.messages import (
     SparkJob,
     TableChanged,
 )
+from dormouse.model.names import dead_letters
 from dormouse.model.state import TableState
 from dormouse.policy.spark import wait_seconds
 from dormouse.ports import Services
@@ -89,17 +90,20 @@ def in_functions(services: Services, job: SparkJob) -> list[Outgoing]:
             return task_messages(export, tasks_left(services, export) or [0]) if export else []
 
 
-def abandon(services: Services, job: SparkJob) -> None:
-    """Let go of what a job holds that is given up: an export ends.
+def abandon(services: Services, job: SparkJob, reason: str) -> list[Outgoing]:
+    """Let go of what a job holds that is given up, and give its dead letter.
 
     An ingest holds nothing: its files can be ingested any time. A compaction stays assigned. Were
     its shards set free, the next planning would merge them just so, without end; as it is, the
-    sweep has it tried again, more and more rarely.
+    sweep has it tried again, more and more rarely. An export ends, as one does that functions give
+    up: nothing is left to send back, and who wants it asks for it anew.
     """
-    if isinstance(job, ExportJob):
-        export = kept_export(services, job.table_id, job.job_id)
-        if export is not None:
-            forget_export(services, export)
+    if not isinstance(job, ExportJob):
+        return [Outgoing(dead_letters(QUEUE), job, reason=reason)]
+    export = kept_export(services, job.table_id, job.job_id)
+    if export is not None:
+        forget_export(services, export)
+    return []
 
 
 def finish(services: Services, job: SparkJob) -> list[Outgoing]:

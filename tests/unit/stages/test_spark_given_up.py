@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
+from dormouse.model.names import export_prefix
 from tests.support.world import World
-from tests.unit.stages.heavy import Heavy, heavy_compaction, heavy_ingest
+from tests.unit.stages.heavy import Heavy, heavy_compaction, heavy_export, heavy_ingest
+
+SENT_BACK = pytest.mark.parametrize("heavy", [heavy_ingest, heavy_compaction], indirect=True)
+"""With those jobs that can be tried again when they were given up; an export cannot."""
 
 
+@SENT_BACK
 def test_a_job_that_fails_too_often_is_a_dead_letter_with_the_reason(heavy: Heavy) -> None:
     for _ in range(2):
         heavy.dispatch()
@@ -64,7 +69,7 @@ def test_while_spark_takes_nothing_the_sweep_does_not_multiply_its_jobs(heavy: H
     assert 1 <= len(circulating) <= 6
 
 
-@pytest.mark.parametrize("heavy", [heavy_ingest, heavy_compaction], indirect=True)
+@SENT_BACK
 def test_a_dead_letter_sent_back_is_tried_from_the_start(heavy: Heavy) -> None:
     for _ in range(2):
         heavy.dispatch()
@@ -93,6 +98,7 @@ def test_a_job_that_cannot_be_started_for_now_waits_longer_and_longer(
     assert [run.attempt for run in heavy.world.spark.runs.values()] == [1]
 
 
+@SENT_BACK
 def test_a_job_that_cannot_be_started_for_a_day_is_a_dead_letter(heavy: Heavy) -> None:
     heavy.world.spark.refusals = [UnavailableError("no room"), UnavailableError("no room")]
     heavy.dispatch()
@@ -101,8 +107,27 @@ def test_a_job_that_cannot_be_started_for_a_day_is_a_dead_letter(heavy: Heavy) -
     assert (dead.queue, dead.reason) == ("spark-jobs-dead", "no room")
 
 
+@SENT_BACK
 def test_a_job_that_spark_refuses_is_a_dead_letter_at_once(heavy: Heavy) -> None:
     heavy.world.spark.refusals = [InvalidRequestError("no such role", hint="make it")]
     (dead,) = heavy.dispatch()
     assert (dead.queue, dead.reason) == ("spark-jobs-dead", "no such role; make it")
     assert heavy.kept() == []
+
+
+@pytest.mark.parametrize(
+    "refusal", [InvalidRequestError("no such role"), UnavailableError("no room")]
+)
+def test_an_export_given_up_is_over_and_leaves_no_letter_that_nobody_could_send_back(
+    tmp_path: Path, refusal: Exception
+) -> None:
+    heavy = heavy_export(World(tmp_path))
+    heavy.world.spark.refusals = [UnavailableError("no room"), refusal]
+    heavy.dispatch()
+    heavy.world.clock.advance(seconds=25 * 60 * 60)
+    assert heavy.dispatch() == []
+    assert (heavy.record().state, heavy.record().reason) == ("failed", str(refusal))
+    heavy.dispatch()
+    assert heavy.world.spark.runs == {}
+    prefix = export_prefix(heavy.table.id)
+    assert heavy.kept() == [] and list(heavy.world.storage.list(prefix)) == []
