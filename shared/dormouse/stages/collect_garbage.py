@@ -45,11 +45,12 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outg
         return []
     store = services.store(table)
     state = store.current()
+    job_id = _job_id(message.shards)
     if message.generation != state.generation:
+        settle(services, table.id, job_id)
         return []
     now_ms, delay_seconds = services.clock.now_ms(), table.properties.gc_delay_seconds
     due, waiting = collectable(state, message.shards, now_ms, delay_seconds)
-    job_id = _job_id(message.shards)
     if not due:
         settle(services, table.id, job_id)
     elif not _delete(services, table, state, job_id, due):

@@ -39,6 +39,8 @@ def split_partition(services: Services, message: PartitionSplits) -> Iterator[Ou
         return
     state = services.store(table).current()
     if message.generation != state.generation:
+        for partition in message.partitions:
+            settle(services, table.id, _job_id(partition))
         return
     plans: dict[str, SplitPlan] = {}
     failures: list[DormouseError] = []

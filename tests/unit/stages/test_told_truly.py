@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.messages import PartitionSplits
+from dormouse.messages import Outgoing, PartitionSplits
 from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE, JobRecord
-from dormouse.requests import SplitPartitions
+from dormouse.requests import ReinitialiseTable, SplitPartitions
 from tests.support.world import Crash, World, letters
 
 
@@ -49,21 +49,14 @@ def states(world: World, table: Table, kind: str) -> set[str]:
     return {r.state for r in world.tracker.records(table.id) if r.kind == kind}
 
 
-@pytest.mark.parametrize(
-    ("queue", "kind", "properties"),
-    [
-        ("compaction-jobs", "compaction", {}),
-        ("partition-splits", "split", {"split_threshold_rows": 6}),
-        ("gc-candidates", "garbage", {}),
-    ],
-)
-def test_a_job_whose_process_died_before_it_told_of_its_end_is_told_by_the_redelivery(
+def untold(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     queue: str,
     kind: str,
     properties: dict[str, object],
-) -> None:
+) -> tuple[Table, Outgoing]:
+    """Bring a table to a job whose process dies when about to tell; give its message, too."""
     pairs = {"compaction_strategy": "batch", "compaction_files": 2}
     table = filled(world, **pairs, **properties)
     world.sweep()
@@ -72,8 +65,44 @@ def test_a_job_whose_process_died_before_it_told_of_its_end_is_told_by_the_redel
     with end_untold(world, monkeypatch, Crash()), pytest.raises(Crash):
         world.deliver(message)
     assert states(world, table, kind) == {"running"}
+    return table, message
+
+
+UNTOLD = pytest.mark.parametrize(
+    ("queue", "kind", "properties"),
+    [
+        ("compaction-jobs", "compaction", {}),
+        ("partition-splits", "split", {"split_threshold_rows": 6}),
+        ("gc-candidates", "garbage", {}),
+    ],
+)
+
+
+@UNTOLD
+def test_a_job_whose_process_died_before_it_told_of_its_end_is_told_by_the_redelivery(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    queue: str,
+    kind: str,
+    properties: dict[str, object],
+) -> None:
+    table, message = untold(world, monkeypatch, queue, kind, properties)
     world.queue.appendleft(message)
     world.settle()
+    assert states(world, table, kind) == {"finished"}
+
+
+@UNTOLD
+def test_a_job_whose_process_died_is_told_to_be_over_though_its_table_was_emptied_since(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    queue: str,
+    kind: str,
+    properties: dict[str, object],
+) -> None:
+    table, message = untold(world, monkeypatch, queue, kind, properties)
+    world.administer(ReinitialiseTable("empty", table.name))
+    world.deliver(message)
     assert states(world, table, kind) == {"finished"}
 
 
