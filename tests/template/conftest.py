@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,23 @@ class Template:
         """Give the documents of the policies that a role of `ROLES` has."""
         for policy in self.properties(ROLES[role])["Policies"]:
             yield policy["PolicyDocument"]
+
+    def changed(self, logical_id: str, change: Callable[[dict[str, Any]], None]) -> Template:
+        """Give the template with one resource changed; tests damage it so."""
+        resource: Any = copy.deepcopy(self.translated.resources[logical_id])
+        change(resource)
+        resources = {**self.translated.resources, logical_id: resource}
+        return replace(self, translated=replace(self.translated, resources=resources))
+
+    def allowing(self, role: str, action: str, resource: str) -> Template:
+        """Give the template with one more statement in the policy of a role of `ROLES`."""
+
+        def allow(changed: dict[str, Any]) -> None:
+            document = changed["Properties"]["Policies"][0]["PolicyDocument"]
+            statement = {"Effect": "Allow", "Action": action, "Resource": resource}
+            document["Statement"].append(statement)
+
+        return self.changed(ROLES[role], allow)
 
     def guards(self) -> Iterator[dict[str, Any]]:
         """Give the documents of the policies that buckets and queues have."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -26,98 +27,26 @@ from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.template import read
 from tests.template.conftest import NAMES, REGION, ROLES, ROOT, TEMPLATE, Template
 from tests.template.flow import Flow
+from tests.template.grants import (
+    RECEIVING,
+    Requests,
+    done_for,
+    grants,
+    has_test,
+    needless,
+    never_asked,
+)
 from tests.template.iam import Need, is_granted, statements
 from tests.template.life import READER, live
+from tests.template.rare import RARE, Rare
 from tests.template.spark_jobs import APPLICATION, SPARK_JOB
+from tests.template.test_template import arn_of
 
-NO_REQUEST_SHOWS = {
-    "logs:CreateLogStream",
-    "logs:PutLogEvents",
-    "sqs:ReceiveMessage",
-    "sqs:DeleteMessage",
-    "sqs:GetQueueAttributes",
-    "sqs:ChangeMessageVisibility",
-    "s3:ListBucket",
-    "logs:DescribeLogGroups",
-    "logs:DescribeLogStreams",
-}
-"""What Lambda and EMR do in the name of what they run; and without ListBucket, S3 calls a missing
-object a forbidden one."""
-COMMITS = (
-    "ingest",
-    "plan_table",
-    "split_partition",
-    "compact",
-    "collect_garbage",
-    "administer",
-    "purge_rows",
-    SPARK_JOB,
-)
 GUIDE = (ROOT / "docs" / "security.md").read_text()
+LOGS = f"arn:aws:logs:{REGION}:{NAMES.account}:log-group"
+TABLE = f"arn:aws:dynamodb:{REGION}:{NAMES.account}:table/dormouse-{NAMES.instance}"
 TABLES = ("letters", "items")
 """A table whose state is kept on S3, and one whose state is kept in DynamoDB."""
-RARE = {
-    **{(s, "dynamodb:PutItem", "-state"): "the next page, if the log's is full" for s in COMMITS},
-    ("ingest", "s3:DeleteObject", "/data/"): "its own shards, after a rejected commit",
-    ("ingest", "s3:GetObject", "/data/"): "its own shard, if an upload was not answered",
-    (SPARK_JOB, "s3:GetObject", "/purges/"): "what a heavy job of a purge is to remove",
-    (SPARK_JOB, "s3:GetObject", "-results-"): "what another run of the task put before",
-    (SPARK_JOB, "s3:GetObject", "/spark-code/"): "EMR itself, before the job begins",
-    ("plan_table", "s3:DeleteObject", "/state/"): "what no version needs, when a round is due",
-    ("plan_table", "dynamodb:BatchWriteItem", "-state"): "pages that no version needs",
-    **{
-        (stage, f"dynamodb:{action}", table): reason
-        for table in ("-references", "-shards", "-partitions")
-        for stage, action, reason in (
-            ("plan_table", "BatchWriteItem", "what no version needs after a while"),
-            ("sweep", "BatchWriteItem", "a table that lived long before it was half deleted"),
-            ("split_partition", "Query", "a table that lived long, by a new process"),
-        )
-    },
-    **{
-        ("dispatch_spark", f"sqs:{action}", queue): "in an instance that has no Spark"
-        for action in ("SendMessage", "GetQueueUrl")
-        for queue in ("-ingest-jobs", "-compaction-jobs", "-exports")
-    },
-    **{
-        (stage, f"sqs:{action}", "-spark-jobs"): reason
-        for action in ("SendMessage", "GetQueueUrl")
-        for stage, reason in (
-            ("dispatch_spark", "itself, when EMR is throttled"),
-            ("batch_files", "a job that is too heavy for a function"),
-            ("plan_table", "the same"),
-            ("purge_rows", "the same"),
-        )
-    },
-    ("administer", "s3:GetObject", "/state/"): "a table half made by a run that died",
-    ("sweep", "s3:GetObject", "/purges/"): "what the purge of a job sent again asks of Spark",
-    ("sweep", "s3:GetObject", "/endings/"): "the note of a compaction that left no rows",
-    ("sweep", "s3:DeleteObject", "/endings/"): "such a note, when it has had its time",
-    ("administer", "s3:GetObject", "-results-"): "a manifest, if the request comes late again",
-    ("export_rows", "s3:GetObject", "-results-"): "what another run of the task put before",
-    ("ingest", "sqs:SendMessage", "-ingest-jobs"): "the files of a job that no run survived",
-    ("ingest", "sqs:GetQueueUrl", "-ingest-jobs"): "the same",
-    ("ingest", "dynamodb:GetItem", "-jobs"): "how runs of a job of several files ended",
-    ("export_rows", "sqs:SendMessage", "-exports"): "itself, when it has had no time for all",
-    ("export_rows", "sqs:GetQueueUrl", "-exports"): "the same",
-    **{
-        ("batch_files", f"sqs:{action}", "-files"): "files of a table that waits for more"
-        for action in ("SendMessage", "GetQueueUrl")
-    },
-    ("sweep", "dynamodb:UpdateItem", "-jobs"): "a file refused that nobody was told of",
-}
-"""What only a race or a loss makes a function do: stage, action, and a part of the resource."""
-
-
-Requests = Mapping[str, set[Need]]
-
-
-def grants(template: Template, role: str) -> Iterator[tuple[str, str]]:
-    """Give the pairs of action and resource that a role allows."""
-    for document in template.policies(role):
-        for statement in statements(document):
-            if statement.effect == "Allow":
-                yield from ((a, r) for a in statement.actions for r in statement.resources)
 
 
 def assert_granted(needs: set[Need], template: Template, *documents: dict[str, Any]) -> None:
@@ -153,16 +82,53 @@ def test_a_role_may_do_all_that_is_done_in_it(
 def test_a_role_may_do_nothing_that_is_never_done_in_it(
     requests: Requests, template: Template, role: str
 ) -> None:
-    never = {
-        f"{action} on {resource}"
-        for action, resource in grants(template, role)
-        if action not in NO_REQUEST_SHOWS
-        and not any(
-            action == n.action and fnmatchcase(n.resource, resource) for n in requests[role]
-        )
-        and not any((role, action) == rare[:2] and rare[2] in resource for rare in RARE)
-    }
-    assert not never, "\n".join(sorted(never))
+    assert needless(template, role, requests) == set()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_do_all_that_lambda_and_emr_do_in_its_name(
+    template: Template, role: str
+) -> None:
+    assert done_for(template, role) <= {*grants(template, role)}
+
+
+@pytest.mark.parametrize("rare", RARE, ids=lambda rare: rare.test.rpartition("::")[2])
+def test_a_grant_for_a_rare_case_is_one_that_a_test_has_and_the_flow_has_not(
+    requests: Requests, template: Template, rare: Rare
+) -> None:
+    assert has_test(rare.test)
+    for role in rare.roles:
+        unseen = never_asked(template, role, requests) - done_for(template, role)
+        found = {grant for grant in unseen if rare.needs(role, *grant)}
+        assert {action for action, _ in found} == {*rare.actions}, role
+        assert all(any(r.endswith(ending) for _, r in found) for ending in rare.endings), role
+
+
+@pytest.mark.parametrize(
+    ("role", "action", "resource"),
+    [
+        *(("ingest", action, arn_of("admin")) for action in RECEIVING),
+        ("ingest", "sqs:ReceiveMessage", arn_of("ingest-jobs-dead")),
+        ("administer", "sqs:DeleteMessage", arn_of("files")),
+        ("administer", "sqs:ReceiveMessage", arn_of("replies")),
+        ("sweep", "sqs:ReceiveMessage", arn_of("compaction-jobs")),
+        ("measure", "sqs:GetQueueAttributes", arn_of("admin")),
+        (SPARK_JOB, "sqs:ChangeMessageVisibility", arn_of("spark-jobs")),
+        ("batch_files", "s3:ListBucket", f"arn:aws:s3:::{NAMES.ingest_bucket}"),
+        ("ingest", "s3:ListBucket", f"arn:aws:s3:::{NAMES.results_bucket}"),
+        ("compact", "logs:PutLogEvents", f"{LOGS}:/aws/lambda/dormouse-test-ingest:*"),
+        ("compact", "logs:CreateLogStream", f"{LOGS}:*"),
+        ("compact", "logs:DescribeLogGroups", f"{LOGS}:*"),
+        (SPARK_JOB, "logs:PutLogEvents", f"{LOGS}:/aws/lambda/dormouse-test-ingest:*"),
+        (SPARK_JOB, "s3:PutObject", f"arn:aws:s3:::{NAMES.data_bucket}/spark-code/*"),
+        ("ingest", "dynamodb:PutItem", f"{TABLE}-tables"),
+    ],
+)
+def test_a_grant_that_nobody_needs_is_found(
+    requests: Requests, template: Template, role: str, action: str, resource: str
+) -> None:
+    damaged = template.allowing(role, action, resource)
+    assert needless(damaged, role, requests) == {(action, resource)}
 
 
 def test_the_engine_reads_shards_by_itself_in_the_functions_that_merge(requests: Requests) -> None:
@@ -220,6 +186,9 @@ def test_a_reader_of_one_table_may_not_read_another_nor_change_its_own(
         "dynamodb:Query",
     }
     assert not [need for need in of_other if is_granted(need, policy)]
+    for narrowed in (statement for statement in policy if statement.conditions):
+        wide = replace(narrowed, conditions=())
+        assert [need for need in of_other if is_granted(need, [wide])], narrowed
     changes = {"Put", "Update", "Delete", "Write", "Send", "Start", "Pass"}
     for need in {need for role in ROLES for need in requests[role]}:
         if any(word in need.action for word in changes):

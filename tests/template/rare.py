@@ -1,0 +1,177 @@
+"""What only a race or a loss makes a function do, and the tests that have it do it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.template.conftest import NAMES
+from tests.template.spark_jobs import SPARK_JOB
+
+COMMITS = (
+    "ingest",
+    "plan_table",
+    "split_partition",
+    "compact",
+    "collect_garbage",
+    "purge_rows",
+    SPARK_JOB,
+)
+ITEMS = ("-references", "-shards", "-partitions")
+SEND = ("sqs:SendMessage", "sqs:GetQueueUrl")
+STAGES = "tests/unit/stages/"
+DYNAMODB = "tests/unit/statestore/test_dynamodb_store.py::"
+STATE = "tests/contract/test_state_store.py::"
+
+
+class Rare(NamedTuple):
+    """A test as ``path::name``, and what it has whom do: to what, by how its name ends."""
+
+    test: str
+    roles: tuple[str, ...]
+    actions: tuple[str, ...]
+    endings: tuple[str, ...]
+
+    def needs(self, role: str, action: str, resource: str) -> bool:
+        """Tell whether a role needs a grant for it."""
+        asked = role in self.roles and action in self.actions
+        return asked and resource.endswith(self.endings)
+
+
+RARE = (
+    Rare(
+        f"{STATE}test_versions_go_on_over_the_ends_of_pages",
+        COMMITS,
+        ("dynamodb:PutItem",),
+        ("-state",),
+    ),
+    Rare(
+        f"{STAGES}test_flow.py::test_a_job_that_lost_a_source_to_another_job_ingests_the_rest",
+        ("ingest",),
+        ("s3:DeleteObject",),
+        ("/data/*",),
+    ),
+    Rare(
+        "tests/unit/shards/test_writing.py::"
+        "test_another_run_of_the_job_adopts_the_shard_that_is_there",
+        ("ingest",),
+        ("s3:GetObject",),
+        ("/data/*",),
+    ),
+    Rare(
+        f"{STAGES}test_spark_asked.py::test_a_purge_asked_for_has_spark_rewrite_a_leaf_at_once",
+        (SPARK_JOB,),
+        ("s3:GetObject",),
+        ("/purges/*",),
+    ),
+    Rare(
+        f"{STAGES}test_export_faults.py::"
+        "test_a_death_at_any_call_of_a_storage_is_made_good_by_the_redelivery",
+        (SPARK_JOB, "export_rows"),
+        ("s3:GetObject",),
+        (f"{NAMES.results_bucket}/*",),
+    ),
+    Rare(
+        "tests/unit/statestore/test_roots.py::"
+        "test_old_segments_go_with_the_snapshots_that_needed_them",
+        ("plan_table",),
+        ("s3:DeleteObject",),
+        ("/state/*",),
+    ),
+    Rare(
+        "tests/contract/test_pages.py::test_deleted_pages_are_gone_and_those_of_other_tables_are_not",
+        ("plan_table",),
+        ("dynamodb:BatchWriteItem",),
+        ("-state",),
+    ),
+    Rare(
+        f"{DYNAMODB}test_what_no_readable_version_needs_is_deleted_and_nothing_else",
+        ("plan_table",),
+        ("dynamodb:BatchWriteItem",),
+        ITEMS,
+    ),
+    Rare(
+        f"{DYNAMODB}test_a_destroyed_table_leaves_no_item_even_of_a_version_half_put",
+        ("sweep",),
+        ("dynamodb:BatchWriteItem",),
+        ("-shards", "-partitions"),
+    ),
+    Rare(
+        f"{STAGES}test_spark.py::test_an_instance_without_spark_has_functions_do_it",
+        ("dispatch_spark",),
+        SEND,
+        ("-ingest-jobs", "-compaction-jobs", "-exports"),
+    ),
+    Rare(
+        f"{STAGES}test_spark_given_up.py::"
+        "test_a_job_that_cannot_be_started_for_now_waits_longer_and_longer",
+        ("dispatch_spark",),
+        SEND,
+        ("-spark-jobs",),
+    ),
+    Rare(
+        f"{STAGES}test_spark.py::"
+        "test_a_batch_of_so_many_bytes_goes_to_spark_and_a_smaller_one_does_not",
+        ("batch_files",),
+        SEND,
+        ("-spark-jobs",),
+    ),
+    Rare(
+        f"{STAGES}test_spark.py::"
+        "test_a_compaction_of_so_many_rows_goes_to_spark_and_again_when_it_is_lost",
+        ("plan_table",),
+        SEND,
+        ("-spark-jobs",),
+    ),
+    Rare(
+        f"{STAGES}test_spark_asked.py::"
+        "test_what_a_purge_rewrites_is_sparks_by_its_rows_and_a_functions_below",
+        ("purge_rows",),
+        SEND,
+        ("-spark-jobs",),
+    ),
+    Rare(
+        f"{STAGES}test_spark_asked.py::"
+        "test_a_purges_job_whose_message_was_lost_is_sent_to_spark_again",
+        ("sweep",),
+        ("s3:GetObject",),
+        ("/purges/*",),
+    ),
+    Rare(
+        f"{STAGES}test_export_faults.py::test_a_request_that_comes_again_is_one_export",
+        ("administer",),
+        ("s3:GetObject",),
+        (f"{NAMES.results_bucket}/*",),
+    ),
+    Rare(
+        f"{STAGES}test_ingest_apart.py::"
+        "test_a_file_that_no_function_survives_takes_no_others_along",
+        ("ingest",),
+        SEND,
+        ("-ingest-jobs",),
+    ),
+    Rare(
+        f"{STAGES}test_ingest_apart.py::test_a_job_whose_parts_were_not_sent_is_taken_apart_again",
+        ("ingest",),
+        ("dynamodb:GetItem",),
+        ("-jobs",),
+    ),
+    Rare(
+        f"{STAGES}test_export.py::test_a_task_without_time_goes_on_by_another_message",
+        ("export_rows",),
+        SEND,
+        ("-exports",),
+    ),
+    Rare(
+        f"{STAGES}test_batch_files.py::test_few_files_wait_and_go_with_those_that_come_later",
+        ("batch_files",),
+        SEND,
+        ("-files",),
+    ),
+    Rare(
+        "tests/contract/test_dead_letters.py::"
+        "test_taken_letters_are_whole_and_nobody_else_sees_them_until_they_are_given_back",
+        ("administer",),
+        ("sqs:ChangeMessageVisibility",),
+        ("-dead",),
+    ),
+)
