@@ -19,13 +19,20 @@ _SHOWN_CHARACTERS = 1000
 
 
 def outcomes(make: Callable[[], Iterable[_Result]]) -> Iterator[_Result | DormouseError]:
-    """Give what `make` gives, and the error that ends it if trying again would not help."""
+    """Give what `make` gives, and the error that ends it if trying again would not help.
+
+    What nobody expected is told by its type and place alone: a library may quote a value of a row,
+    and Spark puts the message into logs, and into the reason why it gave the job up.
+    """
     try:
         yield from make()
     except (UnavailableError, OutcomeUnknownError):
         raise
     except DormouseError as error:
         yield error
+    except Exception as error:
+        told = RuntimeError(f"a task ended with {type(error).__name__}")
+        raise told.with_traceback(error.__traceback__) from None
 
 
 def collected(tasks: RDD[_Result | DormouseError]) -> list[_Result]:

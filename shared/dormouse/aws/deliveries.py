@@ -94,7 +94,8 @@ class Deliveries:
 
     def _bury(self, record: SQSRecord, reason: str) -> None:
         self._outbox.send_to_dead_letters(self._queue, record.body, reason)
-        logger.error("dead letter", queue=self._queue, message_id=record.message_id, reason=reason)
+        # not the reason, which the letter has: it may quote the message, and that may name rows
+        logger.error("dead letter", queue=self._queue, message_id=record.message_id)
 
     def _hurry(self, record: SQSRecord) -> None:
         """Let a failed message come again soon; where that fails too, it comes again late."""

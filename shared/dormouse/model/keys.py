@@ -151,9 +151,9 @@ def decode_key(stored: bytes) -> Key:
                 parts.append(raw if tag == _BYTES else raw.decode())
                 at = end + 1
             else:
-                raise CorruptDataError(f"not a stored key: {stored.hex()}")
+                raise CorruptDataError("not a stored key")
     except (ValueError, IndexError) as error:
-        raise CorruptDataError(f"not a stored key: {stored.hex()}") from error
+        raise CorruptDataError("not a stored key") from error
     return tuple(parts)
 
 

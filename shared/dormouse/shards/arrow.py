@@ -103,7 +103,7 @@ def key_part(value: object, kind: FieldType) -> KeyPart:
         return (value - _EPOCH.date()).days
     if isinstance(value, int | str | bytes) and not isinstance(value, bool):
         return value
-    raise TypeError(f"{value!r} cannot be part of a key of type {kind}")
+    raise TypeError(f"a {type(value).__name__} cannot be part of a key of type {kind}")
 
 
 def key_column(parts: Sequence[KeyPart], kind: FieldType) -> Array:

@@ -14,6 +14,7 @@ from decimal import Decimal
 import pyarrow as pa
 from datafusion import Expr, SessionContext
 
+from dormouse.errors import InvalidRequestError
 from dormouse.model.conditions import Condition, parse_condition
 from dormouse.model.expressions import (
     ARITHMETIC,
@@ -89,6 +90,22 @@ def parse_predicate(text: str, schema: Schema) -> Predicate:
         InvalidRequestError: it is not allowed; the message says where and why.
     """
     return Predicate(parse_condition(text, schema), schema)
+
+
+def kept_predicate(text: str, schema: Schema) -> Predicate:
+    """Parse a condition that was kept of a request, and was checked when that was made.
+
+    Raises:
+        InvalidRequestError: it cannot be read. The message does not quote it, and hides the one
+            that does: it goes into logs and records, which values of rows must not.
+    """
+    try:
+        return parse_predicate(text, schema)
+    except InvalidRequestError:
+        raise InvalidRequestError(
+            "the condition that was kept of the request cannot be read any more",
+            hint="ask for it again",
+        ) from None
 
 
 def engine_sql(condition: Condition) -> str:

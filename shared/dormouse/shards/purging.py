@@ -15,7 +15,7 @@ from dormouse.model.schema import Schema
 from dormouse.ports import Storage
 from dormouse.shards.arrow import Scalar
 from dormouse.shards.merging import merge_rows
-from dormouse.shards.predicates import Predicate, parse_predicate
+from dormouse.shards.predicates import Predicate, kept_predicate
 from dormouse.shards.ranges import fitted, predicate
 from dormouse.shards.reading import Slice
 
@@ -42,7 +42,7 @@ class RowMatcher:
                     f"column {name!r} is not the one it was when the purge was asked for",
                     hint="ask for it again, by what the columns are called now",
                 )
-        found = parse_predicate(request.where, schema) if request.where else None
+        found = kept_predicate(request.where, schema) if request.where else None
         spans = (fitted(span, schema) for span in request.ranges)
         return RowMatcher(
             request, schema, found, tuple(span for span in spans if not span.is_empty())

@@ -26,7 +26,7 @@ from dormouse.shards.exporting import (
     read_written,
     write_file,
 )
-from dormouse.shards.predicates import parse_predicate
+from dormouse.shards.predicates import kept_predicate
 from dormouse.shards.querying import QueryResult, query_parts
 from dormouse.shards.reading import Slice
 from dormouse.stages.exports import keep_done, pieces_of
@@ -143,7 +143,7 @@ class _Run:
             export.version,
             parts,
             columns=columns_to_read(export.schema, export.columns),
-            where=parse_predicate(export.where, export.schema) if export.where else None,
+            where=kept_predicate(export.where, export.schema) if export.where else None,
             now_ms=export.time_ms,
             memory_bytes=worker.memory_bytes,
             cache=worker.cache,

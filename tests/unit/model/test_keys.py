@@ -31,11 +31,11 @@ def test_a_stored_key_is_read_back_unchanged(pair: list[Key]) -> None:
 
 
 @given(st.binary(max_size=12))
-def test_foreign_bytes_are_a_key_or_corrupt_never_a_crash(stored: bytes) -> None:
+def test_foreign_bytes_are_a_key_or_corrupt_never_a_crash_nor_quoted(stored: bytes) -> None:
     try:
         decode_key(stored)
     except CorruptDataError as error:
-        assert stored.hex() in str(error)
+        assert str(error) == "not a stored key"
 
 
 @given(text, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import traceback
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -15,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dormouse.errors import InvalidRequestError, InvariantError
 from dormouse.model.schema import Schema
 from dormouse.shards import engine
 from dormouse.shards.arrow import arrow_schema
-from dormouse.shards.predicates import Predicate, parse_predicate
+from dormouse.shards.predicates import Predicate, kept_predicate, parse_predicate
 
 DECIMAL = {"DecimalType": {"precision": 9, "scale": 2}}
 MAP = {"MapType": {"keyType": "StringType", "valueType": "LongType"}}
@@ -277,3 +279,23 @@ def test_rows_come_in_their_order_in_batches_of_the_same_schema() -> None:
     found = list(parse_predicate("row <> 1", SCHEMA).apply(batches))
     assert all(batch.schema == BATCH.schema for batch in found)
     assert [n for b in found for n in b.column(0).to_pylist()] == [0, 2, 3] * 40
+
+
+def test_a_kept_condition_that_cannot_be_read_is_not_quoted() -> None:
+    """Who asks is told what is wrong with a condition; logs and records are not."""
+    text = "s = 'hazel''"
+    with pytest.raises(InvalidRequestError, match="hazel"):
+        parse_predicate(text, SCHEMA)
+    with pytest.raises(InvalidRequestError) as raised:
+        kept_predicate(text, SCHEMA)
+    assert "hazel" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_merge_that_would_sort_is_told_of_without_what_its_filters_look_for() -> None:
+    context = engine.session()
+    batch = pa.RecordBatch.from_pylist(ROWS, arrow_schema(SCHEMA))
+    wanted = parse_predicate("s = 'hazel'", SCHEMA).expr(context)
+    unsorted = engine.in_memory(context, [batch]).filter(wanted)
+    with pytest.raises(InvariantError, match="FilterExec") as raised:
+        engine.merge([unsorted], SCHEMA, ["row"])
+    assert "hazel" not in str(raised.value)
