@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.aws import handling
+from dormouse.aws.logs import logger
 from dormouse.aws.wiring import Wiring
 from dormouse.errors import UnavailableError
 from dormouse.messages import Outgoing
@@ -120,3 +122,11 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Functions:
     give: Callable[[], Wiring] = lambda: wired  # noqa: E731
     monkeypatch.setattr(handling, "wiring", give)
     return made
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """What functions log."""
+    stream = io.StringIO()
+    monkeypatch.setattr(logger.registered_handler, "stream", stream)
+    yield stream
