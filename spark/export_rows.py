@@ -2,7 +2,7 @@
 
 import sys
 
-from dormouse_spark.entry import main, run_export_rows
+from dormouse_spark.entry import main
 
 if __name__ == "__main__":
-    sys.exit(main(run_export_rows))
+    sys.exit(main("export"))

@@ -59,11 +59,14 @@ RUNS: Mapping[str, Run] = {
     "compaction": run_compact,
     "export": run_export_rows,
 }
-"""What runs the jobs of each kind."""
+"""What runs the jobs of each kind, as the tracker calls them; `aws.emr` has the file of each."""
 
 
-def main(run: Run, arguments: Sequence[str] | None = None) -> int:
-    """Run a job by its command line; 0 if it is done, 1 if not: the reason is on standard error."""
+def main(kind: str, arguments: Sequence[str] | None = None) -> int:
+    """Run a job of one kind by its command line.
+
+    Gives 0 if it is done, 1 if not: the reason is on standard error.
+    """
     parser = argparse.ArgumentParser(description="Run a job of Dormouse by spark-submit.")
     parser.add_argument("--instance", required=True)
     parser.add_argument("--table-id", required=True)
@@ -74,7 +77,7 @@ def main(run: Run, arguments: Sequence[str] | None = None) -> int:
         wiring = wire(Settings.from_environment(instance=given.instance))
         spark = SparkContext.getOrCreate()
         ids = JobIds(given.table_id, given.job_id, given.generation)
-        run(spark, InstanceReach(wiring.settings), wiring, ids)
+        RUNS[kind](spark, InstanceReach(wiring.settings), wiring, ids)
     except DormouseError as error:
         print(f"job {given.job_id}: {error.explanation}", file=sys.stderr)
         return 1

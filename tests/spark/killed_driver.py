@@ -12,7 +12,7 @@ from typing import Any
 
 from dormouse.model.transactions import AddShards
 from dormouse.statestore.s3 import S3StateStore
-from dormouse_spark.entry import main, run_bulk_import
+from dormouse_spark.entry import main
 
 commit = S3StateStore.commit
 
@@ -30,4 +30,4 @@ def killed(self: S3StateStore, *transactions: Any, generation: int) -> Any:
 
 if __name__ == "__main__":
     S3StateStore.commit = killed  # type: ignore[method-assign]
-    sys.exit(main(run_bulk_import, sys.argv[2:]))
+    sys.exit(main("ingest", sys.argv[2:]))

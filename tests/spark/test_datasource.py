@@ -24,7 +24,7 @@ from dormouse.settings import Settings
 from dormouse.shards.arrow import arrow_schema
 from dormouse.stages.spark_requests import keep_request
 from dormouse_spark.datasource import DormouseSource, register
-from dormouse_spark.entry import main, run_bulk_import
+from dormouse_spark.entry import main
 from tests.spark.conftest import INSTANCE
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.world import LETTERS, letters, letters_file
@@ -62,7 +62,7 @@ def imported(table: TableHandle, name: str, body: bytes) -> Source:
     job = IngestJob(table.table.id, 0, job_id_of((source,)), (source,))
     keep_request(services, job)
     arguments = ["--instance", INSTANCE, "--table-id", job.table_id, "--job-id", job.job_id]
-    assert main(run_bulk_import, [*arguments, "--generation", "0"]) == 0
+    assert main("ingest", [*arguments, "--generation", "0"]) == 0
     return source
 
 
@@ -236,6 +236,6 @@ def test_a_job_that_cannot_be_run_ends_with_one_and_says_why(
     job = IngestJob(table.table.id, 7, job_id_of((source,)), (source,))
     keep_request(table.services, job)
     arguments = ["--instance", INSTANCE, "--table-id", job.table_id, "--job-id", job.job_id]
-    assert main(run_bulk_import, [*arguments, "--generation", "7"]) == 1
+    assert main("ingest", [*arguments, "--generation", "7"]) == 1
     assert "is about to be emptied" in capsys.readouterr().err
-    assert main(run_bulk_import, [*arguments[:-1], "unknown", "--generation", "0"]) == 0
+    assert main("ingest", [*arguments[:-1], "unknown", "--generation", "0"]) == 0

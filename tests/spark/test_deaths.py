@@ -28,7 +28,7 @@ from dormouse.stages.spark_work import is_settled, kind_of
 from dormouse_spark.access import Access
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact
-from dormouse_spark.entry import main, run_bulk_import
+from dormouse_spark.entry import main
 from dormouse_spark.export_rows import export_rows
 from tests.spark import killed_driver
 from tests.support.reach import WorldReach
@@ -244,6 +244,6 @@ def test_a_driver_whose_process_is_killed_at_its_commit_leaves_all_rows_or_none(
     is_there = when == "after"
     assert table.count() == (len(ALL) if is_there else 0)
     assert is_settled(services, services.store(table.table).current(), job) == is_there
-    assert main(run_bulk_import, arguments) == 0
+    assert main("ingest", arguments) == 0
     found = table.query().read_all()["letter"].to_pylist()
     assert "".join(found) == ALL

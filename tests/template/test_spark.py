@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import runpy
+
+import pytest
+
 from dormouse.aws.emr import ENTRY_POINTS
 from dormouse.model.names import purge_prefix, spark_prefix
 from dormouse_cli.local.template import read
+from dormouse_spark.entry import RUNS
 from tests.template.conftest import NAMES, REGION, ROOT, TEMPLATE, Template
 from tests.template.iam import Need, is_granted, statements
 from tests.template.test_template import arn_of
@@ -51,8 +56,18 @@ def test_the_code_is_where_the_application_and_the_functions_look_for_it(
     archive, _, folder = defaults["Properties"]["spark.archives"].partition("#")
     assert archive.startswith(NAMES.spark_code_uri)
     assert defaults["Properties"]["spark.executorEnv.PYTHONPATH"] == f"./{folder}"
+
+
+def test_the_file_that_is_started_for_a_job_runs_jobs_of_its_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert ENTRY_POINTS.keys() == RUNS.keys()
+    run: list[str] = []
+    monkeypatch.setattr("dormouse_spark.entry.main", run.append)
     for entry_point in ENTRY_POINTS.values():
-        assert (ROOT / "spark" / entry_point).is_file()
+        with pytest.raises(SystemExit):
+            runpy.run_path(str(ROOT / "spark" / entry_point), run_name="__main__")
+    assert run == list(ENTRY_POINTS)
 
 
 def test_spark_can_be_left_out() -> None:
