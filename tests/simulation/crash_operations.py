@@ -267,6 +267,7 @@ def _asked_again(name: str) -> AdminRequest | None:
     return Redrive("again", "ingest-jobs") if name == "redrive" else None
 
 
+SPLIT_ANEW = ReinitialiseTable("r", NAME, False, (("c",), ("x",)))
 REQUESTS: Sequence[Operation] = tuple(
     Operation(
         f"admin: {name}", prepare, handles("admin"), exported, _asked_again(name), most_leaves=4
@@ -279,6 +280,7 @@ REQUESTS: Sequence[Operation] = tuple(
         ),
         ("delete", asks(DeleteTable("r", NAME), {}), None),
         ("reinitialise", asks(ReinitialiseTable("r", NAME), {NAME: ()}), None),
+        ("reinitialise and split", asks(SPLIT_ANEW, {NAME: ()}), None),
         ("rename", asks(RenameTable("r", NAME, "words"), {"words": rows(*TEXTS)}), None),
         (
             "alter",
