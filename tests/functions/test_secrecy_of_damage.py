@@ -7,6 +7,8 @@ import io
 import pytest
 
 from dormouse.errors import UnavailableError
+from dormouse.messages import encode
+from dormouse.requests import ReinitialiseTable
 from tests.functions.conftest import Functions
 from tests.functions.damage import DAMAGES, damage, with_everything
 from tests.functions.telling import SECRET, run_scheduled, told, values_in
@@ -71,6 +73,26 @@ def test_a_function_whose_neighbours_do_not_answer_says_so_without_a_value(
     run(functions, stage, messages)
     text = told(functions, log, capsys)
     assert "nothing answers" in text or "the queues do not answer" in text
+    assert not values_in(text)
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"), [("compact", "came too late"), ("split_partition", "not split")]
+)
+def test_a_commit_that_is_rejected_is_told_of_without_a_value(
+    functions: Functions,
+    log: io.StringIO,
+    capsys: pytest.CaptureFixture[str],
+    stage: str,
+    said: str,
+) -> None:
+    """The table is emptied just before."""
+    messages = with_everything(functions)
+    emptying = encode(ReinitialiseTable("again", "letters"))
+    functions.world.before_next_commit(lambda: functions.deliver("administer", emptying))
+    functions.deliver(stage, messages[stage])
+    text = told(functions, log, capsys)
+    assert said in text
     assert not values_in(text)
 
 
