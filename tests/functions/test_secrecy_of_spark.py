@@ -15,7 +15,7 @@ from dormouse.stages.requests.export_rows import export_id_of
 from dormouse.stages.spark_requests import keep_request
 from dormouse.stages.spark_work import kind_of
 from dormouse_spark import entry
-from dormouse_spark.entry import RUNS, main
+from dormouse_spark.entry import main
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.damage import JOB, damage, with_everything
 from tests.functions.telling import SECRET, told, values_in
@@ -36,7 +36,7 @@ def driver(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Driver:
 
     def run(job: SparkJob) -> int:
         given = {"instance": "dev", "table-id": TABLE_ID, "job-id": job.job_id, "generation": "0"}
-        return main(RUNS[kind_of(job)], [f"--{name}={value}" for name, value in given.items()])
+        return main(kind_of(job), [f"--{name}={value}" for name, value in given.items()])
 
     return run
 
