@@ -32,7 +32,7 @@ def state_as_of(store: StateStore, as_of: AsOf | None) -> TableState:
     return store.at(version=as_of)
 
 
-def check_as_of(as_of: AsOf) -> None:
+def check_as_of(as_of: object) -> None:
     """Refuse what can be no version of any table.
 
     Raises:
@@ -43,8 +43,10 @@ def check_as_of(as_of: AsOf) -> None:
             raise InvalidRequestError(
                 f"the time {as_of} has no time zone", hint="give it one, as UTC"
             )
-    elif isinstance(as_of, bool) or as_of < 0:
-        raise InvalidRequestError(f"{as_of!r} is no version of a table")
+    elif isinstance(as_of, bool) or not isinstance(as_of, int) or as_of < 0:
+        raise InvalidRequestError(
+            f"{as_of!r} is no version of a table", hint="give its number, or a time with its zone"
+        )
 
 
 def parse_as_of(text: str) -> AsOf:

@@ -375,6 +375,8 @@ def _not_sql(error: SqlglotError) -> InvalidRequestError:
 
 def _check_size(text: str) -> None:
     """Refuse a text that is too long to be looked at, or none."""
+    if not isinstance(text, str):
+        raise InvalidRequestError(f"a condition is a text in SQL, and this is {text!r:.80}")
     if len(text) > MAX_TEXT:
         raise InvalidRequestError(
             f"the condition has {len(text):,} characters; at most {MAX_TEXT:,} are allowed"

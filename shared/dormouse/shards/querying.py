@@ -273,10 +273,10 @@ def check_columns(
     """Give the columns of a query, all if None are named.
 
     Raises:
-        InvalidRequestError: one is unknown, none is left, or the limit is negative.
+        InvalidRequestError: one is unknown, none is left, or the limit is no number of rows.
     """
-    if limit is not None and limit < 0:
-        raise InvalidRequestError(f"a limit cannot be negative, as {limit} is")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise InvalidRequestError(f"a limit is a number of rows, which {limit!r} is not")
     if columns is None:
         return [f.name for f in schema.fields]
     if not columns:
@@ -288,7 +288,7 @@ def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.Recor
     if limit == 0:
         return
     for batch in batches:
-        yield batch.slice(0, limit)
+        yield batch.slice(0, min(limit, batch.num_rows))  # Arrow counts to 2^63
         limit -= batch.num_rows
         if limit <= 0:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -53,16 +54,32 @@ def test_a_table_is_read_as_it_was_at_a_version_or_a_time(memory: InMemory) -> N
         (1000, NotFoundError, "there is no version 1000"),
         (-1, InvalidRequestError, "-1 is no version"),
         (True, InvalidRequestError, "True is no version"),
+        ("2026-01-01", InvalidRequestError, "'2026-01-01' is no version"),
         (dt.datetime(2026, 1, 1), InvalidRequestError, "has no time zone"),  # noqa: DTZ001  # just that
     ],
 )
 def test_a_version_that_cannot_be_read_is_refused_with_the_reason(
-    memory: InMemory, as_of: int | dt.datetime, error: type[Exception], reason: str
+    memory: InMemory, as_of: Any, error: type[Exception], reason: str
 ) -> None:
     table = memory.instance.create_table("letters", LETTERS)
     add(table, "a")
     with pytest.raises(error, match=reason):
         table.query(as_of=as_of)
+
+
+def test_a_limit_beyond_what_arrow_counts_limits_nothing(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    add(table, "abc")
+    assert spelled(table.query(limit=2**63)) == "abc"
+
+
+@pytest.mark.parametrize("asked", [{"limit": "5"}, {"limit": 0.5}, {"limit": True}, {"where": 5}])
+def test_what_is_of_the_wrong_type_is_refused_with_the_reason(
+    memory: InMemory, asked: dict[str, Any]
+) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    with pytest.raises(InvalidRequestError, match="a limit is a number|a text in SQL"):
+        table.query(**asked)
 
 
 def test_a_version_older_than_is_kept_is_not_found_and_never_half_read(memory: InMemory) -> None:
