@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -102,15 +102,17 @@ class Functions:
         return sent
 
 
-def instance_in(folder: Path) -> tuple[Functions, Wiring]:
+def instance_in(
+    folder: Path, split_points: Sequence[tuple[object, ...]] = (), **properties: int | str
+) -> tuple[Functions, Wiring]:
     """Give an instance called dev with an empty table of letters, and what its handlers wire."""
     world, outbox = World(folder), Outbox()
     world.sources.bucket = "dormouse-dev-ingest-123456789012"
     settings = Settings("dev", "123456789012", folder)
     wired = Wiring(settings, world.services, outbox)  # type: ignore[arg-type]  # a fake outbox
-    table = Table(TABLE_ID, "letters", LETTERS)
-    root = PartitionTree.from_split_points([]).by_id.values()
-    world.services.store(table).commit(InitialisePartitions(tuple(root)), generation=0)
+    table = Table(TABLE_ID, "letters", LETTERS).with_settings(properties, {})
+    leaves = PartitionTree.from_split_points(split_points).by_id.values()
+    world.services.store(table).commit(InitialisePartitions(tuple(leaves)), generation=0)
     world.tables.create(table)
     return Functions(world, outbox, table), wired
 

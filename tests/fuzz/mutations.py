@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
@@ -65,37 +65,56 @@ _odd_bytes = st.sampled_from(
     [*_ODD_BYTES, *(text.encode("utf-8", "surrogatepass") for text in ODD_TEXTS)]
 )
 _CHANGES = ("flip", "flip", "cut", "end", "double", "put", "set", "splice")
-noise = st.binary(max_size=64)
+_piece = _odd_bytes | st.binary(max_size=64)
 odd_values = st.sampled_from(ODD_VALUES).map(deepcopy) | st.text(max_size=8) | st.integers()
 
 
 @st.composite
 def mangled(draw: st.DrawFn, good: Sequence[bytes]) -> bytes:
     """Give one of some good bodies with a few bits flipped, parts cut out, doubled or put in."""
-    body = bytearray(draw(st.sampled_from(list(good))))
+    body = draw(st.sampled_from(list(good)))
     other = draw(st.sampled_from(list(good)))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, max(0, len(body) - 1)))
         length = draw(st.integers(1, 8) | st.integers(0, len(body)))
-        match draw(
-            st.sampled_from(["flip", "flip", "cut", "end", "double", "put", "set", "splice"])
-        ):
-            case "flip" if body:
-                body[at] ^= 1 << draw(st.integers(0, 7))
-            case "cut":
-                del body[at : at + length]
-            case "end":
-                del body[at:]
-            case "double":
-                body[at:at] = body[at : at + length]
-            case "put":
-                body[at:at] = draw(_odd_bytes | noise)
-            case "set":
-                odd = draw(_odd_bytes | noise)
-                body[at : at + len(odd)] = odd
-            case "splice":
-                body[at : at + length] = other[at : at + length]
-    return bytes(body)
+        body = _damaged(body, at, length, draw(st.sampled_from(_CHANGES)), draw(_piece), other)
+    return body
+
+
+Changes: TypeAlias = list[tuple[int, int, str, bytes]]
+"""Where, how long, how, and what is put in."""
+changes: st.SearchStrategy[Changes] = st.lists(
+    st.tuples(st.integers(0, 2**20), st.integers(0, 2**20), st.sampled_from(_CHANGES), _piece),
+    min_size=1,
+    max_size=3,
+)
+
+
+def damaged(body: bytes, by: Changes) -> bytes:
+    """Give a body damaged as `mangled` does it, by changes that do not depend on its length."""
+    for at, length, how, piece in by:
+        body = _damaged(body, at % max(1, len(body)), length % 9, how, piece, body)
+    return body
+
+
+def _damaged(body: bytes, at: int, length: int, how: str, piece: bytes, other: bytes) -> bytes:
+    head, part, tail = body[:at], body[at : at + length], body[at + length :]
+    match how:
+        case "flip" if body:
+            return head + bytes([body[at] ^ 1 << length % 8]) + body[at + 1 :]
+        case "cut":
+            return head + tail
+        case "end":
+            return head
+        case "double":
+            return head + part + part + tail
+        case "put":
+            return head + piece + part + tail
+        case "set":
+            return head + piece + body[at + len(piece) :]
+        case "splice":
+            return head + other[at : at + length] + tail
+    return body
 
 
 @st.composite

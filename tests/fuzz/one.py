@@ -39,7 +39,10 @@ def run_examples(target: Target, examples: int, start: int | None = None) -> int
 
 
 def main() -> None:
-    """Run the targets named, each for so many examples or seconds; fail at the first finding."""
+    """Run the targets named, each for some examples or so many seconds; fail at the first finding.
+
+    The seed says which examples.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+")
     parser.add_argument("--seconds", type=float, default=0)
@@ -50,7 +53,7 @@ def main() -> None:
     for name in asked.names:
         print(f"{name}: ", end="", flush=True)
         if not asked.seconds:
-            print(run_examples(targets[name], targets[name].quick), flush=True)
+            print(run_examples(targets[name], targets[name].quick, asked.seed), flush=True)
             continue
         ran, end, start = 0, time.monotonic() + asked.seconds, asked.seed
         while time.monotonic() < end:

@@ -43,7 +43,21 @@ def told(*kinds: type[DormouseError]) -> Iterator[None]:
 
 def all_targets() -> dict[str, Target]:
     """Give all targets by name."""
-    from tests.fuzz import targets_files, targets_functions, targets_state, targets_text
+    from tests.fuzz import (
+        targets_files,
+        targets_functions,
+        targets_queries,
+        targets_state,
+        targets_stored,
+        targets_text,
+    )
 
-    modules = (targets_text, targets_state, targets_files, targets_functions)
+    modules = (
+        targets_text,
+        targets_state,
+        targets_files,
+        targets_functions,
+        targets_stored,
+        targets_queries,
+    )
     return {name: target for module in modules for name, target in module.TARGETS.items()}

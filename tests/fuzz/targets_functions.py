@@ -1,117 +1,212 @@
-"""The functions on batches with a poisoned message, and queries with keys of any kind."""
+"""The functions on batches with a poisoned message, on odd events, and on odd schedules."""
 
 from __future__ import annotations
 
-import json
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from hypothesis import strategies as st
 
-from dormouse import messages
-from dormouse.aws import handling
-from dormouse.client.keys import ranges_of
-from dormouse.errors import DormouseError, InvalidRequestError, InvariantError
-from dormouse.messages import Message
+from dormouse import messages as m
+from dormouse.aws import deliveries, handling
+from dormouse.aws.s3_events import created_objects
+from dormouse.aws.spark_events import changed_run
+from dormouse.errors import ContendedError, DormouseError, InvalidRequestError, InvariantError
 from dormouse.model.invariants import broken_invariants
-from dormouse.model.sources import Source
-from dormouse.ports import NO_TABLE
-from dormouse.requests import SetOnline
-from dormouse.shards.querying import query_rows
-from tests.functions.conftest import TABLE_ID, Functions, instance_in
-from tests.fuzz import samples
-from tests.fuzz.mutations import ODD_VALUES, mangled_json
-from tests.fuzz.targets import Target, told
+from dormouse.requests import decode_admin
+from tests.functions.conftest import TABLE_ID, Functions, record
+from tests.fuzz.batches import BESIDE, MIDDLE, STAGES, Batch, batch, instance, to_damage
+from tests.fuzz.mutations import mangled_json, odd_tree, odd_values
+from tests.fuzz.samples import BUCKET
+from tests.fuzz.targets import Target
 from tests.support.lambda_context import Context
-from tests.support.world import World, letters
-
-_ROWS = b"letter,at,note\na,1,x\n"
-
-
-@contextmanager
-def _instance() -> Iterator[Functions]:
-    with tempfile.TemporaryDirectory(prefix="dormouse-fuzz-") as folder:
-        functions, wired = instance_in(Path(folder))
-        with patch.object(handling, "wiring", lambda: wired):
-            yield functions
+from tests.support.world import World
+from tests.template.conftest import QUEUE_OF
 
 
-def _good(functions: Functions, stage: str) -> list[Message | str]:
-    """Give two messages whose effect can be looked for."""
-    world = functions.world
-    if stage == "administer":
-        return [SetOnline("a", "letters", False), SetOnline("b", "letters", True)]
-    sources = [world.sources.drop(f"letters/{name}.csv", _ROWS) for name in "ab"]
-    if stage == "ingest":
-        return [messages.IngestJob(TABLE_ID, 0, f"job{i}", (s,)) for i, s in enumerate(sources)]
-    return [json.dumps({"Records": [_created(source)]}) for source in sources]
+def _files(body: str) -> object:
+    try:
+        return m.decode(body, m.FilesWaiting)
+    except InvalidRequestError:
+        return created_objects(body, BUCKET)
 
 
-def _created(source: Source) -> dict[str, object]:
-    dropped = {"key": source.key, "eTag": source.etag, "size": source.size_bytes}
-    entity = {"bucket": {"name": source.bucket}, "object": dropped}
-    return {"eventName": "ObjectCreated:Put", "s3": entity}
+_DECODERS: dict[str, Callable[[str], object]] = {
+    "administer": decode_admin,
+    "batch_files": _files,
+    "ingest": partial(m.decode, kind=m.IngestJob),
+    "plan_table": partial(m.decode, kind=m.TableChanged),
+    "compact": partial(m.decode, kind=m.CompactionJob),
+    "split_partition": partial(m.decode, kind=m.PartitionSplits),
+    "collect_garbage": partial(m.decode, kind=m.GarbageCandidates),
+    "purge_rows": partial(m.decode, kind=m.PurgeStep),
+    "export_rows": partial(m.decode, kind=m.ExportTask),
+    "dispatch_spark": m.decode_spark_job,
+    "track_spark": changed_run,
+}
 
 
-def _check_good(functions: Functions, stage: str) -> None:
-    """Check that the messages beside the poisoned one had their effect."""
-    if stage == "ingest":
-        assert len(functions.world.rows(functions.table)) >= 2
-    elif stage == "administer":
-        done = {r.job_id: r.state for r in functions.world.tracker.records(NO_TABLE)}
-        assert done.get("a") == "finished", done
-        assert "b" in done, done  # the poisoned one may have been to delete the table
-    else:
-        keys = {s.key for o in functions.sent() for s in getattr(o.message, "sources", ())}
-        assert {"letters/a.csv", "letters/b.csv"} <= keys
-
-
-def _record(number: int, body: str) -> dict[str, object]:
-    attributes = {"ApproximateReceiveCount": "1"}
-    return {"messageId": str(number), "receiptHandle": "r", "body": body, "attributes": attributes}
+def says_something(stage: str, body: str) -> bool:
+    """Tell whether a function can read a message."""
+    try:
+        _DECODERS[stage](body)
+    except InvalidRequestError:
+        return False
+    return True
 
 
 def _poisoned(stage: str, poison: bytes) -> None:
-    """A poisoned message is given up with its reason or comes again for one that we know, and its
-    neighbours in the batch have their effect.
+    """Who cannot be read is a dead letter with its reason, and does not come again; who can be is
+    done, or comes again because its time is yet to come. Its neighbours have their effect.
     """
-    seen: list[BaseException] = []
-    with _instance() as functions:
-        neighbours = _good(functions, stage) if stage in _LOOKED_FOR else ["", ""]
-        first, last = (g if isinstance(g, str) else messages.encode(g) for g in neighbours)
-        records = [_record(0, first), _record(1, poison.decode(errors="replace")), _record(2, last)]
-        event = {"Records": records if first else records[1:2]}
+    body = poison.decode(errors="replace")
+    with instance() as functions, failures() as seen:
+        good = batch(functions, stage)
+        before = rows_of(functions)
+        again = functions.deliver(stage, good.bodies[0], body, good.bodies[2])
+        letters = [(queue, text) for queue, text, reason in functions.outbox.dead if reason.strip()]
+        if says_something(stage, body):
+            assert letters == []
+            assert all(isinstance(error, ContendedError) for error in seen), seen
+            assert again == [str(MIDDLE)] * len(seen), again
+        else:
+            assert letters == [(QUEUE_OF[stage], body)], functions.outbox.dead
+            assert (again, seen) == ([], [])
+        check_beside(functions, good)
+        if stage != "administer":
+            assert not before - rows_of(functions), "rows are lost"
+
+
+def _enveloped(stage: str, data: st.DataObject) -> None:
+    """An event of a form that Lambda never sends may end in an exception: then all of it comes
+    again. No message that it has whole is deleted undone, nor one without a body, and when all
+    come again, as they are, all is done and no row is lost. One without records is one without
+    messages.
+    """
+    with instance() as functions, failures():
+        good = batch(functions, stage)
+        before = rows_of(functions)
+        records = [record(str(number), body) for number, body in enumerate(good.bodies)]
+        event = data.draw(_odd_events(records))
         handler = import_module(f"functions.{stage}.handler")
-        with patch.object(handling, "logger", _Log(seen)):
-            answer = handler.handle(event, Context(300_000))
-        again = {failed["itemIdentifier"] for failed in answer["batchItemFailures"]}
-        for error in seen:
-            assert isinstance(error, DormouseError), error
+        try:
+            failed = handler.handle(event, Context())["batchItemFailures"]
+        except Exception as error:
             assert not isinstance(error, InvariantError), error
-        assert again <= {"1"}, again
-        assert all(reason for _, _, reason in functions.outbox.dead)
-        if first:
-            _check_good(functions, stage)
-        _check_instance(functions.world)
+            failed = [{"itemIdentifier": each["messageId"]} for each in records]
+        kept = {each["itemIdentifier"] for each in failed}
+        for number, each in enumerate(records):
+            if each in records_in(event) and each["messageId"] not in kept:
+                assert good.is_done(number), number
+        for each in records_in(event):
+            if not isinstance(each.get("body"), str) and each.get("messageId") in ("0", "1", "2"):
+                assert each["messageId"] in kept, each
+        assert functions.deliver(stage, *good.bodies) == []
+        check_beside(functions, good)
+        assert good.is_done(MIDDLE)
+        if stage != "collect_garbage":
+            assert not before - rows_of(functions), "rows are lost"
+
+
+def _odd_events(records: list[dict[str, object]]) -> st.SearchStrategy[Any]:
+    """Give events whose record in the middle lacks something or has it oddly, or odd anywhere."""
+    first, middle, last = records
+
+    def lacking(name: str) -> dict[str, object]:
+        return {key: value for key, value in middle.items() if key != name}
+
+    name = st.sampled_from(["body", "body", "body", *sorted(middle)])
+    in_middle = name.map(lacking) | st.tuples(name, odd_values).map(
+        lambda odd: middle | dict([odd])
+    )
+    in_event = in_middle.map(lambda odd: {"Records": [first, odd, last]})
+    anywhere = odd_tree([{"Records": records}])
+    return st.sampled_from([in_event, in_event, in_event, anywhere]).flatmap(lambda chosen: chosen)
+
+
+def records_in(event: Any) -> list[dict[str, Any]]:
+    """Give the records of an event, whatever it is."""
+    records = event.get("Records") if isinstance(event, dict) else None
+    found = records if isinstance(records, list) else []
+    return [each for each in found if isinstance(each, dict)]
+
+
+def _swept(event: Any) -> None:
+    """Whatever the schedule says, every table is swept, and audited only if it says so. What is no
+    object, which no schedule sends, may end in an exception, before anything was done.
+    """
+    with instance() as functions, failures():
+        functions.world.sources.drop("letters/missed.csv", b"letter,at\nq,1\n")
+        functions.outbox.sent.clear()
+        handler = import_module("functions.sweep.handler")
+        try:
+            handler.handle(event, Context())
+        except AttributeError:
+            assert not isinstance(event, dict)
+            assert functions.outbox.sent == []
+            return
+        queues = [outgoing.queue for outgoing in functions.outbox.sent]
+        audited = ["ingest-jobs"] if event.get("audit") is True else []
+        assert queues == ["table-changes", *audited], queues
+        check_states(functions.world)
+
+
+def _measured(event: Any) -> None:
+    """What starts the measuring does not matter."""
+    with instance() as functions, failures():
+        functions.world.metrics.emitted.clear()
+        import_module("functions.measure.handler").handle(event, Context())
+        assert [name for name, _ in functions.world.metrics.emitted] == ["letters"]
+
+
+def check_beside(functions: Functions, good: Batch) -> None:
+    """Check that the messages beside the one in the middle were done, and states are consistent."""
+    assert [good.is_done(number) for number in BESIDE] == [True, True]
+    check_states(functions.world)
+
+
+def check_states(world: World) -> None:
+    """Check that the state of every table is consistent."""
+    for table in world.tables.all():
+        if not table.deleting:
+            assert not broken_invariants(world.new_store(table).current())
+
+
+def rows_of(functions: Functions) -> Counter[str]:
+    """Count the rows of the table of letters by their letter; none if the table is gone."""
+    table = functions.world.tables.get(TABLE_ID)
+    return Counter(functions.world.names(table) if table and not table.deleting else "")
+
+
+@contextmanager
+def failures() -> Iterator[list[DormouseError]]:
+    """Give what the functions log as failed; any error but our own is a finding."""
+    seen: list[DormouseError] = []
+    log = _Log(seen)
+    with patch.object(handling, "logger", log), patch.object(deliveries, "logger", log):
+        yield seen
 
 
 class _Log:
-    """Keeps the errors that are logged, and nothing else."""
+    """Keeps the errors that are logged, those of a group one by one, and nothing else."""
 
-    def __init__(self, errors: list[BaseException]) -> None:
+    def __init__(self, errors: list[DormouseError]) -> None:
         self._errors = errors
 
     def exception(self, *_: object, **__: object) -> None:
         error = sys.exc_info()[1]
-        assert error is not None
-        self._errors.append(error)
+        found = error.exceptions if isinstance(error, ExceptionGroup) else [error]
+        for each in found:
+            self._keep(each)
+
+    def _keep(self, error: BaseException | None) -> None:
+        self._errors.append(error)  # type: ignore[arg-type]  # looked at by who asks for them
 
     def info(self, *_: object, **__: object) -> None:
         pass
@@ -119,79 +214,22 @@ class _Log:
     warning = error = info
 
 
-def _check_instance(world: World) -> None:
-    for table in world.tables.all():
-        if not table.deleting:
-            assert not broken_invariants(world.new_store(table).current())
+def _damaged(stage: str) -> st.SearchStrategy[bytes]:
+    return st.deferred(lambda: mangled_json(to_damage(stage)))
 
 
-@cache
-def _filled() -> World:
-    world = World(Path(tempfile.mkdtemp(prefix="dormouse-fuzz-")))
-    world.create("letters", splits=[("g",)])
-    world.drop("letters/1.parquet", letters("abcxyz"))
-    world.settle()
-    return world
-
-
-def _queried(asked: tuple[Any, list[tuple[Any, Any]], int | None]) -> None:
-    world = _filled()
-    table = world.tables.named("letters")
-    assert table is not None
-    exact, ranges, limit = asked
-    with told(InvalidRequestError):
-        wanted = ranges_of(table.schema, ranges, exact)
-        result = query_rows(
-            world.storage,
-            table,
-            world.state(table),
-            wanted,
-            limit=limit,
-            now_ms=world.clock.now_ms(),
-            memory_bytes=64 * 1024 * 1024,
-        )
-        assert result.reader.read_all().num_rows <= 6
-
-
-_LOOKED_FOR = ("ingest", "administer", "batch_files")
-_IDS = {"table_id": TABLE_ID}
-_bodies: list[Any] = [
-    body | _IDS if "table_id" in (body := json.loads(messages.encode(message))) else body
-    for message in samples.MESSAGES
-]
-_POISON: dict[str, list[Any]] = {
-    "administer": [json.loads(messages.encode(request)) for request in samples.REQUESTS],
-    "batch_files": [*samples.NOTIFICATIONS, _bodies[1]],
-    "ingest": _bodies[:1],
-    "plan_table": _bodies[2:3],
-    "compact": _bodies[3:4],
-    "split_partition": _bodies[4:5],
-    "collect_garbage": _bodies[5:6],
-    "purge_rows": _bodies[6:7],
-    "export_rows": _bodies[7:8],
-    "dispatch_spark": [_bodies[0], _bodies[3]],
-    "track_spark": samples.NOTIFICATIONS[-1:],
-}
-_part = st.sampled_from(ODD_VALUES) | st.text(max_size=3) | st.binary(max_size=3) | st.datetimes()
-_key = (
-    _part
-    | st.tuples(_part)
-    | st.tuples(_part, _part)
-    | st.dictionaries(st.sampled_from(["letter", "at", "x"]), _part, max_size=2)
-)
+_TIMES: list[Any] = [{"audit": True}, {"version": "0", "detail-type": "Scheduled Event"}]
+_odd_event = odd_tree(_TIMES) | odd_values
 
 TARGETS: dict[str, Target] = {
     **{
-        f"function {stage}": Target(mangled_json(good), partial(_poisoned, stage), quick=25)
-        for stage, good in _POISON.items()
+        f"function {stage}": Target(_damaged(stage), partial(_poisoned, stage), quick=15)
+        for stage in STAGES
     },
-    "queries": Target(
-        st.tuples(
-            st.none() | _key,
-            st.lists(st.tuples(st.none() | _key, st.none() | _key), max_size=2),
-            st.none() | st.integers(0, 9),
-        ),
-        _queried,
-        quick=60,
-    ),
+    **{
+        f"envelope of {stage}": Target(st.data(), partial(_enveloped, stage), quick=20)
+        for stage in ("administer", "batch_files", "ingest", "plan_table", "collect_garbage")
+    },
+    "schedule of sweep": Target(_odd_event, _swept, quick=20),
+    "schedule of measure": Target(_odd_event, _measured, quick=10),
 }
