@@ -14,7 +14,6 @@ from tests.fuzz.targets import Target, all_targets
 
 MEMORY_BYTES = 8 * 1024**3
 """What a process may map: far more than any target needs."""
-_ROUND = 200
 
 
 def run_examples(target: Target, examples: int, start: int | None = None) -> int:
@@ -58,7 +57,7 @@ def main() -> None:
         ran, end, start = 0, time.monotonic() + asked.seconds, asked.seed
         while time.monotonic() < end:
             start += 1
-            ran += run_examples(targets[name], _ROUND, start)
+            ran += run_examples(targets[name], targets[name].quick, start)
         print(ran, flush=True)
 
 
