@@ -100,7 +100,7 @@ def _put(functions: Functions, path: str, body: bytes) -> None:
 
 
 TARGETS: dict[str, Target] = {
-    f"behind a message: {name}": Target(
+    f"behind a message, {name}": Target(
         st.data(), partial(_damaged, name), native=name == "a shard", quick=15
     )
     for name in _STORED
