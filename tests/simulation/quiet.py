@@ -15,10 +15,10 @@ from dormouse.model.keys import KeyRange
 from dormouse.model.names import (
     MANIFEST,
     data_prefix,
-    export_prefix,
-    purge_prefix,
+    ending_prefix,
     shard_id_of,
-    spark_prefix,
+    state_prefix,
+    table_prefix,
 )
 from dormouse.model.sources import table_name_of
 from dormouse.model.tables import Table
@@ -173,8 +173,9 @@ def _check_kept(simulation: Simulation, table: Table) -> None:
     objects = {shard_id_of(stored.path) for stored in storage.list(data_prefix(table.id))}
     if objects != set(state.shards):
         oracle.fail(f"objects and state differ in {sorted(map(str, objects ^ set(state.shards)))}")
-    for prefix in (purge_prefix(table.id), export_prefix(table.id), spark_prefix(table.id)):
-        for stored in storage.list(prefix):
+    looked_at = (data_prefix(table.id), state_prefix(table.id), ending_prefix(table.id))
+    for stored in storage.list(table_prefix(table.id)):
+        if not stored.path.startswith(looked_at):
             oracle.fail(f"{stored.path} is left")
     spent, _ = spent_endings(storage, table.id, state, simulation.now_ms)
     for path in spent:

@@ -88,6 +88,7 @@ PLANTED: dict[str, Plant] = {
     "all compactions are assigned at once": _instead(
         plan_table, "within_limit", lambda plans, running, limit: list(plans)
     ),
+    "the end of a collection is not told": _instead(collect_garbage, "record", _nothing),
     "a purge is not begun": _not_done(PurgeRows),
     "an export is not begun": _not_done(ExportRows),
     "a schema stays as it is": _not_done(AlterSchema),
