@@ -12,11 +12,11 @@ from time to time, in case the others were lost; so a chain ends by itself, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from dormouse.errors import DormouseError, InvalidRequestError, NotFoundError
+from dormouse.errors import CorruptDataError, DormouseError, InvalidRequestError, NotFoundError
 from dormouse.messages import Outgoing, PurgeStep
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import purge_job_id, purge_of
@@ -57,37 +57,39 @@ WAITS_PER_AGE = 8
 
 def purge_rows(
     services: Services, message: PurgeStep, *, step_seconds: float = STEP_SECONDS
-) -> list[Outgoing]:
-    """Go on with a purge, unless it is finished.
+) -> Iterator[Outgoing]:
+    """Go on with a purge, unless it is finished; give the jobs and the step that follow.
 
     Raises:
-        CorruptDataError: a shard is damaged, so that nobody knows what rows it holds.
+        CorruptDataError: a shard is damaged, so that nobody knows what rows it holds; the others
+            were seen to. Or what is kept of the purge is.
     """
     table = services.table(message.table_id)
     request = purge_request(services, table.id, message.purge_id) if table is not None else None
     if table is None or request is None:
-        return []
+        return
     told = services.tracker.get(table.id, request.id)
     if told is not None and told.state == "finished":  # rows that came since are to stay
         forget_purge(services, table.id, request.id)
-        return []
+        return
     state = services.store(table).current()
     if state.generation != request.generation:
-        return _end(services, table, request.id, "finished", "the table was cleared since")
+        _end(services, table, request.id, "finished", "the table was cleared since")
+        return
     try:
         matcher = RowMatcher.of(request, table.schema)
     except InvalidRequestError as error:
-        return _end(services, table, request.id, "failed", error.explanation)
+        _end(services, table, request.id, "failed", error.explanation)
+        return
     if told is None or told.state != "running":
         record(services, table.id, request.id, "purge", "running")
     try:
-        done = _step(services, table, state, matcher, message, step_seconds)
+        done = yield from _step(services, table, state, matcher, message, step_seconds)
     except DormouseError as error:
         record(services, table.id, request.id, "purge", "failed", reason=error.explanation)
         raise
-    if isinstance(done, _Finished):  # no failure from here on makes it one that has failed
-        return _end(services, table, request.id, "finished", done.reason, done.rows_removed)
-    return done
+    if done is not None:  # no failure from here on makes it one that has failed
+        _end(services, table, request.id, "finished", done.reason, done.rows_removed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +107,11 @@ def _step(
     matcher: RowMatcher,
     message: PurgeStep,
     seconds: float,
-) -> list[Outgoing] | _Finished:
+) -> Generator[Outgoing, None, _Finished | None]:
     request = matcher.request
     known = known_verdicts(services, table.id, request.id)
     unknown = unknown_shards(state, request, known)
-    found = _look(services, table, matcher, unknown, seconds)
+    found, damaged = _look(services, table, matcher, unknown, seconds)
     if len(found):
         keep_verdicts(services, table.id, request.id, found)
         known |= found
@@ -119,13 +121,16 @@ def _step(
         removed = _rows_removed(services, table, request.id)
         reason = f"looked at {len(known)} shards, rewrote {len(known.matching)}"
         return _Finished(reason, removed)
-    jobs = _assign(services, table, state, request, references)
+    yield from _assign(services, table, state, request, references)
+    if damaged is not None:
+        raise damaged
     now_ms = services.clock.now_ms()
     if _is_spent(table, request, message.begun_ms or request.requested_ms, now_ms):
-        return jobs
+        return None
     age_seconds = (now_ms - request.requested_ms) // 1000
     wait = min(max(age_seconds // WAITS_PER_AGE, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)
-    return [*jobs, Outgoing("purges", message, 0 if left else wait)]
+    yield Outgoing("purges", message, 0 if left else wait)
+    return None
 
 
 def _is_spent(table: Table, request: PurgeRequest, begun_ms: int, now_ms: int) -> bool:
@@ -138,15 +143,15 @@ def _is_spent(table: Table, request: PurgeRequest, begun_ms: int, now_ms: int) -
 
 def _look(
     services: Services, table: Table, matcher: RowMatcher, shards: list[Shard], seconds: float
-) -> Verdicts:
-    """Look at shards for some seconds; at some of them in any case.
+) -> tuple[Verdicts, CorruptDataError | None]:
+    """Look at shards for some seconds; at some of them in any case. Tell of one that is damaged.
 
     A whole shard is looked at, wherever its references are: it is the object that is to go.
     """
     memory_bytes = services.memory_bytes // LOOKS_AT_ONCE
     end_ms = services.clock.now_ms() + seconds * 1000
 
-    def matches(shard: Shard) -> bool | None:
+    def matches(shard: Shard) -> bool | CorruptDataError | None:
         whole = Slice(shard, KeyRange())
         try:
             return bool(
@@ -156,17 +161,22 @@ def _look(
             )
         except NotFoundError:  # merged and collected since: the next step has a newer state
             return None
+        except CorruptDataError as error:
+            return error
 
     found: dict[str, bool] = {}
+    damaged: CorruptDataError | None = None
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as threads:
         for start in range(0, len(shards), LOOKS_AT_ONCE):
             if start and services.clock.now_ms() >= end_ms:
                 break
             some = shards[start : start + LOOKS_AT_ONCE]
             for shard, verdict in zip(some, threads.map(matches, some), strict=True):
-                if verdict is not None:
+                if isinstance(verdict, CorruptDataError):
+                    damaged = verdict
+                elif verdict is not None:
                     found[shard.id] = verdict
-    return verdicts_of(found)
+    return verdicts_of(found), damaged
 
 
 def _assign(
@@ -175,13 +185,13 @@ def _assign(
     state: TableState,
     request: PurgeRequest,
     references: Iterable[Reference],
-) -> list[Outgoing]:
+) -> Iterator[Outgoing]:
     """Assign jobs for the free references. What dies before they are sent, the sweep sends."""
     jobs = [
         AssignJob(purge_job_id(request.id, services.ids.new()), partition, inputs)
         for partition, inputs in rewrites(state, references, request.max_job_bytes)
     ]
-    return list(assign(services, table, state.generation, jobs, request.spark))
+    return assign(services, table, state.generation, jobs, request.spark)
 
 
 def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
@@ -199,8 +209,7 @@ def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
 
 def _end(
     services: Services, table: Table, purge_id: str, state: str, reason: str, rows: int = 0
-) -> list[Outgoing]:
+) -> None:
     """Tell how it ended, then forget it: a crash in between has the redelivery tell it again."""
     record(services, table.id, purge_id, "purge", state, reason=reason, rows=rows)
     forget_purge(services, table.id, purge_id)
-    return []

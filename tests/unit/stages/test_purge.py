@@ -2,58 +2,30 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import cast
 
-import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import CompactionJob, Outgoing, PartitionSplits, PurgeStep
-from dormouse.model.names import data_prefix, purge_of, purge_path, purge_prefix
-from dormouse.model.partitions import ROOT
+from dormouse.messages import CompactionJob, Outgoing, PartitionSplits
+from dormouse.model.names import purge_of, purge_path, purge_prefix
 from dormouse.model.schema import Field, Primitive, Schema
-from dormouse.model.tables import Table
-from dormouse.model.transactions import AssignJob, ReleaseJob
+from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE, Storage
 from dormouse.requests import PurgeRows, ReinitialiseTable
 from dormouse.stages.administer import administer
 from dormouse.stages.batch_files import batch_files
-from dormouse.stages.purge_rows import purge_rows
-from dormouse.stages.purges import known_verdicts
 from dormouse.storage import FolderStorage
 from tests.support.world import Crash, World, letters, letters_file
+from tests.unit.stages.purges import filled, in_table, stored
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
-
-
-def stored(world: World, table: Table) -> list[str]:
-    """Give the letters of all rows of all objects, referenced or not, as pyarrow reads them."""
-    found = []
-    for item in world.storage.list(data_prefix(table.id)):
-        rows = pq.read_table(world.folder / "data" / item.path, columns=["letter"])
-        found += rows["letter"].to_pylist()
-    return sorted(found)
-
-
-def in_table(world: World, table: Table) -> str:
-    return "".join(str(row["letter"]) for row in world.rows(table))
-
-
-def filled(world: World, *texts: str, **options: object) -> Table:
-    """A table with a shard for each text and leaf."""
-    table = world.create(**{"gc_delay_seconds": 60, "compaction_files": 100, **options})
-    world.set_online(table, False)
-    for number, text in enumerate(texts):
-        world.drop(f"letters/{number}.parquet", letters(text, at=100 * number))
-    world.settle()
-    return table
 
 
 PURGES = [("letter = 'b'", ()), ("", ("b",)), ("letter >= 'b' AND note LIKE 'b%'", ())]
@@ -262,84 +234,6 @@ def test_a_death_at_any_call_of_the_storage_is_made_good_by_the_redelivery(
         if dying.left > 0:
             assert call > 10, "it was to die more often"
             return
-
-
-def test_what_was_assigned_but_never_sent_is_sent_by_the_sweep(world: World) -> None:
-    table = filled(world, "ab", "bc", job_patience_seconds=600)
-    world.purge(table, "letter = 'b'")
-    step = world.queue.popleft()
-    world.deliver(step)  # dies before it sends
-    world.queue += world.deliver(step)
-    assert {message.queue for message in world.queue} == {"purges"}
-    world.clock.advance(seconds=601)
-    world.sweep()
-    world.settle()
-    assert stored(world, table) == list("ac")
-
-
-def test_the_sweep_goes_on_with_a_purge_whose_messages_were_lost(world: World) -> None:
-    table = filled(world, "ab", "bc", job_patience_seconds=600)
-    world.purge(table, "letter = 'b'")
-    world.queue.clear()
-    world.age_objects(seconds=0)
-    world.clock.advance(seconds=601)
-    world.sweep()
-    world.settle()
-    assert stored(world, table) == list("ac")
-
-
-@pytest.mark.parametrize("patience_seconds", [0, 1, 60])
-def test_a_purge_of_a_table_with_little_patience_goes_on_by_itself_until_the_next_sweep(
-    world: World, patience_seconds: int
-) -> None:
-    table = filled(world, "ab", "bc", job_patience_seconds=patience_seconds)
-    shards = tuple(sorted(r.shard for r in world.state(table).all_references()))
-    world.new_store(table).commit(AssignJob("others", ROOT, shards), generation=0)
-    world.purge(table, "letter = 'b'")
-    for _ in range(20):
-        world.clock.advance(seconds=15)
-        world.queue += world.deliver(world.queue.popleft())
-        assert [message.queue for message in world.queue] == ["purges"]
-    world.new_store(table).commit(ReleaseJob("others"), generation=0)
-    world.settle()
-    assert stored(world, table) == list("ac")
-
-
-def test_a_purge_that_waits_for_long_is_not_looked_after_by_more_and_more_steps(
-    world: World,
-) -> None:
-    table = filled(world, "ab", "bc")
-    shards = tuple(sorted(r.shard for r in world.state(table).all_references()))
-    stuck = AssignJob("stuck", ROOT, shards)
-    world.new_store(table).commit(stuck, generation=0)
-    world.purge(table, "letter = 'b'")
-    world.age_objects(seconds=0)
-    steps = deque(world.queue)
-    for hour in range(24 * 8):
-        world.clock.advance(seconds=60 * 60)
-        world.queue.clear()
-        world.sweep(audit=hour % 24 == 0)
-        steps += [message for message in world.queue if message.queue == "purges"]
-        for _ in range(len(steps)):
-            steps += [m for m in world.deliver(steps.popleft()) if m.queue == "purges"]
-        assert 1 <= len(steps) <= 5
-    world.new_store(table).commit(ReleaseJob("stuck"), generation=0)
-    world.queue = steps
-    world.settle()
-    assert stored(world, table) == list("ac")
-
-
-def test_a_step_ends_in_time_and_the_next_goes_on_where_it_stopped(world: World) -> None:
-    table = filled(world, *("abc" for _ in range(10)))
-    purge = world.purge(table, "letter = 'b'")
-    world.queue.clear()
-    step = PurgeStep(table.id, purge)
-    looked_at = []
-    for _ in range(3):
-        *_, again = purge_rows(world.services, step, step_seconds=0)
-        looked_at.append(len(known_verdicts(world.services, table.id, purge)))
-    assert looked_at == [4, 8, 10]
-    assert again.delay_seconds > 0
 
 
 def test_a_job_whose_purge_was_given_up_frees_its_shards(world: World) -> None:
