@@ -43,7 +43,7 @@ def dead_letters_until(stack: LocalStack, message_id: str) -> set[str]:
         dead.update(take_dead_letters(stack))
         return message_id in dead
 
-    eventually(has_come)
+    eventually(has_come, seconds=60)
     return dead
 
 
@@ -75,6 +75,15 @@ def test_only_the_failed_message_of_a_batch_is_tried_again_and_then_dead(
     assert len(attempts(stack, bad)) == 2
     assert good not in dead
     eventually(lambda: waiting(stack, "local-WorkQueue") == 0)
+
+
+def test_the_group_of_a_message_comes_with_it(stack: LocalStack) -> None:
+    sqs, url = stack.client("sqs"), queue_url(stack, "local-DeadQueue")
+    sqs.send_message(QueueUrl=url, MessageBody="{}", MessageGroupId="table")
+    answer = sqs.receive_message(QueueUrl=url, MessageSystemAttributeNames=["MessageGroupId"])
+    (message,) = answer["Messages"]
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    assert message["Attributes"]["MessageGroupId"] == "table"
 
 
 def test_a_handler_that_raises_sends_its_batch_to_the_dead_letter_queue(

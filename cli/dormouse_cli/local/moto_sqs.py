@@ -89,6 +89,7 @@ def _send_message(
             self._validate_message(queue, message_body, int(delay_seconds or 0))
             message = _new_message(queue, message_body, delay_seconds, system_attributes)
             message.message_attributes = message_attributes or {}
+            message.group_id = group_id
             queue.add_message(message)
         _CHANGED.notify_all()
         return message
