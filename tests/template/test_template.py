@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from dormouse.model.names import QUEUES, REPLIES, dead_letters
-from dormouse.policy.retrying import MOST_RECEIVES
+from dormouse.policy.retrying import MOST_RECEIVES, SWEEP_SECONDS
 from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of
 from tests.template.conftest import (
     LONGEST_WINDOW_SECONDS,
@@ -147,7 +147,7 @@ def test_the_sweep_runs_often_and_audits_daily(template: Template) -> None:
         if "ScheduleExpression" in rule
     }
     assert inputs["rate(1 minute)"] is None
-    assert inputs["rate(5 minutes)"] is None
+    assert inputs[f"rate({SWEEP_SECONDS // 60} minutes)"] is None
     assert json.loads(inputs["rate(1 day)"]) == {"audit": True}
 
 

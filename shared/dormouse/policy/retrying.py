@@ -12,6 +12,8 @@ MOST_RECEIVES = 3
 """How often a message comes to its function, as the template says: then it is given up."""
 LONGEST_PAUSE = 24
 """Of patiences: a day, with the patience of an hour that jobs have by default."""
+SWEEP_SECONDS = 5 * 60
+"""How often the sweep runs, as the template says."""
 LEAST_REST_SECONDS, MOST_REST_SECONDS = 30, 60 * 60
 
 
@@ -29,6 +31,16 @@ def is_overdue(begun_ms: int, since_ms: int, now_ms: int, patience_ms: int) -> b
         return waits.bit_length() + waits // LONGEST_PAUSE
 
     return times_due(now_ms) > times_due(since_ms)
+
+
+def is_spent(begun_ms: int, requested_ms: int, now_ms: int, patience_ms: int) -> bool:
+    """Tell whether a chain of messages, begun then for what was requested then, goes on no more.
+
+    By then the sweep has had twice the time to begin another, in case this one was lost.
+    """
+    age_ms = max(begun_ms - requested_ms, patience_ms)
+    pause_ms = max(min(age_ms, LONGEST_PAUSE * patience_ms), SWEEP_SECONDS * 1000)
+    return now_ms - begun_ms > 2 * pause_ms
 
 
 def rest_ms(attempts: int) -> int:

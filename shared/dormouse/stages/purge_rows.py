@@ -32,7 +32,7 @@ from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob
-from dormouse.policy.retrying import LONGEST_PAUSE
+from dormouse.policy.retrying import is_spent
 from dormouse.ports import Services
 from dormouse.shards.purging import RowMatcher
 from dormouse.shards.reading import Slice
@@ -49,8 +49,6 @@ STEP_SECONDS = 240
 """How long a step looks at shards it has not begun with yet, well below its function's time-out."""
 LOOKS_AT_ONCE = 4
 LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 1, 120
-SWEEP_SECONDS = 5 * 60
-"""How often the sweep runs, by template.yaml: no chain ends before it could begin another."""
 WAITS_PER_AGE = 8
 """A purge waits for its jobs by this part of its age: short ones end soon, long ones ask rarely."""
 
@@ -125,20 +123,15 @@ def _step(
     if damaged is not None:
         raise damaged
     now_ms = services.clock.now_ms()
-    if _is_spent(table, request, message.begun_ms or request.requested_ms, now_ms):
+    patience_ms = table.properties.job_patience_seconds * 1000
+    if is_spent(
+        message.begun_ms or request.requested_ms, request.requested_ms, now_ms, patience_ms
+    ):
         return None
     age_seconds = (now_ms - request.requested_ms) // 1000
     wait = min(max(age_seconds // WAITS_PER_AGE, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)
     yield Outgoing("purges", message, 0 if left else wait)
     return None
-
-
-def _is_spent(table: Table, request: PurgeRequest, begun_ms: int, now_ms: int) -> bool:
-    """Tell whether a chain goes on no more: the sweep had twice the time to begin the next one."""
-    patience_ms = table.properties.job_patience_seconds * 1000
-    age_ms = max(begun_ms - request.requested_ms, patience_ms)
-    pause_ms = max(min(age_ms, LONGEST_PAUSE * patience_ms), SWEEP_SECONDS * 1000)
-    return now_ms - begun_ms > 2 * pause_ms
 
 
 def _look(

@@ -11,7 +11,14 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.policy.retrying import LONGEST_PAUSE, is_overdue, reason_to_give_up, rest_ms
+from dormouse.policy.retrying import (
+    LONGEST_PAUSE,
+    SWEEP_SECONDS,
+    is_overdue,
+    is_spent,
+    reason_to_give_up,
+    rest_ms,
+)
 
 PATIENCE_MS = 1000
 
@@ -45,6 +52,22 @@ def test_what_begins_later_by_another_clock_is_not_due() -> None:
 @given(st.integers(0, 10**9), st.integers(1, 10**6))
 def test_no_pause_is_longer_than_the_longest(since_ms: int, patience_ms: int) -> None:
     assert is_overdue(0, since_ms, since_ms + (LONGEST_PAUSE + 1) * patience_ms, patience_ms)
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**7))
+def test_no_chain_is_spent_before_a_sweep_begins_the_next(begun_ms: int, patience_ms: int) -> None:
+    """Looked at by every sweep, from when the chain began until it is spent."""
+    sweep_ms = SWEEP_SECONDS * 1000
+    now_ms = begun_ms
+    while not is_spent(begun_ms, 0, now_ms + sweep_ms, patience_ms):
+        now_ms += sweep_ms
+    assert is_overdue(0, begun_ms, now_ms, patience_ms)
+
+
+def test_a_chain_ends() -> None:
+    for patience_ms in (0, 1000, 3_600_000):
+        longest_ms = 2 * max(LONGEST_PAUSE * patience_ms, SWEEP_SECONDS * 1000)
+        assert is_spent(10**12, 0, 10**12 + longest_ms + 1, patience_ms)
 
 
 def test_what_is_tried_to_no_avail_rests_twice_as_long_each_time_up_to_an_hour() -> None:
