@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.fold import Verdict, apply
 from dormouse.model.invariants import broken_invariants
 from dormouse.model.partitions import PartitionTree
@@ -15,12 +16,14 @@ from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     ClearTable,
+    DisputeShards,
     Entry,
     ExtendTree,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
+    SettleDisputes,
     SplitPartition,
     Transaction,
 )
@@ -33,16 +36,18 @@ from tests.support.adapters import CountingIds, FakeClock
 from tests.support.machine import shard_of, verdict_of
 
 TREE = tuple(PartitionTree.from_split_points([("m",)]).by_id.values())
-A, B, C = (shard_of(name, [(name,)], ("0", 1)) for name in "abc")
+A, B, C, D = (shard_of(name, [(name,)], ("0", 1)) for name in "abcd")
 BEFORE: tuple[Transaction, ...] = (
     InitialisePartitions(TREE),
     AddShards("one", ("source-one",), (A, B)),
     AddShards("two", ("source-two",), (C,)),
     AssignJob("old", "0", ("c",)),
-    ReplaceShards("old", "0", ("c",), ()),
+    ReplaceShards("old", "0", ("c",), (), (("c", 1),), 1),
+    AddShards("five", (), (D,)),
     AssignJob("job", "0", ("a", "b")),
+    DisputeShards(("d",), DisputeReason.BYTES_DAMAGED, "old"),
 )
-"""A table of two leaves: a and b are inputs of a job, c is garbage."""
+"""A table of two leaves: a and b are inputs of a job, c is garbage, d is disputed."""
 OUTPUT = shard_of("output", [("a",), ("b",)], ("0", 2))
 KINDS: dict[str, Transaction] = {
     "initialise": InitialisePartitions(TREE),
@@ -50,10 +55,12 @@ KINDS: dict[str, Transaction] = {
     "add the same source": AddShards("four", ("source-three",), ()),
     "assign": AssignJob("late", "0", ("a",)),
     "release": ReleaseJob("job"),
-    "replace": ReplaceShards("job", "0", ("a", "b"), (OUTPUT,)),
+    "replace": ReplaceShards("job", "0", ("a", "b"), (OUTPUT,), (("a", 1), ("b", 1))),
     "split": SplitPartition("0", ("b",)),
     "extend": ExtendTree((("0", ("a\0",)), ("1", ("x",)))),
     "forget": ForgetShards(("c",)),
+    "dispute": DisputeShards(("b", "c"), DisputeReason.BYTES_DAMAGED, "job"),
+    "settle": SettleDisputes((("d", 0),)),
     "clear": ClearTable(1, TREE),
 }
 

@@ -10,6 +10,7 @@ from collections import Counter
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.fold import Verdict, apply
 from dormouse.model.invariants import broken_invariants
 from dormouse.model.keys import Key, KeyRange
@@ -20,12 +21,14 @@ from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     ClearTable,
+    DisputeShards,
     Entry,
     ExtendTree,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
+    SettleDisputes,
     SplitPartition,
     Transaction,
 )
@@ -108,8 +111,11 @@ class TableMachine(RuleBasedStateMachine):
                 name = self.name()
                 outputs.append(shard_of(name, part, (job.partition, len(part))))
                 self.keys_of[name] = part
-        done = ReplaceShards(job.id, job.partition, job.inputs, tuple(outputs))
+        taken = tuple((s, sum(map(span.contains, self.keys_of[s]))) for s in job.inputs)
+        before = self.state.disputed
+        done = ReplaceShards(job.id, job.partition, job.inputs, tuple(outputs), taken)
         assert self.go(done) == Verdict()
+        assert self.state.disputed == before, "all rows were taken, each once"
 
     @rule(data=st.data())
     def release_a_job(self, data: st.DataObject) -> None:
@@ -132,11 +138,29 @@ class TableMachine(RuleBasedStateMachine):
         if splits:
             assert self.go(ExtendTree(tuple(splits))) == Verdict()
 
+    @rule(data=st.data())
+    def dispute_a_shard(self, data: st.DataObject) -> None:
+        if len(self.state.shards):
+            shard = data.draw(st.sampled_from(sorted(self.state.shards)))
+            damaged = DisputeShards((shard,), DisputeReason.BYTES_DAMAGED, self.name())
+            assert self.go(damaged) == Verdict()
+            assert shard in self.state.disputed
+
+    @rule(data=st.data())
+    def settle_a_dispute(self, data: st.DataObject) -> None:
+        if len(self.state.disputed):
+            shard = data.draw(st.sampled_from(sorted(self.state.disputed)))
+            since_ms = self.state.disputed[shard].since_ms
+            assert self.go(SettleDisputes(((shard, since_ms),))) == Verdict()
+            assert shard not in self.state.disputed
+
     @rule()
     def forget_what_nothing_references(self) -> None:
-        if len(self.state.unreferenced):
-            gone = tuple(sorted(self.state.unreferenced))
+        gone = tuple(sorted(set(self.state.unreferenced) - set(self.state.disputed)))
+        if gone:
             assert self.go(ForgetShards(gone)) == Verdict()
+        for shard in self.state.disputed:
+            assert self.go(ForgetShards((shard,))).violations
 
     @rule(points=st.lists(short_keys, unique=True, max_size=2))
     def clear(self, points: list[Key]) -> None:

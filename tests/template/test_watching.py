@@ -22,6 +22,7 @@ PREFIX = f"dormouse-{NAMES.instance}-"
 WORST_OF = {
     "compaction-lags": Measure.REFERENCES_PER_LEAF,
     "jobs-stand": Measure.OLDEST_JOB_AGE_SECONDS,
+    "shards-disputed": Measure.DISPUTED_SHARDS,
 }
 
 

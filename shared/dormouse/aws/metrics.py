@@ -16,7 +16,11 @@ NAMESPACE = "Dormouse"
 _NO_SERVICE = ""  # else Powertools adds a dimension of its own
 
 
-WATCHED = (Measure.REFERENCES_PER_LEAF, Measure.OLDEST_JOB_AGE_SECONDS)
+WATCHED = (
+    Measure.REFERENCES_PER_LEAF,
+    Measure.OLDEST_JOB_AGE_SECONDS,
+    Measure.DISPUTED_SHARDS,
+)
 """What alarms watch the greatest of, over all tables: these are told by instance, too."""
 
 

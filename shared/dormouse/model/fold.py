@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dormouse.model.conserving import dispute, settle, take
+from dormouse.model.disputes import Taking
 from dormouse.model.keys import Key
 from dormouse.model.partitions import PartitionTree, child_ids
 from dormouse.model.rules import Violation, violations
@@ -18,12 +20,14 @@ from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     ClearTable,
+    DisputeShards,
     Entry,
     ExtendTree,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
+    SettleDisputes,
     SplitPartition,
     transaction_id,
 )
@@ -65,17 +69,19 @@ def _changed(state: TableState, entry: Entry) -> TableState:
             released = state.jobs[job]
             free = replace(_mark(state, released, None), jobs=state.jobs.remove(job))
             return _push_down(free, released.partition, {})
-        case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs):
+        case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
+            rows = dict(done.rows_taken)
             for shard in inputs:
-                state = _drop(state, partition, shard)
+                dropped = _drop(state, partition, shard)
+                state = take(dropped, shard, Taking(job, partition, rows.get(shard)))
             return replace(_add(state, outputs), jobs=state.jobs.remove(job))
         case SplitPartition(partition=partition, at=at, rows_left=rows_left):
             tree = state.partitions.split(partition, at, *child_ids(partition))
             return _push_down(replace(state, partitions=tree), partition, dict(rows_left))
         case ExtendTree(splits=splits):
             return _extend(state, splits)
-        case ForgetShards(shards=shards):
-            return _forget(state, shards)
+        case ForgetShards() | DisputeShards() | SettleDisputes():
+            return _keep_or_forget(state, entry.transaction)
         case ClearTable(generation=generation, partitions=partitions):
             return TableState(
                 version=state.version,
@@ -109,6 +115,18 @@ def _extend(state: TableState, splits: Sequence[tuple[str, Key]]) -> TableState:
     for partition, _ in splits:  # those that were leaves before hold what is to be moved
         extended = _push_down(extended, partition, {})
     return extended
+
+
+def _keep_or_forget(
+    state: TableState, transaction: ForgetShards | DisputeShards | SettleDisputes
+) -> TableState:
+    match transaction:
+        case ForgetShards(shards=shards):
+            return _forget(state, shards)
+        case DisputeShards(shards=shards, reason=reason, job=job):
+            return dispute(state, shards, reason, job)
+        case SettleDisputes(disputes=disputes):
+            return settle(state, (shard for shard, _ in disputes))
 
 
 def _forget(state: TableState, shards: Iterable[str]) -> TableState:

@@ -29,6 +29,7 @@ def broken_invariants(state: TableState, *, whole: bool = False) -> list[str]:
         *_broken_references(state, whole),
         *_broken_jobs(state, whole),
         *_broken_counts(state, whole),
+        *_broken_takings(state, whole),
         *(_broken_totals(state) if whole else ()),
     ]
 
@@ -157,6 +158,28 @@ def _broken_counts(state: TableState, whole: bool) -> Iterator[str]:
                 yield f"shard {shard} is counted or listed for collection but unknown"
         elif (kept == 0) != (shard in state.unreferenced):
             yield f"shard {shard} has {kept} references and is wrongly listed for collection"
+
+
+def _broken_takings(state: TableState, whole: bool) -> Iterator[str]:
+    """What was taken is kept while there is more to be taken, or for a dispute."""
+    for shard_id in {*_changed(state.taken, whole), *_changed(state.shards, whole)}:
+        takings, shard = state.taken.get(shard_id, ()), state.shards.get(shard_id)
+        if not takings:
+            continue
+        if shard is None:
+            yield f"rows were taken of shard {shard_id}, which is unknown"
+            continue
+        if not state.reference_counts.get(shard_id, 0) and shard_id not in state.disputed:
+            yield f"all rows of shard {shard_id} were taken, yet they are still kept"
+        if any(
+            taking.rows is not None and not 0 <= taking.rows <= shard.rows for taking in takings
+        ):
+            yield f"a job took other rows of shard {shard_id} than it can have"
+        if len({taking.partition for taking in takings}) < len(takings):
+            yield f"rows of shard {shard_id} were taken twice in one partition"
+    for shard_id in {*_changed(state.disputed, whole), *_changed(state.shards, whole)}:
+        if shard_id in state.disputed and shard_id not in state.shards:
+            yield f"shard {shard_id} is disputed but unknown"
 
 
 def _broken_totals(state: TableState) -> Iterator[str]:

@@ -24,6 +24,7 @@ class Measure(Enum):
     JOBS_ASSIGNED = ("JobsAssigned", "Count")
     OLDEST_JOB_AGE_SECONDS = ("OldestJobAge", "Seconds")
     GARBAGE_SHARDS = ("GarbageShards", "Count")
+    DISPUTED_SHARDS = ("DisputedShards", "Count")
     LOG_LENGTH = ("LogLength", "Count")
     ROWS_INGESTED = ("RowsIngested", "Count")
     ROWS_COMPACTED = ("RowsCompacted", "Count")

@@ -19,12 +19,14 @@ from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     ClearTable,
+    DisputeShards,
     Entry,
     ExtendTree,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
+    SettleDisputes,
     SplitPartition,
 )
 
@@ -39,6 +41,8 @@ class Rule(Enum):
     SHARD_EXISTS = "the shard exists already"
     SHARD_MISSING = "there is no such shard"
     SHARD_REFERENCED = "the shard is still referenced"
+    SHARD_DISPUTED = "the shard is disputed"
+    DISPUTE_MISSING = "the shard is not disputed, or since another time"
     SHARD_EMPTY = "the shard has no rows or no partition"
     PARTITION_MISSING = "there is no such partition"
     PARTITION_SPLIT = "the partition was split already"
@@ -89,8 +93,8 @@ def violations(state: TableState, entry: Entry) -> tuple[Violation, ...]:
             return tuple(_split(state.partitions, transaction.partition, transaction.at))
         case ExtendTree():
             return tuple(_extend(state.partitions, transaction))
-        case ForgetShards():
-            return tuple(_forget(state, transaction))
+        case ForgetShards() | DisputeShards() | SettleDisputes():
+            return tuple(_keep_or_forget(state, transaction))
 
 
 def _clear(state: TableState, clear: ClearTable) -> Iterator[Violation]:
@@ -202,9 +206,32 @@ def _extend(tree: PartitionTree, extend: ExtendTree) -> Iterator[Violation]:
             tree = tree.split(partition_id, at, *child_ids(partition_id))
 
 
+def _keep_or_forget(
+    state: TableState, transaction: ForgetShards | DisputeShards | SettleDisputes
+) -> Iterator[Violation]:
+    match transaction:
+        case ForgetShards():
+            yield from _forget(state, transaction)
+        case DisputeShards(shards=shards):
+            for shard in shards:
+                if shard not in state.shards:
+                    yield Violation(Rule.SHARD_MISSING, shard)
+        case SettleDisputes():
+            yield from _settle(state, transaction)
+
+
 def _forget(state: TableState, forget: ForgetShards) -> Iterator[Violation]:
     for shard in forget.shards:
         if shard not in state.shards:
             yield Violation(Rule.SHARD_MISSING, shard)
         elif state.reference_counts.get(shard, 0) > 0:
             yield Violation(Rule.SHARD_REFERENCED, shard)
+        elif shard in state.disputed:
+            yield Violation(Rule.SHARD_DISPUTED, shard)
+
+
+def _settle(state: TableState, settle: SettleDisputes) -> Iterator[Violation]:
+    for shard, since_ms in settle.disputes:
+        dispute = state.disputed.get(shard)
+        if dispute is None or dispute.since_ms != since_ms:
+            yield Violation(Rule.DISPUTE_MISSING, shard)

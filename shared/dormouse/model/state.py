@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from rpds import HashTrieMap
 
+from dormouse.model.disputes import Dispute, Taking
 from dormouse.model.keys import KeyRange
 from dormouse.model.layered import LayeredMap
 from dormouse.model.partitions import PartitionTree
@@ -32,7 +33,9 @@ class TableState:
 
     `references` maps each partition that has some to its references; `rows` and `reference_count`
     are their totals. `sources` and `transactions` map what was ingested and committed to when;
-    `unreferenced` maps the shards without references to when they lost the last one.
+    `unreferenced` maps the shards without references to when they lost the last one. `taken` maps
+    the shards of which jobs took some rows, but not all that are there, to those takings, and
+    `disputed` the shards that are never collected to the reason.
     """
 
     version: int = 0
@@ -45,6 +48,8 @@ class TableState:
     reference_count: int = 0
     reference_counts: LayeredMap[str, int] = field(default_factory=LayeredMap)
     unreferenced: LayeredMap[str, int] = field(default_factory=LayeredMap)
+    taken: LayeredMap[str, tuple[Taking, ...]] = field(default_factory=LayeredMap)
+    disputed: LayeredMap[str, Dispute] = field(default_factory=LayeredMap)
     jobs: HashTrieMap[str, Job] = HashTrieMap()
     sources: LayeredMap[str, int] = field(default_factory=LayeredMap)
     transactions: LayeredMap[str, int] = field(default_factory=LayeredMap)
@@ -79,6 +84,12 @@ class TableState:
     def unreferenced_before(self, time_ms: int) -> list[str]:
         """Give the shards that lost their last reference before a time, by id."""
         return sorted(shard for shard, since in self.unreferenced.items() if since < time_ms)
+
+    def jobs_in_dispute(self, shard: str) -> list[str]:
+        """Return the jobs that took rows of a disputed shard, or raised the dispute, by id."""
+        dispute = self.disputed.get(shard)
+        raised = dispute.jobs if dispute is not None else ()
+        return sorted({*raised, *(taking.job for taking in self.taken.get(shard, ()))})
 
     @property
     def has_shards(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.keys import Key, encode_key
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard
@@ -49,12 +50,19 @@ class ReleaseJob:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceShards:
-    """Finish a job: its inputs in its partition give way to `outputs`, which may be none."""
+    """Finish a job: its inputs in its partition give way to `outputs`, which may be none.
+
+    `rows_taken` tells, input by input, how many rows the job took of it, and `rows_removed` how
+    many of all those are in no output, by the rules of the table or a purge. Only what adds nothing
+    may leave them uncounted.
+    """
 
     job: str
     partition: str
     inputs: tuple[str, ...]
     outputs: tuple[NewShard, ...]
+    rows_taken: tuple[tuple[str, int], ...] = ()
+    rows_removed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,25 @@ class ForgetShards:
 
 
 @dataclass(frozen=True, slots=True)
+class DisputeShards:
+    """Keep shards from being collected or merged, for a reason which `job` found."""
+
+    shards: tuple[str, ...]
+    reason: DisputeReason
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettleDisputes:
+    """End disputes: each is a shard, and the time since when it is disputed.
+
+    A dispute raised later is another one, which whoever settles this one has not seen.
+    """
+
+    disputes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ClearTable:
     """Start over as `generation`: no shards, jobs or sources; the given partitions.
 
@@ -103,6 +130,8 @@ Transaction = (
     | SplitPartition
     | ExtendTree
     | ForgetShards
+    | DisputeShards
+    | SettleDisputes
     | ClearTable
 )
 
@@ -135,6 +164,10 @@ def transaction_id(transaction: Transaction) -> str:
             return f"extend:{_digest(f'{p} {encode_key(at).hex()}' for p, at in splits)}"
         case ForgetShards(shards=shards):
             return f"forget:{_digest(sorted(shards))}"
+        case DisputeShards(shards=shards, reason=reason, job=job):
+            return f"dispute:{reason.value}:{_digest([job, *sorted(shards)])}"
+        case SettleDisputes(disputes=disputes):
+            return f"settle:{_digest(sorted(f'{shard} {since}' for shard, since in disputes))}"
         case ClearTable(generation=generation):
             return f"clear:{generation}"
 

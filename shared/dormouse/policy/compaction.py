@@ -3,13 +3,13 @@
 Sizes are rows. A compaction whose output is large cuts it into several shards: a run. They are
 sorted one after the other, so there is nothing to merge among them, and they count as one shard:
 all of them are taken or none. Only free references on leaves take part; what a running job holds,
-even if it is only some of a run, is left alone.
+or what is disputed, even if it is only some of a run, is left alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dormouse.model.names import run_of
@@ -48,7 +48,7 @@ def plan_compactions(state: TableState, properties: Properties) -> list[Compacti
     for partition in candidates:
         if not state.partitions.get(partition).is_leaf:
             continue
-        runs = sorted_runs(state.references_in(partition))
+        runs = sorted_runs(state.references_in(partition), state.disputed)
         if batched:
             groups = list(_batches(runs, properties.compaction_files))
         else:
@@ -69,7 +69,8 @@ def plan_full_compactions(state: TableState) -> list[CompactionPlan]:
     plans = []
     for partition in sorted(p for p, held in state.references.items() if held.free > 1):
         if state.partitions.get(partition).is_leaf:
-            groups = _bounded(sorted_runs(state.references_in(partition)))
+            runs = sorted_runs(state.references_in(partition), state.disputed)
+            groups = _bounded(runs)
             plans += [CompactionPlan(partition, _shards(group)) for group in groups]
     return plans
 
@@ -82,8 +83,11 @@ def within_limit(plans: Sequence[CompactionPlan], running: int, limit: int) -> l
     return sorted(plans, key=lambda plan: -len(plan.inputs))[:room]
 
 
-def sorted_runs(references: Iterable[Reference]) -> list[SortedRun]:
-    """Give the runs of one partition whose shards are all free, fewest rows first."""
+def sorted_runs(references: Iterable[Reference], disputed: Container[str] = ()) -> list[SortedRun]:
+    """Return the runs of one partition whose shards are all free, fewest rows first.
+
+    A run one of whose shards is disputed is none of them.
+    """
     by_run: dict[str, list[Reference]] = {}
     for reference in references:
         by_run.setdefault(run_of(reference.shard)[0], []).append(reference)
@@ -93,7 +97,7 @@ def sorted_runs(references: Iterable[Reference]) -> list[SortedRun]:
             tuple(sorted((r.shard for r in found), key=run_of)),
         )
         for found in by_run.values()
-        if all(r.job is None for r in found)
+        if all(r.job is None and r.shard not in disputed for r in found)
     ]
     return sorted(runs, key=lambda run: (run.rows, run.shards))
 

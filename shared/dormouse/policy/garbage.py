@@ -22,12 +22,12 @@ def collectable(
 ) -> tuple[list[str], list[str]]:
     """Sort candidates into those which may be deleted now and those which must wait.
 
-    What is referenced, or no longer known, is in neither.
+    What is referenced, disputed or no longer known is in neither.
     """
     due: list[str] = []
     waiting: list[str] = []
     for shard in sorted(set(candidates)):
-        if shard in state.unreferenced:
+        if shard in state.unreferenced and shard not in state.disputed:
             ready = waiting_seconds(state, shard, now_ms, delay_seconds) == 0
             (due if ready else waiting).append(shard)
     return due, waiting

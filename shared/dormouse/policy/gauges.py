@@ -24,5 +24,6 @@ def gauges(state: TableState, now_ms: int, log_length: int) -> dict[Measure, flo
         Measure.JOBS_ASSIGNED: len(state.jobs),
         Measure.OLDEST_JOB_AGE_SECONDS: max(0, now_ms - oldest_ms) / 1000,
         Measure.GARBAGE_SHARDS: len(state.unreferenced),
+        Measure.DISPUTED_SHARDS: len(state.disputed),
         Measure.LOG_LENGTH: log_length,
     }

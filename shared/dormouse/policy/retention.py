@@ -28,12 +28,12 @@ def plan_rewrites(
 ) -> list[CompactionPlan]:
     """Propose rewriting free references of leaves whose shards were begun an age ago, or longer.
 
-    They go in batches of at most `compaction_files` of a partition, oldest first. What is
-    `planned` already is left to those plans.
+    They go in batches of at most `compaction_files` of a partition, oldest first. What is disputed
+    is left alone, and what is `planned` already to those plans.
     """
     newest = id_prefix(now_ms - max(age_ms, LEAST_INTERVAL_MS))
     due = {shard for shard in state.shards if shard[: len(newest)] <= newest}
-    due -= set(state.unreferenced)
+    due -= {*state.unreferenced, *state.disputed}
     if not due:
         return []
     taken = {(plan.partition, shard) for plan in planned for shard in plan.inputs}

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from dormouse.errors import CorruptDataError
 from dormouse.model.decoding import convert_plain
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard, Shard
@@ -21,22 +22,25 @@ from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     ClearTable,
+    DisputeShards,
     Entry,
     ExtendTree,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
+    SettleDisputes,
     SplitPartition,
     Transaction,
 )
 from dormouse.statestore.codec_file import read_file, write_file
 
-KIND, FORMAT = "delta", 1
+KIND, FORMAT = "delta", 2
 
 _PLACED = pa.struct([("partition", pa.string()), ("rows", pa.int64())])
 _SPLIT = pa.struct([("partition", pa.string()), ("at", pa.binary())])
-_ROWS_LEFT = pa.struct([("shard", pa.string()), ("rows", pa.int64())])
+_SHARD_ROWS = pa.struct([("shard", pa.string()), ("rows", pa.int64())])
+_DISPUTE = pa.struct([("shard", pa.string()), ("since_ms", pa.int64())])
 _SHARD = pa.struct(
     [
         ("id", pa.string()),
@@ -67,10 +71,15 @@ COLUMNS: dict[str, pa.DataType] = {
     "shards": pa.list_(_SHARD),
     "partitions": pa.list_(_PARTITION),
     "at": pa.binary(),
-    "rows_left": pa.list_(_ROWS_LEFT),
+    "rows_left": pa.list_(_SHARD_ROWS),
     "splits": pa.list_(_SPLIT),
     "forgotten": pa.list_(pa.string()),
     "new_generation": pa.int64(),
+    "rows_taken": pa.list_(_SHARD_ROWS),
+    "rows_removed": pa.int64(),
+    "disputed": pa.list_(pa.string()),
+    "reason": pa.string(),
+    "settled": pa.list_(_DISPUTE),
 }
 
 
@@ -79,9 +88,14 @@ class _Placed(msgspec.Struct):
     rows: int
 
 
-class _RowsLeft(msgspec.Struct):
+class _ShardRows(msgspec.Struct):
     shard: str
     rows: int
+
+
+class _Dispute(msgspec.Struct):
+    shard: str
+    since_ms: int
 
 
 class _Shard(msgspec.Struct):
@@ -131,12 +145,14 @@ class _ReplaceShards(_Stored, tag="replace_shards"):
     partition: str
     inputs: tuple[str, ...]
     shards: tuple[_Shard, ...]
+    rows_taken: tuple[_ShardRows, ...]
+    rows_removed: int
 
 
 class _SplitPartition(_Stored, tag="split_partition"):
     partition: str
     at: bytes
-    rows_left: tuple[_RowsLeft, ...]
+    rows_left: tuple[_ShardRows, ...]
 
 
 class _Split(msgspec.Struct):
@@ -150,6 +166,16 @@ class _ExtendTree(_Stored, tag="extend_tree"):
 
 class _ForgetShards(_Stored, tag="forget_shards"):
     forgotten: tuple[str, ...]
+
+
+class _DisputeShards(_Stored, tag="dispute_shards"):
+    disputed: tuple[str, ...]
+    reason: DisputeReason
+    job: str
+
+
+class _SettleDisputes(_Stored, tag="settle_disputes"):
+    settled: tuple[_Dispute, ...]
 
 
 class _ClearTable(_Stored, tag="clear_table"):
@@ -166,6 +192,8 @@ _Row = (
     | _SplitPartition
     | _ExtendTree
     | _ForgetShards
+    | _DisputeShards
+    | _SettleDisputes
     | _ClearTable
 )
 
@@ -216,15 +244,20 @@ def _row(entry: Entry) -> _Row:
             return _AssignJob(*at, job, partition, inputs)
         case ReleaseJob(job=job):
             return _ReleaseJob(*at, job)
-        case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs):
-            return _ReplaceShards(*at, job, partition, inputs, _stored_shards(outputs))
+        case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
+            taken, removed = _shard_rows(done.rows_taken), done.rows_removed
+            added = _stored_shards(outputs)
+            return _ReplaceShards(*at, job, partition, inputs, added, taken, removed)
         case SplitPartition(partition=partition, at=key, rows_left=rows_left):
-            left = tuple(_RowsLeft(*item) for item in rows_left)
-            return _SplitPartition(*at, partition, encode_key(key), left)
+            return _SplitPartition(*at, partition, encode_key(key), _shard_rows(rows_left))
         case ExtendTree(splits=splits):
             return _ExtendTree(*at, tuple(_Split(p, encode_key(key)) for p, key in splits))
         case ForgetShards(shards=shards):
             return _ForgetShards(*at, shards)
+        case DisputeShards(shards=shards, reason=reason, job=job):
+            return _DisputeShards(*at, shards, reason, job)
+        case SettleDisputes(disputes=disputes):
+            return _SettleDisputes(*at, tuple(_Dispute(*item) for item in disputes))
         case ClearTable(generation=generation, partitions=partitions):
             return _ClearTable(*at, generation, _stored_partitions(partitions))
 
@@ -244,16 +277,29 @@ def _transaction(row: _Row) -> Transaction:
         case _ReleaseJob():
             return ReleaseJob(row.job)
         case _ReplaceShards():
-            return ReplaceShards(row.job, row.partition, row.inputs, _shards(row.shards))
+            taken, removed = _counts(row.rows_taken), row.rows_removed
+            added = _shards(row.shards)
+            return ReplaceShards(row.job, row.partition, row.inputs, added, taken, removed)
         case _SplitPartition():
-            left = tuple((item.shard, item.rows) for item in row.rows_left)
-            return SplitPartition(row.partition, decode_key(row.at), left)
+            return SplitPartition(row.partition, decode_key(row.at), _counts(row.rows_left))
         case _ExtendTree():
             return ExtendTree(tuple((item.partition, decode_key(item.at)) for item in row.splits))
         case _ForgetShards():
             return ForgetShards(row.forgotten)
+        case _DisputeShards():
+            return DisputeShards(row.disputed, row.reason, row.job)
+        case _SettleDisputes():
+            return SettleDisputes(tuple((item.shard, item.since_ms) for item in row.settled))
         case _ClearTable():
             return ClearTable(row.new_generation, _partitions(row.partitions))
+
+
+def _shard_rows(counts: tuple[tuple[str, int], ...]) -> tuple[_ShardRows, ...]:
+    return tuple(_ShardRows(*item) for item in counts)
+
+
+def _counts(stored: tuple[_ShardRows, ...]) -> tuple[tuple[str, int], ...]:
+    return tuple((item.shard, item.rows) for item in stored)
 
 
 def _stored_shards(shards: tuple[NewShard, ...]) -> tuple[_Shard, ...]:

@@ -16,7 +16,7 @@ from dormouse.model.transactions import Entry
 from dormouse.statestore.codec import COLUMNS, entries_of, rows_of
 from dormouse.statestore.codec_file import read_file, write_file
 
-KIND, FORMAT = "segment", 1
+KIND, FORMAT = "segment", 2
 
 _DELTA = pa.field("delta", pa.binary(16))
 

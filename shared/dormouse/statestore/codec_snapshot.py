@@ -36,10 +36,19 @@ from dormouse.statestore.snapshot_columns import (
     time_columns,
 )
 from dormouse.statestore.snapshot_digests import packed, unpacked
+from dormouse.statestore.snapshot_disputes import (
+    DISPUTE,
+    TAKEN,
+    TAKINGS,
+    dispute_columns,
+    dispute_row,
+    taken_columns,
+    taken_row,
+)
 
 V = TypeVar("V")
 
-KIND, FORMAT = "snapshot", 1
+KIND, FORMAT = "snapshot", 2
 
 _COLUMNS: dict[str, pa.DataType] = {
     "item": pa.string(),
@@ -58,6 +67,8 @@ _COLUMNS: dict[str, pa.DataType] = {
     "job": pa.string(),
     "inputs": pa.list_(pa.string()),
     "time_ms": pa.int64(),
+    "takings": TAKINGS,
+    "reason": pa.string(),
 }
 _SCHEMA = pa.schema(list(_COLUMNS.items()))
 
@@ -78,6 +89,8 @@ _ITEMS = {
     "unreferenced": (*_REMEMBERED, "digest"),
     "source": (*_REMEMBERED, "digest"),
     "transaction": (*_REMEMBERED, "digest"),
+    "taken": TAKEN,
+    "dispute": DISPUTE,
 }
 
 
@@ -109,6 +122,8 @@ def _items(state: TableState) -> Iterator[tuple[str, pa.Table]]:
     yield "unreferenced", _remembered(state.unreferenced)
     yield "source", _remembered(state.sources)
     yield "transaction", _remembered(state.transactions)
+    yield "taken", _merged(state.taken, TAKEN, taken_row)
+    yield "dispute", _merged(state.disputed, DISPUTE, dispute_row)
 
 
 def decode_snapshot(table_id: str, body: bytes, where: str) -> TableState:
@@ -151,6 +166,8 @@ def _state(file: pq.ParquetFile, facts: dict[str, str]) -> TableState:
         reference_count=len(references),
         reference_counts=LayeredMap(counts),
         unreferenced=_times(rows_of("unreferenced")),
+        taken=LayeredMap(taken_columns(rows_of("taken"))),
+        disputed=LayeredMap(dispute_columns(rows_of("dispute"))),
         jobs=HashTrieMap(jobs),
         sources=_times(rows_of("source")),
         transactions=_times(rows_of("transaction")),

@@ -1,14 +1,16 @@
 """A state as records with names, each kept as items of its own; used by `dynamodb_snapshots`.
 
-A record says what one partition, shard, reference or running job is. What became of it at a version
-is one item, ``<name>@<version>``, which holds the record or says that it is gone; the newest item
-at or before a version is what counts at that version. So a name's item is removed at the version
-of the name's next item, and nothing is ever changed:
+A record says what one partition, shard, reference, running job, taking or dispute is. What became
+of it at a version is one item, ``<name>@<version>``, which holds the record or says that it is
+gone; the newest item at or before a version is what counts at that version. So a name's item is
+removed at the version of the name's next item, and nothing is ever changed:
 
 - references: ``<table>#R<lane>``, ``<partition>/<shard>@<version>``;
 - shards: ``<table>#S<lane>``, ``<shard>@<version>``, with the count of their references;
-- partitions: ``<table>#P``, ``<partition>@<version>``, and
-  ``<table>#J``, ``<job>/<part>@<version>``, a thousand of a job's inputs in each part.
+- partitions: ``<table>#P``, ``<partition>@<version>``;
+  ``<table>#J``, ``<job>/<part>@<version>``, a thousand of a job's inputs in each part;
+  ``<table>#T``, ``<shard>/<job>@<version>``, what a job took of a shard; and
+  ``<table>#D``, ``<shard>@<version>``, a dispute.
 """
 
 from __future__ import annotations
@@ -27,14 +29,18 @@ from dormouse.model.layered import LayeredMap
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import Holding, Job, Reference, Shard
 from dormouse.model.state import TableState
+from dormouse.statestore.dynamodb_disputes import dispute_to, takings_to
 from dormouse.statestore.items import Item, ItemKey, ItemTable, Value, Values
 
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T", str, int, bytes)
 
-Kind = Literal["reference", "shard", "partition", "job"]
-KINDS: tuple[Kind, ...] = ("partition", "shard", "reference", "job")
+Kind = Literal["reference", "shard", "partition", "job", "taking", "dispute"]
+KINDS: tuple[Kind, ...] = ("partition", "shard", "reference", "job", "taking", "dispute")
+
+NAMED_BY_TWO: tuple[Kind, ...] = ("reference", "taking")
+"""What is found by the first part of its name, all of it at once."""
 
 LANES = 8
 """Hash keys over which what is much written is spread. Part of the stored form: never change it."""
@@ -43,6 +49,8 @@ _PLACES: dict[Kind, tuple[ItemTable, str, bool]] = {
     "shard": ("shards", "S", True),
     "partition": ("partitions", "P", False),
     "job": ("partitions", "J", False),
+    "taking": ("partitions", "T", False),
+    "dispute": ("partitions", "D", False),
 }
 _INPUTS_PER_PART = 1000
 _GONE: Values = {"gone": True}
@@ -147,6 +155,13 @@ def changes(before: TableState, after: TableState) -> Iterator[Change]:
     were, are = _job_parts(before), _job_parts(after)
     for part in sorted({*were, *are}):
         yield from _change(Name("job", part), were.get(part), are.get(part))
+    for shard in sorted(changed(before.taken, after.taken)):
+        were, are = (takings_to(shard, s.taken.get(shard, ())) for s in (before, after))
+        for text in sorted({*were, *are}):
+            yield from _change(Name("taking", text), were.get(text), are.get(text))
+    for shard in sorted(changed(before.disputed, after.disputed)):
+        records = (dispute_to(s.disputed.get(shard)) for s in (before, after))
+        yield from _change(Name("dispute", shard), *records)
 
 
 def changed(before: LayeredMap[K, V], after: LayeredMap[K, V]) -> set[K]:

@@ -23,6 +23,7 @@ from dormouse.model.layered import LayeredMap
 from dormouse.model.state import TableState
 from dormouse.statestore.dynamodb_records import (
     KINDS,
+    NAMED_BY_TWO,
     Kind,
     Name,
     changes,
@@ -113,8 +114,8 @@ class DynamoSnapshots:
         totals = self._totals(snapshot)
 
         def read(kind: Kind, name: str) -> Records:
-            place, of_partition = Name(kind, name).key(self._table_id, 0), kind == "reference"
-            prefix = f"{name}/" if of_partition else f"{name}@"
+            place, of_several = Name(kind, name).key(self._table_id, 0), kind in NAMED_BY_TWO
+            prefix = f"{name}/" if of_several else f"{name}@"
             items = self._items.query(place.table, place.hash, prefix=prefix)
             return newest(items, snapshot.version)
 

@@ -13,10 +13,12 @@ from typing import Generic, TypeVar
 from rpds import HashTrieMap
 
 from dormouse.errors import CorruptDataError, InvariantError
+from dormouse.model.disputes import Dispute, Taking
 from dormouse.model.layered import GONE, LayeredMap
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import Holding, Reference
 from dormouse.model.state import TableState
+from dormouse.statestore.dynamodb_disputes import dispute_of, takings_of
 from dormouse.statestore.dynamodb_records import (
     Kind,
     holding_of,
@@ -36,7 +38,8 @@ Remembered = LayeredMap[str, int]
 class Totals:
     """What the item of a version says of it.
 
-    `holders` counts the partitions that have references.
+    `holders` counts the partitions that have references, `taken` the shards of which jobs took some
+    rows.
     """
 
     version: int
@@ -48,6 +51,8 @@ class Totals:
     holders: int
     references: int
     rows: int
+    taken: int
+    disputed: int
 
     @staticmethod
     def of(state: TableState) -> Totals:
@@ -62,6 +67,8 @@ class Totals:
             holders=len(state.references),
             references=state.reference_count,
             rows=state.rows,
+            taken=len(state.taken),
+            disputed=len(state.disputed),
         )
 
     @staticmethod
@@ -92,6 +99,7 @@ def whole_state(
     shards = {name: shard_of(name, record) for name, record in records["shard"].items()}
     since = {n: s.unreferenced_ms for n, s in shards.items() if s.unreferenced_ms is not None}
     partitions = {name: partition_of(name, r) for name, r in records["partition"].items()}
+    disputes = {name: dispute_of(name, record) for name, record in records["dispute"].items()}
     held: dict[str, list[Reference]] = {}
     for reference in references_of(records["reference"]):
         held.setdefault(reference.partition, []).append(reference)
@@ -107,6 +115,8 @@ def whole_state(
         reference_count=sum(map(len, holdings.values())),
         reference_counts=LayeredMap(HashTrieMap({n: s.references for n, s in shards.items()})),
         unreferenced=LayeredMap(HashTrieMap(since)),
+        taken=LayeredMap(HashTrieMap(takings_of(records["taking"]))),
+        disputed=LayeredMap(HashTrieMap(disputes)),
         jobs=HashTrieMap(jobs_of(records["job"])),
         sources=sources,
         transactions=transactions,
@@ -122,8 +132,9 @@ def lazy_state(
 ) -> TableState:
     """Give a state that is read when it is asked for.
 
-    `read` gives the record of a name or, of a partition, all records of its references; it raises
-    what reading raises. Nothing can be asked for that would take all records.
+    `read` gives the record of a name or, of a partition, all records of its references and, of a
+    shard, all its takings; it raises what reading raises. Nothing can be asked for that would take
+    all records.
     """
 
     @cache
@@ -138,6 +149,13 @@ def lazy_state(
         return LayeredMap(
             LookUps(lambda name: None if (r := kept(name)) is None else value(name, r), size)
         )
+
+    def takings(shard: str) -> tuple[Taking, ...] | None:
+        return takings_of(read("taking", shard)).get(shard)
+
+    def dispute(shard: str) -> Dispute | None:
+        record = read("dispute", shard).get(shard)
+        return None if record is None else dispute_of(shard, record)
 
     def of_partition(name: str) -> Values | None:
         return read("partition", name).get(name)
@@ -157,6 +175,8 @@ def lazy_state(
         reference_count=totals.references,
         reference_counts=of_shard(lambda n, r: shard_of(n, r).references, totals.shards),
         unreferenced=of_shard(lambda n, r: shard_of(n, r).unreferenced_ms, totals.unreferenced),
+        taken=LayeredMap(LookUps(takings, totals.taken)),
+        disputed=LayeredMap(LookUps(dispute, totals.disputed)),
         jobs=HashTrieMap(jobs_of(jobs)),
         sources=sources,
         transactions=transactions,
@@ -175,6 +195,8 @@ def settled(state: TableState) -> TableState:
         references=_settled(state.references, _settled_holding),
         reference_counts=_settled(state.reference_counts),
         unreferenced=_settled(state.unreferenced),
+        taken=_settled(state.taken),
+        disputed=_settled(state.disputed),
         sources=_settled(state.sources),
         transactions=_settled(state.transactions),
     )

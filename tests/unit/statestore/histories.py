@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.keys import Key
 from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import NewShard, Shard
@@ -14,11 +15,13 @@ from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     ClearTable,
+    DisputeShards,
     Entry,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
+    SettleDisputes,
     SplitPartition,
     Transaction,
 )
@@ -82,6 +85,8 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
     kinds += ["assign"] * 2 if free else []
     kinds += ["release", "replace", "replace"] if state.jobs else []
     kinds += ["forget"] if state.unreferenced else []
+    kinds += ["dispute"] if state.shards else []
+    kinds += ["settle"] if state.disputed else []
     kinds += ["clear"] if len(past) > 10 else []
     match draw(st.sampled_from(kinds)):
         case "assign":
@@ -98,7 +103,12 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
             span = state.partitions.get(job.partition).range
             whole = span.contains_span(low, high)
             outputs = (shard_of(f"o{name}", low, high, job.partition),) if whole else ()
-            return ReplaceShards(job.id, job.partition, job.inputs, outputs)
+            taken = tuple((s, draw(st.integers(0, 10))) for s in job.inputs)
+            rows = sum(count for _, count in taken)
+            if not rows:
+                outputs = ()
+            written = sum(new.shard.rows for new in outputs)
+            return ReplaceShards(job.id, job.partition, job.inputs, outputs, taken, rows - written)
         case "split":
             leaf = draw(st.sampled_from([p.id for p in state.partitions.leaves()]))
             rows_left = tuple(
@@ -108,6 +118,12 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
         case "forget":
             gone = draw(st.sets(st.sampled_from(sorted(state.unreferenced)), min_size=1))
             return ForgetShards(tuple(sorted(gone)))
+        case "dispute":
+            shards = draw(st.sets(st.sampled_from(sorted(state.shards)), min_size=1, max_size=2))
+            return DisputeShards(tuple(sorted(shards)), DisputeReason.BYTES_DAMAGED, f"d{name}")
+        case "settle":
+            shard = draw(st.sampled_from(sorted(state.disputed)))
+            return SettleDisputes(((shard, state.disputed[shard].since_ms),))
         case "clear":
             tree = PartitionTree.from_split_points([draw(short_keys)])
             return ClearTable(state.generation + 1, tuple(tree.by_id.values()))

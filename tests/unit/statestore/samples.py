@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.keys import KeyRange
 from dormouse.model.partitions import ROOT, Partition
 from dormouse.model.shards import NewShard, Shard
@@ -17,12 +18,14 @@ from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     ClearTable,
+    DisputeShards,
     Entry,
     ExtendTree,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
+    SettleDisputes,
     SplitPartition,
 )
 from dormouse.statestore.codec import FORMAT, encode_delta
@@ -52,9 +55,15 @@ ENTRIES = {
     "assign_job": Entry(AssignJob("job2", "0", ("s1",)), 3_000, 0),
     "release_job": Entry(ReleaseJob("job3"), 4_000, 0),
     "replace_shards": Entry(
-        ReplaceShards("job2", "0", ("s1",), (NewShard(_OUTPUT, (("0", 5),)),)), 5_000, 0
+        ReplaceShards("job2", "0", ("s1",), (NewShard(_OUTPUT, (("0", 5),)),), (("s1", 6),), 1),
+        5_000,
+        0,
     ),
     "split_partition": Entry(SplitPartition("1", ("z",), (("s1", 3),)), 6_000, 0),
+    "dispute_shards": Entry(
+        DisputeShards(("s1", "s2"), DisputeReason.BYTES_DAMAGED, "job2"), 6_200, 0
+    ),
+    "settle_disputes": Entry(SettleDisputes((("s2", 6_200),)), 6_400, 0),
     "forget_shards": Entry(ForgetShards(("s0", "s9")), 7_000, 0),
     "extend_tree": Entry(ExtendTree((("0", ("c",)), ("00", ("b", 0)))), 7_500, 0),
     "clear_table": Entry(ClearTable(1, (Partition(ROOT),)), 8_000, 0),

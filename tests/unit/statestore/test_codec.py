@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.keys import KeyRange
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard, Shard
@@ -18,17 +19,20 @@ from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     ClearTable,
+    DisputeShards,
     Entry,
     ExtendTree,
     ForgetShards,
     InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
+    SettleDisputes,
     SplitPartition,
 )
 from dormouse.statestore.codec import FORMAT, KIND, decode_delta, encode_delta
 from dormouse.statestore.codec_file import write_file
 from dormouse.statestore.codec_segment import decode_segment
+from dormouse.statestore.codec_snapshot import FORMAT as SNAPSHOT_FORMAT
 from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
 from tests.support.strategies import int64, keys_of_one_table, text
 from tests.unit.statestore.histories import Delta, fold_all, histories
@@ -49,7 +53,9 @@ transactions = st.one_of(
     st.builds(AddShards, text, names, new_shards),
     st.builds(AssignJob, text, text, names),
     st.builds(ReleaseJob, text),
-    st.builds(ReplaceShards, text, text, names, new_shards),
+    st.builds(ReplaceShards, text, text, names, new_shards, counts, int64),
+    st.builds(DisputeShards, names, st.sampled_from(DisputeReason), text),
+    st.builds(SettleDisputes, counts),
     st.builds(SplitPartition, text, keys, counts),
     st.builds(ForgetShards, names),
     st.builds(ExtendTree, st.lists(st.tuples(text, keys), max_size=3).map(tuple)),
@@ -73,12 +79,13 @@ def test_any_state_is_read_back_from_its_snapshot(history: list[Delta]) -> None:
 
 @pytest.mark.parametrize("name", sorted(ENTRIES))
 def test_what_an_earlier_version_stored_is_still_read(name: str) -> None:
-    stored = (GOLDEN / f"{name}-1.parquet").read_bytes()
+    stored = (GOLDEN / f"{name}-{FORMAT}.parquet").read_bytes()
     assert decode_delta(stored, name) == (ENTRIES[name],)
 
 
 def test_a_delta_and_a_snapshot_of_an_earlier_version_are_still_read() -> None:
-    delta, snapshot = (GOLDEN / f"{name}-1.parquet" for name in ("all", "snapshot"))
+    delta = GOLDEN / f"all-{FORMAT}.parquet"
+    snapshot = GOLDEN / f"snapshot-{SNAPSHOT_FORMAT}.parquet"
     assert decode_delta(delta.read_bytes(), "all") == tuple(ENTRIES.values())
     assert decode_snapshot("t", snapshot.read_bytes(), "snapshot") == sample_state()
 
@@ -109,7 +116,8 @@ def test_a_damaged_file_is_never_taken_for_another_state() -> None:
 @pytest.mark.parametrize("name", ["all", "segment", "snapshot"])
 def test_no_flipped_bit_anywhere_is_taken_for_another_state(name: str) -> None:
     """Most flips within a compressed page are read as other values without an error."""
-    body = (GOLDEN / f"{name}-1.parquet").read_bytes()
+    (path,) = GOLDEN.glob(f"{name}-*.parquet")
+    body = path.read_bytes()
     read = {
         "all": decode_delta,
         "segment": decode_segment,

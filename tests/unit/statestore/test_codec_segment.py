@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
 from dormouse.statestore.codec import encode_delta
-from dormouse.statestore.codec_segment import Delta, decode_segment, encode_segment
+from dormouse.statestore.codec_segment import FORMAT, Delta, decode_segment, encode_segment
 from tests.unit.statestore.samples import ENTRIES, GOLDEN, sample_deltas
 from tests.unit.statestore.test_codec import entries
 
@@ -20,7 +20,9 @@ def test_any_deltas_are_read_back_each_under_its_id(several: list[tuple[object, 
 
 
 def test_a_segment_stored_once_can_be_read_for_ever() -> None:
-    assert decode_segment((GOLDEN / "segment-1.parquet").read_bytes(), "x") == sample_deltas()
+    assert (
+        decode_segment((GOLDEN / f"segment-{FORMAT}.parquet").read_bytes(), "x") == sample_deltas()
+    )
 
 
 def test_a_delta_or_a_damaged_segment_is_refused_by_name() -> None:

@@ -1,0 +1,62 @@
+"""What was taken of shards, and disputes over them, as records; used by `dynamodb_records`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dormouse.model.decoding import told_as_corrupt
+from dormouse.model.disputes import Dispute, DisputeReason, Taking
+from dormouse.statestore.items import Value, Values
+
+
+def takings_to(shard: str, takings: tuple[Taking, ...]) -> dict[str, Values]:
+    """Return the record of each taking of a shard by its name.
+
+    The place tells the order, in which takings are kept.
+    """
+    return {f"{shard}/{t.job}": _taking(place, t) for place, t in enumerate(takings)}
+
+
+def _taking(place: int, taking: Taking) -> Values:
+    record: dict[str, Value] = {"place": place, "partition": taking.partition}
+    return record if taking.rows is None else {**record, "rows": taking.rows}
+
+
+def takings_of(records: Mapping[str, Values]) -> dict[str, tuple[Taking, ...]]:
+    """Return the takings of records by their shard."""
+    found: dict[str, list[tuple[int, Taking]]] = {}
+    for text, record in records.items():
+        shard, _, job = text.partition("/")
+        with told_as_corrupt(f"what job {job} took of shard {shard} cannot be read"):
+            match record:
+                case {"place": int(place), "partition": str(partition)}:
+                    rows = record.get("rows")
+                    taking = Taking(job, partition, rows if isinstance(rows, int) else None)
+                case _:
+                    raise ValueError(f"it has {', '.join(record)}")
+        found.setdefault(shard, []).append((place, taking))
+    return {
+        shard: tuple(taking for _, taking in sorted(placed, key=lambda item: item[0]))
+        for shard, placed in found.items()
+    }
+
+
+def dispute_to(dispute: Dispute | None) -> Values | None:
+    """Return the record of a dispute."""
+    if dispute is None:
+        return None
+    return {
+        "reason": dispute.reason.value,
+        "since_ms": dispute.since_ms,
+        "jobs": dispute.jobs,
+    }
+
+
+def dispute_of(shard: str, record: Values) -> Dispute:
+    """Return the dispute of a record."""
+    with told_as_corrupt(f"the dispute over shard {shard} cannot be read"):
+        match record:
+            case {"reason": str(reason), "since_ms": int(since_ms), "jobs": tuple(jobs)}:
+                return Dispute(DisputeReason(reason), since_ms, jobs)
+            case _:
+                raise ValueError(f"it has {', '.join(record)}")

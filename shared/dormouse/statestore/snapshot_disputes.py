@@ -1,0 +1,53 @@
+"""What was taken of shards, and disputes over them, as rows and columns of a snapshot.
+
+Used by `codec_snapshot`.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from dormouse.model.disputes import Dispute, DisputeReason, Taking
+from dormouse.statestore.snapshot_columns import StoredIds, StoredMap, column, integers, piece
+
+TAKINGS = pa.list_(
+    pa.struct([("job", pa.string()), ("partition", pa.string()), ("rows", pa.int64())])
+)
+TAKEN = ("id", "takings")
+DISPUTE = ("id", "reason", "time_ms", "inputs")
+"""The columns of each item. The inputs of a dispute are the jobs that raised it."""
+
+
+def taken_row(shard_id: str, takings: tuple[Taking, ...]) -> tuple[object, ...]:
+    """Return what was taken of a shard as a row."""
+    return shard_id, [(t.job, t.partition, t.rows) for t in takings]
+
+
+def dispute_row(shard_id: str, dispute: Dispute) -> tuple[object, ...]:
+    """Return a dispute as a row."""
+    return shard_id, dispute.reason.value, dispute.since_ms, dispute.jobs
+
+
+def taken_columns(rows: pa.Table) -> StoredMap[tuple[Taking, ...]]:
+    """Return what was taken of shards, whose columns are `rows`."""
+    takings = column(rows, "takings")
+
+    def value(place: int) -> tuple[Taking, ...]:
+        return tuple(Taking(**taking) for taking in takings[place].as_py())
+
+    return StoredMap(StoredIds(column(rows, "id")), value, rows)
+
+
+def dispute_columns(rows: pa.Table) -> StoredMap[Dispute]:
+    """Return the disputes whose columns are `rows`.
+
+    Raises:
+        ValueError: one has a reason that is not known here.
+    """
+    times, jobs = integers(column(rows, "time_ms")), column(rows, "inputs")
+    reasons = [DisputeReason(text) for text in piece(rows, "reason").to_pylist()]
+
+    def value(place: int) -> Dispute:
+        return Dispute(reasons[place], times[place], tuple(jobs[place].as_py()))
+
+    return StoredMap(StoredIds(column(rows, "id")), value, rows)
