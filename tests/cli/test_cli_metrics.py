@@ -19,6 +19,7 @@ def test_metrics_are_those_of_one_table_or_of_all(flights: Dormouse) -> None:
         "jobs_assigned": 0,
         "oldest_job_age_seconds": 0,
         "garbage_shards": 0,
+        "disputed_shards": 0,
         "log_length": one["log_length"],
     }
     both = [json.loads(line) for line in flights("metrics", "--format", "json").stdout.splitlines()]
