@@ -64,6 +64,8 @@ from tests.support.adapters import (
 from tests.support.lambda_context import Context
 
 MEMORY_BYTES = 64 * 1024 * 1024
+SCARCE_BYTES = 4096
+"""So little memory that what is sorted goes by way of scratch files."""
 _current = threading.local()
 
 
@@ -98,15 +100,22 @@ class SkewedClock:
 
 @dataclass
 class Instance:
-    """What all processes share. `random` is for the ids that are made."""
+    """What all processes share. `random` is for the ids that are made.
+
+    If it is `on_files`, the engine merges shards as in production; else they are sorted in memory,
+    which is several times as fast.
+    """
 
     folder: Path
     random: Random = field(default_factory=lambda: Random(0))
+    on_files: bool = False
+    memory_bytes: int = MEMORY_BYTES
 
     def __post_init__(self) -> None:
         """Begin with no table."""
         self.clock = FakeClock()
-        self.storage, self.results = WatchedStorage(self.clock), MemoryStorage(self.clock)
+        data = self.folder / "data" if self.on_files else None
+        self.storage, self.results = WatchedStorage(self.clock, data), MemoryStorage(self.clock)
         self.sources = MemorySources(self.clock, NAMES.ingest_bucket)
         self.pages = MemoryPages()
         self.items = WatchedItems(self.pages, self.clock)
@@ -254,7 +263,11 @@ class Worker:
     def _access(self) -> Access:
         services = self.wiring.services
         return Access(
-            services.storage, services.results, services.sources, self.scratch, MEMORY_BYTES
+            services.storage,
+            services.results,
+            services.sources,
+            self.scratch,
+            services.memory_bytes,
         )
 
     def _wire(self) -> Wiring:
@@ -271,11 +284,11 @@ class Worker:
             clock=self._clock,
             ids=self._ids,
             scratch=self.scratch,
-            memory_bytes=MEMORY_BYTES,
+            memory_bytes=shared.memory_bytes,
             metrics=shared.metrics,
             spark=guarded(process, "spark", shared.spark),
         )
-        settings = Settings(NAMES.instance, NAMES.account, self.scratch, MEMORY_BYTES)
+        settings = Settings(NAMES.instance, NAMES.account, self.scratch, shared.memory_bytes)
         return Wiring(settings, services, SqsOutbox(sqs, NAMES, self._patience))
 
     def _store_factory(self) -> Callable[[Table], StateStore]:

@@ -1,24 +1,26 @@
 """What the rows of a table must be, version by version, from what was dropped and asked for alone.
 
-The state is believed about one thing: which files it has taken in. That these are whole and once in
-the rows, and that each file comes to be among them, is what is held against it. Each version is
-looked at when it comes to be: the shards it names are read from storage, and what they hold of
-their partitions together must be the rows of its files.
+The state is believed about nothing. Each version is looked at when it comes to be: the shards it
+names are read as they were put, and what they hold of their partitions together tells which files
+are in the table. Such a file must be there whole and once, in this version and all that follow.
+That each file comes to be among them is checked when all is at rest (`quiet`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from dormouse.errors import NotFoundError
 from dormouse.model.invariants import broken_invariants
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_path
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
-from dormouse.ports import Storage
 from tests.simulation.backpressure import Compactions
-from tests.simulation.rows import AGE_MS, Kind, Row, rows_in_file
+from tests.simulation.rows import AGE_MS, Kind, Row
+from tests.simulation.shapes import Shape
 from tests.simulation.story import Violation
 
 VERSIONS_KEPT = 300
@@ -26,11 +28,15 @@ VERSIONS_KEPT = 300
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A file as it was dropped, and when; `rows` is None of one that is no good."""
+    """A file as it was dropped, and when; `rows` is None of one that is no good.
+
+    Its rows, and no others, have its `mark`.
+    """
 
     source: Source
     rows: tuple[Row, ...] | None
     time_ms: int
+    mark: int = 0
 
 
 @dataclass(slots=True)
@@ -51,11 +57,12 @@ class PurgeWatch:
 
 @dataclass
 class Oracle:
-    """What is known of one table."""
+    """What is known of one table. `content` gives what an object held when it was put."""
 
     table_id: str
     kind: Kind
-    storage: Storage
+    shape: Shape
+    content: Callable[[str], bytes]
     dropped: dict[str, Dropped]
     slack_ms: int
     generation: int = 0
@@ -68,6 +75,7 @@ class Oracle:
     purged: set[str] = field(default_factory=set)
     maybe: set[tuple[str, str]] = field(default_factory=set)
     gone: set[tuple[str, str]] = field(default_factory=set)
+    letters_purged: set[str] = field(default_factory=set)
     compactions: Compactions = field(default_factory=Compactions)
     _rows: dict[str, list[Row]] = field(default_factory=dict)
 
@@ -82,11 +90,11 @@ class Oracle:
         if state.generation != self.generation:
             self.generation, self.taken = state.generation, frozenset()
             self.maybe, self.gone = set(), set()
-        self.taken |= {s for s in self.dropped if s in state.sources}
-        for purge in self.purges.values():
-            self.maybe |= {(s, letter) for s in self.taken for letter in purge.letters}
         self._see_references(state, now_ms)
         stored = self._stored(state)
+        self.taken |= self._files_of(stored)
+        for purge in self.purges.values():
+            self.maybe |= {(s, letter) for s in self.taken for letter in purge.letters}
         self._check(stored, state.version, now_ms)
         if self.newest in self.versions:
             self.versions[self.newest].until_ms = now_ms
@@ -95,6 +103,7 @@ class Oracle:
 
     def begin_purge(self, purge_id: str, letters: str) -> None:
         """Note that a purge is on its way: what it removes may be gone, or not yet."""
+        self.letters_purged |= set(letters)
         if purge_id not in self.purged:
             self.purges.setdefault(purge_id, PurgeWatch(letters, self.taken))
             self.maybe |= {(s, letter) for s in self.taken for letter in letters}
@@ -134,7 +143,7 @@ class Oracle:
         """
         if version not in self.versions:
             return
-        known = [r for r in self.versions[version].stored if wanted.contains((r[0],))]
+        known = [r for r in self.versions[version].stored if wanted.contains(self.shape.key(r))]
         must, can = self.kind.answer(known), self.kind.answer(known)
         if self.kind.ages:
             must = Counter(r for r in known if not self._ages(r, now_ms))
@@ -148,9 +157,22 @@ class Oracle:
             Violation: it is another number.
         """
         if version in self.versions:
-            known = [r for r in self.versions[version].stored if wanted.contains((r[0],))]
+            known = [r for r in self.versions[version].stored if wanted.contains(self.shape.key(r))]
             if found != (must := self.kind.answer(known).total()):
                 self.fail(f"a count of version {version}, {wanted}, is {found}, not {must}")
+
+    def shows(self, known: Dropped) -> bool:
+        """Return whether a file that was taken in shows, now that all is at rest.
+
+        Its rows may have aged, gone in a purge, or given way to later ones.
+        """
+        if self.kind.ages:
+            return False
+        rows = [row for row in known.rows or () if row[0] not in self.letters_purged]
+        if self.kind.name == "last":
+            others = [row for s in self.taken for row in self.dropped[s].rows or ()]
+            rows = [row for row in rows if self.kind.answer([*others, row])[row]]
+        return bool(rows)
 
     def is_kept(self, version: int, now_ms: int, delay_ms: int) -> bool:
         """Tell whether a version must still be readable."""
@@ -175,17 +197,24 @@ class Oracle:
             for span, references in state.partitions_to_read(KeyRange())
             for reference in references
             for row in self._rows_of(reference.shard, state.version)
-            if span.contains((row[0],))
+            if span.contains(self.shape.key(row))
         ]
+
+    def _files_of(self, stored: list[Row]) -> set[str]:
+        """Return the files that rows come from, by their marks."""
+        marks = 0
+        for row in stored:
+            marks |= row[4]
+        return {s for s, known in self.dropped.items() if known.mark and marks // known.mark % 16}
 
     def _rows_of(self, shard: str, version: int) -> list[Row]:
         if shard not in self._rows:
             try:
-                body = self.storage.get(shard_path(self.table_id, shard))
-            except Exception as error:
+                body = self.content(shard_path(self.table_id, shard))
+            except NotFoundError as error:
                 self.fail(f"version {version} refers to shard {shard}: {error}")
                 raise
-            self._rows[shard] = rows_in_file(body)
+            self._rows[shard] = self.shape.rows_in_file(body)
         return self._rows[shard]
 
     def _check(self, stored: list[Row], version: int, now_ms: int) -> None:

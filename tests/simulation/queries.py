@@ -6,13 +6,11 @@ from collections.abc import Callable
 from random import Random
 
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
-from dormouse.model.keys import KeyRange
 from dormouse.model.state import TableState
 from dormouse.shards.counting import count_rows
 from dormouse.shards.querying import query_rows
 from tests.simulation.instance import Worker
 from tests.simulation.oracle import Oracle
-from tests.simulation.rows import LETTERS, rows_of
 
 
 def ask_query(
@@ -27,7 +25,7 @@ def ask_query(
     Raises:
         Violation: the answer is wrong, or there is none though the version is kept.
     """
-    wanted = _range(random)
+    wanted = oracle.shape.drawn_range(random, len(oracle.dropped))
     counts = random.random() < 0.3 and not oracle.kind.ages
     services = worker.wiring.services
     state: TableState | None = None
@@ -46,7 +44,7 @@ def ask_query(
             oracle.check_count(count, state.version, wanted)
             return
         result = query_rows(*arguments, **told, cache=services.cache)
-        found = rows_of(result.reader.read_all())
+        found = oracle.shape.rows_of(result.reader.read_all())
     except (UnavailableError, OutcomeUnknownError):
         return
     except NotFoundError as error:
@@ -58,11 +56,3 @@ def ask_query(
             oracle.fail(f"a query of version {asked} was not answered: {error}")
         return
     oracle.check_answer(found, state.version, wanted, told["now_ms"])
-
-
-def _range(random: Random) -> KeyRange:
-    drawn = random.random()
-    if drawn < 0.4:
-        return KeyRange()
-    first, last = sorted(random.choices(LETTERS, k=2))
-    return KeyRange.exactly((first,)) if drawn < 0.7 else KeyRange((first,), (last + "x",))

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from dormouse.model.schema import Schema
-
-Row = tuple[str, int, str, int]
-"""Letter, at, note, n. Each row that is ever dropped has a note of its own."""
-COLUMNS = ("letter", "at", "note", "n")
+Row = tuple[str, int, str, int, int]
+"""Letter, at, note, n, marks. Each row that is ever dropped has a note of its own; marks tell which
+files it comes from, also where rows were summed."""
 LETTERS = "abcdefgh"
 AGE_MS = 6 * 3600 * 1000
-
-SCHEMA = Schema.from_json(
-    {
-        "rowKeyFields": [{"name": "letter", "type": "StringType"}],
-        "sortKeyFields": [{"name": "at", "type": "LongType"}],
-        "valueFields": [
-            {"name": "note", "type": "StringType"},
-            {"name": "n", "type": "LongType"},
-        ],
-    }
-)
-_ARROW = pa.schema(
-    [("letter", pa.string()), ("at", pa.int64()), ("note", pa.string()), ("n", pa.int64())]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +37,13 @@ class Kind:
             for row in rows:
                 groups.setdefault(row[:2], []).append(row)
             return Counter(
-                (letter, at, max(r[2] for r in found), sum(r[3] for r in found))
-                for (letter, at), found in groups.items()
+                (
+                    *keys,
+                    max(r[2] for r in found),
+                    sum(r[3] for r in found),
+                    sum(r[4] for r in found),
+                )
+                for keys, found in groups.items()
             )
         if self.name == "last":
             newest: dict[str, Row] = {}
@@ -68,28 +53,13 @@ class Kind:
         return Counter(rows)
 
 
-KINDS = (
-    Kind("plain", {}),
-    Kind("ages", {"filters": f"ageOff(at, {AGE_MS})"}),
-    Kind("sum", {"aggregations": "max(note), sum(n)"}),
-    Kind("last", {"aggregations": "last(note), last(n)"}),
-)
-
-
-def file_of(rows: Iterable[Row]) -> bytes:
-    """Give rows as a Parquet file."""
-    columns = list(zip(*rows, strict=True))
-    sink = io.BytesIO()
-    pq.write_table(pa.table([list(c) for c in columns], schema=_ARROW), sink)
-    return sink.getvalue()
-
-
-def rows_of(table: pa.Table) -> list[Row]:
-    """Give the rows of what was read."""
-    columns = [table.column(name).to_pylist() for name in COLUMNS]
-    return list(zip(*columns, strict=True))
-
-
-def rows_in_file(body: bytes) -> list[Row]:
-    """Give the rows of a Parquet file."""
-    return rows_of(pq.ParquetFile(io.BytesIO(body)).read(columns=list(COLUMNS)))
+def kinds_of(values: Sequence[str], *, joins: bool, sums: bool) -> tuple[Kind, ...]:
+    """Return the kinds of tables there can be with these value columns."""
+    added = ", ".join(f"sum({name})" for name in values if name != "note")
+    kept = ", ".join(f"last({name})" for name in values)
+    kinds = [Kind("plain", {}), Kind("ages", {"filters": f"ageOff(at, {AGE_MS})"})]
+    if joins and sums:
+        kinds.append(Kind("sum", {"aggregations": f"max(note), {added}"}))
+    if joins:
+        kinds.append(Kind("last", {"aggregations": kept}))
+    return tuple(kinds)

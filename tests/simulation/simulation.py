@@ -18,12 +18,13 @@ from dormouse.errors import DormouseError
 from dormouse.model.names import QUEUES
 from dormouse.requests import AdminRequest
 from tests.simulation.backpressure import Turn
-from tests.simulation.instance import Delivery, Instance, Worker
+from tests.simulation.instance import MEMORY_BYTES, SCARCE_BYTES, Delivery, Instance, Worker
 from tests.simulation.oracle import Oracle
 from tests.simulation.processes import Call, Died, Fate
 from tests.simulation.queries import ask_query
 from tests.simulation.queues import feeds
 from tests.simulation.scheduler import Scheduler, Task
+from tests.simulation.shapes import drawn_shape
 from tests.simulation.story import Story, Violation
 from tests.simulation.watch import Watch
 from tests.simulation.weather import HOUR_MS, Weather, calm, drawn_weather
@@ -32,6 +33,8 @@ from tests.simulation.workload import Workload, drawn_operations
 SHORT_STEPS = 700
 STEPS_FOR_AN_OPERATION = 25
 """For each so many steps, users do one thing at most."""
+SHARE_ON_FILES = 0.5
+"""In this part of the runs shards are files, and the engine merges them."""
 AT_ONCE = 6
 """How many processes are at work at a time, at most."""
 NO_SKEW_MS = 2000
@@ -57,7 +60,13 @@ class Simulation:
         """Draw all that is drawn once."""
         draws = Random(self.seed)
         self.random = Random(draws.random())
-        self.instance = Instance(self.folder, Random(draws.random()))
+        on_files = self.random.random() < SHARE_ON_FILES
+        self.instance = Instance(
+            self.folder,
+            Random(draws.random()),
+            on_files=on_files,
+            memory_bytes=self.random.choice((MEMORY_BYTES, SCARCE_BYTES)),
+        )
         self.weather: Weather = drawn_weather(Random(draws.random()))
         self.faults = self.weather.counts
         self.scheduler = Scheduler[Owner]()
@@ -67,6 +76,7 @@ class Simulation:
             users,
             drawn_operations(users),
             lambda: self.weather.happens("untold"),
+            shape=drawn_shape(users),
         )
         self.slack_ms = 2 * self.weather.skew_ms + NO_SKEW_MS
         self.services = self.instance.worker("watcher").wiring.services
@@ -95,6 +105,7 @@ class Simulation:
     def begin(self) -> None:
         """Let users ask for the first tables."""
         self.tell("weather", f"is {self.weather}")
+        self.tell("schema", str(self.workload.shape.schema.to_json()))
         self.workload.begin(self.random.randint(1, 3))
 
     def end(self) -> None:
@@ -132,6 +143,7 @@ class Simulation:
 
     def tell(self, who: str, what: str, fate: str = "") -> None:
         """Add a line to the story."""
+        what = what.replace(str(self.folder), "")  # another one each time
         self.story.tell(self.step, self.now_ms, who, what, fate)
 
     def sweep(self, *, audit: bool) -> None:

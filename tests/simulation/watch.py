@@ -62,7 +62,8 @@ class Watch:
             self.oracles[table_id] = Oracle(
                 table_id,
                 self.workload.kinds[table_id],
-                self.instance.storage,
+                self.workload.shape,
+                self.instance.storage.get,
                 self.workload.dropped,
                 self.slack_ms,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Literal
 
 from dormouse.model.tables import Table
@@ -15,24 +16,43 @@ from tests.unit.statestore.memory_items import MemoryItems
 
 
 class WatchedStorage(MemoryStorage):
-    """Storage that tells which objects were put and deleted."""
+    """Storage that tells which objects were put and deleted.
 
-    def __init__(self, clock: Clock) -> None:
+    With a `folder` each object is a file there, too: the engine reads those, as in production.
+    """
+
+    def __init__(self, clock: Clock, folder: Path | None = None) -> None:
         """Begin empty."""
         super().__init__(clock)
+        self.folder = folder
         self.changes: list[tuple[Literal["put", "delete"], str]] = []
+
+    @property
+    def uri(self) -> str:
+        """The folder, or a name that nothing can read."""
+        return super().uri if self.folder is None else str(self.folder)
 
     def put(self, path: str, body: bytes) -> bool:
         """Store an object if there is none of that path."""
         done = super().put(path, body)
         if done:
             self.changes.append(("put", path))
+            self._write(path, body)
         return done
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects."""
         self.changes += [("delete", path) for path in paths if path in self._objects]
         super().delete(paths)
+        if self.folder is not None:
+            for path in paths:
+                (self.folder / path).unlink(missing_ok=True)
+
+    def _write(self, path: str, body: bytes) -> None:
+        if self.folder is not None:
+            file = self.folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(body)
 
 
 class WatchedItems(MemoryItems):

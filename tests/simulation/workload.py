@@ -30,7 +30,8 @@ from dormouse.stages.requests.purge_rows import purge_id_of
 from tests.simulation.instance import Instance
 from tests.simulation.oracle import Dropped
 from tests.simulation.queues import feeds
-from tests.simulation.rows import AGE_MS, KINDS, LETTERS, SCHEMA, Kind, Row, file_of
+from tests.simulation.rows import AGE_MS, LETTERS, Kind, Row
+from tests.simulation.shapes import CLASSIC, FILES_MARKED, Shape, mark_of
 
 NAMES = ("ants", "bees", "crabs", "deer")
 OFTEN = ("drop",) * 8
@@ -94,7 +95,9 @@ class Workload:
     purges: dict[str, str] = field(default_factory=dict)
     asked: list[AdminRequest] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    shape: Shape = CLASSIC
     count: int = 0
+    files: int = 0
 
     def begin(self, tables: int) -> None:
         """Ask for the first tables."""
@@ -115,7 +118,10 @@ class Workload:
 
     def drop(self) -> str:
         """Drop a file for a table."""
-        key = f"{self._name()}/{self._count()}.parquet"
+        if self.files == FILES_MARKED:
+            return self.drop_again()
+        form = self.random.choice(self.shape.forms)
+        key = f"{self._name()}/{self._count()}.{form}"
         return self._put(key, self._new_rows())
 
     def drop_bad(self) -> str:
@@ -133,23 +139,25 @@ class Workload:
 
     def overwrite(self) -> str:
         """Drop another content under the key of a file."""
-        if not self.dropped:
+        if not self.dropped or self.files == FILES_MARKED:
             return self.drop()
         key = self.random.choice(list(self.dropped.values())).source.key
         return self._put(key, self._new_rows())
 
     def create(self, name: str = "") -> str:
         """Ask for a table, or one more of a name that may be taken."""
-        request_id, kind = self._request(), self.random.choice(KINDS)
+        request_id, kind = self._request(), self.random.choice(self.shape.kinds)
         name = name or self.random.choice(NAMES)
         self.kinds[table_id_of(request_id)] = kind
         self.names = sorted({*self.names, name})
-        points = self.random.choice(((), (), (("c",),), (("b",), ("d",), ("f",))))
+        points = self.shape.split_points(self.random.choice(("", "", "c", "bdf")))
         drawn = self._properties()
         for unset in self.random.sample(CHANGEABLE, self.random.randint(0, 3)):
             del drawn[unset]
         properties = {**drawn, **kind.properties}
-        return self.ask(CreateTable(request_id, name, SCHEMA.to_json(), properties, points))
+        return self.ask(
+            CreateTable(request_id, name, self.shape.schema.to_json(), properties, points)
+        )
 
     def delete(self) -> str:
         """Ask for a table to be deleted."""
@@ -164,7 +172,7 @@ class Workload:
     def reinitialise(self) -> str:
         """Ask for a table to be emptied."""
         keep = self.random.random() < 0.5
-        points = () if keep else self.random.choice(((), (("d",),)))
+        points = self.shape.split_points("" if keep else self.random.choice(("", "d")))
         return self.ask(ReinitialiseTable(self._request(), self._name(), keep, points))
 
     def purge(self) -> str:
@@ -172,10 +180,10 @@ class Workload:
         request_id = self._request()
         letters = "".join(sorted(self.random.sample(LETTERS, self.random.randint(1, 2))))
         self.purges[purge_id_of(request_id)] = letters
-        if self.random.random() < 0.5:
-            keys = tuple((letter,) for letter in letters)
+        if self.random.random() < 0.5 and not self.shape.grows:
+            keys = self.shape.letter_keys(letters)
             return self.ask(PurgeRows(request_id, self._name(), keys=keys, spark=self._spark()))
-        where = " OR ".join(f"letter = '{letter}'" for letter in letters)
+        where = self.shape.letter_condition(letters)
         return self.ask(PurgeRows(request_id, self._name(), where, spark=self._spark()))
 
     def export(self) -> str:
@@ -234,22 +242,24 @@ class Workload:
         return self.ask(IngestFiles(request_id, name, (f"{name}/",), spark=self._spark()))
 
     def _put(self, key: str, rows: tuple[Row, ...] | None) -> str:
-        body = b"no rows" if rows is None else file_of(rows)
+        form = key.rpartition(".")[2]
+        body = b"no rows" if rows is None else self.shape.file_of(rows, form)
         source = self.instance.drop(key, body, notify=not self.loses_notifications())
-        now_ms = self.instance.clock.now_ms()
-        self.dropped.setdefault(source.id, Dropped(source, rows, now_ms))
+        now_ms, mark = self.instance.clock.now_ms(), rows[0][4] if rows else 0
+        self.dropped.setdefault(source.id, Dropped(source, rows, now_ms, mark))
         return f"drops {key}: {len(rows or ())} rows, source {source.id}"
 
     def _new_rows(self) -> tuple[Row, ...]:
         now_ms, number = self.instance.clock.now_ms(), self._count()
-        rows = []
+        mark, rows = mark_of(self.files), []
+        self.files += 1
         for place in range(self.random.randint(1, 12)):
             age_ms = self.random.randrange(AGE_MS * 3 // 2)
             at = now_ms - age_ms - age_ms % 1000
             note = f"{number}-{place}"
-            rows.append((self.random.choice(LETTERS), at, note, self.random.randrange(100)))
+            rows.append((self.random.choice(LETTERS), at, note, self.random.randrange(100), mark))
         if self.random.random() < 0.3:  # rows that join others where rows join
-            rows = [(letter, at - at % AGE_MS, note, n) for letter, at, note, n in rows]
+            rows = [(letter, at - at % AGE_MS, *others) for letter, at, *others in rows]
         return tuple(rows)
 
     def _properties(self) -> dict[str, object]:
