@@ -13,34 +13,38 @@ from dormouse.model.keys import KeyPart
 from dormouse.model.schema import Field, Primitive, Schema, parse_field
 from dormouse.model.spark import SparkOptions
 from dormouse.model.type_text import parse_type_text
-from dormouse.shards.text import parse_key_part
+from dormouse.shards.text import check_is_key, parse_key_part
 
 Keys = dict[str, KeyValue]
+_PLAIN_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 def parse_key(text: str, schema: Schema) -> Keys:
     """Give the key, or prefix of one, written as ``name=value,name=value…``.
 
-    A comma divides only where a row key's name and ``=`` follow, so that values may have commas.
+    A comma divides where a name and ``=`` follow, unless a backslash is before it, so that values
+    may have commas. Sort keys go on where all row keys are given.
 
     Raises:
-        InvalidRequestError: a name is no row key or comes twice, or a value is not of its type.
+        InvalidRequestError: a name is no key or comes twice, or a value is not of its type.
     """
     key: Keys = {}
-    for assignment in re.split(rf",(?={_key_start(schema)})", text):
-        name, equals, value = assignment.partition("=")
+    start = _key_start(schema)
+    for assignment in re.split(rf"(?<!\\),(?={start})", text):
+        name, equals, value = _divided(assignment, schema)
         if not equals:
             raise InvalidRequestError(f"{assignment!r} is no key", hint="write it as name=value")
         if name in key:
             raise InvalidRequestError(f"key {name!r} is given twice")
-        key[name] = parse_part(value, _row_key(schema, name))
+        value = re.sub(rf"\\,(?={start})", ",", value)
+        key[name] = parse_part(value, _key(schema, name, is_first=not key))
     return key
 
 
 def parse_range(text: str, schema: Schema) -> tuple[Keys | None, Keys | None]:
     """Give the ends of a range written as ``from..to``, each a key or nothing for an open end.
 
-    Two dots divide only where a row key's name and ``=`` follow, or nothing.
+    Two dots divide only where a name and ``=`` follow, or nothing.
 
     Raises:
         InvalidRequestError: it has no two ends, or one is no key.
@@ -56,7 +60,7 @@ def parse_range(text: str, schema: Schema) -> tuple[Keys | None, Keys | None]:
 
 
 def parse_part(text: str, field: Field) -> KeyPart:
-    """Give the key part which `text` stands for in a row key.
+    """Return the key part which `text` stands for in a key.
 
     Raises:
         InvalidRequestError: it stands for none; the message names the key.
@@ -167,15 +171,28 @@ def _json(text: str) -> object:
 
 
 def _key_start(schema: Schema) -> str:
-    """Give the pattern of what every part of a key begins with."""
-    return "(?:" + "|".join(re.escape(field.name) for field in schema.row_keys) + ")="
+    """Return the pattern of what a part of a key begins with: any column's name, or a plain one.
+
+    Others than keys are among them, so that they are refused and not taken for part of a value.
+    """
+    names = sorted((field.name for field in schema.fields), key=len, reverse=True)
+    return f"(?:{'|'.join(map(re.escape, names))}|{_PLAIN_NAME})="
 
 
-def _row_key(schema: Schema, name: str) -> Field:
-    field = schema.field_named(name)
-    if field not in schema.row_keys:
-        raise InvalidRequestError(
-            f"column {name!r} is not a row key",
-            hint="the row keys are " + ", ".join(f.name for f in schema.row_keys),
-        )
-    return field
+def _divided(assignment: str, schema: Schema) -> tuple[str, str, str]:
+    """Return name, ``=`` and value of one part of a key; the name may have ``=`` in it."""
+    names = [field.name for field in schema.fields if assignment.startswith(f"{field.name}=")]
+    if not names:
+        return assignment.partition("=")
+    name = max(names, key=len)
+    return name, "=", assignment[len(name) + 1 :]
+
+
+def _key(schema: Schema, name: str, *, is_first: bool) -> Field:
+    try:
+        return check_is_key(schema, name)
+    except InvalidRequestError as error:
+        if is_first:
+            raise
+        hint = r"a comma that belongs to the value before it is written \,"
+        raise InvalidRequestError(str(error), hint=f"{error.hint}; {hint}") from error

@@ -41,7 +41,7 @@ def purge(
     key: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY=VALUE,…", help="Rows whose row keys begin with this; repeat for more."
+            metavar="KEY=VALUE,…", help="Rows whose keys begin with this; repeat for more."
         ),
     ] = None,
     prove: Annotated[

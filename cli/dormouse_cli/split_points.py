@@ -16,7 +16,7 @@ import typer
 from dormouse.errors import InvalidRequestError
 from dormouse.model.keys import Key, KeyPart
 from dormouse.model.schema import Field, Primitive, Schema
-from dormouse.shards.text import show_key_part
+from dormouse.shards.text import check_split_point, show_key_part
 from dormouse_cli.arguments import parse_part
 
 Base64Option = Annotated[
@@ -78,15 +78,16 @@ def _split_point(
             f"{where} is empty", hint='remove it; the empty string is written [""]'
         )
     texts = _json_list(line) or [line]
-    if len(texts) > len(schema.row_keys):
+    if len(texts) > len(schema.keys):
         raise InvalidRequestError(
             f"{where} has {len(texts)} values for {len(schema.row_keys)} row keys"
         )
     try:
-        return tuple(
+        point = tuple(
             _part(_text(value), field, strings_base64)
-            for value, field in zip(texts, schema.row_keys, strict=False)
+            for value, field in zip(texts, schema.keys, strict=False)
         )
+        return check_split_point(schema, point, "it")
     except InvalidRequestError as error:
         raise InvalidRequestError(f"{where}: {error}", hint=error.hint) from error
 

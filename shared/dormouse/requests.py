@@ -118,8 +118,8 @@ class AlterSchema(Request, frozen=True, tag="alter_schema"):
 
 class PurgeRows(Request, frozen=True, tag="purge_rows"):
     """Remove all rows that match: those `where` is true of, or those whose key begins with one of
-    `keys`; either is given. A key is a list of parts, as a split point. With `spark`, shards are
-    rewritten by Spark, else by whoever compacts.
+    `keys`; either is given. A key is a list of parts, row keys and then sort keys. With `spark`,
+    shards are rewritten by Spark, else by whoever compacts.
     """
 
     name: str
@@ -164,9 +164,9 @@ class ExportRows(Request, frozen=True, tag="export_rows"):
 
     All rows, or those whose key begins with one of `keys` or lies in one of `ranges`: pairs of a
     first key, inclusive, and a last one, exclusive, null for an open end. A key is a list of parts,
-    as a split point. `where` is a condition that must be true of them besides, `columns` are those
-    wanted, none for all, `as_of` a version or an ISO 8601 time, null for now. With `spark`, Spark
-    does it, else what the table's properties say.
+    row keys and then sort keys. `where` is a condition that must be true of them besides, `columns`
+    are those wanted, none for all, `as_of` a version or an ISO 8601 time, null for now. With
+    `spark`, Spark does it, else what the table's properties say.
     """
 
     name: str

@@ -71,11 +71,12 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> None:
 class Snapshot:
     """The rows of one version of a table that are asked for, and how they are reached.
 
-    `leaves` has the parts of each leaf that holds any.
+    `range` is that of their keys; `leaves` has the parts of each leaf that holds any.
     """
 
     table: Table
     version: int
+    range: KeyRange
     leaves: tuple[Parts, ...]
     where: Condition | None
     now_ms: int
@@ -83,7 +84,7 @@ class Snapshot:
 
     def narrowed(self, condition: Condition) -> Snapshot:
         """Give the rows for which a condition is true, which is to include `where`."""
-        wanted = ranges_to_read(self.table.schema, [], condition)
+        wanted = ranges_to_read(self.table, [], condition)
         leaves = (_narrowed(leaf, wanted) for leaf in self.leaves)
         return replace(self, leaves=tuple(leaf for leaf in leaves if leaf), where=condition)
 
@@ -96,6 +97,7 @@ class Snapshot:
             self.table,
             self.version,
             [list(part) for part in parts],
+            ranges=[self.range],
             where=None if self.where is None else Predicate(self.where, schema),
             now_ms=self.now_ms,
             memory_bytes=access.memory_bytes,
@@ -107,8 +109,8 @@ class DormouseSource(DataSource):
     """The format ``dormouse``.
 
     Options: `instance` and `table` name the table. `from`, inclusive, and `to`, exclusive, bound
-    the row keys: each the first part of a key, or a JSON list of parts. `where` is a condition in
-    SQL, `as_of` a version or a time.
+    the row keys, then the sort keys: each the first part of a key, or a JSON list of parts. `where`
+    is a condition in SQL, `as_of` a version or a time.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -213,10 +215,12 @@ def _snapshot(options: Mapping[str, str]) -> Snapshot:
     state = state_as_of(services.store(table), as_of)
     where = parse_predicate(options["where"], table.schema) if "where" in options else None
     condition = None if where is None else where.condition
-    wanted = ranges_to_read(table.schema, [_range(options, table.schema)], condition)
+    asked = _range(options, table.schema)
+    wanted = ranges_to_read(table, [asked], condition)
     return Snapshot(
         table=table,
         version=state.version,
+        range=asked,
         leaves=tuple(by_leaf(state, wanted)),
         where=condition,
         now_ms=services.clock.now_ms(),

@@ -42,7 +42,8 @@ def test_a_table_is_made_with_splits_and_properties_and_shown(
         ("A\nA\n", "line 2: A does not come after"),
         ("A\n\nB\n", "line 2 is empty"),
         ('["A", "x"]\n', "line 1: key 'flight': 'x' is not"),
-        ('["A", 1, 2]\n', "line 1 has 3 values for 2 row keys"),
+        ('["A", 1, 2]\n', "line 1: it goes on with 'at', which is a sort key"),
+        ('["A", 1, 2, 3]\n', "line 1 has 4 values for 2 row keys"),
         ('["A", 1.5]\n', "line 1: 1.5 cannot be part of a key"),
     ],
 )

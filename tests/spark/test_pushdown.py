@@ -140,7 +140,9 @@ def reader_of(world: World, *texts: str) -> FilteredReader:
     world.settle()
     state = world.state(table)
     leaves = tuple(by_leaf(state, [KeyRange()]))
-    return FilteredReader(Snapshot(table, state.version, leaves, None, 0, WorldReach(world)))
+    return FilteredReader(
+        Snapshot(table, state.version, KeyRange(), leaves, None, 0, WorldReach(world))
+    )
 
 
 def letters_read(reader: FilteredReader) -> list[str]:

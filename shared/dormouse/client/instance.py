@@ -13,7 +13,7 @@ from dormouse.aws.wiring import wire
 from dormouse.client.dead_letters import DeadLetterQueues, QueueState, queue_states
 from dormouse.client.declaring import parse_declarations, plan_declared, requests_of
 from dormouse.client.dropping import Ingested
-from dormouse.client.keys import KeyLike, key_of
+from dormouse.client.keys import KeyLike, split_point_of
 from dormouse.client.ports import IngestBucket, QueueAges, Queues, UnknownAges
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
@@ -105,7 +105,7 @@ class Instance:
             AlreadyExistsError: there is a table of that name.
             InvalidRequestError: the name, a property or a split point is no good.
         """
-        points = tuple(key_to_json(schema, key_of(schema, point)) for point in split_points)
+        points = tuple(key_to_json(schema, split_point_of(schema, point)) for point in split_points)
         self._administer(
             CreateTable(
                 self.services.ids.new(), name, schema.to_json(), dict(properties or {}), points
@@ -157,7 +157,7 @@ class Instance:
             InvalidRequestError: a split point is no good, or partitions are to be kept and given.
         """
         schema = self.table(name).schema
-        points = tuple(key_to_json(schema, key_of(schema, point)) for point in split_points)
+        points = tuple(key_to_json(schema, split_point_of(schema, point)) for point in split_points)
         request_id = self.services.ids.new()
         self._administer(ReinitialiseTable(request_id, name, keep_partitions, points))
         return self.table(name)

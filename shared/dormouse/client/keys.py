@@ -1,4 +1,7 @@
-"""Keys as Python programs give them, turned into the model's by the schema."""
+"""Keys as Python programs give them, turned into the model's by the schema.
+
+What is asked of rows may go on from the row keys to the sort keys; split points may not.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.model.keys import INT64_MAX, INT64_MIN, Key, KeyPart, KeyRange, show_key
 from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.shards.arrow import key_part
+from dormouse.shards.text import check_is_key, check_split_point, show_keys
 
 KeyValue = int | str | bytes | dt.datetime | dt.date
 """One part of a key. A timestamp is an aware datetime or microseconds, a date a date or days,
@@ -19,21 +23,30 @@ KeyLike = KeyValue | tuple[KeyValue, ...] | Mapping[str, KeyValue]
 
 
 def key_of(schema: Schema, given: KeyLike) -> Key:
-    """Give the model's key of what a caller gave.
+    """Return the model's key of what a caller gave: row keys, and sort keys after all of them.
 
     Raises:
         InvalidRequestError: a value of another type than its column, too many values, an unknown
-            column, or columns that are no prefix of the row keys.
+            column, or columns that are no prefix of the keys.
     """
     if isinstance(given, Mapping):
         values = _in_order(schema, given)
     else:
         values = given if isinstance(given, tuple) else (given,)
-    if len(values) > len(schema.row_keys):
+    if len(values) > len(schema.keys):
         raise InvalidRequestError(
-            f"the key has {len(values)} parts, but the table has {_row_keys(schema)}"
+            f"the key has {len(values)} parts, but the table has {show_keys(schema)}"
         )
-    return tuple(_part(value, field) for value, field in zip(values, schema.row_keys, strict=False))
+    return tuple(_part(value, field) for value, field in zip(values, schema.keys, strict=False))
+
+
+def split_point_of(schema: Schema, given: KeyLike) -> Key:
+    """Return the key at which a caller wants partitions to meet.
+
+    Raises:
+        InvalidRequestError: as `key_of`, or it has a sort key in it.
+    """
+    return check_split_point(schema, key_of(schema, given), "a split point")
 
 
 def range_of(schema: Schema, low: KeyLike | None, high: KeyLike | None) -> KeyRange:
@@ -74,18 +87,14 @@ def ranges_of(
 
 
 def _in_order(schema: Schema, given: Mapping[str, KeyValue]) -> tuple[KeyValue, ...]:
-    names = [field.name for field in schema.row_keys]
+    names = [field.name for field in schema.keys]
     for name in given:
-        if name not in names:
-            schema.field_named(name)  # an unknown column is a clearer error than the next
-            raise InvalidRequestError(
-                f"column {name!r} is not a row key", hint=f"the table has {_row_keys(schema)}"
-            )
+        check_is_key(schema, name)
     for name in names[: len(given)]:
         if name not in given:
             raise InvalidRequestError(
                 f"the key needs a value for {name!r} too",
-                hint=f"the table has {_row_keys(schema)}; give them from the first on",
+                hint=f"the table has {show_keys(schema)}; give them from the first on",
             )
     return tuple(given[name] for name in names[: len(given)])
 
@@ -117,8 +126,3 @@ def _problem(value: object, kind: object) -> str:
             return f"the column is {kind.value}"
         case _:
             return "the column cannot be a key"
-
-
-def _row_keys(schema: Schema) -> str:
-    names = [field.name for field in schema.row_keys]
-    return f"the row keys {', '.join(names)}" if len(names) > 1 else f"one row key, {names[0]}"

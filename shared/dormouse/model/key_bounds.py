@@ -1,6 +1,6 @@
 """Where the rows can lie that match a condition: ranges of keys, as far as the condition tells.
 
-They may hold other rows too, but never lack one that matches. Each row key is bounded for itself;
+They may hold other rows too, but never lack one that matches. Each key is bounded for itself;
 where the first is one of a few values, the second narrows further, and so on.
 """
 
@@ -22,8 +22,8 @@ _WHOLE = (Primitive.INT, Primitive.LONG)
 
 
 def key_bounds(condition: Condition, schema: Schema) -> list[KeyRange]:
-    """Give disjoint ranges in key order that hold every row which matches; none if none can."""
-    return _bounds(condition.expression, schema.row_keys)
+    """Return disjoint ranges in key order that hold every row which matches; none if none can."""
+    return _bounds(condition.expression, schema.keys)
 
 
 def _bounds(expression: Expression, fields: Sequence[Field]) -> list[KeyRange]:

@@ -4,6 +4,10 @@ A key is the tuple of a row's row keys. A shorter tuple is a prefix and stands f
 before every key that begins with it, which is how Python orders tuples; so ``()`` is the least
 key, and ``[("AA",), ("AB",))`` holds every key whose first part is ``"AA"`` or lies between.
 
+Sort keys continue row keys in the same order: what is asked of rows may bound them too, while
+shards and partitions know row keys only. To a range whose ends go on, such a key is a prefix like
+any other, the rows of which may lie on both sides of an end.
+
 Parts are ``int``, ``str`` or ``bytes``; a timestamp is microseconds and a date days since 1970.
 Strings compare by code point, which is the order of their UTF-8 bytes, bytes as unsigned: the
 order of Parquet statistics, Arrow, DataFusion and Spark alike.
@@ -55,12 +59,18 @@ class KeyRange:
         return self.min <= key and (self.max is None or key < self.max)
 
     def contains_span(self, low: Key, high: Key) -> bool:
-        """Tell whether all keys from `low` to `high`, both inclusive, lie in the range."""
-        return self.contains(low) and self.contains(high)
+        """Return whether all keys from `low` to those that begin with `high` lie in the range."""
+        return self.contains(low) and (self.max is None or high < self.max[: len(high)])
 
     def overlaps_span(self, low: Key, high: Key) -> bool:
-        """Tell whether some key from `low` to `high`, both inclusive, can lie in the range."""
-        return self.min <= high and (self.max is None or low < self.max)
+        """Return whether a key from `low` to those that begin with `high` can lie in the range."""
+        return self.min[: len(high)] <= high and (self.max is None or low < self.max)
+
+    def widened(self, parts: int) -> KeyRange:
+        """Return the least range that holds this one and tells keys by their first `parts` only."""
+        is_longer = self.max is not None and len(self.max) > parts
+        high = after(self.max[:parts]) if self.max is not None and is_longer else self.max
+        return KeyRange(self.min[:parts], high)
 
     def overlaps(self, other: KeyRange) -> bool:
         """Tell whether some key can lie in both ranges."""

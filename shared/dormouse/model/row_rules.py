@@ -144,6 +144,18 @@ def row_rules(schema: Schema, properties: Properties) -> RowRules:
     return rules
 
 
+def group_keys(schema: Schema, properties: Properties) -> tuple[Field, ...]:
+    """Return the keys in which stored rows agree that can become one row; all keys if none can.
+
+    Other columns tell nothing of a row of the table before all rows of its group were seen.
+
+    Raises:
+        InvalidRequestError: the properties are not well-formed.
+    """
+    aggregation = _aggregation(properties.aggregations, schema)
+    return schema.keys if aggregation is None else aggregation.group_keys(schema)
+
+
 def _filters(text: str, schema: Schema) -> tuple[AgeOff | None, Condition | None]:
     age_off: AgeOff | None = None
     where: Condition | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dormouse.cache import Cache
-from dormouse.model.keys import KeyRange, merged
+from dormouse.model.keys import KeyRange
 from dormouse.model.row_rules import row_rules
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
@@ -14,7 +14,7 @@ from dormouse.ports import Storage
 from dormouse.shards.lookups import Part, plan
 from dormouse.shards.predicates import Predicate
 from dormouse.shards.querying import LOOK_UP_BYTES, query_rows, windows
-from dormouse.shards.ranges import fitted
+from dormouse.shards.ranges import fitted, ranges_asked_for
 from dormouse.shards.reading import READ_THREADS, Slice, find_all, read_all
 
 
@@ -53,8 +53,7 @@ def count_rows(
             cache=cache,
         )
         return sum(batch.num_rows for batch in found.reader)
-    wanted = merged([fitted(r, schema) for r in ranges]) if ranges else [KeyRange()]
-    known, rest = _by_state(state, wanted)
+    known, rest = _by_state(state, ranges_asked_for(schema, ranges))
     for part in _by_footer(storage, table, rest, cache or Cache()):
         known += part
     return known
@@ -80,7 +79,7 @@ def _by_footer(
     storage: Storage, table: Table, slices: Sequence[Slice], cache: Cache
 ) -> Iterator[int]:
     schema = table.schema
-    keys = [field.name for field in schema.row_keys]
+    keys = [field.name for field in schema.keys]
     for window in windows([[slice] for slice in slices], 2 * READ_THREADS):
         found = find_all(storage, table.id, [s for part in window for s in part], schema, cache)
         borders: list[Part] = []

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.errors import UnsortedRowsError
-from dormouse.model.keys import Key
-from dormouse.model.schema import Schema
+from dormouse.model.keys import Key, KeyRange
+from dormouse.model.schema import Field, Schema
 from dormouse.shards.arrow import Array, key_column, key_part, row_key
 
 _SIDES = ("left", "right")
@@ -51,8 +51,12 @@ class OrderCheck:
 
 
 def rows_below(batch: pa.RecordBatch, bound: Key, schema: Schema) -> int:
-    """Count the rows of a sorted batch whose row key is less than `bound`, a key or a prefix."""
-    return bisect_left(range(batch.num_rows), bound, key=lambda row: row_key(batch, row, schema))
+    """Count the rows of a sorted batch whose key is less than `bound`, which may be a prefix.
+
+    The batch has its keys first, as many of them as the bound has parts.
+    """
+    fields = schema.keys[: len(bound)]
+    return bisect_left(range(batch.num_rows), bound, key=lambda row: _parts(batch, row, fields))
 
 
 def span_of(batch: pa.RecordBatch, key: Key, schema: Schema) -> tuple[int, int]:
@@ -92,8 +96,32 @@ def _places(cells: Array, values: Array, side: str) -> list[int]:
 
 
 def sort_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
-    """Give the row keys and sort keys of one row of `batch`, which has them first."""
-    return tuple(key_part(batch.column(i)[row], f.type) for i, f in enumerate(schema.keys))
+    """Return the row keys and sort keys of one row of `batch`, which has them first."""
+    return _parts(batch, row, schema.keys)
+
+
+def within(
+    batch: pa.RecordBatch, ranges: Sequence[KeyRange], schema: Schema
+) -> Iterator[pa.RecordBatch]:
+    """Return what of a sorted batch lies in each of some disjoint ascending ranges.
+
+    It has its keys first, the row keys and as many sort keys as the ranges have ends with.
+    """
+    if not batch.num_rows:
+        return
+    low, high = row_key(batch, 0, schema), row_key(batch, batch.num_rows - 1, schema)
+    for wanted in ranges:
+        if wanted.contains_span(low, high):
+            yield batch
+        elif wanted.overlaps_span(low, high):
+            start = rows_below(batch, wanted.min, schema)
+            end = batch.num_rows if wanted.max is None else rows_below(batch, wanted.max, schema)
+            if start < end:
+                yield batch.slice(start, end - start)
+
+
+def _parts(batch: pa.RecordBatch, row: int, fields: Sequence[Field]) -> Key:
+    return tuple(key_part(batch.column(i)[row], field.type) for i, field in enumerate(fields))
 
 
 def _descents(batch: pa.RecordBatch, keys: int) -> pa.BooleanArray | None:

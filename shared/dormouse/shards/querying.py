@@ -18,8 +18,9 @@ from dormouse.ports import Storage
 from dormouse.shards.arrow import arrow_schema, conform
 from dormouse.shards.lookups import LookUp, Part, Scan, plan
 from dormouse.shards.merging import merge_found, sort_in_memory
+from dormouse.shards.order import within
 from dormouse.shards.predicates import Predicate
-from dormouse.shards.ranges import ranges_to_read
+from dormouse.shards.ranges import ranges_asked_for, ranges_to_read
 from dormouse.shards.reading import READ_THREADS, RowGroups, Slice, find_all, read_all
 from dormouse.shards.reads import CountedObjects, Reads
 from dormouse.shards.refining import filter_at, refined
@@ -54,8 +55,9 @@ def query_rows(
     cache: Cache | None = None,
     look_up_bytes: int = LOOK_UP_BYTES,
 ) -> QueryResult:
-    """Give the rows of `table` in any of `ranges`, all rows if there are none; sorted by the keys.
+    """Return the rows of `table` in any of `ranges`, all rows if there are none; in key order.
 
+    Ranges are of row keys, which sort keys continue.
     Rows are as the table's filters and aggregations make them, and given if `where` is true of
     them. They are read as the reader is read: with a `limit`, little more than it takes. Up to
     `look_up_bytes` of rows are read at once rather than merged as a stream.
@@ -64,12 +66,13 @@ def query_rows(
         InvalidRequestError: an unknown column, a negative limit, or a bound of the wrong type.
     """
     condition = None if where is None else where.condition
-    wanted = ranges_to_read(table.schema, ranges, condition)
+    wanted = ranges_to_read(table, ranges, condition)
     return query_parts(
         storage,
         table,
         state.version,
         slices_to_read(state, wanted),
+        ranges=ranges,
         columns=columns,
         where=where,
         limit=limit,
@@ -86,6 +89,7 @@ def query_parts(
     version: int,
     parts: Iterable[list[Slice]],
     *,
+    ranges: Sequence[KeyRange] = (),
     columns: Sequence[str] | None = None,
     where: Predicate | None = None,
     limit: int | None = None,
@@ -96,10 +100,11 @@ def query_parts(
 ) -> QueryResult:
     """Query as `query_rows` does what is known to lie in `parts` of a version of `table`.
 
-    Parts are disjoint and in key order, each is all shards' rows of a range within one leaf.
+    Parts are disjoint and in key order, each is all shards' rows of a range within one leaf; they
+    hold what `ranges_to_read` gives for `ranges`.
 
     Raises:
-        InvalidRequestError: an unknown column, or a negative limit.
+        InvalidRequestError: an unknown column, a negative limit, or a bound of the wrong type.
     """
     schema = table.schema
     names = check_columns(schema, columns, limit)
@@ -108,6 +113,7 @@ def query_parts(
         table=table,
         version=version,
         columns=names,
+        ranges=ranges_asked_for(schema, ranges),
         where=where,
         rules=row_rules(schema, table.properties),
         limit=limit,
@@ -138,6 +144,7 @@ class _Query:
     table: Table
     version: int
     columns: list[str]
+    ranges: Sequence[KeyRange]
     where: Predicate | None
     rules: RowRules
     limit: int | None
@@ -180,6 +187,8 @@ class _Query:
         together = RowRules(aggregation=self.rules.aggregation)
         rows = self._rows(parts, needed, before)
         rows = refined(rows, self.schema, together, self.now_ms)
+        # of rows that agree in row keys, one may be kept, whichever of them was asked for
+        rows = (part for batch in rows for part in within(batch, self.ranges, self.schema))
         return rows if self.where is None else self.where.apply(rows)
 
     def _rows(

@@ -22,7 +22,9 @@ from dormouse.model.keys import (
     intersected,
     merged,
 )
+from dormouse.model.row_rules import group_keys
 from dormouse.model.schema import Field, FieldType, Primitive, Schema
+from dormouse.model.tables import Table
 from dormouse.shards.arrow import Scalar, key_scalar
 
 _INT32_TYPES = (Primitive.INT, Primitive.DATE)
@@ -46,33 +48,47 @@ _T = TypeVar("_T", bound=Term)
 def fitted(wanted: KeyRange, schema: Schema) -> KeyRange:
     """Give a range of the same rows whose ends the key columns of `schema` can hold; maybe empty.
 
-    A bound may lie outside its column's type, or have more parts than there are row keys.
+    A bound may lie outside its column's type, or have more parts than there are keys.
 
     Raises:
         InvalidRequestError: a part is of another type than its column.
     """
-    low = _fitted(wanted.min, schema.row_keys)
-    high = None if wanted.max is None else _fitted(wanted.max, schema.row_keys)
+    low = _fitted(wanted.min, schema.keys)
+    high = None if wanted.max is None else _fitted(wanted.max, schema.keys)
     if low is None:
         return KeyRange((), ())
     return KeyRange(low, high)
 
 
-def ranges_to_read(
-    schema: Schema, ranges: Sequence[KeyRange], condition: Condition | None
-) -> list[KeyRange]:
-    """Give disjoint ascending ranges that hold the rows in any of `ranges` which match.
+def ranges_asked_for(schema: Schema, ranges: Sequence[KeyRange]) -> list[KeyRange]:
+    """Return disjoint ascending ranges that hold just the rows in any of `ranges`.
 
-    No ranges are the whole table. They may hold rows that do not match the condition.
+    No ranges are the whole table.
 
     Raises:
         InvalidRequestError: a bound of the wrong type.
     """
-    wanted = merged([fitted(r, schema) for r in ranges]) if ranges else [KeyRange()]
-    if condition is None:
-        return wanted
-    bounds = [fitted(r, schema) for r in key_bounds(condition, schema)]
-    return intersected(wanted, merged(bounds))
+    return merged([fitted(r, schema) for r in ranges]) if ranges else [KeyRange()]
+
+
+def ranges_to_read(
+    table: Table, ranges: Sequence[KeyRange], condition: Condition | None
+) -> list[KeyRange]:
+    """Return disjoint ascending ranges of the stored rows that can become rows which match.
+
+    No ranges are the whole table. They may hold more: rows that do not match the condition, and
+    those of one group with rows that do, for which of them counts is decided by all.
+
+    Raises:
+        InvalidRequestError: a bound of the wrong type.
+    """
+    schema = table.schema
+    wanted = ranges_asked_for(schema, ranges)
+    if condition is not None:
+        bounds = [fitted(r, schema) for r in key_bounds(condition, schema)]
+        wanted = intersected(wanted, merged(bounds))
+    shared = len(group_keys(schema, table.properties))
+    return merged([span.widened(shared) for span in wanted])
 
 
 def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:
@@ -116,7 +132,7 @@ def predicate(
     Requires: a range that is `fitted` and not empty. `column` and `literal` make the terms of a
     column and of a typed value.
     """
-    columns = [column(f.name) for f in schema.row_keys]
+    columns = [column(f.name) for f in schema.keys]
     low = _literals(wanted.min, schema, literal)
     if wanted.max is None:
         return _from(columns, low) if low else None
@@ -151,7 +167,7 @@ def _below(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
 
 
 def _literals(bound: Key, schema: Schema, literal: Callable[[Scalar], _T]) -> list[_T]:
-    fields = schema.row_keys[: len(bound)]
+    fields = schema.keys[: len(bound)]
     return [literal(key_scalar(p, f.type)) for p, f in zip(bound, fields, strict=True)]
 
 

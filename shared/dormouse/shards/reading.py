@@ -22,10 +22,10 @@ from dormouse.model.names import shard_path
 from dormouse.model.schema import Field, Schema
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects
-from dormouse.shards.arrow import arrow_schema, conform, row_key
+from dormouse.shards.arrow import arrow_schema, conform
 from dormouse.shards.evolution import renamed, stored_names
 from dormouse.shards.index import ShardIndex, read_index
-from dormouse.shards.order import rows_below
+from dormouse.shards.order import within
 from dormouse.shards.prefetch import Fetched, chunks, fetch
 from dormouse.shards.ranges import fitted
 
@@ -67,7 +67,7 @@ def narrowed(groups: RowGroups, step: KeyRange, schema: Schema) -> RowGroups:
 
 
 def _row_groups(slice: Slice, index: ShardIndex, schema: Schema) -> RowGroups:
-    return RowGroups(slice, index, index.row_groups_in(fitted(slice.range, schema)))
+    return RowGroups(slice, index, index.row_groups_to_read(fitted(slice.range, schema)))
 
 
 def find_all(
@@ -112,7 +112,7 @@ def read_all(
     by_shard = sorted((g for g in found if g.numbers), key=_place)
     wanted = [list(groups) for _, groups in groupby(by_shard, key=lambda g: g.slice.shard.id)]
     asked = [schema.field_named(name) for name in columns]
-    needed = list(dict.fromkeys([*schema.row_keys, *asked]))
+    needed = list(dict.fromkeys([*_keys_to_read(found, schema), *asked]))
     with ThreadPoolExecutor(READ_THREADS) as threads:
         fetched = [
             fetch(
@@ -132,6 +132,13 @@ def read_all(
             list(_rows(file, groups, schema, needed, columns))
             for file, groups in zip(fetched, wanted, strict=True)
         ]
+
+
+def _keys_to_read(found: Sequence[RowGroups], schema: Schema) -> Sequence[Field]:
+    """Return the row keys, and the sort keys that ends of the ranges go on with."""
+    ranges = [groups.slice.range for groups in found]
+    parts = max((max(len(r.min), len(r.max or ())) for r in ranges), default=0)
+    return schema.keys[: max(parts, len(schema.row_keys))]
 
 
 def _place(groups: RowGroups) -> tuple[object, ...]:
@@ -165,25 +172,8 @@ def _rows(
     )
     ranges = [fitted(groups.slice.range, schema) for groups in found]
     for batch in _undamaged(batches, file.path):
-        for part in _parts(renamed(batch, present), ranges, schema):
+        for part in within(renamed(batch, present), ranges, schema):
             yield conform(part, result_schema)
-
-
-def _parts(
-    batch: pa.RecordBatch, ranges: Sequence[KeyRange], schema: Schema
-) -> Iterator[pa.RecordBatch]:
-    """Give what of a sorted batch lies in each of some disjoint ascending ranges."""
-    if not batch.num_rows:
-        return
-    low, high = row_key(batch, 0, schema), row_key(batch, batch.num_rows - 1, schema)
-    for wanted in ranges:
-        if wanted.contains_span(low, high):
-            yield batch
-        elif wanted.overlaps_span(low, high):
-            start = rows_below(batch, wanted.min, schema)
-            end = batch.num_rows if wanted.max is None else rows_below(batch, wanted.max, schema)
-            if start < end:
-                yield batch.slice(start, end - start)
 
 
 def _undamaged(batches: Iterator[pa.RecordBatch], path: str) -> Iterator[pa.RecordBatch]:

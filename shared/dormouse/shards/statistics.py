@@ -2,38 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import pyarrow.parquet as pq
 
-from dormouse.model.keys import Key, KeyPart, KeyRange
-from dormouse.model.schema import Field, Primitive, Schema
+from dormouse.model.keys import Key, KeyPart, KeyRange, after
+from dormouse.model.schema import Field, Primitive
 
 
-def may_hold(group: pq.RowGroupMetaData, wanted: KeyRange, schema: Schema) -> bool:
-    """Tell whether the statistics of a row group leave room for a key in `wanted`."""
-    low, high = key_span(group, schema)
-    if wanted.max is not None and not low < wanted.max:
-        return False
-    return high is None or wanted.min[: len(high)] <= high
+def may_hold(group: pq.RowGroupMetaData, wanted: KeyRange, fields: Sequence[Field]) -> bool:
+    """Return whether the statistics of a row group leave room for a key in `wanted`.
 
-
-def key_span(group: pq.RowGroupMetaData, schema: Schema) -> tuple[Key, Key | None]:
-    """Give prefixes of a row group's least and greatest key; ``()`` and None if nothing is known.
-
-    The keys of a column are in order only where all columns before it are constant.
+    `fields` are the first columns, by which the rows are sorted. Each is looked at for itself,
+    after those of which the range has one value, also where the row group holds many.
     """
-    low: list[KeyPart] = []
-    high: list[KeyPart] = []
-    for i, field in enumerate(schema.row_keys):
-        statistics = group.column(i).statistics
-        if statistics is None or not statistics.has_min_max:
+    rest: KeyRange | None = wanted
+    for i, field in enumerate(fields):
+        span = _column_span(group, i, field)
+        if rest is None or span is None:
+            return True
+        if not rest.overlaps_span(*span):
+            return False
+        rest = _after_first(rest)
+    return True
+
+
+def _after_first(wanted: KeyRange) -> KeyRange | None:
+    """Return a range without the first part of its keys; None if that can be one of several."""
+    first = wanted.min[:1]
+    if not first or wanted.max is None:
+        return None
+    if wanted.max[:1] == first:
+        return KeyRange(wanted.min[1:], wanted.max[1:])
+    return KeyRange(wanted.min[1:]) if wanted.max == after(first) else None
+
+
+def key_span(group: pq.RowGroupMetaData, fields: Sequence[Field]) -> tuple[Key, Key | None]:
+    """Return prefixes of a row group's least and greatest key; ``()`` and None if nothing is known.
+
+    `fields` are the first columns, by which the rows are sorted. Those of a column are in order
+    only where all columns before it are constant.
+    """
+    low: Key = ()
+    high: Key = ()
+    for i, field in enumerate(fields):
+        span = _column_span(group, i, field)
+        if span is None:
             break
-        low.append(_part(cast(int | bytes, statistics.min_raw), field))
-        high.append(_part(cast(int | bytes, statistics.max_raw), field))
-        if low[-1] != high[-1]:
+        low, high = low + span[0], high + span[1]
+        if span[0] != span[1]:
             break
-    return tuple(low), tuple(high) or None
+    return low, high or None
+
+
+def _column_span(group: pq.RowGroupMetaData, i: int, field: Field) -> tuple[Key, Key] | None:
+    """Return the least and greatest value of a key column, as keys; None if nothing is known."""
+    statistics = group.column(i).statistics
+    if statistics is None or not statistics.has_min_max:
+        return None
+    least, most = (cast(int | bytes, raw) for raw in (statistics.min_raw, statistics.max_raw))
+    return (_part(least, field),), (_part(most, field),)
 
 
 def row_bytes(file: pq.FileMetaData) -> float:

@@ -28,7 +28,7 @@ def steps(files: Sequence[pq.FileMetaData], schema: Schema, memory_bytes: int) -
     Only where a row group begins can be cut, so rows of one key are never parted.
     """
     lows = [
-        [key_span(file.row_group(i), schema)[0] for i in range(file.num_row_groups)]
+        [key_span(file.row_group(i), schema.row_keys)[0] for i in range(file.num_row_groups)]
         for file in files
     ]
     groups = [

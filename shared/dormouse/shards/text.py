@@ -7,8 +7,8 @@ import binascii
 import datetime as dt
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.keys import INT64_MAX, INT64_MIN, KeyPart
-from dormouse.model.schema import FieldType, Primitive
+from dormouse.model.keys import INT64_MAX, INT64_MIN, Key, KeyPart
+from dormouse.model.schema import Field, FieldType, Primitive, Schema
 from dormouse.shards.arrow import key_part
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -20,6 +20,46 @@ FORMS: dict[FieldType, str] = {
     Primitive.DATE: "an ISO 8601 date such as 2024-02-29 or days since 1970",
 }
 """What texts, of keys and in files, stand for values of the types that have no other."""
+
+
+def show_keys(schema: Schema) -> str:
+    """Return what the keys of a table are called, to be shown in an error."""
+    names = [field.name for field in schema.row_keys]
+    shown = f"the row keys {', '.join(names)}" if len(names) > 1 else f"one row key, {names[0]}"
+    sort_keys = ", ".join(field.name for field in schema.sort_keys)
+    if not sort_keys:
+        return shown
+    return f"{shown}, then the sort key{'s' if len(schema.sort_keys) > 1 else ''} {sort_keys}"
+
+
+def check_is_key(schema: Schema, name: str) -> Field:
+    """Return the row or sort key called `name`.
+
+    Raises:
+        InvalidRequestError: there is no such column, or it is another one.
+    """
+    field = schema.field_named(name)
+    if field not in schema.keys:
+        raise InvalidRequestError(
+            f"column {name!r} is not a row key or sort key",
+            hint=f"the table has {show_keys(schema)}; look for other columns by a condition",
+        )
+    return field
+
+
+def check_split_point(schema: Schema, key: Key, where: str) -> Key:
+    """Return a key if partitions can meet at it; `where` is for errors.
+
+    Raises:
+        InvalidRequestError: it goes on with a sort key.
+    """
+    if len(key) > len(schema.row_keys):
+        name = schema.keys[len(schema.row_keys)].name
+        raise InvalidRequestError(
+            f"{where} goes on with {name!r}, which is a sort key",
+            hint="partitions are ranges of row keys alone",
+        )
+    return key
 
 
 def parse_key_part(text: str, kind: Primitive) -> KeyPart:

@@ -142,6 +142,7 @@ class _Run:
             export.table,
             export.version,
             parts,
+            ranges=export.ranges,
             columns=columns_to_read(export.schema, export.columns),
             where=kept_predicate(export.where, export.schema) if export.where else None,
             now_ms=export.time_ms,

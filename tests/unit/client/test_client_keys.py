@@ -6,14 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.client.keys import NOTHING, KeyValue, key_of, range_of, ranges_of
+from dormouse.client.keys import (
+    NOTHING,
+    KeyValue,
+    key_of,
+    range_of,
+    ranges_of,
+    split_point_of,
+)
 from dormouse.errors import InvalidRequestError
 from dormouse.model.keys import KeyRange
 from dormouse.model.schema import Field, Primitive, Schema
-from dormouse.stages.requests.json_keys import key_to_json
+from dormouse.stages.requests.json_keys import key_of_json, key_to_json, split_points_of_json
 
 FLIGHTS = Schema(
     row_keys=(Field("carrier", Primitive.STRING), Field("flight", Primitive.LONG)),
+    sort_keys=(Field("at", Primitive.TIMESTAMP), Field("seat", Primitive.INT)),
     values=(Field("dest", Primitive.STRING, nullable=True),),
 )
 
@@ -26,6 +34,24 @@ def test_a_key_is_its_parts_in_order_or_by_name_or_its_first_part() -> None:
     assert key_of(FLIGHTS, ("AA", 12)) == ("AA", 12)
     assert key_of(FLIGHTS, {"flight": 12, "carrier": "AA"}) == ("AA", 12)
     assert key_of(FLIGHTS, "AA") == ("AA",)
+
+
+def test_sort_keys_go_on_where_all_row_keys_are_given() -> None:
+    assert key_of(FLIGHTS, ("AA", 12, 5)) == ("AA", 12, 5)
+    assert key_of(FLIGHTS, {"at": 5, "flight": 12, "carrier": "AA"}) == ("AA", 12, 5)
+    assert range_of(FLIGHTS, ("AA", 12, 5), "B") == KeyRange(("AA", 12, 5), ("B",))
+    assert key_of_json(FLIGHTS, ("AA", 12, "1970-01-01T00:00:01Z"), "key 1") == ("AA", 12, 10**6)
+    assert key_to_json(FLIGHTS, ("AA", 12, 5, 6)) == ("AA", 12, 5, 6)
+
+
+def test_a_sort_key_in_a_split_point_is_refused_by_name() -> None:
+    for refused in (("AA", 12, 5), {"carrier": "AA", "flight": 12, "at": 5}):
+        with pytest.raises(InvalidRequestError, match="'at', which is a sort key") as caught:
+            split_point_of(FLIGHTS, refused)  # type: ignore[arg-type]  # either is a key
+        assert "row keys alone" in caught.value.hint
+    assert split_point_of(FLIGHTS, ("AA", 12)) == ("AA", 12)
+    with pytest.raises(InvalidRequestError, match="split point 2 goes on with 'at'"):
+        split_points_of_json(FLIGHTS, [("AA",), ("AA", 12, 5)], strings_base64=False)
 
 
 def test_times_and_dates_become_numbers_without_rounding() -> None:
@@ -59,13 +85,15 @@ def test_a_value_of_another_type_is_refused_and_never_guessed_at(
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (("AA", 1, 2), "3 parts"),
+        (("AA", 1, 2, 3, 4), "5 parts"),
+        ({"carrier": "AA", "at": 1}, "'flight' too"),
+        ({"carrier": "AA", "flight": 1, "seat": 1}, "'at' too"),
         ({"flight": 1}, "'carrier' too"),
-        ({"dest": "LAX"}, "not a row key"),
+        ({"dest": "LAX"}, "'dest' is not a row key or sort key"),
         ({"destiny": "LAX"}, "no column"),
     ],
 )
-def test_what_is_no_prefix_of_the_row_keys_is_no_key(given: object, reason: str) -> None:
+def test_what_is_no_prefix_of_the_keys_is_no_key(given: object, reason: str) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         key_of(FLIGHTS, given)  # type: ignore[arg-type]  # on purpose
 

@@ -77,7 +77,33 @@ def test_a_span_overlaps_a_range_that_holds_either_end(
     low, high = sorted(ends)
     if span.contains(low) or span.contains(high):
         assert span.overlaps_span(low, high)
-    assert span.contains_span(low, high) == (span.contains(low) and span.contains(high))
+    if span.contains_span(low, high):
+        assert span.contains(low)
+        assert span.contains(high)
+
+
+@given(short_ranges(), st.tuples(short_keys, short_keys), short_keys)
+def test_a_span_ends_after_all_keys_that_begin_with_its_end(
+    span: KeyRange, ends: tuple[Key, Key], rest: Key
+) -> None:
+    low, high = sorted(ends)
+    for key in (high + rest, low + rest):
+        if low <= key and (key <= high or key[: len(high)] == high):
+            if span.contains(key):
+                assert span.overlaps_span(low, high)
+            if span.contains_span(low, high):
+                assert span.contains(key)
+
+
+@given(short_ranges(), st.integers(0, 3), short_keys)
+def test_a_widened_range_holds_all_it_held_and_cuts_between_keys_of_so_many_parts(
+    span: KeyRange, parts: int, key: Key
+) -> None:
+    wide = span.widened(parts)
+    assert not span.contains(key) or wide.contains(key)
+    assert all(len(end) <= parts for end in (wide.min, wide.max or ()))
+    if max(len(span.min), len(span.max or ())) <= parts:
+        assert wide == span
 
 
 def test_ranges_read_as_mathematicians_write_them() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from decimal import Context, Decimal
 
 from hypothesis import strategies as st
@@ -138,9 +139,14 @@ def sort_key_of(row: Row, schema: Schema) -> Key:
 
 @st.composite
 def bounds(draw: st.DrawFn, schema: Schema) -> Key:
-    """Give keys, prefixes, and points that no column of the table could hold."""
+    """Give keys, prefixes, and points that no column of the table could hold; of row keys."""
+    return draw(_bounds(schema.row_keys))
+
+
+@st.composite
+def _bounds(draw: st.DrawFn, fields: Sequence[Field]) -> Key:
     parts: list[KeyPart] = []
-    for field in schema.row_keys:
+    for field in fields:
         assert isinstance(field.type, Primitive)
         part = CELLS[field.type].map(part_of)
         if field.type not in (Primitive.STRING, Primitive.BYTES):
@@ -151,5 +157,8 @@ def bounds(draw: st.DrawFn, schema: Schema) -> Key:
 
 @st.composite
 def ranges(draw: st.DrawFn, schema: Schema) -> KeyRange:
-    """Give ranges, empty ones too."""
-    return KeyRange(draw(bounds(schema)), draw(st.none() | bounds(schema)))
+    """Give ranges over row keys and sort keys, those of one key and empty ones too."""
+    low = draw(_bounds(schema.keys))
+    if draw(st.booleans()):
+        return KeyRange.exactly(low)
+    return KeyRange(low, draw(st.none() | _bounds(schema.keys)))

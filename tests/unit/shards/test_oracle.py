@@ -20,7 +20,6 @@ from tests.unit.shards.strategies import (
     Row,
     bounds,
     ranges,
-    row_key_of,
     rows_of,
     schemas,
     sort_key_of,
@@ -57,7 +56,7 @@ def _within(rows: Sequence[Row], schema: Schema, wanted: Sequence[KeyRange]) -> 
     return [
         row
         for row in rows
-        if not wanted or any(r.contains(row_key_of(row, schema)) for r in wanted)
+        if not wanted or any(r.contains(sort_key_of(row, schema)) for r in wanted)
     ]
 
 

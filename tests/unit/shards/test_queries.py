@@ -48,7 +48,8 @@ ROWS = st.lists(
     ),
     max_size=25,
 )
-BOUNDS: st.SearchStrategy[Key] = st.tuples(LETTERS) | st.tuples(LETTERS, NUMBERS)
+SPLITS: st.SearchStrategy[Key] = st.tuples(LETTERS) | st.tuples(LETTERS, NUMBERS)
+BOUNDS: st.SearchStrategy[Key] = SPLITS | st.tuples(LETTERS, NUMBERS, NUMBERS)
 RANGES = st.builds(KeyRange, st.just(()) | BOUNDS, st.none() | BOUNDS) | BOUNDS.map(
     KeyRange.exactly
 )
@@ -100,7 +101,7 @@ def _either(x: Test, y: Test) -> Test:
 OPERATORS = st.sampled_from(["=", "<", "<=", ">", ">=", "<>"])
 TESTS = st.recursive(
     st.builds(_compared, st.just("a"), OPERATORS, LETTERS)
-    | st.builds(_compared, st.sampled_from(["b", "v"]), OPERATORS, NUMBERS)
+    | st.builds(_compared, st.sampled_from(["b", "s", "v"]), OPERATORS, NUMBERS)
     | st.just(Test("v IS NULL", lambda row: row["v"] is None))
     | st.just(Test("a IN ('k', 'm')", lambda row: row["a"] in ("k", "m")))
     | st.just(Test("a LIKE 'l%'", lambda row: str(row["a"]).startswith("l")))
@@ -111,11 +112,15 @@ TESTS = st.recursive(
 
 
 def key_of(row: Row) -> Key:
-    return (str(row["a"]), int(str(row["b"])))
+    return (str(row["a"]), int(str(row["b"])), int(str(row["s"])))
 
 
-def order(row: Row) -> tuple[object, ...]:
-    return (*key_of(row), row["s"])
+def kept(rows: Sequence[Row], how: str) -> list[Row]:
+    """Return of sorted rows the first or last of each row key; those of one key have one value."""
+    found: dict[Key, Row] = {}
+    for row in rows if how == "last" else reversed(rows):
+        found[key_of(row)[:2]] = row
+    return sorted(found.values(), key=key_of)
 
 
 def shown(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
@@ -129,20 +134,26 @@ def test_a_query_gives_what_sorting_and_testing_every_row_gives(
     look_up_bytes: int, data: st.DataObject
 ) -> None:
     files = data.draw(st.lists(ROWS, max_size=3))
-    splits = sorted(data.draw(st.sets(BOUNDS, max_size=2)))
+    splits = sorted(data.draw(st.sets(SPLITS, max_size=2)))
     ranges = data.draw(st.lists(RANGES, max_size=4))
     test = data.draw(st.none() | TESTS)
     columns = data.draw(st.none() | st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
     limit = data.draw(st.none() | st.integers(0, 30))
-    rows = sorted((row for file in files for row in file), key=order)
+    how = data.draw(st.sampled_from(["", "first", "last"]))
+    if how:  # which of equal keys is kept is tested elsewhere
+        files = [[row | {"v": key_of(row)[2]} for row in file] for file in files]
+    rows = sorted((row for file in files for row in file), key=key_of)
+    rows = kept(rows, how) if how else rows
     expected = [row for row in rows if not ranges or any(r.contains(key_of(row)) for r in ranges)]
     expected = [row for row in expected if test is None or test.holds(row)]
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 2)
+        patch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 2)
         patch.setattr(lookups, "FIRST_BYTES", 200)
         table = ShardTable(FolderStorage(Path(folder) / "data"), SCHEMA, Path(folder), splits)
         for file in files:
             table.add(file)
+        table.properties = Properties(aggregations=f"{how}(v)" if how else "")
         where = test.sql if test else None
         found = table.rows(
             *ranges, columns=columns, where=where, limit=limit, look_up_bytes=look_up_bytes
@@ -169,15 +180,15 @@ def counted_rows(table: ShardTable, ranges: Sequence[KeyRange], where: str | Non
     )
 
 
-@given(st.lists(st.tuples(LETTERS, NUMBERS), min_size=1), TESTS)
+@given(st.lists(st.tuples(LETTERS, NUMBERS, NUMBERS), min_size=1), TESTS)
 def test_the_keys_a_condition_leaves_room_for_hold_every_row_that_matches(
-    keys: list[tuple[str, int]], test: Test
+    keys: list[tuple[str, int, int]], test: Test
 ) -> None:
     spans = key_bounds(parse_condition(test.sql, SCHEMA), SCHEMA)
-    for a, b in keys:
+    for a, b, s in keys:
         for v in (None, 0, 4):
-            if test.holds({"a": a, "b": b, "s": 0, "v": v}):
-                assert any(span.contains((a, b)) for span in spans)
+            if test.holds({"a": a, "b": b, "s": s, "v": v}):
+                assert any(span.contains((a, b, s)) for span in spans)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +199,9 @@ def test_the_keys_a_condition_leaves_room_for_hold_every_row_that_matches(
         ("'k' <= a AND a < 'm'", [KeyRange(("k",), ("m",))]),
         ("a = 'k' AND a = 'l'", []),
         ("a IN ('l', 'k') AND b = 1", [KeyRange.exactly(("k", 1)), KeyRange.exactly(("l", 1))]),
+        ("a = 'k' AND b = 1 AND s >= 2", [KeyRange(("k", 1, 2), ("k", 2))]),
+        ("s = 2 AND b = 1 AND a = 'k'", [KeyRange.exactly(("k", 1, 2))]),
+        ("a = 'k' AND s = 2", [KeyRange.exactly(("k",))]),
         ("a = 'k' OR v = 1", [KeyRange()]),
         ("starts_with(a, 'kl') AND a < 'kz'", [KeyRange(("kl",), ("km",))]),
         ("a LIKE 'kl%m_' OR a LIKE 'x_'", [KeyRange(("kl",), ("km",)), KeyRange(("x",), ("y",))]),
@@ -254,6 +268,41 @@ def test_a_version_whose_shards_were_collected_says_what_to_do(table: ShardTable
     with pytest.raises(NotFoundError, match=rf"version \d+ of table 'table'.*{gone}") as caught:
         table.rows()
     assert "newer version" in caught.value.hint
+
+
+@pytest.mark.parametrize("look_up_bytes", [0, LOOK_UP_BYTES])
+def test_of_rows_of_which_the_last_is_kept_an_older_one_is_not_found_by_its_sort_key(
+    table: ShardTable, look_up_bytes: int
+) -> None:
+    table.properties = Properties(aggregations="last(v)")
+    older, last = (KeyRange.exactly(("k", 1, s)) for s in (0, 1))
+    assert table.rows(older, look_up_bytes=look_up_bytes) == []
+    assert table.rows(where="a = 'k' AND b = 1 AND s = 0", look_up_bytes=look_up_bytes) == []
+    assert [row["s"] for row in table.rows(last, look_up_bytes=look_up_bytes)] == [1]
+
+
+def test_row_groups_are_left_out_by_sort_keys_within_a_row_key_and_at_its_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 4)
+    table = ShardTable(FolderStorage(tmp_path / "data"), SCHEMA, tmp_path)
+    firsts = {"k": 0, "l": 100, "m": 200}
+    rows = [{"a": a, "b": 0, "s": s + i, "v": 0} for a, s in firsts.items() for i in range(10)]
+    table.add(rows)  # k to 3 | to 7 | k to 9, l to 101 | to 105 | to 109 | m
+
+    def groups_read(wanted: KeyRange) -> int:
+        found = table.query(wanted)
+        found.reader.read_all()
+        return found.reads.row_groups
+
+    assert groups_read(KeyRange.exactly(("l",))) == 3
+    assert groups_read(KeyRange.exactly(("l", 0, 101))) == 1
+    assert groups_read(KeyRange.exactly(("l", 0, 104))) == 1
+    assert groups_read(KeyRange(("l", 0, 104), ("l", 0, 107))) == 2
+    assert groups_read(KeyRange(("l", 0, 104), ("l", 1))) == 2
+    assert groups_read(KeyRange.exactly(("k", 0, 150))) == 0
+    assert groups_read(KeyRange.exactly(("l", 0, 1))) == 0
 
 
 def test_columns_of_a_condition_are_read_but_not_given(table: ShardTable) -> None:

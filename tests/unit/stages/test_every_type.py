@@ -35,9 +35,9 @@ from tests.unit.shards.strategies import (
     Row,
     bounds,
     ranges,
-    row_key_of,
     rows_of,
     schemas,
+    sort_key_of,
 )
 from tests.unit.shards.test_oracle import assert_same_rows
 
@@ -99,7 +99,7 @@ def test_any_rows_of_any_schema_come_back_sorted_and_filtered(data: st.DataObjec
             inside = [
                 row
                 for row in everything
-                if not wanted or any(r.contains(row_key_of(row, schema)) for r in wanted)
+                if not wanted or any(r.contains(sort_key_of(row, schema)) for r in wanted)
             ]
             assert_same_rows(some, inside, schema)
 
@@ -110,7 +110,7 @@ def fits(key: Key, schema: Schema) -> bool:
         not isinstance(part, int)
         or field.type in (LONG, Primitive.TIMESTAMP)
         or -(2**31) <= part < 2**31
-        for part, field in zip(key, schema.row_keys, strict=False)
+        for part, field in zip(key, schema.keys, strict=False)
     )
 
 

@@ -21,7 +21,7 @@ from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.ports import Services
 from dormouse.requests import ExportRows
-from dormouse.shards.ranges import ranges_to_read
+from dormouse.shards.ranges import ranges_asked_for, ranges_to_read
 from dormouse.shards.text import parse_key_part
 from dormouse.stages.exports import keep_export, keep_tasks, kept_export, messages_of
 from dormouse.stages.manifests import manifest_at
@@ -114,9 +114,7 @@ def _ranges(schema: Schema, request: ExportRows) -> list[KeyRange]:
                 f"range {number} ends ({show_key(high)}) before it starts ({show_key(low)})"
             )
         found.append(KeyRange(low, high))
-    if not found:
-        return [KeyRange()]
-    return ranges_to_read(schema, found, None) or [KeyRange((), ())]
+    return ranges_asked_for(schema, found) or [KeyRange((), ())]
 
 
 def _is_free(services: Services, export: Export) -> bool:
@@ -139,7 +137,7 @@ def _is_free(services: Services, export: Export) -> bool:
 def _begin(services: Services, table: Table, export: Export, request: ExportRows) -> Export:
     state = _state(services, table, request.as_of)
     condition = parse_condition(export.where, export.schema) if export.where else None
-    ranges = ranges_to_read(export.schema, export.ranges, condition)
+    ranges = ranges_to_read(export.table, export.ranges, condition)
     export = replace(export, version=state.version, cut=services.ids.new())
     export = _for_spark(export, table, request.spark or None, state, ranges)
     tasks = keep_tasks(services, export, cut_tasks(state, ranges))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dormouse.errors import InvalidRequestError
 from dormouse.model.keys import Key, KeyPart
 from dormouse.model.schema import Field, Primitive, Schema
-from dormouse.shards.text import parse_key_part, show_key_part
+from dormouse.shards.text import check_split_point, parse_key_part, show_key_part, show_keys
 
 
 def split_points_of_json(
@@ -19,27 +19,32 @@ def split_points_of_json(
     Raises:
         InvalidRequestError: one has no parts or too many, or one does not fit its column.
     """
-    return [
-        key_of_json(schema, point, f"split point {number}", strings_base64=strings_base64)
-        for number, point in enumerate(points, start=1)
-    ]
+    keys = []
+    for number, point in enumerate(points, start=1):
+        where = f"split point {number}"
+        key = key_of_json(schema, point, where, strings_base64=strings_base64)
+        keys.append(check_split_point(schema, key, where))
+    return keys
 
 
 def key_of_json(
     schema: Schema, parts: tuple[object, ...], where: str, *, strings_base64: bool = False
 ) -> Key:
-    """Give the key, or the prefix of one, that a list of parts means; `where` is for errors.
+    """Return the key, or the prefix of one, that a list of parts means; `where` is for errors.
+
+    Sort keys go on where all row keys are given.
 
     Raises:
         InvalidRequestError: it has no parts or too many, or one does not fit its column.
     """
-    if not 1 <= len(parts) <= len(schema.row_keys):
+    if not 1 <= len(parts) <= len(schema.keys):
         raise InvalidRequestError(
-            f"{where} has {len(parts)} parts, not 1 to {len(schema.row_keys)}"
+            f"{where} has {len(parts)} parts, not 1 to {len(schema.keys)}",
+            hint=f"the table has {show_keys(schema)}",
         )
     return tuple(
         _part(part, field, where, strings_base64)
-        for part, field in zip(parts, schema.row_keys, strict=False)
+        for part, field in zip(parts, schema.keys, strict=False)
     )
 
 
@@ -49,7 +54,7 @@ def key_to_json(schema: Schema, key: Key) -> tuple[object, ...]:
         part
         if field.type in (Primitive.INT, Primitive.LONG, Primitive.TIMESTAMP)
         else show_key_part(part, Primitive(field.type))
-        for part, field in zip(key, schema.row_keys, strict=False)
+        for part, field in zip(key, schema.keys, strict=False)
     )
 
 

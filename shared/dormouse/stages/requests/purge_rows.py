@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from hashlib import blake2b
 
 from dormouse.errors import InvalidRequestError
 from dormouse.messages import Outgoing, PurgeStep
-from dormouse.model.conditions import Condition, parse_condition
+from dormouse.model.conditions import parse_condition
 from dormouse.model.names import purge_path
 from dormouse.model.purges import PurgeRequest, encode_request
-from dormouse.model.row_rules import row_rules
+from dormouse.model.row_rules import group_keys, row_rules
 from dormouse.model.tables import Table
 from dormouse.ports import Services
 from dormouse.requests import PurgeRows
@@ -57,24 +58,24 @@ def wanted_rows(table: Table, request: PurgeRows) -> PurgeRequest:
             hint="a predicate can name key columns too",
         )
     if request.keys:
-        keys = (
+        keys = [
             key_of_json(table.schema, key, f"key {number}")
             for number, key in enumerate(request.keys, start=1)
-        )
+        ]
+        _check_groups(table, {f.name for f in table.schema.keys[: max(map(len, keys))]})
         return replace(purge, keys=tuple(dict.fromkeys(keys)))
     condition = parse_condition(request.where, table.schema)
-    _check_groups(table, condition)
+    _check_groups(table, condition.columns)
     ids = ((name, table.schema.field_named(name).id) for name in sorted(condition.columns))
     return replace(purge, where=condition.sql, columns=tuple(ids))
 
 
-def _check_groups(table: Table, condition: Condition) -> None:
+def _check_groups(table: Table, columns: Collection[str]) -> None:
     """Refuse what would remove parts of rows: stored rows of one group are one row of the table."""
-    aggregation = row_rules(table.schema, table.properties).aggregation
-    if aggregation is None:
+    if not row_rules(table.schema, table.properties).aggregates:
         return
-    shared = [field.name for field in aggregation.group_keys(table.schema)]
-    alone = sorted(condition.columns - set(shared))
+    shared = [field.name for field in group_keys(table.schema, table.properties)]
+    alone = sorted(set(columns) - set(shared))
     if alone:
         raise InvalidRequestError(
             f"a purge of {table.name!r} cannot look at {', '.join(alone)}: the table aggregates, "
