@@ -52,7 +52,7 @@ from dormouse_spark.access import Access
 from dormouse_spark.entry import RUNS, JobIds
 from tests.simulation.local_spark import LocalContext
 from tests.simulation.patches import deterministic
-from tests.simulation.processes import Call, Fate, Gate, Process, guarded, guarded_items
+from tests.simulation.processes import NATIVE, Call, Fate, Gate, Process, guarded, guarded_items
 from tests.simulation.queues import NAMES, Queues, SqsClient, Waiting, feeds
 from tests.simulation.watched import WatchedItems, WatchedStorage, WatchedTables, WatchedTracker
 from tests.support.adapters import (
@@ -128,7 +128,7 @@ class Instance:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Let handlers find the worker they run in; what they log as failed is in `failures`."""
-        with deterministic(lambda: cast(Worker, _current.worker).wiring, self._note):
+        with deterministic(lambda: cast(Worker, _current.worker).wiring, self._note, _native):
             yield
 
     def worker(
@@ -312,6 +312,13 @@ class Worker:
             )
 
         return store
+
+
+def _native(what: str) -> None:
+    """Pass the gate of the process that runs, if it has one."""
+    worker: Worker | None = getattr(_current, "worker", None)
+    if worker is not None:
+        worker.process.call(NATIVE, what, "", lambda: None)
 
 
 def _record(message: Waiting) -> dict[str, Any]:

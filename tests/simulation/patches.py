@@ -1,7 +1,8 @@
 """What must be another way for a run to be the same each time: threads, and who logs.
 
 A process of the simulation is one thread. What the product does on threads of its own is done at
-once, in the thread that asks for it, in the order asked for.
+once, in the thread that asks for it, in the order asked for. Before each batch that the engine
+makes, and each that is written, the process may die or be frozen, as within native code.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from importlib import import_module
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+import pyarrow as pa
+
 import dormouse
 from dormouse.aws import deliveries, handling
 from dormouse.aws.logs import logger
 from dormouse.aws.wiring import Wiring
+from dormouse.shards import engine
+from dormouse.shards.drafts import ShardDraft
 from tests.unit.statestore.faults import small_pages as small_segments
 from tests.unit.statestore.memory_items import small_pages
 
@@ -62,16 +67,21 @@ class _Log:
 
 
 @contextmanager
-def deterministic(wiring: Callable[[], Wiring], failed: Callable[[], None]) -> Iterator[None]:
+def deterministic(
+    wiring: Callable[[], Wiring], failed: Callable[[], None], native: Callable[[str], None]
+) -> Iterator[None]:
     """Let handlers ask `wiring` for the process they run in, and nothing run on another thread.
 
-    `failed` is called with the error at hand when a handler logs one.
+    `failed` is called with the error at hand when a handler logs one, `native` before each piece of
+    work of native code.
     """
     level = logger.level
     with ExitStack() as stack:
         stack.enter_context(patch.object(handling, "wiring", wiring))
         for module in (deliveries, handling):
             stack.enter_context(patch.object(module, "logger", _Log(failed)))
+        stack.enter_context(patch.object(engine, "_batches", _passing(native)))
+        stack.enter_context(patch.object(ShardDraft, "write", _written(native)))
         stack.enter_context(small_segments(PAGE_CAPACITY))
         stack.enter_context(small_pages(PAGE_CAPACITY))
         for name in _modules_with_threads():
@@ -81,6 +91,30 @@ def deterministic(wiring: Callable[[], Wiring], failed: Callable[[], None]) -> I
             yield
         finally:
             logger.setLevel(level)
+
+
+def _passing(native: Callable[[str], None]) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Return what runs a stream of the engine, past `native` before each batch."""
+    batches = engine._batches
+
+    def passing(stream: Any) -> Iterator[pa.RecordBatch]:
+        native("begins")
+        for batch in batches(stream):
+            native("batch")
+            yield batch
+
+    return passing
+
+
+def _written(native: Callable[[str], None]) -> Callable[..., None]:
+    """Return what writes rows to a shard, past `native`."""
+    write = ShardDraft.write
+
+    def written(draft: ShardDraft, *given: Any) -> None:
+        native("write")
+        write(draft, *given)
+
+    return written
 
 
 @cache

@@ -33,6 +33,10 @@ NEVER_REPEATED = frozenset({"pages", "items"})
 """Services whose client does not repeat a request by itself, or tells the repetition from it."""
 
 
+NATIVE = "engine"
+"""The service that stands for native code: it is never refused, but a process may die in it."""
+
+
 class Died(BaseException):
     """The process is dead: no handler of errors catches this, and no later call gets out."""
 
@@ -66,6 +70,11 @@ class Call:
     def is_read(self) -> bool:
         """Tell whether it changes nothing."""
         return self.method in READS
+
+    @property
+    def is_native(self) -> bool:
+        """Return whether it goes to native code of the process itself."""
+        return self.service == NATIVE
 
     def __str__(self) -> str:
         """Give it as a line of a trace."""

@@ -55,6 +55,13 @@ def feeds() -> Mapping[str, Feed]:
     return found
 
 
+@cache
+def time_limits() -> Mapping[str, int]:
+    """Return how many seconds a run of each function may take, as the template says."""
+    template = Template.read()
+    return {name: int(template.function(name)["Timeout"]) for name in (*QUEUE_OF, "sweep")}
+
+
 def _arn_prefix() -> str:
     return "arn:aws:sqs:eu-west-2:123456789012:dormouse-test-"
 

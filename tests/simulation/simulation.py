@@ -22,7 +22,7 @@ from tests.simulation.instance import MEMORY_BYTES, SCARCE_BYTES, Delivery, Inst
 from tests.simulation.oracle import Oracle
 from tests.simulation.processes import Call, Died, Fate
 from tests.simulation.queries import ask_query
-from tests.simulation.queues import feeds
+from tests.simulation.queues import feeds, time_limits
 from tests.simulation.scheduler import Scheduler, Task
 from tests.simulation.shapes import drawn_shape
 from tests.simulation.story import Story, Violation
@@ -90,6 +90,7 @@ class Simulation:
         self.idle: dict[str, list[Worker]] = {}
         self.step, self.number, self.operations = 0, 0, 0
         self.begun: dict[str, int] = {}
+        self.end_ms: dict[str, int] = {}
         self.turn = Turn()
         self.swept_ms, self.audited_ms = self.now_ms, self.now_ms
         queues = self.instance.queues
@@ -269,6 +270,8 @@ class Simulation:
             self.number += 1
             worker = self._new_worker(f"{function}-{self.number}")
         self.begun[worker.process.name] = self.step
+        if (seconds := time_limits().get(function)) is not None:
+            self.end_ms[worker.process.name] = self.now_ms + seconds * 1000
         self.tell(worker.process.name, f"begins: {what}")
         self.scheduler.start((function, worker), lambda: self._work(worker, work))
 
@@ -315,12 +318,22 @@ class Simulation:
                 task.wake_ms = self.now_ms + pause_ms
                 self.tell(call.process, f"is frozen for {pause_ms // 1000} s")
             self.scheduler.wait()
+        if self._is_out_of_time(call):
+            self.tell(call.process, "is out of time")
+            return Fate.DIES_BEFORE
         fate = self.weather.fate(call, self.now_ms)
         self.calls[call.service] += 1
         what = f"{call.service}.{call.method} {call.subject}"
         self.tell(call.process, what, "" if fate is Fate.LANDS else fate.value)
         self.watch.note(call)
         return fate
+
+    def _is_out_of_time(self, call: Call) -> bool:
+        """Return whether the time of the function is over in which a call is made."""
+        if not self.weather.limited or self.now_ms <= self.end_ms.get(call.process, self.now_ms):
+            return False
+        self.faults["time over"] += 1
+        return True
 
     def _late_ms(self) -> int:
         return int(self.weather.between(1000, 12 * HOUR_MS)) if self.weather.happens("late") else 0

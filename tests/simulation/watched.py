@@ -48,6 +48,12 @@ class WatchedStorage(MemoryStorage):
             for path in paths:
                 (self.folder / path).unlink(missing_ok=True)
 
+    def fill(self, other: WatchedStorage) -> None:
+        """Take over all objects of another storage, as old as they are."""
+        self._objects.update(other._objects)
+        for path, (body, _) in other._objects.items():
+            self._write(path, body)
+
     def _write(self, path: str, body: bytes) -> None:
         if self.folder is not None:
             file = self.folder / path

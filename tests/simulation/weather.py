@@ -29,7 +29,8 @@ class Weather:
 
     `at` limits faults to calls it is true of. A `storm` refuses most calls of one service for a
     time. `pauses` is the share of calls before which a process falls asleep; messages are given out
-    `twice`, sent `late`, or lost at those rates.
+    `twice`, sent `late`, or lost at those rates. Processes die in `native` code at that rate, and,
+    if time is `limited`, when a function's time is over.
     """
 
     random: Random
@@ -41,6 +42,8 @@ class Weather:
     late: float = 0.0
     lost: float = 0.0
     untold: float = 0.0
+    native: float = 0.0
+    limited: bool = False
     skew_ms: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     _storm: tuple[str, int] = ("", 0)
@@ -48,12 +51,15 @@ class Weather:
     def __str__(self) -> str:
         """Tell what goes wrong, and how often."""
         rates = [f"{fate.value}: {rate:.4f}" for fate, rate in self.rates.items()]
-        names = ("storms", "pauses", "twice", "late", "lost", "untold", "skew_ms")
+        names = ("storms", "pauses", "twice", "late", "lost", "untold", "native", "skew_ms")
         others = [f"{name}: {getattr(self, name):.4g}" for name in names if getattr(self, name)]
+        others += ["functions have their time"] if self.limited else []
         return ", ".join([*rates, *others]) or "calm"
 
     def fate(self, call: Call, now_ms: int) -> Fate:
         """Draw the fate of a call."""
+        if call.is_native:
+            return Fate.DIES_BEFORE if self.happens("native") else Fate.LANDS
         if self._is_stormy(call, now_ms):
             return self._counted(Fate.REFUSED)
         if self.rates and self.at(call):
@@ -118,11 +124,13 @@ def drawn_weather(random: Random) -> Weather:
         ("twice", 0.02, 0.5),
         ("late", 0.02, 0.3),
         ("untold", 0.02, 0.3),
+        ("native", 0.005, 0.1),
     ):
         if random.random() < 0.4:
             setattr(weather, name, weather.between(low, high))
     if random.random() < 0.25:
         weather.lost = weather.between(0.02, 0.4)
+    weather.limited = random.random() < 0.5
     if random.random() < 0.4:
         weather.skew_ms = int(weather.between(10, LARGEST_SKEW_MS))
     return weather
