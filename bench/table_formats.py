@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.model.names import data_prefix
-from dormouse.model.partitions import PartitionTree
+from dormouse.model.partitions import ROOT, Partition
+from dormouse.model.schema import Primitive
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.transactions import AddShards, InitialisePartitions
 from dormouse.statestore.memory_pages import MemoryPages
@@ -54,9 +55,7 @@ def dormouse_writers(folder: Path, count: int, *, stores: int | None = None) -> 
     """Give writers with a store each, as processes have, or with so many stores among them."""
     storage, pages, clock = FolderStorage(folder), MemoryPages(), Clock()
     first = S3StateStore("t", storage, pages, clock, Ids(clock, 0))
-    first.commit(
-        InitialisePartitions(tuple(PartitionTree.from_split_points([]).leaves())), generation=0
-    )
+    first.commit(InitialisePartitions((Partition(ROOT),), (Primitive.STRING,)), generation=0)
 
     made = [
         S3StateStore("t", storage, pages, clock, Ids(clock, seed))

@@ -64,6 +64,10 @@ class CorruptDataError(DormouseError):
     """Stored bytes are not what was written: truncated, foreign or damaged. Needs a person."""
 
 
+class NewerRulesError(CorruptDataError):
+    """A later release judges this table by rules not known here. Upgrade this one."""
+
+
 class UnsortedRowsError(CorruptDataError):
     """Rows came in an order which contradicts the sort order they declare."""
 

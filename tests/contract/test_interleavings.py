@@ -20,7 +20,6 @@ from dormouse.model.transactions import (
     Entry,
     ExtendTree,
     ForgetShards,
-    InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
     SettleDisputes,
@@ -34,11 +33,12 @@ from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.machine import shard_of, verdict_of
+from tests.support.trees import initialise
 
 TREE = tuple(PartitionTree.from_split_points([("m",)]).by_id.values())
 A, B, C, D = (shard_of(name, [(name,)], ("0", 1)) for name in "abcd")
 BEFORE: tuple[Transaction, ...] = (
-    InitialisePartitions(TREE),
+    initialise(TREE),
     AddShards("one", ("source-one",), (A, B)),
     AddShards("two", ("source-two",), (C,)),
     AssignJob("old", "0", ("c",)),
@@ -50,7 +50,7 @@ BEFORE: tuple[Transaction, ...] = (
 """A table of two leaves: a and b are inputs of a job, c is garbage, d is disputed."""
 OUTPUT = shard_of("output", [("a",), ("b",)], ("0", 2))
 KINDS: dict[str, Transaction] = {
-    "initialise": InitialisePartitions(TREE),
+    "initialise": initialise(TREE),
     "add": AddShards("three", ("source-three",), (shard_of("z", [("z",)], ("1", 1)),)),
     "add the same source": AddShards("four", ("source-three",), ()),
     "assign": AssignJob("late", "0", ("a",)),

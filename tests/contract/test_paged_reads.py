@@ -11,7 +11,6 @@ from mypy_boto3_dynamodb import DynamoDBClient
 
 from dormouse.model.transactions import (
     AssignJob,
-    InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
 )
@@ -23,6 +22,7 @@ from dormouse.statestore.pages import Snapshot
 from dormouse.statestore.patience import WITHOUT_PAUSES
 from tests.contract.state_items import dynamodb_items
 from tests.support.adapters import CountingIds, FakeClock
+from tests.support.trees import initialise
 from tests.unit.statestore.histories import ONE_LEAF, addition, shard_of
 
 INPUTS = tuple(f"s{n}" for n in range(1000))
@@ -80,7 +80,7 @@ def test_a_compaction_of_a_thousand_inputs_shows_them_all_or_its_one_output(
             seen.append(shards_at(newest()))
 
         seen: list[set[str]] = []
-        writer.commit(InitialisePartitions(ONE_LEAF), generation=0)
+        writer.commit(initialise(ONE_LEAF), generation=0)
         writer.commit(*(addition(n) for n in range(1000)), generation=0)
         writer.commit(AssignJob("j", "root", INPUTS), generation=0)
         writer.commit(ReleaseJob("none"), generation=0)

@@ -18,9 +18,9 @@ from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     ClearTable,
-    InitialisePartitions,
     ReplaceShards,
     SplitPartition,
+    transaction_id,
 )
 from dormouse.statestore import consolidation
 from dormouse.statestore.protocol import (
@@ -31,9 +31,10 @@ from dormouse.statestore.protocol import (
     StateStore,
 )
 from tests.contract.state_stores import DELTAS, SNAPSHOTS, STORES, Instance, instance_of
+from tests.support.trees import initialise
 from tests.unit.statestore.histories import ONE_LEAF, addition, shard_of
 
-INITIALISE = InitialisePartitions(ONE_LEAF)
+INITIALISE = initialise(ONE_LEAF)
 
 
 @pytest.fixture(params=STORES)
@@ -290,7 +291,7 @@ def test_a_snapshot_forgets_what_no_rule_heeds_any_more(
     store.maintain()
     state = instance.store("t").current()
     assert set(state.sources) == {f"source{n}" for n in range(60, 110)}
-    assert set(state.transactions) == {f"add:job{n}" for n in range(60, 110)}
+    assert set(state.transactions) == {transaction_id(addition(n)) for n in range(60, 110)}
     assert state.reference_count == 110
 
 
@@ -308,7 +309,7 @@ def test_a_destroyed_table_is_gone_for_good(instance: Instance, store: StateStor
         with pytest.raises(NotFoundError, match="destroyed"):
             writer.maintain()
         with pytest.raises(NotFoundError, match="destroyed"):
-            writer.commit(InitialisePartitions(tuple(tree.by_id.values())), generation=0)
+            writer.commit(initialise(tree), generation=0)
     store.destroy()
     assert instance.kept() == []
 

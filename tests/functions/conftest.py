@@ -18,10 +18,10 @@ from dormouse.errors import UnavailableError
 from dormouse.messages import Outgoing
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.tables import Table
-from dormouse.model.transactions import InitialisePartitions
 from dormouse.settings import Settings
 from tests.support.adapters import MemoryOutbox
 from tests.support.lambda_context import Context
+from tests.support.trees import initialise
 from tests.support.world import LETTERS, World
 
 EVENTS = Path(__file__).parents[2] / "events"
@@ -112,7 +112,7 @@ def instance_in(
     wired = Wiring(settings, world.services, outbox)  # type: ignore[arg-type]  # a fake outbox
     table = Table(TABLE_ID, "letters", LETTERS).with_settings(properties, {})
     leaves = PartitionTree.from_split_points(split_points).by_id.values()
-    world.services.store(table).commit(InitialisePartitions(tuple(leaves)), generation=0)
+    world.services.store(table).commit(initialise(leaves, table.schema.key_types), generation=0)
     world.tables.create(table)
     return Functions(world, outbox, table), wired
 

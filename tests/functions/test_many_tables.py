@@ -14,11 +14,12 @@ from dormouse.messages import CompactionJob, IngestJob, OfTable, Outgoing, Table
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.sources import Source, table_name_of
 from dormouse.model.tables import Table
-from dormouse.model.transactions import InitialisePartitions, ReleaseJob
+from dormouse.model.transactions import ReleaseJob
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.plan_table import plan_table
 from tests.functions.conftest import TABLE_ID, Functions, record
 from tests.support.lambda_context import Context
+from tests.support.trees import initialise
 from tests.support.world import LETTERS, letters
 
 TABLES = 200
@@ -32,7 +33,7 @@ def tables(functions: Functions) -> list[Table]:
     root = tuple(PartitionTree.from_split_points([]).by_id.values())
     for table in found:
         world.tables.by_id[table.id] = table
-        world.services.store(table).commit(InitialisePartitions(root), generation=0)
+        world.services.store(table).commit(initialise(root, table.schema.key_types), generation=0)
     for table in (found[0], found[-1]):
         for number in range(4):
             world.drop(f"{table.name}/{number}.parquet", letters("abc", at=number))

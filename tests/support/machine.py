@@ -25,7 +25,6 @@ from dormouse.model.transactions import (
     Entry,
     ExtendTree,
     ForgetShards,
-    InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
     SettleDisputes,
@@ -34,6 +33,7 @@ from dormouse.model.transactions import (
 )
 from dormouse.statestore.protocol import AlreadyCommitted, Outcome, Rejected
 from tests.support.strategies import short_keys
+from tests.support.trees import initialise
 
 
 def shard_of(name: str, keys: list[Key], *placed: tuple[str, int]) -> NewShard:
@@ -72,7 +72,7 @@ class TableMachine(RuleBasedStateMachine):
     @initialize(points=st.lists(short_keys, unique=True, max_size=4))
     def initialise(self, points: list[Key]) -> None:
         tree = PartitionTree.from_split_points(sorted(points))
-        assert self.go(InitialisePartitions(tuple(tree.by_id.values()))) == Verdict()
+        assert self.go(initialise(tree)) == Verdict()
 
     @rule(data=st.data(), keys=st.lists(short_keys, min_size=1, max_size=6))
     def add_a_shard_placed_on_any_level(self, data: st.DataObject, keys: list[Key]) -> None:

@@ -20,7 +20,6 @@ from dormouse.model.tables import Table
 from dormouse.model.transactions import (
     AddShards,
     AssignJob,
-    InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
 )
@@ -45,6 +44,7 @@ from dormouse.stages.administer import administer
 from dormouse.stages.manifests import manifest_at
 from dormouse.stages.requests.purge_rows import purge_id_of
 from dormouse.statestore.pages import PAGE_CAPACITY
+from tests.support.trees import initialise
 from tests.support.world import LETTERS
 from tests.template.conftest import NAMES, TEMPLATE
 from tests.template.flow import Flow
@@ -129,7 +129,7 @@ def leave_undone(flow: Flow, table: Table) -> None:
     with set_for_now(flow, table, gc_delay_seconds=900):
         flow.send("gc-candidates", encode(GarbageCandidates(table.id, 0, gone.inputs)))
     half = replace(table, id=f"half-{table.id}", name="half", deleting=True)
-    services.store(half).commit(InitialisePartitions((Partition(ROOT),)), generation=0)
+    services.store(half).commit(initialise([Partition(ROOT)], table.schema.key_types), generation=0)
     services.tables.create(half)
 
 

@@ -25,12 +25,14 @@ from dormouse.model.transactions import (
     ExtendTree,
     ForgetShards,
     InitialisePartitions,
+    RaiseRules,
     ReleaseJob,
     ReplaceShards,
     SettleDisputes,
     SplitPartition,
     transaction_id,
 )
+from dormouse.model.validation import faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,13 @@ class Verdict:
 
 
 def apply(state: TableState, entry: Entry) -> tuple[TableState, Verdict]:
-    """Give the state after `entry`, and the verdict on it. The version is left to the log."""
+    """Return the state after `entry`, and the verdict on it. The version is left to the log.
+
+    There is one for every entry that can be written or read, whatever it says. That the rules of
+    the state are known here is for readers of logs to see to (`statestore.reading`).
+    """
+    if broken := faults(entry, state.key_types):
+        return state, Verdict(broken)
     now_ms = max(state.time_ms, entry.time_ms)  # time never runs backwards, whoever's clock it is
     name = transaction_id(entry.transaction)
     same_generation = entry.generation == state.generation
@@ -56,8 +64,11 @@ def apply(state: TableState, entry: Entry) -> tuple[TableState, Verdict]:
 
 def _changed(state: TableState, entry: Entry) -> TableState:
     match entry.transaction:
-        case InitialisePartitions(partitions=partitions):
-            return replace(state, partitions=PartitionTree.of(partitions))
+        case InitialisePartitions(partitions=partitions, key_types=key_types, rules=rules):
+            tree = PartitionTree.of(partitions)
+            return replace(state, partitions=tree, key_types=key_types, rules=rules)
+        case RaiseRules(rules=rules):
+            return replace(state, rules=rules)
         case AddShards(shards=shards, sources=sources):
             known = state.sources.update(dict.fromkeys(sources, state.time_ms))
             return replace(_add(state, shards), sources=known)
@@ -87,6 +98,8 @@ def _changed(state: TableState, entry: Entry) -> TableState:
                 version=state.version,
                 time_ms=state.time_ms,
                 generation=generation,
+                rules=state.rules,
+                key_types=state.key_types,
                 partitions=PartitionTree.of(partitions),
             )
 
@@ -198,24 +211,26 @@ def _push_down(state: TableState, partition: str, rows_left: Mapping[str, int]) 
 def _on_leaves(
     tree: PartitionTree, reference: Reference, shard: Shard, rows_left: Mapping[str, int]
 ) -> Iterator[Reference]:
-    """Give the references on leaves which stand for one on a partition that may be split.
+    """Yield the references on leaves which stand for one on a partition that may be split.
 
     The shard's own least and greatest key decide which children hold its rows; where both do, the
     rows are shared by `rows_left`, which the splitter of `reference.partition` may have counted,
     else by halves.
     """
-    children = tree.get(reference.partition).children
-    if children is None:
-        yield reference
-        return
-    left, right = (tree.get(child) for child in children)
-    in_left = left.range.overlaps_span(shard.min_key, shard.max_key)
-    in_right = right.range.overlaps_span(shard.min_key, shard.max_key)
-    if in_left and in_right:
-        share = min(max(rows_left.get(shard.id, reference.rows // 2), 0), reference.rows)
-        halves = ((left.id, share), (right.id, reference.rows - share))
-        below = [replace(reference, partition=p, rows=n, exact=False) for p, n in halves]
-    else:
-        below = [replace(reference, partition=left.id if in_left else right.id)]
-    for child in below:
-        yield from _on_leaves(tree, child, shard, {})
+    pending = [reference]
+    while pending:
+        upper = pending.pop()
+        children = tree.get(upper.partition).children
+        if children is None:
+            yield upper
+            continue
+        left, right = (tree.get(child) for child in children)
+        in_left = left.range.overlaps_span(shard.min_key, shard.max_key)
+        in_right = right.range.overlaps_span(shard.min_key, shard.max_key)
+        if in_left and in_right:
+            counted = rows_left.get(shard.id) if upper is reference else None
+            share = min(upper.rows // 2 if counted is None else counted, upper.rows)
+            halves = ((right.id, upper.rows - share), (left.id, share))
+            pending += [replace(upper, partition=p, rows=n, exact=False) for p, n in halves]
+        else:
+            pending.append(replace(upper, partition=left.id if in_left else right.id))

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dormouse.errors import InvalidRequestError
+from dormouse.model.key_types import KeyTypes
 from dormouse.model.types import (
     KEY_TYPES,
     DecimalType,
@@ -148,6 +149,11 @@ class Schema:
     def fields(self) -> tuple[Field, ...]:
         """All fields in column order."""
         return self.row_keys + self.sort_keys + self.values
+
+    @property
+    def key_types(self) -> KeyTypes:
+        """The types of the row keys, as the state of a table keeps them."""
+        return tuple(f.type for f in self.row_keys if isinstance(f.type, Primitive))
 
     @property
     def leaf_columns(self) -> int:

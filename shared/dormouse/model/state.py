@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from rpds import HashTrieMap
 
 from dormouse.model.disputes import Dispute, Taking
+from dormouse.model.key_types import KeyTypes
 from dormouse.model.keys import KeyRange
 from dormouse.model.layered import LayeredMap
 from dormouse.model.partitions import PartitionTree
@@ -35,12 +36,16 @@ class TableState:
     are their totals. `sources` and `transactions` map what was ingested and committed to when;
     `unreferenced` maps the shards without references to when they lost the last one. `taken` maps
     the shards of which jobs took some rows, but not all that are there, to those takings, and
-    `disputed` the shards that are never collected to the reason.
+    `disputed` the shards that are never collected to the reason. `rules` is the version of the
+    rules that judge what comes next; it and the types of the row keys are there from the first tree
+    on.
     """
 
     version: int = 0
     time_ms: int = 0
     generation: int = 0
+    rules: int = 0
+    key_types: KeyTypes = ()
     partitions: PartitionTree = PartitionTree()
     shards: LayeredMap[str, Shard] = field(default_factory=LayeredMap)
     references: LayeredMap[str, Holding] = field(default_factory=LayeredMap)

@@ -6,21 +6,34 @@ change, by whoever, is recognised as the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.keys import Key, encode_key
+from dormouse.model.key_types import KeyTypes
+from dormouse.model.keys import Key
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard
+
+RULES = 1
+"""The version of the rules by which this release judges. Raise it with every change of a verdict or
+of what the fold makes of an entry, and keep judging older versions as they were."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitialisePartitions:
-    """Give a table without partitions its first tree."""
+    """Give a table without partitions its first tree, the types of its row keys, and its rules."""
 
     partitions: tuple[Partition, ...]
+    key_types: KeyTypes
+    rules: int = RULES
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseRules:
+    """Judge what follows by a later version of the rules; older releases read no further."""
+
+    rules: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +136,7 @@ class ClearTable:
 
 Transaction = (
     InitialisePartitions
+    | RaiseRules
     | AddShards
     | AssignJob
     | ReleaseJob
@@ -146,31 +160,59 @@ class Entry:
 
 
 def transaction_id(transaction: Transaction) -> str:
-    """Give the id under which the state remembers that this very change was made."""
+    """Return the id under which the state remembers that this very change was made.
+
+    It is a digest of all that the transaction says: another content is another change, which no
+    memory of the first answers for. It is stored, and must never change for what it is made of.
+    """
+    # ascii() escapes alike in every release of Python, and tells any two contents apart
+    return blake2b(ascii(_content(transaction)).encode(), digest_size=16).hexdigest()
+
+
+def _content(transaction: Transaction) -> tuple[object, ...]:  # noqa: C901  # a case a kind
     match transaction:
-        case InitialisePartitions():
-            return "initialise"
-        case AddShards(job=job):
-            return f"add:{job}"
-        case AssignJob(job=job):
-            return f"assign:{job}"
+        case InitialisePartitions(partitions=partitions, key_types=key_types, rules=rules):
+            types = tuple(kind.value for kind in key_types)
+            return "initialise", _partitions(partitions), types, rules
+        case RaiseRules(rules=rules):
+            return "rules", rules
+        case AddShards(job=job, sources=sources, shards=shards):
+            return "add", job, sources, _shards(shards)
+        case AssignJob(job=job, partition=partition, inputs=inputs):
+            return "assign", job, partition, inputs
         case ReleaseJob(job=job):
-            return f"release:{job}"
-        case ReplaceShards(job=job):
-            return f"replace:{job}"
-        case SplitPartition(partition=partition):
-            return f"split:{partition}"
+            return "release", job
+        case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
+            counts = done.rows_taken, done.rows_removed
+            return "replace", job, partition, inputs, _shards(outputs), *counts
+        case SplitPartition(partition=partition, at=at, rows_left=rows_left):
+            return "split", partition, at, rows_left
         case ExtendTree(splits=splits):
-            return f"extend:{_digest(f'{p} {encode_key(at).hex()}' for p, at in splits)}"
+            return "extend", splits
         case ForgetShards(shards=shards):
-            return f"forget:{_digest(sorted(shards))}"
+            return "forget", tuple(sorted(shards))
         case DisputeShards(shards=shards, reason=reason, job=job):
-            return f"dispute:{reason.value}:{_digest([job, *sorted(shards)])}"
+            return "dispute", reason.value, job, tuple(sorted(shards))
         case SettleDisputes(disputes=disputes):
-            return f"settle:{_digest(sorted(f'{shard} {since}' for shard, since in disputes))}"
-        case ClearTable(generation=generation):
-            return f"clear:{generation}"
+            return "settle", tuple(sorted(disputes))
+        case ClearTable(generation=generation, partitions=partitions):
+            return "clear", generation, _partitions(partitions)
 
 
-def _digest(lines: Iterable[str]) -> str:
-    return blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
+def _partitions(partitions: tuple[Partition, ...]) -> tuple[object, ...]:
+    ordered = sorted(partitions, key=lambda p: p.id)
+    return tuple((p.id, p.range.min, p.range.max, p.parent, p.children) for p in ordered)
+
+
+def _shards(shards: tuple[NewShard, ...]) -> tuple[object, ...]:
+    return tuple(
+        (
+            new.shard.id,
+            new.shard.rows,
+            new.shard.size_bytes,
+            new.shard.min_key,
+            new.shard.max_key,
+            new.rows_by_partition,
+        )
+        for new in shards
+    )

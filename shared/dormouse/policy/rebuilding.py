@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from dormouse.errors import InvariantError
 from dormouse.model.fold import apply
 from dormouse.model.invariants import broken_invariants
+from dormouse.model.key_types import KeyTypes, key_fault
 from dormouse.model.keys import Key, KeyRange, after, show_key
 from dormouse.model.names import run_of, shard_id_in
 from dormouse.model.origins import Origin
@@ -60,6 +61,7 @@ class RebuildPlan:
     shards: tuple[PlacedShard, ...]
     sources: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...]
+    key_types: KeyTypes
     generation: int = 0
 
 
@@ -71,7 +73,10 @@ class Refusal:
 
 
 def plan_rebuild(
-    found: Iterable[FoundShard], endings: Mapping[str, Origin] | None = None, generation: int = 0
+    found: Iterable[FoundShard],
+    key_types: KeyTypes,
+    endings: Mapping[str, Origin] | None = None,
+    generation: int = 0,
 ) -> RebuildPlan | Refusal:
     """Decide which rows of which shards count, from all shards of a table at its generation.
 
@@ -83,6 +88,8 @@ def plan_rebuild(
     emptied = [
         item.shard.id for item in every if item.origin.generation != generation and item.shard.rows
     ]
+    if unfit := list(_unfit(by_id.values(), key_types)):
+        return Refusal(tuple(unfit))
     splits, reasons = _splits(by_id.values())
     tree = _tree(splits, reasons)
     if reasons:
@@ -104,7 +111,7 @@ def plan_rebuild(
     left_out += tuple((shard, "it is of before the table was emptied") for shard in emptied)
     sources = {s for item in counted for s in item.origin.lineage.sources}
     shards = tuple(item for item in placed if item.shard.rows)
-    return RebuildPlan(tree, shards, tuple(sorted(sources)), left_out, generation)
+    return RebuildPlan(tree, shards, tuple(sorted(sources)), left_out, key_types, generation)
 
 
 def _without_rows(run: str, ending: Origin) -> FoundShard:
@@ -119,7 +126,7 @@ def transactions(plan: RebuildPlan) -> Iterator[Transaction]:
     takes them out again. So the collector knows of what nothing references.
     """
     partitions = tuple(plan.tree.by_id.values())
-    yield InitialisePartitions(partitions)
+    yield InitialisePartitions(partitions, plan.key_types)
     if plan.generation:
         yield ClearTable(plan.generation, partitions)
     for start in range(0, len(plan.sources), SOURCES_PER_TRANSACTION):
@@ -157,6 +164,16 @@ def rebuilt(plan: RebuildPlan, now_ms: int) -> TableState:
     if broken:
         raise InvariantError(f"the plan of a rebuild is unsound: {'; '.join(broken[:5])}")
     return state
+
+
+def _unfit(found: Iterable[FoundShard], key_types: KeyTypes) -> Iterator[str]:
+    """Yield where keys are none of the table's, which could not even be compared."""
+    for item in found:
+        splits = [key_fault(at, key_types, fewest_parts=1) for at in item.origin.splits]
+        ends = (item.shard.min_key, item.shard.max_key) if item.shard.rows else ()
+        full = [key_fault(key, key_types, fewest_parts=len(key_types)) for key in ends]
+        for fault in filter(None, (*splits, *full)):
+            yield f"a key in shard {item.shard.id} is none of the table: {fault}"
 
 
 def _splits(found: Iterable[FoundShard]) -> tuple[dict[str, Key], list[str]]:

@@ -68,7 +68,7 @@ def rebuild(
         InvariantError: what was written is not what was to be; the table still has no state.
     """
     _plan(services, table, watch)  # nothing is given up for a rebuild that would be refused
-    services.store(table).close()
+    services.store(table).terminate()
     plan = _plan(services, table, watch)
     changed = replace(table, log=services.ids.new())
     store = services.store(changed)
@@ -128,7 +128,9 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
     endings = {note.run: note.origin for note in notes}
     found, reasons = _read(services, table, stored, watch)
     plan: RebuildPlan | Refusal = (
-        Refusal(tuple(reasons)) if reasons else plan_rebuild(found, endings, table.generation)
+        Refusal(tuple(reasons))
+        if reasons
+        else plan_rebuild(found, table.schema.key_types, endings, table.generation)
     )
     if isinstance(plan, Refusal):
         told = "; ".join(plan.reasons[:REASONS_TOLD])

@@ -13,10 +13,12 @@ import msgspec
 import pyarrow as pa
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.decoding import convert_plain
+from dormouse.model.decoding import convert_plain, told_as_corrupt
 from dormouse.model.disputes import DisputeReason
+from dormouse.model.key_types import KeyTypes
 from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.model.partitions import Partition
+from dormouse.model.schema import Primitive
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.transactions import (
     AddShards,
@@ -27,6 +29,7 @@ from dormouse.model.transactions import (
     ExtendTree,
     ForgetShards,
     InitialisePartitions,
+    RaiseRules,
     ReleaseJob,
     ReplaceShards,
     SettleDisputes,
@@ -80,6 +83,8 @@ COLUMNS: dict[str, pa.DataType] = {
     "disputed": pa.list_(pa.string()),
     "reason": pa.string(),
     "settled": pa.list_(_DISPUTE),
+    "key_types": pa.list_(pa.string()),
+    "rules": pa.int64(),
 }
 
 
@@ -122,6 +127,12 @@ class _Stored(msgspec.Struct, tag_field="kind", forbid_unknown_fields=True):
 
 class _InitialisePartitions(_Stored, tag="initialise_partitions"):
     partitions: tuple[_Partition, ...]
+    key_types: tuple[str, ...]
+    rules: int
+
+
+class _RaiseRules(_Stored, tag="raise_rules"):
+    rules: int
 
 
 class _AddShards(_Stored, tag="add_shards"):
@@ -185,6 +196,7 @@ class _ClearTable(_Stored, tag="clear_table"):
 
 _Row = (
     _InitialisePartitions
+    | _RaiseRules
     | _AddShards
     | _AssignJob
     | _ReleaseJob
@@ -233,11 +245,14 @@ def entries_of(rows: Sequence[Mapping[str, object]], where: str) -> tuple[Entry,
         ) from error
 
 
-def _row(entry: Entry) -> _Row:
+def _row(entry: Entry) -> _Row:  # noqa: C901  # a case a kind
     at = (entry.time_ms, entry.generation)
     match entry.transaction:
-        case InitialisePartitions(partitions=partitions):
-            return _InitialisePartitions(*at, _stored_partitions(partitions))
+        case InitialisePartitions(partitions=partitions, key_types=key_types, rules=rules):
+            stored = _stored_partitions(partitions)
+            return _InitialisePartitions(*at, stored, stored_types(key_types), rules)
+        case RaiseRules(rules=rules):
+            return _RaiseRules(*at, rules)
         case AddShards(job=job, sources=sources, shards=shards):
             return _AddShards(*at, job, sources, _stored_shards(shards))
         case AssignJob(job=job, partition=partition, inputs=inputs):
@@ -266,10 +281,13 @@ def _entry(row: _Row) -> Entry:
     return Entry(_transaction(row), row.time_ms, row.generation)
 
 
-def _transaction(row: _Row) -> Transaction:
+def _transaction(row: _Row) -> Transaction:  # noqa: C901  # a case a kind
     match row:
         case _InitialisePartitions():
-            return InitialisePartitions(_partitions(row.partitions))
+            types = types_of_stored(row.key_types)
+            return InitialisePartitions(_partitions(row.partitions), types, row.rules)
+        case _RaiseRules():
+            return RaiseRules(row.rules)
         case _AddShards():
             return AddShards(row.job, row.sources, _shards(row.shards))
         case _AssignJob():
@@ -300,6 +318,17 @@ def _shard_rows(counts: tuple[tuple[str, int], ...]) -> tuple[_ShardRows, ...]:
 
 def _counts(stored: tuple[_ShardRows, ...]) -> tuple[tuple[str, int], ...]:
     return tuple((item.shard, item.rows) for item in stored)
+
+
+def stored_types(types: KeyTypes) -> tuple[str, ...]:
+    """Return the stored form of the types of row keys: their names in the JSON form of a schema."""
+    return tuple(kind.value for kind in types)
+
+
+def types_of_stored(names: Sequence[str]) -> KeyTypes:
+    """Return the types of these names. Raises CorruptDataError if one is not known."""
+    with told_as_corrupt("the types of row keys cannot be read"):
+        return tuple(Primitive(name) for name in names)
 
 
 def _stored_shards(shards: tuple[NewShard, ...]) -> tuple[_Shard, ...]:

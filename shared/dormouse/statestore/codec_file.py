@@ -58,7 +58,7 @@ def open_file(
     """Give a file, of which no row is read yet, and the facts in its footer.
 
     Raises:
-        CorruptDataError: it is damaged, not of this kind, or of a later format than `version`.
+        CorruptDataError: it is damaged, not of this kind, or of another format than `version`.
     """
     try:
         checksums.check(body)
@@ -71,10 +71,12 @@ def open_file(
         found = int(facts.get(_FORMAT, ""))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptDataError(f"{where} is not a Dormouse {kind}: {error}") from error
-    if found > version:
+    if found != version:
         raise CorruptDataError(
-            f"{where} is a {kind} of format {found}; the last one known here is {version}",
-            hint="it was written by a later version: upgrade this one",
+            f"{where} is a {kind} of format {found}; the one known here is {version}",
+            hint="it was written by a later version: upgrade this one"
+            if found > version
+            else "it was written by an earlier version: read it with that one",
         )
     return file, facts
 
@@ -83,7 +85,7 @@ def read_file(body: bytes, kind: str, version: int, where: str) -> tuple[pa.Tabl
     """Give the rows of a file and the facts in its footer; `where` names it in errors.
 
     Raises:
-        CorruptDataError: it is damaged, not of this kind, or of a later format than `version`.
+        CorruptDataError: it is damaged, not of this kind, or of another format than `version`.
     """
     file, facts = open_file(body, kind, version, where)
     try:

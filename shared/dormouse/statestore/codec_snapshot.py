@@ -22,6 +22,7 @@ from dormouse.model.layered import GONE, LayeredMap
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.shards import Holding, Job, Shard
 from dormouse.model.state import TableState
+from dormouse.statestore.codec import stored_types, types_of_stored
 from dormouse.statestore.codec_file import open_file, write_file
 from dormouse.statestore.snapshot_columns import (
     Column,
@@ -100,6 +101,8 @@ def encode_snapshot(table_id: str, state: TableState) -> bytes:
         "dormouse.table": table_id,
         "dormouse.version": str(state.version),
         "dormouse.generation": str(state.generation),
+        "dormouse.rules": str(state.rules),
+        "dormouse.key_types": " ".join(stored_types(state.key_types)),
         "dormouse.time_ms": str(state.time_ms),
         "dormouse.items": " ".join(_ITEMS),
     }
@@ -159,6 +162,8 @@ def _state(file: pq.ParquetFile, facts: dict[str, str]) -> TableState:
         version=int(facts["dormouse.version"]),
         time_ms=int(facts["dormouse.time_ms"]),
         generation=int(facts["dormouse.generation"]),
+        rules=int(facts["dormouse.rules"]),
+        key_types=types_of_stored(facts["dormouse.key_types"].split()),
         partitions=PartitionTree(LayeredMap(partition_columns(partitions, partition_ids))),
         shards=LayeredMap(shard_columns(shards, shard_ids)),
         references=LayeredMap(ReferenceMap(references, partition_ids, shard_ids)),

@@ -12,12 +12,14 @@ from typing import Generic, TypeVar
 
 from rpds import HashTrieMap
 
-from dormouse.errors import CorruptDataError, InvariantError
+from dormouse.errors import InvariantError
+from dormouse.model.decoding import convert_plain, told_as_corrupt
 from dormouse.model.disputes import Dispute, Taking
 from dormouse.model.layered import GONE, LayeredMap
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import Holding, Reference
 from dormouse.model.state import TableState
+from dormouse.statestore.codec import stored_types, types_of_stored
 from dormouse.statestore.dynamodb_disputes import dispute_of, takings_of
 from dormouse.statestore.dynamodb_records import (
     Kind,
@@ -45,6 +47,8 @@ class Totals:
     version: int
     time_ms: int
     generation: int
+    rules: int
+    key_types: tuple[str, ...]
     partitions: int
     shards: int
     unreferenced: int
@@ -61,6 +65,8 @@ class Totals:
             version=state.version,
             time_ms=state.time_ms,
             generation=state.generation,
+            rules=state.rules,
+            key_types=stored_types(state.key_types),
             partitions=len(state.partitions),
             shards=len(state.shards),
             unreferenced=len(state.unreferenced),
@@ -78,11 +84,8 @@ class Totals:
         Raises:
             CorruptDataError: they are not all there.
         """
-        numbers = {name: value for name, value in values.items() if isinstance(value, int)}
-        try:
-            return Totals(**numbers)
-        except TypeError as error:
-            raise CorruptDataError(f"the item of a version is not whole: {error}") from error
+        with told_as_corrupt("the item of a version is not whole"):
+            return convert_plain(dict(values), Totals)
 
     def values(self) -> Values:
         """Give the values of the version's item."""
@@ -108,6 +111,8 @@ def whole_state(
         version=totals.version,
         time_ms=totals.time_ms,
         generation=totals.generation,
+        rules=totals.rules,
+        key_types=types_of_stored(totals.key_types),
         partitions=PartitionTree(LayeredMap(HashTrieMap(partitions))),
         shards=LayeredMap(HashTrieMap({name: kept.shard for name, kept in shards.items()})),
         references=LayeredMap(HashTrieMap(holdings)),
@@ -168,6 +173,8 @@ def lazy_state(
         version=totals.version,
         time_ms=totals.time_ms,
         generation=totals.generation,
+        rules=totals.rules,
+        key_types=types_of_stored(totals.key_types),
         partitions=PartitionTree(LayeredMap(partitions)),
         shards=of_shard(lambda name, r: shard_of(name, r).shard, totals.shards),
         references=LayeredMap(LookUps(holding, totals.holders)),

@@ -23,7 +23,7 @@ from dormouse.statestore.items import Items
 from dormouse.statestore.log import CollectedError, Log
 from dormouse.statestore.pages import Pages, Root, Snapshot
 from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
-from dormouse.statestore.reading import Reader, fold_delta
+from dormouse.statestore.reading import Reader, check_rules, fold_delta
 
 _VERSIONS_AT_ONCE = 16
 """How many versions one call puts at most, so that it stays short after a long rest."""
@@ -117,6 +117,7 @@ class DynamoDBStateStore(LogStateStore):
 
     def _references_by(self, root: Root, partition: str) -> tuple[int, list[Reference]]:
         state = self._versions.open(root.newest) if root.newest else TableState()
+        check_rules(state.rules, state.version)
         for delta in self._reader.from_pages(state.version):
             state, _ = fold_delta(state, delta.entries)
         found = state.references_in(partition)

@@ -29,6 +29,7 @@ from dormouse.model.fold import Verdict
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, Transaction
 from dormouse.ports import Clock, Ids
+from dormouse.statestore.admission import admit
 from dormouse.statestore.codec import encode_delta
 from dormouse.statestore.collection import Collector
 from dormouse.statestore.consolidation import Consolidator, snapshot_due
@@ -107,6 +108,7 @@ class LogStateStore:
         What threads commit at the same time goes in one delta.
 
         Raises:
+            InvalidRequestError: one of them can hold in no state of the table; nothing was written.
             ContendedError: all attempts lost; nothing was committed.
             UnavailableError: nothing was committed.
             OutcomeUnknownError: they may have been committed. Commit the same again to find out.
@@ -114,7 +116,10 @@ class LogStateStore:
         if not transactions:
             return ()
         now_ms = self._clock.now_ms()
-        return self._group.commit(tuple(Entry(each, now_ms, generation) for each in transactions))
+        entries = tuple(Entry(each, now_ms, generation) for each in transactions)
+        known = self._patience.insist(self._follower.last_seen).key_types
+        admit(entries, known, lambda: self.current().key_types)
+        return self._group.commit(entries)
 
     def maintain(self) -> None:
         """Do what keeps reads cheap and the metadata small, if it is due. Any number may at once.
@@ -143,7 +148,7 @@ class LogStateStore:
         """Drop what is kept in memory: the next look reads what is stored."""
         self._follower.forget()
 
-    def close(self) -> None:
+    def terminate(self) -> None:
         """Let nobody commit or read any more, for good; deltas and snapshots stay. Repeatable.
 
         The pages go, for an append asks for nothing but a page with room.
@@ -157,7 +162,7 @@ class LogStateStore:
         The log is closed first: from then on nobody can commit or read. Its head stays, a hundred
         bytes, so that a writer that slept cannot begin the log anew.
         """
-        self.close()
+        self.terminate()
         for kept in (self._reader.deltas, self._reader.segments, self._reader.snapshots):
             if kept is not None:
                 kept.delete(list(kept.ids()))

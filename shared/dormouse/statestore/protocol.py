@@ -76,7 +76,7 @@ def accepted(outcome: Outcome) -> Committed | AlreadyCommitted:
 class StateStore(Protocol):
     """One table's state. Many processes may hold a store of one table at once.
 
-    Once the state was closed or destroyed, all but those two raise NotFoundError.
+    Once the state was terminated or destroyed, all but those two raise NotFoundError.
     """
 
     def current(self) -> TableState:
@@ -94,6 +94,7 @@ class StateStore(Protocol):
         """Commit transactions in one delta, each for itself, and give the outcome of each.
 
         Raises:
+            InvalidRequestError: one of them can hold in no state of the table; nothing was written.
             ContendedError: all attempts lost; nothing was committed.
             UnavailableError: nothing was committed.
             OutcomeUnknownError: they may have been committed. Commit the same again to find out.
@@ -108,8 +109,11 @@ class StateStore(Protocol):
     def reopen(self) -> None:
         """Drop what is kept in memory: the next look reads what is stored."""
 
-    def close(self) -> None:
-        """Let nobody commit or read any more, for good. Used before a state is made anew."""
+    def terminate(self) -> None:
+        """End the state for everybody: nobody can commit or read any more, for good.
+
+        Used before a state is made from the shards, so that no commit lands that would be missed.
+        """
 
     def destroy(self) -> None:
         """Delete the state of the table. Repeatable; used only when the table itself is deleted."""

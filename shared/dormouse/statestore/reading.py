@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.errors import CorruptDataError, NewerRulesError, NotFoundError
 from dormouse.model.fold import Verdict, apply
 from dormouse.model.state import TableState
-from dormouse.model.transactions import Entry
+from dormouse.model.transactions import RULES, Entry
 from dormouse.statestore.bodies import Bodies, Snapshots
 from dormouse.statestore.codec import decode_delta
 from dormouse.statestore.codec_segment import Delta, decode_segment
@@ -34,12 +34,30 @@ def fold_delta(
     """Give the state one version on, with all entries of a delta applied in order, each for itself.
 
     The version counts deltas, whatever their verdicts, so that it is the place in the log.
+
+    Raises:
+        NewerRulesError: an entry raises the rules beyond those known here.
     """
     version, verdicts = state.version + 1, []
     for entry in entries:
         state, verdict = apply(state, entry)
+        check_rules(state.rules, version)
         verdicts.append(verdict)
     return replace(state, version=version), tuple(verdicts)
+
+
+def check_rules(rules: int, version: int) -> None:
+    """Refuse to go by rules which this release does not know.
+
+    Raises:
+        NewerRulesError: a later release raised them; two releases must not judge one entry.
+    """
+    if rules > RULES:
+        raise NewerRulesError(
+            f"version {version} of the table is judged by rules {rules}; those known here are "
+            f"{RULES}",
+            hint="a later release of Dormouse raised them: upgrade this one",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +88,7 @@ class Reader:
         except NotFoundError as error:
             known = {known.id for known in self.root().snapshots}
             raise self._gone(f"snapshot {snapshot.id}", snapshot.id in known) from error
+        check_rules(state.rules, state.version)
         if state.version != snapshot.version:
             raise CorruptDataError(f"snapshot {snapshot.id} is not of version {snapshot.version}")
         return state

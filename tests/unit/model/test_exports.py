@@ -22,7 +22,8 @@ from dormouse.model.partitions import PartitionTree
 from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
-from dormouse.model.transactions import AddShards, Entry, InitialisePartitions, Transaction
+from dormouse.model.transactions import AddShards, Entry, Transaction
+from tests.support.trees import NUMBER, initialise
 
 SCHEMA = Schema((Field("k", Primitive.LONG),))
 LEAVES = 8
@@ -45,7 +46,7 @@ def table_of(counts: list[int]) -> TableState:
         for n, (leaf, count) in enumerate(zip(leaves, counts, strict=True))
         for i in range(count)
     )
-    partitions = InitialisePartitions(tuple(tree.by_id.values()))
+    partitions = initialise(tree, NUMBER)
     return folded(partitions, AddShards("job", (), shards))
 
 

@@ -16,13 +16,13 @@ from dormouse.model.transactions import (
     Entry,
     ExtendTree,
     ForgetShards,
-    InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
     SplitPartition,
     Transaction,
 )
 from tests.support.machine import TableMachine, shard_of
+from tests.support.trees import initialise
 
 TestAnyHistory = TableMachine.TestCase
 TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
@@ -34,7 +34,7 @@ SPLIT_AT_M = tuple(PartitionTree.from_split_points([("m",)]).by_id.values())
 def state_after(*transactions: Transaction, time_ms: int = 0) -> TableState:
     """Apply transactions which must all be accepted, to a table split at "m"."""
     state = TableState()
-    for transaction in (InitialisePartitions(SPLIT_AT_M), *transactions):
+    for transaction in (initialise(SPLIT_AT_M), *transactions):
         state, verdict = apply(state, Entry(transaction, time_ms, 0))
         assert verdict == Verdict(), verdict
     return state
@@ -49,8 +49,8 @@ ASSIGNED = AssignJob("job", "0", ("an", "b"))
 @pytest.mark.parametrize(
     ("transaction", "rule_broken", "subject"),
     [
-        (InitialisePartitions(SPLIT_AT_M[:1]), Rule.INVALID_TREE, "partitions"),
-        (InitialisePartitions(SPLIT_AT_M), Rule.ALREADY_INITIALISED, "partitions"),
+        (initialise(SPLIT_AT_M[:1]), Rule.INVALID_TREE, "partitions"),
+        (initialise(SPLIT_AT_M), Rule.ALREADY_INITIALISED, "partitions"),
         (AddShards("x", ("source",), ()), Rule.SOURCE_INGESTED, "source"),
         (AddShards("x", (), (B,)), Rule.SHARD_EXISTS, "b"),
         (AddShards("x", (), (shard_of("c", [("c",)]),) * 2), Rule.SHARD_EXISTS, "c"),

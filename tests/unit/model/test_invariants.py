@@ -13,10 +13,12 @@ from dormouse.model.layered import LayeredMap
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.shards import Holding, Job, Reference, Shard
 from dormouse.model.state import TableState
+from tests.support.trees import TEXT
 
 TREE = PartitionTree.from_split_points([("m",)])
 SHARD = Shard("s", 2, 200, ("a",), ("b",))
 SOUND = TableState(
+    key_types=TEXT,
     partitions=TREE,
     shards=LayeredMap.of({"s": SHARD}),
     references=LayeredMap.of({"0": Holding().insert(Reference("0", "s", 2))}),

@@ -15,11 +15,11 @@ from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     Entry,
-    InitialisePartitions,
     ReplaceShards,
 )
 from dormouse.policy import compaction
 from dormouse.policy.compaction import plan_compactions, plan_full_compactions
+from tests.support.trees import initialise
 
 
 def table_with(*rows: int) -> TableState:
@@ -31,7 +31,7 @@ def table_of(rows: dict[str, int]) -> TableState:
     """A table of one leaf with shards of these row counts, by id."""
     shards = [new_shard(shard, n) for shard, n in rows.items()]
     root = tuple(PartitionTree.from_split_points([]).by_id.values())
-    state, _ = apply(TableState(), Entry(InitialisePartitions(root), 0, 0))
+    state, _ = apply(TableState(), Entry(initialise(root), 0, 0))
     state, verdict = apply(state, Entry(AddShards("job", (), tuple(shards)), 0, 0))
     assert not verdict.violations
     return state

@@ -12,6 +12,7 @@ from dormouse.model.ranks import SampledKeys
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, ExtendTree
 from dormouse.policy.extending import plan_extension
+from tests.support.trees import NUMBER
 
 ONE_LEAF = PartitionTree.from_split_points([])
 
@@ -25,7 +26,9 @@ def extended(tree: PartitionTree, rows: SampledKeys, least: int) -> PartitionTre
     splits = plan_extension(tree, rows, least)
     if not splits:
         return tree
-    state, verdict = apply(TableState(partitions=tree), Entry(ExtendTree(splits), 0, 0))
+    state, verdict = apply(
+        TableState(partitions=tree, key_types=NUMBER), Entry(ExtendTree(splits), 0, 0)
+    )
     assert not verdict.violations
     return state.partitions
 

@@ -13,6 +13,7 @@ from dormouse.model.partitions import ROOT
 from dormouse.model.shards import Shard
 from dormouse.model.state import DAY_MS
 from dormouse.policy.rebuilding import FoundShard, RebuildPlan, Refusal, plan_rebuild, rebuilt
+from tests.support.trees import TEXT
 
 
 def shard(
@@ -43,6 +44,12 @@ def merged(name: str, *inputs: str, **more: object) -> FoundShard:
     return shard(name, lineage=Lineage(inputs=inputs), **more)  # type: ignore[arg-type]  # passed on
 
 
+def planned(
+    found: list[FoundShard], endings: dict[str, Origin] | None = None
+) -> RebuildPlan | Refusal:
+    return plan_rebuild(found, TEXT, endings)
+
+
 def live(plan: RebuildPlan | Refusal) -> dict[str, tuple[str, ...]]:
     assert isinstance(plan, RebuildPlan), plan
     rebuilt(plan, 0)
@@ -50,9 +57,7 @@ def live(plan: RebuildPlan | Refusal) -> dict[str, tuple[str, ...]]:
 
 
 def test_an_output_takes_the_place_of_its_inputs_in_its_own_partition_only() -> None:
-    plan = plan_rebuild(
-        [shard("r-0"), merged("j-0", "r-0", high="c", partition="0", splits=(("m",),))]
-    )
+    plan = planned([shard("r-0"), merged("j-0", "r-0", high="c", partition="0", splits=(("m",),))])
     assert live(plan) == {"j-0": ("0",), "r-0": ("1",)}
 
 
@@ -61,18 +66,18 @@ def test_the_shards_of_one_compaction_take_the_place_of_its_inputs_together() ->
         merged("j-0", "r-0", high="c", last=False),
         merged("j-1", "r-0", low="d", number=1),
     ]
-    assert live(plan_rebuild([shard("r-0"), *whole])) == {"j-0": (ROOT,), "j-1": (ROOT,)}
+    assert live(planned([shard("r-0"), *whole])) == {"j-0": (ROOT,), "j-1": (ROOT,)}
 
 
 def test_a_compaction_broken_off_counts_only_if_it_was_committed() -> None:
     half = merged("j-0", "r-0", "s-0", high="c", last=False)
     inputs = [shard("r-0"), shard("s-0")]
-    plan = plan_rebuild([*inputs, half])
+    plan = planned([*inputs, half])
     assert live(plan) == {"r-0": (ROOT,), "s-0": (ROOT,)}
     assert isinstance(plan, RebuildPlan)
     assert [shard for shard, _ in plan.left_out] == ["j-0"]
     # one input is collected already: the other shard of the run must have been merged since
-    assert live(plan_rebuild([inputs[0], half])) == {"j-0": (ROOT,)}
+    assert live(planned([inputs[0], half])) == {"j-0": (ROOT,)}
 
 
 def test_shards_of_a_run_that_were_merged_apart_from_each_other_count_beside_each_other() -> None:
@@ -83,14 +88,14 @@ def test_shards_of_a_run_that_were_merged_apart_from_each_other_count_beside_eac
     ]
     apart = Lineage(inputs=("j-1", "x-0"), superseded=("r-0", "s-0"))
     later = [shard("x-0"), shard("k-0", lineage=apart)]
-    assert live(plan_rebuild([*inputs, *run, *later])) == {"j-0": (ROOT,), "k-0": (ROOT,)}
-    assert live(plan_rebuild([*inputs, run[0], *later])) == {"j-0": (ROOT,), "k-0": (ROOT,)}
+    assert live(planned([*inputs, *run, *later])) == {"j-0": (ROOT,), "k-0": (ROOT,)}
+    assert live(planned([*inputs, run[0], *later])) == {"j-0": (ROOT,), "k-0": (ROOT,)}
     other = shard("l-0", lineage=Lineage(inputs=("j-0",), superseded=("r-0", "s-0")))
-    assert live(plan_rebuild([*inputs, *run, *later, other])) == {"k-0": (ROOT,), "l-0": (ROOT,)}
+    assert live(planned([*inputs, *run, *later, other])) == {"k-0": (ROOT,), "l-0": (ROOT,)}
 
 
 def test_no_shards_make_an_empty_table() -> None:
-    assert live(plan_rebuild([])) == {}
+    assert live(planned([])) == {}
 
 
 @pytest.mark.parametrize(
@@ -132,13 +137,13 @@ def test_no_shards_make_an_empty_table() -> None:
     ],
 )
 def test_what_contradicts_itself_is_refused(found: list[FoundShard], reason: str) -> None:
-    plan = plan_rebuild(found)
+    plan = planned(found)
     assert isinstance(plan, Refusal)
     assert re.search(reason, "; ".join(plan.reasons)), plan.reasons
 
 
 def test_runs_that_share_sources_are_chosen_so_that_each_source_counts_once() -> None:
-    plan = plan_rebuild(
+    plan = planned(
         [
             shard("a-0", lineage=Lineage(sources=("s", "t"))),
             shard("b-0", lineage=Lineage(sources=("s",))),
@@ -153,13 +158,13 @@ def test_runs_that_share_sources_are_chosen_so_that_each_source_counts_once() ->
 
 def test_a_run_whose_sources_an_output_carries_is_left_out() -> None:
     carrier = shard("j-0", lineage=Lineage(sources=("s",), inputs=("gone-0",)))
-    plan = plan_rebuild([carrier, shard("r-0", lineage=Lineage(sources=("s",)))])
+    plan = planned([carrier, shard("r-0", lineage=Lineage(sources=("s",)))])
     assert set(live(plan)) == {"j-0"}
 
 
 def test_a_source_ingested_again_when_it_was_forgotten_counts_twice() -> None:
     lineage = Lineage(sources=("s",))
-    plan = plan_rebuild([shard("r-0", lineage=lineage), shard("q-0", day=16, lineage=lineage)])
+    plan = planned([shard("r-0", lineage=lineage), shard("q-0", day=16, lineage=lineage)])
     assert set(live(plan)) == {"q-0", "r-0"}
 
 
@@ -174,7 +179,7 @@ def test_a_run_without_its_last_shard_counts_if_anything_of_it_was_merged() -> N
         splits=(("m",),),
         lineage=Lineage(inputs=("gone-0",), completed=("r-1",)),
     )
-    plan = plan_rebuild([first("r", "0", "a", "c"), first("q", "0", "a", "c"), witness])
+    plan = planned([first("r", "0", "a", "c"), first("q", "0", "a", "c"), witness])
     assert set(live(plan)) == {"j-0", "r-0"}
     assert isinstance(plan, RebuildPlan)
     assert plan.left_out == (("q-0", "its run was broken off, and so never committed"),)
@@ -184,12 +189,12 @@ def test_a_whole_run_that_lacks_a_shard_was_committed_and_the_shard_merged() -> 
     lineage = Lineage(sources=("s",))
     rest = shard("r-1", "n", partition="1", splits=(("m",),), number=1, lineage=lineage)
     repeat = shard("q-0", lineage=lineage)
-    assert set(live(plan_rebuild([rest, repeat]))) == {"r-1"}
+    assert set(live(planned([rest, repeat]))) == {"r-1"}
 
 
 def test_what_an_inputs_inputs_were_does_not_count_though_the_input_is_gone() -> None:
     output = shard("p-0", lineage=Lineage(inputs=("gone-0",), superseded=("r-0",)))
-    plan = plan_rebuild([output, shard("r-0")])
+    plan = planned([output, shard("r-0")])
     assert set(live(plan)) == {"p-0"}
     assert isinstance(plan, RebuildPlan)
     assert [item.merged for item in plan.shards] == [(), ("root",)]
@@ -208,8 +213,8 @@ def ending(shards: int, *inputs: str, sources: tuple[str, ...] = ()) -> Origin:
 
 def test_a_run_written_side_by_side_counts_with_the_note_that_ends_it_and_only_then() -> None:
     run = [part("r", 0, "a", "c"), part("r", 2, "d", "z")]
-    assert live(plan_rebuild(run)) == {}
-    plan = plan_rebuild(run, {"r": ending(2, sources=("one",))})
+    assert live(planned(run)) == {}
+    plan = planned(run, {"r": ending(2, sources=("one",))})
     assert live(plan) == {"r-0": (ROOT,), "r-2000000": (ROOT,)}
     assert isinstance(plan, RebuildPlan)
     assert plan.sources == ("one",)
@@ -219,7 +224,7 @@ def test_of_two_such_runs_with_one_source_that_which_lacks_shards_was_committed(
     notes = {"r": ending(2, sources=("one",)), "s": ending(2, sources=("one",))}
     left = [part("r", 1, "d", "z")]  # the other was merged and collected
     again = [part("s", 0, "a", "c"), part("s", 1, "d", "z")]
-    plan = plan_rebuild([*left, *again], notes)
+    plan = planned([*left, *again], notes)
     assert live(plan) == {"r-1000000": (ROOT,)}
     assert isinstance(plan, RebuildPlan)
     assert [shard for shard, _ in plan.left_out][:2] == ["s-0", "s-1000000"]
@@ -228,6 +233,6 @@ def test_of_two_such_runs_with_one_source_that_which_lacks_shards_was_committed(
 def test_such_a_compaction_takes_the_place_of_its_inputs_once_it_is_ended() -> None:
     inputs = [shard("r-0"), shard("s-0")]
     run = [part("j", 0, "a", "c", "r-0", "s-0"), part("j", 1, "d", "z", "r-0", "s-0")]
-    assert live(plan_rebuild([*inputs, *run])) == {"r-0": (ROOT,), "s-0": (ROOT,)}
-    plan = plan_rebuild([*inputs, *run], {"j": ending(2, "r-0", "s-0")})
+    assert live(planned([*inputs, *run])) == {"r-0": (ROOT,), "s-0": (ROOT,)}
+    plan = planned([*inputs, *run], {"j": ending(2, "r-0", "s-0")})
     assert live(plan) == {"j-0": (ROOT,), "j-1000000": (ROOT,)}

@@ -12,10 +12,10 @@ from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     Entry,
-    InitialisePartitions,
 )
 from dormouse.policy.compaction import CompactionPlan
 from dormouse.policy.retention import LEAST_INTERVAL_MS, plan_rewrites
+from tests.support.trees import initialise
 
 DAY_MS = 24 * 60 * 60 * 1000
 NOW_MS = 1_700_000_000_000
@@ -28,7 +28,7 @@ def shard_begun(ms: int) -> str:
 def table_with(*begun_ms: int) -> TableState:
     """A table of one leaf, with shards whose runs were begun then."""
     root = tuple(PartitionTree.from_split_points([]).by_id.values())
-    state, _ = apply(TableState(), Entry(InitialisePartitions(root), 0, 0))
+    state, _ = apply(TableState(), Entry(initialise(root), 0, 0))
     shards = [
         NewShard(Shard(shard_begun(ms), 5, 5, ("a",), ("z",)), ((ROOT, 5),)) for ms in begun_ms
     ]

@@ -60,7 +60,9 @@ class ShardTable:
         self.schema = schema
         self.folder = folder
         self.properties = Properties()
-        self.state = TableState(partitions=PartitionTree.from_split_points(splits))
+        self.state = TableState(
+            key_types=schema.key_types, partitions=PartitionTree.from_split_points(splits)
+        )
         self._jobs = count()
 
     @property

@@ -204,7 +204,7 @@ class History:
 
     def _plan(self) -> RebuildPlan | str:
         shards = [self._look(o) for o in self.world.storage.list(data_prefix(self.table.id))]
-        plan = plan_rebuild(shards)
+        plan = plan_rebuild(shards, self.table.schema.key_types)
         return plan if isinstance(plan, RebuildPlan) else "; ".join(plan.reasons)
 
     def _look(self, stored: StoredObject) -> FoundShard:

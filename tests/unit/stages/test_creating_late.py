@@ -66,6 +66,6 @@ def test_a_duplicate_leaves_a_table_alone_that_is_being_rebuilt(
     if rebuilt:
         rebuild(world.services, table)
     else:
-        world.services.store(table).close()
+        world.services.store(table).terminate()
     world.administer(REQUEST)
     assert [kept.id for kept in world.tables.all()] == [table.id]

@@ -18,7 +18,6 @@ from dormouse.model.transactions import (
     DisputeShards,
     Entry,
     ForgetShards,
-    InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
     SettleDisputes,
@@ -27,6 +26,7 @@ from dormouse.model.transactions import (
 )
 from dormouse.statestore.reading import fold_delta
 from tests.support.strategies import short_keys
+from tests.support.trees import initialise
 
 ONE_LEAF = tuple(PartitionTree.from_split_points([]).by_id.values())
 
@@ -64,7 +64,7 @@ def fold_all(deltas: list[Delta]) -> TableState:
 @st.composite
 def histories(draw: st.DrawFn, *, longest: int = 25) -> list[Delta]:
     """Deltas of one to three transactions; clocks wander, some transactions come twice."""
-    deltas = [Delta((InitialisePartitions(ONE_LEAF),), 1, 0)]
+    deltas = [Delta((initialise(ONE_LEAF),), 1, 0)]
     state = fold_all(deltas)
     steps = st.sampled_from([-5, 0, 1, 60_000, DAY_MS, 16 * DAY_MS])
     for number in range(draw(st.integers(0, longest))):

@@ -12,9 +12,11 @@ from pathlib import Path
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.keys import KeyRange
 from dormouse.model.partitions import ROOT, Partition
+from dormouse.model.schema import Primitive
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
+    RULES,
     AddShards,
     AssignJob,
     ClearTable,
@@ -23,6 +25,7 @@ from dormouse.model.transactions import (
     ExtendTree,
     ForgetShards,
     InitialisePartitions,
+    RaiseRules,
     ReleaseJob,
     ReplaceShards,
     SettleDisputes,
@@ -37,6 +40,7 @@ from dormouse.statestore.reading import fold_delta
 
 GOLDEN = Path(__file__).parent / "golden"
 
+_KEY_TYPES = (Primitive.STRING, Primitive.LONG, Primitive.BYTES)
 _TREE = (
     Partition(ROOT, KeyRange(), None, ("0", "1")),
     Partition("0", KeyRange((), ("m", 7, b"\x00\xff")), ROOT),
@@ -46,7 +50,8 @@ _SHARD = Shard("s1", 12, 3456, ("a", -1, b""), ("\U0001f42d", 2**63 - 1, b"\xff"
 _OUTPUT = Shard("s2", 5, 789, ("a", -1, b""), ("b", 0, b""))
 
 ENTRIES = {
-    "initialise_partitions": Entry(InitialisePartitions(_TREE), 1_000, 0),
+    "initialise_partitions": Entry(InitialisePartitions(_TREE, _KEY_TYPES), 1_000, 0),
+    "raise_rules": Entry(RaiseRules(RULES), 1_500, 0),
     "add_shards": Entry(
         AddShards("job1", ("source1", "source2"), (NewShard(_SHARD, (("0", 5), ("1", 7))),)),
         2_000,

@@ -6,11 +6,11 @@ import pytest
 
 from dormouse.errors import NotFoundError
 from dormouse.model.names import table_prefix
-from dormouse.model.transactions import InitialisePartitions
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
 from tests.support.adapters import CountingIds, FakeClock
+from tests.support.trees import initialise
 from tests.unit.statestore.histories import ONE_LEAF, addition
 
 
@@ -29,10 +29,10 @@ class Process:
 def test_a_closed_state_is_closed_to_all_and_keeps_its_deltas() -> None:
     process = Process()
     store, warm = process.store(), process.store()
-    store.commit(InitialisePartitions(ONE_LEAF), generation=0)
+    store.commit(initialise(ONE_LEAF), generation=0)
     store.commit(addition(1), generation=0)
     warm.current()
-    process.store().close()
+    process.store().terminate()
     kept = list(process.storage.list(""))
     assert kept
     for each in (store, warm, process.store()):
@@ -40,22 +40,22 @@ def test_a_closed_state_is_closed_to_all_and_keeps_its_deltas() -> None:
             each.commit(addition(2), generation=0)
         with pytest.raises(NotFoundError):
             each.current()
-    process.store().close()
+    process.store().terminate()
     process.store().destroy()
 
 
 def test_a_state_that_never_was_can_be_closed() -> None:
     process = Process()
-    process.store().close()
+    process.store().terminate()
     with pytest.raises(NotFoundError):
-        process.store().commit(InitialisePartitions(ONE_LEAF), generation=0)
+        process.store().commit(initialise(ONE_LEAF), generation=0)
 
 
 def test_the_logs_of_one_table_do_not_touch_and_lie_below_it() -> None:
     process = Process()
     old, new = process.store("t"), process.store("t/2")
-    old.commit(InitialisePartitions(ONE_LEAF), generation=0)
-    new.commit(InitialisePartitions(ONE_LEAF), generation=0)
+    old.commit(initialise(ONE_LEAF), generation=0)
+    new.commit(initialise(ONE_LEAF), generation=0)
     new.commit(addition(1), generation=0)
     old.destroy()
     new.reopen()
@@ -66,7 +66,7 @@ def test_the_logs_of_one_table_do_not_touch_and_lie_below_it() -> None:
 def test_a_reopened_store_sees_what_is_stored_and_not_what_it_remembers() -> None:
     process = Process()
     store = process.store()
-    store.commit(InitialisePartitions(ONE_LEAF), generation=0)
+    store.commit(initialise(ONE_LEAF), generation=0)
     before = store.current()
     store.reopen()
     assert store.current() == before

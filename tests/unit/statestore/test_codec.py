@@ -14,6 +14,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.keys import KeyRange
 from dormouse.model.partitions import Partition
+from dormouse.model.schema import KEY_TYPES
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.transactions import (
     AddShards,
@@ -24,6 +25,7 @@ from dormouse.model.transactions import (
     ExtendTree,
     ForgetShards,
     InitialisePartitions,
+    RaiseRules,
     ReleaseJob,
     ReplaceShards,
     SettleDisputes,
@@ -48,8 +50,10 @@ children = st.none() | st.tuples(text, text)
 partitions = st.lists(
     st.builds(Partition, text, ranges, st.none() | text, children), max_size=3
 ).map(tuple)
+key_types = st.lists(st.sampled_from(sorted(KEY_TYPES, key=str)), max_size=3).map(tuple)
 transactions = st.one_of(
-    st.builds(InitialisePartitions, partitions),
+    st.builds(InitialisePartitions, partitions, key_types, int64),
+    st.builds(RaiseRules, int64),
     st.builds(AddShards, text, names, new_shards),
     st.builds(AssignJob, text, text, names),
     st.builds(ReleaseJob, text),
@@ -78,12 +82,12 @@ def test_any_state_is_read_back_from_its_snapshot(history: list[Delta]) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ENTRIES))
-def test_what_an_earlier_version_stored_is_still_read(name: str) -> None:
+def test_what_was_stored_in_this_format_before_is_still_read(name: str) -> None:
     stored = (GOLDEN / f"{name}-{FORMAT}.parquet").read_bytes()
     assert decode_delta(stored, name) == (ENTRIES[name],)
 
 
-def test_a_delta_and_a_snapshot_of_an_earlier_version_are_still_read() -> None:
+def test_a_delta_and_a_snapshot_stored_in_this_format_before_are_still_read() -> None:
     delta = GOLDEN / f"all-{FORMAT}.parquet"
     snapshot = GOLDEN / f"snapshot-{SNAPSHOT_FORMAT}.parquet"
     assert decode_delta(delta.read_bytes(), "all") == tuple(ENTRIES.values())
@@ -97,7 +101,7 @@ def test_the_present_formats_have_their_golden_files() -> None:
 def test_any_parquet_reader_can_read_a_delta() -> None:
     body = encode_delta(list(ENTRIES.values()))
     rows = pq.read_table(io.BytesIO(body), columns=["kind", "job", "sources"]).to_pylist()
-    assert rows[1] == {"kind": "add_shards", "job": "job1", "sources": ["source1", "source2"]}
+    assert rows[2] == {"kind": "add_shards", "job": "job1", "sources": ["source1", "source2"]}
 
 
 def test_a_delta_stays_small() -> None:
@@ -136,6 +140,13 @@ def test_a_file_of_a_later_format_is_refused_with_what_to_do() -> None:
     with pytest.raises(CorruptDataError, match=f"format {FORMAT + 1}") as refused:
         decode_delta(later, "x")
     assert "upgrade" in refused.value.hint
+
+
+def test_a_file_of_an_earlier_format_is_refused_with_what_to_do() -> None:
+    earlier = write_file([], pa.schema([("kind", pa.string())]), KIND, FORMAT - 1, {})
+    with pytest.raises(CorruptDataError, match=f"format {FORMAT - 1}") as refused:
+        decode_delta(earlier, "x")
+    assert "with that one" in refused.value.hint
 
 
 def test_an_unknown_transaction_is_refused_with_its_kind() -> None:

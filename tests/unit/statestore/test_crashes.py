@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.model.transactions import InitialisePartitions, Transaction
+from dormouse.model.transactions import Transaction
 from dormouse.statestore.engine import Options
 from dormouse.statestore.protocol import AlreadyCommitted, Committed
 from dormouse.statestore.snapshots import without_forgotten
+from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
 
@@ -16,7 +17,7 @@ BUSY = UnavailableError("refused")
 LOST = OutcomeUnknownError("not answered")
 COMMITS = 9
 SCRIPT: list[tuple[Transaction, ...]] = [
-    (InitialisePartitions(ONE_LEAF),),
+    (initialise(ONE_LEAF),),
     *((addition(2 * n), addition(2 * n + 1)) for n in range(1, COMMITS)),
 ]
 

@@ -11,7 +11,6 @@ from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from dormouse.model.transactions import (
     AssignJob,
     ForgetShards,
-    InitialisePartitions,
     ReplaceShards,
     SplitPartition,
     Transaction,
@@ -20,11 +19,12 @@ from dormouse.statestore import dynamodb_bodies
 from dormouse.statestore.dynamodb_bodies import DynamoBodies
 from dormouse.statestore.engine import Options
 from dormouse.statestore.protocol import AlreadyCommitted, Committed
+from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, fail
 from tests.unit.statestore.histories import ONE_LEAF, addition, shard_of
 from tests.unit.statestore.memory_items import ItemsRig, small_pages, versions
 
-INITIALISE = InitialisePartitions(ONE_LEAF)
+INITIALISE = initialise(ONE_LEAF)
 EAGER = Options(keep_seconds=0, upload_seconds=0)
 BUSY = UnavailableError("refused")
 LOST = OutcomeUnknownError("not answered")

@@ -16,7 +16,6 @@ from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     ForgetShards,
-    InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
     SplitPartition,
@@ -26,6 +25,7 @@ from dormouse.statestore.engine import Options
 from dormouse.statestore.pages import Snapshot
 from dormouse.statestore.protocol import Committed
 from dormouse.statestore.snapshots import without_forgotten
+from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, fail
 from tests.unit.statestore.histories import (
     ONE_LEAF,
@@ -37,7 +37,7 @@ from tests.unit.statestore.histories import (
 )
 from tests.unit.statestore.memory_items import ItemsRig, small_pages, versions
 
-INITIALISE = InitialisePartitions(ONE_LEAF)
+INITIALISE = initialise(ONE_LEAF)
 EAGER = Options(keep_seconds=0, upload_seconds=0)
 BUSY = UnavailableError("refused")
 LOST = OutcomeUnknownError("not answered")

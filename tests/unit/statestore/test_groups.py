@@ -7,10 +7,11 @@ import threading
 import pytest
 
 from dormouse.errors import ContendedError
-from dormouse.model.transactions import Entry, InitialisePartitions, ReleaseJob
+from dormouse.model.transactions import Entry, ReleaseJob
 from dormouse.statestore.engine import Options
 from dormouse.statestore.groups import Entries, Group, Outcomes, _Passenger
 from dormouse.statestore.protocol import CommitReport, Committed
+from tests.support.trees import initialise
 from tests.unit.statestore.faults import Rig
 from tests.unit.statestore.histories import ONE_LEAF, addition
 
@@ -117,7 +118,7 @@ def test_a_commit_is_reported_with_what_it_cost(strict: bool) -> None:
     rig = Rig(options=Options(is_strict=strict, observe=reports.append))
     rig.on("before append", lambda: rig.clock.advance(seconds=1))
     store = rig.store()
-    store.commit(InitialisePartitions(ONE_LEAF), addition(1), ReleaseJob("none"), generation=0)
+    store.commit(initialise(ONE_LEAF), addition(1), ReleaseJob("none"), generation=0)
     (report,) = reports
     assert (report.version, report.transactions, report.rejected) == (1, 3, 1)
     assert report.milliseconds == 1000

@@ -9,11 +9,11 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError, OutcomeUnknownError
-from dormouse.model.transactions import InitialisePartitions
 from dormouse.statestore import consolidation
 from dormouse.statestore.engine import Options
 from dormouse.statestore.protocol import Committed
 from dormouse.statestore.snapshots import without_forgotten
+from tests.support.trees import initialise
 from tests.unit.statestore.faults import Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
 
@@ -24,7 +24,7 @@ BRIEFLY = Options(keep_seconds=2, upload_seconds=1)
 @pytest.fixture
 def rig() -> Rig:
     made = Rig(options=BRIEFLY)
-    made.store().commit(InitialisePartitions(ONE_LEAF), addition(0), generation=0)
+    made.store().commit(initialise(ONE_LEAF), addition(0), generation=0)
     return made
 
 
@@ -137,7 +137,7 @@ def test_a_lost_snapshot_or_segment_is_named(due: Rig) -> None:
 def test_a_reader_that_comes_too_late_for_a_snapshot_takes_the_newer_one(due: Rig) -> None:
     with small_pages(4):
         made = Rig(options=BRIEFLY)
-        made.store().commit(InitialisePartitions(ONE_LEAF), generation=0)
+        made.store().commit(initialise(ONE_LEAF), generation=0)
         commit(made, 1, 60, maintain=True)
         old = made.head().root.newest
         assert old
@@ -168,7 +168,7 @@ def test_another_maintainer_at_any_place_of_one_does_no_harm() -> None:
         rig = Rig(options=BRIEFLY)
         rig.at = {number: lambda: action(rig)} if action else {}
         store = rig.store()
-        store.commit(InitialisePartitions(ONE_LEAF), generation=0)
+        store.commit(initialise(ONE_LEAF), generation=0)
         for n in range(1, 12):
             rig.clock.advance(seconds=1)
             store.commit(addition(n), generation=0)
@@ -240,7 +240,7 @@ def test_a_segment_that_slept_past_the_floor_does_not_come_into_the_root(rig: Ri
 
 def test_writers_readers_and_maintainers_at_once_agree_on_every_version() -> None:
     rig = Rig(options=Options(keep_seconds=0, upload_seconds=0))
-    rig.store().commit(InitialisePartitions(ONE_LEAF), generation=0)
+    rig.store().commit(initialise(ONE_LEAF), generation=0)
     done, seen, failures = threading.Event(), [], []
 
     def until_done(work: Callable[[], None]) -> None:
@@ -299,7 +299,7 @@ def test_a_version_is_read_as_long_as_it_is_kept_and_then_it_is_gone(rig: Rig) -
 def test_a_reader_of_the_past_that_is_overtaken_reads_it_whole_or_is_told_it_is_gone() -> None:
     def reading(number: int) -> Rig:
         rig = Rig(options=BRIEFLY)
-        rig.store().commit(InitialisePartitions(ONE_LEAF), generation=0)
+        rig.store().commit(initialise(ONE_LEAF), generation=0)
         commit(rig, 1, 12, maintain=True)
 
         def all_is_collected() -> None:

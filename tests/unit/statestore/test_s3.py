@@ -16,15 +16,15 @@ from dormouse.errors import (
 )
 from dormouse.model.names import delta_prefix
 from dormouse.model.state import TableState
-from dormouse.model.transactions import InitialisePartitions
 from dormouse.statestore.codec import FORMAT, KIND
 from dormouse.statestore.codec_file import write_file
 from dormouse.statestore.protocol import AlreadyCommitted, Committed
 from dormouse.statestore.snapshots import without_forgotten
+from tests.support.trees import initialise
 from tests.unit.statestore.faults import Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, Delta, addition, fold_all, histories
 
-INITIALISE = InitialisePartitions(ONE_LEAF)
+INITIALISE = initialise(ONE_LEAF)
 BUSY = UnavailableError("refused")
 LOST = OutcomeUnknownError("not answered")
 

@@ -18,13 +18,14 @@ from dormouse.model.invariants import broken_invariants
 from dormouse.model.layered import LayeredMap
 from dormouse.model.shards import Holding, Reference, Shard
 from dormouse.model.state import TableState
-from dormouse.model.transactions import Entry, InitialisePartitions, Transaction
+from dormouse.model.transactions import Entry, Transaction
 from dormouse.statestore.codec_file import open_file, write_file
 from dormouse.statestore.codec_snapshot import FORMAT, KIND, decode_snapshot, encode_snapshot
 from dormouse.statestore.snapshot_columns import StoredIds
 from dormouse.statestore.snapshot_digests import packed, unpacked
 from tests.support.machine import TableMachine
 from tests.support.strategies import text
+from tests.support.trees import initialise
 from tests.unit.model.test_fold import SPLIT_AT_M
 from tests.unit.statestore.histories import fold_all, histories
 from tests.unit.statestore.samples import sample_state
@@ -131,7 +132,7 @@ def test_many_references_in_many_partitions_are_each_found() -> None:
         )
         for p, have in ((p, range(p % 7, 9)) for p in range(600))
     }
-    before, _ = apply(TableState(), Entry(InitialisePartitions(SPLIT_AT_M), 0, 0))
+    before, _ = apply(TableState(), Entry(initialise(SPLIT_AT_M), 0, 0))
     root = before.partitions.get("root")
     tree = before.partitions.by_id.update(dict.fromkeys(held, root))
     state = TableState(

@@ -47,7 +47,7 @@ def create_table(services: Services, request: CreateTable) -> None:
     # State first: a table that can be found by name always has its partitions. Where the name was
     # taken since, this empty state stays: to destroy it could be to destroy what another delivery
     # has made a table of.
-    initialise = InitialisePartitions(tuple(tree.by_id.values()))
+    initialise = InitialisePartitions(tuple(tree.by_id.values()), schema.key_types)
     (outcome,) = services.store(table).commit(initialise, generation=0)
     accepted(outcome)
     try:
