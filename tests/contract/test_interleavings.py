@@ -13,6 +13,7 @@ from dormouse.model.invariants import broken_invariants
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
+    RULES,
     AddShards,
     AssignJob,
     ClearTable,
@@ -20,6 +21,7 @@ from dormouse.model.transactions import (
     Entry,
     ExtendTree,
     ForgetShards,
+    RaiseRules,
     ReleaseJob,
     ReplaceShards,
     SettleDisputes,
@@ -51,6 +53,7 @@ BEFORE: tuple[Transaction, ...] = (
 OUTPUT = shard_of("output", [("a",), ("b",)], ("0", 2))
 KINDS: dict[str, Transaction] = {
     "initialise": initialise(TREE),
+    "raise the rules": RaiseRules(RULES),
     "add": AddShards("three", ("source-three",), (shard_of("z", [("z",)], ("1", 1)),)),
     "add the same source": AddShards("four", ("source-three",), ()),
     "assign": AssignJob("late", "0", ("a",)),

@@ -43,7 +43,7 @@ class Rule(Enum):
     RULES_NOT_RAISED = "the table is judged by these rules, or later ones, already"
     KEY_TYPES_UNFIT = "a table needs at least one row key, each of a type that has an order"
     KEY_UNFIT = "it is no key of this table"
-    ID_UNFIT = "an id is 1 to 128 letters, digits and . _ : + = -, the first no sign"
+    ID_UNFIT = "an id is 1 to 128 printable characters of ASCII, none a slash"
     NAMED_TWICE = "it is named more than once"
     OUT_OF_BOUNDS = "a number is negative, or greater than any there can be"
     INVALID_TREE = "the partitions do not form a tree whose leaves tile the key space"

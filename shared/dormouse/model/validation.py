@@ -44,7 +44,8 @@ MAX_SHARD_BYTES = 2**50
 MAX_TIME_MS = 253_402_300_799_999
 """The end of the year 9999. A clock that is wilder than that would stop the time of its table."""
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+=-]*")
+_ID = re.compile(r"[ -.0-~]+")
+"""Printable ASCII without a slash, which parts the names of objects and items."""
 
 
 def faults(entry: Entry, key_types: KeyTypes) -> tuple[Violation, ...]:

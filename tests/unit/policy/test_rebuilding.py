@@ -35,7 +35,7 @@ def shard(
         day * DAY_MS,
         number,
         last,
-        lineage or Lineage(sources=(f"source of {name}",)),
+        lineage or Lineage(sources=(f"source-of-{name}",)),
     )
     return FoundShard(Shard(name, 10, 100, (low,), (high,)), origin)
 
