@@ -68,7 +68,9 @@ def compaction(part: str, number: int, kind: str, shards: Path, scratch: Path) -
     steps = Steps(part, number, sum(slice.shard.rows for slice in slices))
 
     def merged() -> Iterable[pa.RecordBatch]:
-        return merge_rows(storage, table.id, slices, table.schema, memory_bytes=MEMORY_BYTES)
+        return merge_rows(
+            storage, table.id, slices, table.schema, scratch=scratch, memory_bytes=MEMORY_BYTES
+        )
 
     def decode() -> None:
         for file in files:

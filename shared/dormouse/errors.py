@@ -68,6 +68,15 @@ class NewerRulesError(CorruptDataError):
     """A later release judges this table by rules not known here. Upgrade this one."""
 
 
+class DamagedShardError(CorruptDataError):
+    """A shard is not as it was written; `path` is that of its object, below the data root."""
+
+    def __init__(self, message: str, *, path: str = "", hint: str = "") -> None:
+        """Keep `message` and `hint` as every error does, and which shard it is."""
+        super().__init__(message, hint=hint)
+        self.path = path
+
+
 class UnsortedRowsError(CorruptDataError):
     """Rows came in an order which contradicts the sort order they declare."""
 

@@ -58,7 +58,7 @@ class Storage(Objects, Protocol):
 
     @property
     def uri(self) -> str:
-        """``s3://bucket`` or the folder's path: what an engine that reads by itself is given."""
+        """``s3://bucket``, or the folder's path: where it is, for people."""
 
     def get(self, path: str) -> bytes:
         """Give a whole object. Raises NotFoundError."""

@@ -26,15 +26,14 @@ class SparkSettings:
 class Settings:
     """Which instance to work for, and what this machine gives to work with.
 
-    `account` is empty when it is to be asked of AWS; `endpoint_url` is set when AWS is not AWS.
-    `spark` is None for a process that starts no Spark jobs, or an instance that has no Spark.
+    `account` is empty when it is to be asked of AWS. `spark` is None for a process that starts no
+    Spark jobs, or an instance that has no Spark.
     """
 
     instance: str
     account: str
     scratch: Path
     memory_bytes: int = DEFAULT_MEMORY_BYTES
-    endpoint_url: str | None = None
     spark: SparkSettings | None = None
 
     @property
@@ -63,7 +62,6 @@ class Settings:
             account=given.get("DORMOUSE_ACCOUNT", ""),
             scratch=Path(given.get("TMPDIR") or tempfile.gettempdir()),
             memory_bytes=_positive(given, "DORMOUSE_MEMORY_BYTES", DEFAULT_MEMORY_BYTES),
-            endpoint_url=given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or None,
             spark=_spark(given),
         )
 

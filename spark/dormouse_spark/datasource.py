@@ -100,6 +100,7 @@ class Snapshot:
             ranges=[self.range],
             where=None if self.where is None else Predicate(self.where, schema),
             now_ms=self.now_ms,
+            scratch=access.scratch,
             memory_bytes=access.memory_bytes,
         )
         yield from result.reader

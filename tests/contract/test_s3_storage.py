@@ -64,7 +64,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
 
 @pytest.fixture
 def storage(client: S3Client) -> S3Storage:
-    return S3Storage(client, "data", {"region": "us-east-1"})
+    return S3Storage(client, "data")
 
 
 @pytest.fixture
@@ -73,11 +73,6 @@ def wire(client: S3Client) -> Wire:
     events: Any = client.meta.events  # the stubs know of no handler that answers
     events.register_first("before-send.s3", wire.before_send)
     return wire
-
-
-def test_an_engine_is_told_where_the_bucket_is(storage: S3Storage) -> None:
-    assert storage.uri == "s3://data"
-    assert storage.object_store_options == {"region": "us-east-1"}
 
 
 def test_opening_and_seeking_ask_nothing_and_each_read_asks_for_its_range_alone(

@@ -1,4 +1,4 @@
-"""The row engine against a bucket: it finds its way there, and asks no more than it must."""
+"""Shards in a bucket: whoever merges or looks up reads them, and asks no more than it must."""
 
 from __future__ import annotations
 
@@ -24,12 +24,6 @@ SCHEMA = Schema.from_json(
         "valueFields": [{"name": "v", "type": "StringType"}],
     }
 )
-CREDENTIALS = {
-    "region": "eu-west-2",
-    "access_key_id": "nobody",
-    "secret_access_key": "secret",
-    "session_token": "token",
-}
 
 
 class Bucket(S3Storage):
@@ -43,7 +37,7 @@ class Bucket(S3Storage):
             aws_access_key_id="nobody",
             aws_secret_access_key="secret",
         )
-        super().__init__(client, "data", CREDENTIALS | {"endpoint": endpoint})
+        super().__init__(client, "data")
         self.requests: list[str] = []
         client.meta.events.register("before-call.s3", self._seen)
         client.create_bucket(

@@ -120,8 +120,15 @@ def rows_of(instance: Instance, table: Table) -> Rows:
     """Give the rows of a table as a cold process reads them."""
     services = instance.worker("reader").wiring.services
     state = services.store(table).current()
-    now_ms, memory = services.clock.now_ms(), services.memory_bytes
-    result = query_rows(services.storage, table, state, [], now_ms=now_ms, memory_bytes=memory)
+    result = query_rows(
+        services.storage,
+        table,
+        state,
+        [],
+        now_ms=services.clock.now_ms(),
+        scratch=services.scratch,
+        memory_bytes=services.memory_bytes,
+    )
     try:
         found = result.reader.read_all()
     except DormouseError as error:

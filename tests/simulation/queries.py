@@ -37,7 +37,11 @@ def ask_query(
         delay_ms = table.properties.gc_delay_seconds * 1000
         store = services.store(table)
         state = store.current() if version is None else store.at(version=version)
-        told = {"now_ms": services.clock.now_ms(), "memory_bytes": services.memory_bytes}
+        told = {
+            "now_ms": services.clock.now_ms(),
+            "scratch": services.scratch,
+            "memory_bytes": services.memory_bytes,
+        }
         arguments = (services.storage, table, state, [wanted])
         if counts:
             count = count_rows(*arguments, **told, cache=services.cache)

@@ -155,6 +155,7 @@ def _check_table(simulation: Simulation, table: Table) -> None:
         state,
         [],
         now_ms=simulation.now_ms,
+        scratch=services.scratch,
         memory_bytes=services.memory_bytes,
     )
     found = oracle.shape.rows_of(result.reader.read_all())

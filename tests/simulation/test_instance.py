@@ -39,8 +39,15 @@ def letters_of(instance: Instance, name: str) -> str:
     table = services.tables.named(name)
     assert table is not None
     state = services.store(table).current()
-    now_ms, memory = services.clock.now_ms(), services.memory_bytes
-    result = query_rows(services.storage, table, state, [], now_ms=now_ms, memory_bytes=memory)
+    result = query_rows(
+        services.storage,
+        table,
+        state,
+        [],
+        now_ms=services.clock.now_ms(),
+        scratch=services.scratch,
+        memory_bytes=services.memory_bytes,
+    )
     return "".join(result.reader.read_all()["letter"].to_pylist())
 
 

@@ -281,6 +281,7 @@ class World:
             self.state(table),
             list(ranges),
             now_ms=self.clock.now_ms(),
+            scratch=self.services.scratch,
             memory_bytes=64 * 1024 * 1024,
         )
         return result.reader.read_all().to_pylist()

@@ -15,7 +15,7 @@ from dormouse.settings import Settings
 from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file
 from tests.template.conftest import NAMES, QUEUE_OF
-from tests.template.iam import Need, http_needs, needs
+from tests.template.iam import Need, needs
 
 STAGE_OF = {queue: stage for stage, queue in QUEUE_OF.items()}
 
@@ -38,13 +38,6 @@ class Flow:
         if self.stage is not None:
             wanted = needs(model.service_model.service_name, model.name, params)
             self.requests.setdefault(self.stage, set()).update(wanted)
-
-    def see_http(self, environ: Mapping[str, Any]) -> None:
-        """Note a request of whoever is not boto3; the server calls this with each it gets."""
-        if self.stage is not None and "Boto3" not in environ.get("HTTP_USER_AGENT", ""):
-            method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
-            found = http_needs(method, path, environ.get("QUERY_STRING", ""))
-            self.requests.setdefault(self.stage, set()).update(found)
 
     @contextmanager
     def acting_as(self, stage: str) -> Iterator[None]:

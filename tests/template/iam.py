@@ -108,14 +108,6 @@ def needs(service: str, operation: str, params: Mapping[str, Any]) -> Iterator[N
             yield from _emr_needs(operation, params)
 
 
-def http_needs(method: str, path: str, query: str) -> Iterator[Need]:
-    """Give what a request of DataFusion to S3 needs; it reads objects, and does nothing else."""
-    bucket, _, key = path.removeprefix("/").partition("/")
-    read_only = method in ("GET", "HEAD") and key and not query
-    action = "s3:GetObject" if read_only else f"s3:{method}?{query}"
-    yield Need(action, f"arn:aws:s3:::{bucket}/{key}")
-
-
 def _emr_needs(operation: str, params: Mapping[str, Any]) -> Iterator[Need]:
     application = f"arn:aws:emr-serverless:{REGION}:{NAMES.account}:/applications/"
     application += params["applicationId"]

@@ -1,7 +1,7 @@
 """Each function may do what it does, and nothing else; so may Spark jobs, and who reads one table.
 
 The flow runs through the real handlers, and the code of Spark jobs, against an embedded AWS, which
-forbids nothing; every request, those of DataFusion too, is held against the role that the template
+forbids nothing; every request is held against the role that the template
 gives whoever made it, and against the policies of buckets and queues.
 """
 
@@ -16,7 +16,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto import server as moto_http
 from moto.server import ThreadedMotoServer
 from werkzeug.serving import WSGIRequestHandler
 
@@ -131,8 +130,8 @@ def test_a_grant_that_nobody_needs_is_found(
     assert needless(damaged, role, requests) == {(action, resource)}
 
 
-def test_the_engine_reads_shards_by_itself_in_the_functions_that_merge(requests: Requests) -> None:
-    """Else the other tests would know nothing of its requests."""
+def test_the_roles_that_merge_read_shards(requests: Requests) -> None:
+    """Else the other tests would know nothing of these requests."""
     shards = f"arn:aws:s3:::{NAMES.data_bucket}/*/data/*"
     for role in ("compact", SPARK_JOB):
         reads = [need.resource for need in requests[role] if need.action == "s3:GetObject"]
@@ -238,8 +237,6 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
     """Run a table's whole life; give what each function asked of AWS."""
     moto_server.make_atomic()
     with pytest.MonkeyPatch.context() as patch:
-        heard: list[Flow] = []
-        patch.setattr(moto_http, "DomainDispatcherApplication", listened_to(heard))
         server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
         server.start()
         host, port = server.get_host_and_port()
@@ -263,7 +260,6 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
         deploy(deployment, boto3.Session(), endpoint)
         flow = Flow(boto3.Session().client("sqs"), boto3.Session().client("s3"))
         session.events.register("before-parameter-build", flow.see)
-        heard.append(flow)
         patch.setattr(handling, "wiring", flow.wiring)
         try:
             for name, state_store in zip(TABLES, ("s3", "dynamodb"), strict=True):
@@ -271,15 +267,3 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
         finally:
             server.stop()
     yield flow.requests
-
-
-def listened_to(heard: list[Flow]) -> type[Any]:
-    """Give the server's application, made to tell flows of each request."""
-
-    class Listened(moto_http.DomainDispatcherApplication):
-        def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-            for flow in heard:
-                flow.see_http(environ)
-            return super().__call__(environ, start_response)
-
-    return Listened

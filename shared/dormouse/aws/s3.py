@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
@@ -49,30 +49,15 @@ class S3Storage:
     any False it means that the object is there, and that its content is for the caller to know.
     """
 
-    def __init__(
-        self,
-        client: S3Client,
-        bucket: str,
-        object_store_options: Mapping[str, str] | None = None,
-        patience: Patience | None = None,
-    ) -> None:
-        """Use `bucket`; the options are for `shards.engine`, which reads the bucket by itself.
-
-        `patience` is for single objects of many that S3 was too busy to delete.
-        """
+    def __init__(self, client: S3Client, bucket: str, *, patience: Patience | None = None) -> None:
+        """Use `bucket`; `patience` is for single objects of many that S3 was too busy to delete."""
         self._client, self._bucket = client, bucket
         self._patience = patience or system.patience()
-        self._object_store_options = dict(object_store_options or {})
 
     @property
     def uri(self) -> str:
         """``s3://bucket``."""
         return f"s3://{self._bucket}"
-
-    @property
-    def object_store_options(self) -> Mapping[str, str]:
-        """How an engine that reads by itself reaches the bucket."""
-        return self._object_store_options
 
     def get(self, path: str) -> bytes:
         """Give a whole object. Raises NotFoundError."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 
-import boto3
 from botocore.config import Config
 
 from dormouse.aws.clients import client
@@ -99,7 +98,7 @@ def wire(
     s3 = client("s3", _CONFIG)
     dynamodb = client("dynamodb", _CONFIG)
     sqs = client("sqs", _CONFIG)
-    storage = S3Storage(s3, names.data_bucket, _object_store_options(settings))
+    storage = S3Storage(s3, names.data_bucket)
     # An append is counted as sent once only if the SDK does not repeat it by itself.
     once = client("dynamodb", _CONFIG.merge(Config(retries={"total_max_attempts": 1})))
     pages = DynamoPages(once, names.state_table)
@@ -160,11 +159,3 @@ def _store_factory(
         )
 
     return store
-
-
-def _object_store_options(settings: Settings) -> dict[str, str]:
-    """Tell DataFusion what boto3 knows by itself; credentials both take from the environment."""
-    options = {"region": boto3.session.Session().region_name or ""}
-    if settings.endpoint_url:
-        options["endpoint"] = settings.endpoint_url
-    return {name: value for name, value in options.items() if value}

@@ -153,6 +153,7 @@ class TableHandle:
             where=condition,
             limit=limit,
             now_ms=self.services.clock.now_ms(),
+            scratch=self.services.scratch,
             memory_bytes=self.services.memory_bytes,
             cache=self.services.cache,
         )
@@ -176,6 +177,7 @@ class TableHandle:
             wanted,
             where=condition,
             now_ms=self.services.clock.now_ms(),
+            scratch=self.services.scratch,
             memory_bytes=self.services.memory_bytes,
             cache=self.services.cache,
         )

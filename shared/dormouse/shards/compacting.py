@@ -96,6 +96,7 @@ def merge_inputs(
             table.id,
             [Slice(shard, wanted) for shard in compaction.inputs],
             table.schema,
+            scratch=scratch,
             memory_bytes=memory_bytes,
         )
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from dormouse.cache import Cache
 from dormouse.model.keys import KeyRange
@@ -26,6 +27,7 @@ def count_rows(
     *,
     where: Predicate | None = None,
     now_ms: int,
+    scratch: Path,
     memory_bytes: int,
     cache: Cache | None = None,
 ) -> int:
@@ -49,6 +51,7 @@ def count_rows(
             columns=[schema.row_keys[0].name],
             where=where,
             now_ms=now_ms,
+            scratch=scratch,
             memory_bytes=memory_bytes,
             cache=cache,
         )

@@ -1,4 +1,4 @@
-"""DataFusion as Dormouse uses it: sessions, shards as sorted tables, plans that merge.
+"""DataFusion as Dormouse uses it: sessions, local files as sorted tables, plans that merge.
 
 DataFusion believes what it is told about the order of a file. What it merges is checked by
 whoever writes it (`writing`); a plan that would sort instead of merge is refused here.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pyarrow as pa
 from datafusion import (
@@ -20,14 +20,12 @@ from datafusion import (
     lit,
 )
 from datafusion.expr import SortExpr
-from datafusion.object_store import AmazonS3
 from datafusion.plan import ExecutionPlan
 from datafusion.record_batch import RecordBatchStream
 
-from dormouse.errors import CorruptDataError, InvariantError, NotFoundError, UnavailableError
+from dormouse.errors import CorruptDataError, InvariantError
 from dormouse.model.keys import KeyRange
 from dormouse.model.schema import Schema
-from dormouse.ports import Storage
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.evolution import stored_names
 from dormouse.shards.ranges import fitted, predicate
@@ -41,20 +39,9 @@ _OPTIONS = {
     "datafusion.execution.sort_in_place_threshold_bytes": str(2**40),
     "datafusion.execution.parquet.metadata_size_hint": str(64 * 1024),
 }
-_S3 = "s3://"
 MIN_BATCH_ROWS, MAX_BATCH_ROWS = 16, 8192
 BATCHES_PER_INPUT = 4
 """How many batches of an input a merge holds: one read ahead, one at hand, and their sort keys."""
-
-
-@runtime_checkable
-class HasObjectStoreOptions(Protocol):
-    """A storage on S3 that tells how its bucket is reached."""
-
-    @property
-    def object_store_options(self) -> Mapping[str, str]:
-        """Any of ``endpoint``, ``region``, ``access_key_id``, ``secret_access_key`` and
-        ``session_token``; what is left out comes from the environment."""
 
 
 def session(batch_rows: int = MAX_BATCH_ROWS) -> SessionContext:
@@ -76,27 +63,6 @@ def batch_rows(memory_bytes: int, inputs: int, row_bytes: float) -> int:
     return max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, int(batch_bytes / max(row_bytes, 1))))
 
 
-def connect(context: SessionContext, storage: Storage) -> bool:
-    """Let `context` read from `storage`; False if that is neither a folder nor a bucket."""
-    if not storage.uri.startswith(_S3):
-        return Path(storage.uri).is_absolute()
-    bucket = storage.uri.removeprefix(_S3).rstrip("/")
-    options: dict[str, Any] = {}
-    if isinstance(storage, HasObjectStoreOptions):
-        options = dict(storage.object_store_options)
-    plain = options.get("endpoint", "").startswith("http://")
-    store = AmazonS3(bucket_name=bucket, allow_http=plain, **options)
-    context.register_object_store(_S3, store, host=bucket)
-    return True
-
-
-def url(storage: Storage, path: str) -> str:
-    """Give the URL under which a connected session reads an object."""
-    if storage.uri.startswith(_S3):
-        return f"{storage.uri.rstrip('/')}/{path}"
-    return (Path(storage.uri) / path).as_uri()  # escaped: a folder's name may look like a pattern
-
-
 def column(name: str) -> Expr:
     """Give the column called exactly `name`."""
     return col('"' + name.replace('"', '""') + '"')
@@ -114,7 +80,7 @@ def key_order(schema: Schema) -> list[SortExpr]:
 
 def sorted_file(
     context: SessionContext,
-    location: str,
+    local: Path,
     names: Mapping[int, str],
     schema: Schema,
     wanted: KeyRange,
@@ -129,7 +95,7 @@ def sorted_file(
     stored = stored_names(names, schema.fields)
     columns = [(column, stored.get(column.name)) for column in arrow_schema(schema)]
     frame = context.read_parquet(
-        location,
+        local.as_uri(),  # escaped: a folder's name may look like a pattern
         schema=pa.schema([column.with_name(name) for column, name in columns if name is not None]),
         file_sort_order=[key_order(schema)],
     )
@@ -175,9 +141,6 @@ def merge(frames: Sequence[DataFrame], schema: Schema, columns: Sequence[str]) -
     """Plan to merge frames of one file each, sorted by the keys of `schema`, into one which is too.
 
     Requires: none of them `has_no_rows`, for DataFusion takes an absent file for no rows as well.
-
-    Raises:
-        NotFoundError: a file is gone.
     """
     union = frames[0]
     for frame in frames[1:]:
@@ -187,17 +150,10 @@ def merge(frames: Sequence[DataFrame], schema: Schema, columns: Sequence[str]) -
     # only what steps are called: of filters, a plan quotes what they look for
     steps = [line.strip().partition(":")[0] for line in plan.display_indent().splitlines()]
     if steps.count("DataSourceExec") != len(frames):
-        raise NotFoundError("a shard was deleted just when it was to be read")
+        raise InvariantError("a local file is gone that was to be merged")
     if "SortExec" in steps:
         raise InvariantError(f"the merge would sort what is sorted already: {', '.join(steps)}")
     return plan
-
-
-def scanned_bytes(plan: ExecutionPlan) -> int:
-    """Give what running a plan has read of its files so far."""
-    metrics = plan.metrics()
-    own = metrics.sum_by_name("bytes_scanned") if metrics else None
-    return (own or 0) + sum(scanned_bytes(child) for child in plan.children())
 
 
 def run(context: SessionContext, plan: ExecutionPlan) -> Iterator[pa.RecordBatch]:
@@ -209,9 +165,7 @@ def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
     """Plan and run a frame, and give its batches as they come.
 
     Raises:
-        NotFoundError: a file is gone.
         CorruptDataError: a file is damaged.
-        UnavailableError: the object store did not answer.
     """
     return _batches(frame.execute_stream())
 
@@ -234,10 +188,6 @@ def _translated(error: BaseException) -> BaseException:
         return CorruptDataError(f"a shard is damaged, and reading it broke off: {text}")
     if type(error) is not Exception:
         return error
-    if "NotFound" in text or "not found" in text:
-        return NotFoundError(f"a shard is gone: {text}")
     if "Parquet error" in text or "Arrow error" in text:
         return CorruptDataError(f"a shard is damaged: {text}")
-    if "Object Store error" in text or "ObjectStore" in text:
-        return UnavailableError(f"a shard cannot be read for now: {text}")
     return error

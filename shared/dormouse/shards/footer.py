@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, BinaryIO
 
@@ -17,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.errors import CorruptDataError
+from dormouse.errors import CorruptDataError, DamagedShardError
 from dormouse.model import checksums
 from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.keys import Key, decode_key, encode_key
@@ -27,11 +28,11 @@ from dormouse.model.ranks import SampledKeys
 from dormouse.model.schema import Schema
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects, Storage
-from dormouse.shards.parquet import ENDING_BYTES, likely_footer_bytes
+from dormouse.shards.crcs import ENDING_BYTES, MAGIC
+from dormouse.shards.parquet import likely_footer_bytes
 
 METADATA_KEY = "dormouse"
 VERSION = 1
-MAGIC = b"PAR1"
 FOOTERS_AT_ONCE = 8
 TYPICAL_COLUMNS = 4
 
@@ -61,6 +62,13 @@ class ShardFooter:
     def rows_below(self, key: Key) -> int:
         """Give the rows whose row key is less than `key`; exact at samples, else interpolated."""
         return self.keys.rows_below(key)
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    """What of the JSON form says whose footer it is."""
+
+    table_id: str
+    shard_id: str
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -186,15 +194,49 @@ def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:
         CorruptDataError: it is truncated, or no shard of ours.
     """
     metadata = read_metadata(storage, path, size_bytes)
+    with damage_of(path):
+        footer = decode_footer(_stored(metadata, path), path)
+        if footer.rows != metadata.num_rows:
+            raise CorruptDataError(
+                f"{path} holds {metadata.num_rows} rows, but its footer speaks of {footer.rows}"
+            )
+    return footer
+
+
+def check_identity(metadata: pq.FileMetaData, path: str, table_id: str, shard: Shard) -> None:
+    """Check that what was read at `path` is the footer of a shard that the state speaks of.
+
+    Raises:
+        DamagedShardError: it is of another shard, even if that has the same size.
+    """
+    with damage_of(path):
+        with told_as_corrupt(f"the footer of shard {path} is damaged"):
+            found = decode_json(_stored(metadata, path), _Identity)
+        if (found.table_id, found.shard_id) != (table_id, shard.id):
+            raise CorruptDataError(
+                f"{path} is shard {found.shard_id} of table {found.table_id}",
+                hint="an object never changes once it is put, so somebody replaced it by hand",
+            )
+        if metadata.num_rows != shard.rows:
+            raise CorruptDataError(f"{path} holds {metadata.num_rows} rows, not {shard.rows}")
+
+
+def _stored(metadata: pq.FileMetaData, path: str) -> bytes:
     stored = (metadata.metadata or {}).get(METADATA_KEY.encode())
     if stored is None:
         raise CorruptDataError(f"{path} is a Parquet file, but not one that Dormouse wrote")
-    footer = decode_footer(stored, path)
-    if footer.rows != metadata.num_rows:
-        raise CorruptDataError(
-            f"{path} holds {metadata.num_rows} rows, but its footer speaks of {footer.rows}"
-        )
-    return footer
+    return stored
+
+
+@contextmanager
+def damage_of(path: str) -> Iterator[None]:
+    """Raise what is found damaged within as damage of the shard at `path`."""
+    try:
+        yield
+    except DamagedShardError:
+        raise
+    except CorruptDataError as error:
+        raise DamagedShardError(str(error), path=path, hint=error.hint) from error
 
 
 def read_metadata(
@@ -215,10 +257,9 @@ def read_metadata(
         NotFoundError: there is no such object.
         CorruptDataError: it is truncated, or no Parquet file.
     """
-    with objects.open(path, size_bytes) as file:
-        tail = _tail(
-            file, path, size_bytes, min(size_bytes, likely_footer_bytes(size_bytes, columns))
-        )
+    least = min(size_bytes, likely_footer_bytes(size_bytes, columns))
+    with damage_of(path), objects.open(path, size_bytes) as file:
+        tail = _tail(file, path, size_bytes, least)
         (length,) = struct.unpack("<I", tail[-ENDING_BYTES:-4])
         if length + ENDING_BYTES > size_bytes:
             raise CorruptDataError(f"{path} is damaged: its footer is longer than itself")
@@ -229,8 +270,8 @@ def read_metadata(
             checksums.check(tail[-length - ENDING_BYTES :])
         return pq.read_metadata(pa.BufferReader(tail))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptDataError(
-            f"the Parquet footer of {path} is damaged, or not of Dormouse: {error}"
+        raise DamagedShardError(
+            f"the Parquet footer of {path} is damaged, or not of Dormouse: {error}", path=path
         ) from error
 
 

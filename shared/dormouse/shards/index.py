@@ -7,21 +7,21 @@ a thousand keys of one shard cost a thousand times nearly nothing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
 import pyarrow.parquet as pq
 
 from dormouse.cache import Cache
-from dormouse.errors import CorruptDataError
 from dormouse.model.keys import Key, KeyRange
 from dormouse.model.names import shard_path
 from dormouse.model.schema import Field, Schema
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects
+from dormouse.shards.crcs import Crcs, is_part_of, read_crcs
 from dormouse.shards.evolution import names_by_id, stored_names
-from dormouse.shards.footer import read_metadata
+from dormouse.shards.footer import check_identity, read_metadata
 from dormouse.shards.statistics import key_span, may_hold
 
 _MEMORY_PER_FOOTER_BYTE = 8
@@ -36,12 +36,14 @@ class ShardIndex:
     """The Parquet footer of a shard, with prefixes of each row group's least and greatest key.
 
     `names` are those of its columns by the ids of their fields; `keys` the fields it is sorted by.
+    `crcs` are those of its parts; None if it was written without.
     """
 
     metadata: pq.FileMetaData
     names: Mapping[int, str]
     spans: tuple[tuple[Key, Key | None], ...]
     keys: tuple[Field, ...]
+    crcs: Crcs | None = None
 
     def row_groups_in(self, wanted: KeyRange) -> range:
         """Return the row groups that keys in `wanted` can lie in, by how row groups follow others.
@@ -103,14 +105,6 @@ def _memory_bytes(chunk: pq.ColumnChunkMetaData) -> int:
     return max(chunk.total_uncompressed_size, width * chunk.num_values)
 
 
-def is_part_of(path_in_schema: str, columns: Collection[str]) -> bool:
-    """Tell whether a leaf of a Parquet schema belongs to any of some columns.
-
-    A nested column has a leaf for each part, whose path begins with the column's name.
-    """
-    return any(f"{path_in_schema}.".startswith(f"{name}.") for name in columns)
-
-
 def _reaches(high: Key | None, least: Key) -> bool:
     """Tell whether keys up to those that begin with `high` may be at or above `least`."""
     return high is None or least[: len(high)] <= high
@@ -135,14 +129,14 @@ def read_index(
     if kept is not None:
         return kept
     metadata = read_metadata(objects, path, shard.size_bytes, schema.leaf_columns)
-    if metadata.num_rows != shard.rows:
-        raise CorruptDataError(f"{path} holds {metadata.num_rows} rows, not {shard.rows}")
+    check_identity(metadata, path, table_id, shard)
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     index = ShardIndex(
         metadata,
         names_by_id(metadata),
         tuple(key_span(group, schema.keys) for group in groups),
         schema.keys,
+        read_crcs(metadata, path),
     )
     cache.keep(path, index, _MEMORY_PER_FOOTER_BYTE * metadata.serialized_size)
     return index

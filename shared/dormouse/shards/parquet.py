@@ -8,9 +8,6 @@ of the two reads outgrows the other.
 from __future__ import annotations
 
 import math
-import os
-import struct
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ import pyarrow.parquet as pq
 
 from dormouse.model import checksums
 from dormouse.model.schema import DecimalType, FieldType, Primitive, Schema
+from dormouse.shards import crcs
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.evolution import stored_schema
 
@@ -27,13 +25,11 @@ FIRST_ROW_GROUP_ROWS = 2048
 """The rows of the first row group, which shows how wide they are."""
 ROW_GROUP_BYTES = 128 * 1024
 """The compressed size of early row groups: smaller ones would cost more time to write and merge."""
-CHUNK_FOOTER_BYTES = 100
+CHUNK_FOOTER_BYTES = 105
 """About what a footer says of one column in one row group."""
 BASE_FOOTER_BYTES = 12 * 1024
 """About what the rest of a footer takes, samples of short keys among it."""
 CHECKSUM_KEY = "dormouse.checksum"
-ENDING_BYTES = 8
-"""What ends a Parquet file: the length of the footer before it, in four bytes, and the magic."""
 MAX_ROW_GROUP_ROWS = 128 * 1024
 MAX_ROW_GROUP_BYTES = 4 * 1024 * 1024
 """What a row group may take in memory, uncompressed."""
@@ -82,7 +78,7 @@ class ParquetFile:
         self._arrow = arrow_schema(schema)
         self._sink = pa.OSFile(str(local), "wb")
         self._writer: pq.ParquetWriter | None = None
-        self._written_rows = 0
+        self._written_rows = self._written_groups = 0
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
@@ -113,10 +109,13 @@ class ParquetFile:
         if self._pending_rows:
             self._write_group(self._pending_rows)
         assert self._writer is not None
-        self._writer.add_key_value_metadata(with_checksum(metadata))
+        room = crcs.blank(self._written_groups * self._schema.leaf_columns)
+        self._writer.add_key_value_metadata(
+            {**metadata, crcs.CRCS_KEY: room, CHECKSUM_KEY: checksums.BLANK}
+        )
         self._writer.close()
         self._sink.close()
-        fill_in_checksum(self._local)
+        crcs.fill_in(self._local)
 
     def discard(self) -> None:
         """Remove the local file, finished or not."""
@@ -149,6 +148,7 @@ class ParquetFile:
             self._writer = self._open(group)
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._written_rows += group.num_rows
+        self._written_groups += 1
         self._pending = rest.to_batches()
         self._pending_rows = rest.num_rows
         self._pending_bytes = rest.nbytes
@@ -175,22 +175,6 @@ class ParquetFile:
             "sorting_columns": [pq.SortingColumn(i) for i in range(len(self._schema.keys))],
         }
         return pq.ParquetWriter(self._sink, stored_schema(self._schema), **layout)
-
-
-def with_checksum(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Give what a footer says with room, at its end, for its checksum."""
-    return {**metadata, CHECKSUM_KEY: checksums.BLANK}
-
-
-def fill_in_checksum(local: Path) -> None:
-    """Put its checksum into the footer of a file that has room for one."""
-    with local.open("r+b") as file:
-        file.seek(-ENDING_BYTES, os.SEEK_END)
-        (length,) = struct.unpack("<I", file.read(4))
-        start = file.seek(-ENDING_BYTES - length, os.SEEK_END)
-        place, digits = checksums.to_fill_in(file.read())
-        file.seek(start + place)
-        file.write(digits)
 
 
 def repetitive_columns(rows: pa.Table) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a look-up needs of a shard, fetched in few reads, by threads of ours.
+"""Parts of a shard, fetched in few reads and proven by their CRCs; by threads of ours.
 
 Arrow can read ahead by itself, but its threads would then call into Python, and one that is still
 at it when the process ends aborts the process. Used by `reading`.
@@ -7,14 +7,14 @@ at it when the process ends aborts the process. Used by `reading`.
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
-
-import pyarrow.parquet as pq
+from math import inf
 
 from dormouse.errors import InvariantError
 from dormouse.ports import Objects
-from dormouse.shards.index import is_part_of
+from dormouse.shards.crcs import Part
+from dormouse.shards.footer import damage_of
 
 GAP_BYTES = 64 * 1024
 """Bytes nobody asked for that are read along to save a read: what comes in the time of one."""
@@ -61,40 +61,52 @@ class Fetched(io.RawIOBase):
 
 
 def fetch(
-    threads: Executor, objects: Objects, path: str, size_bytes: int, spans: Iterable[Span]
+    threads: Executor, objects: Objects, path: str, size_bytes: int, parts: Iterable[Part]
 ) -> Fetched:
-    """Begin to fetch some spans of an object, in as few reads as they lie together."""
+    """Begin to fetch some parts of a shard, in as few reads as they lie together."""
 
-    def read(span: Span) -> bytes:
-        with objects.open(path, size_bytes) as file:
-            file.seek(span[0])
-            return file.read(span[1] - span[0])
+    def read(some: Sequence[Part]) -> bytes:
+        return read_parts(objects, path, size_bytes, some)
 
-    parts = [(span, threads.submit(read, span)) for span in joined(spans)]
-    return Fetched(path, size_bytes, parts)
+    found = [(span_of(some), threads.submit(read, some)) for some in joined(parts)]
+    return Fetched(path, size_bytes, found)
 
 
-def chunks(
-    metadata: pq.FileMetaData, row_groups: Iterable[int], columns: Collection[str]
-) -> Iterator[Span]:
-    """Give where the chunks of some columns lie in some row groups of a file."""
-    for number in row_groups:
-        group = metadata.row_group(number)
-        for i in range(group.num_columns):
-            chunk = group.column(i)
-            if is_part_of(chunk.path_in_schema, columns):
-                start = chunk.data_page_offset
-                if chunk.has_dictionary_page and chunk.dictionary_page_offset:
-                    start = min(start, chunk.dictionary_page_offset)
-                yield start, start + chunk.total_compressed_size
+def read_parts(objects: Objects, path: str, size_bytes: int, parts: Sequence[Part]) -> bytes:
+    """Read the span of some parts of a shard at once, and check each of them.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        DamagedShardError: it is damaged.
+    """
+    start, end = span_of(parts)
+    with damage_of(path), objects.open(path, size_bytes) as file:
+        file.seek(start)
+        body = file.read(end - start)
+    view = memoryview(body)
+    for part in parts:
+        part.check(path, view[part.start - start : part.end - start])
+    return body
 
 
-def joined(spans: Iterable[Span], gap_bytes: int = GAP_BYTES) -> list[Span]:
-    """Give fewer spans that hold all of `spans`: those up to `gap_bytes` apart become one."""
-    result: list[Span] = []
-    for start, end in sorted(spans):
-        if result and start - result[-1][1] <= gap_bytes:
-            result[-1] = result[-1][0], max(end, result[-1][1])
+def span_of(parts: Sequence[Part]) -> Span:
+    """Return where the bytes of some parts, of which there is one, begin and end."""
+    return min(part.start for part in parts), max(part.end for part in parts)
+
+
+def joined(
+    parts: Iterable[Part], *, most_bytes: float = inf, gap_bytes: int = GAP_BYTES
+) -> list[list[Part]]:
+    """Return parts in groups that are read at once: those up to `gap_bytes` apart become one, up
+    to `most_bytes`; a part is never divided.
+    """
+    result: list[list[Part]] = []
+    start = end = 0
+    for part in sorted(parts, key=lambda part: part.start):
+        if result and part.start - end <= gap_bytes and part.end - start <= most_bytes:
+            result[-1].append(part)
+            end = max(end, part.end)
         else:
-            result.append((start, end))
+            result.append([part])
+            start, end = part.start, part.end
     return result

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,6 +56,7 @@ class RowMatcher:
         table_id: str,
         slice: Slice,
         *,
+        scratch: Path,
         memory_bytes: int,
         at_most: int | None = None,
     ) -> int:
@@ -68,24 +71,22 @@ class RowMatcher:
             part = span.intersection(slice.range)
             if part.is_empty() or not part.overlaps_span(slice.shard.min_key, slice.shard.max_key):
                 continue
-            for batch in self._matching(storage, table_id, Slice(slice.shard, part), memory_bytes):
-                counted += batch.num_rows
-                if at_most is not None and counted >= at_most:
-                    return at_most
+            matching = merge_rows(
+                storage,
+                table_id,
+                [Slice(slice.shard, part)],
+                self.schema,
+                columns=[self.schema.row_keys[0].name],
+                where=self.predicate,
+                scratch=scratch,
+                memory_bytes=memory_bytes,
+            )
+            with closing(matching):
+                for batch in matching:
+                    counted += batch.num_rows
+                    if at_most is not None and counted >= at_most:
+                        return at_most
         return counted
-
-    def _matching(
-        self, storage: Storage, table_id: str, slice: Slice, memory_bytes: int
-    ) -> Iterator[pa.RecordBatch]:
-        return merge_rows(
-            storage,
-            table_id,
-            [slice],
-            self.schema,
-            columns=[self.schema.row_keys[0].name],
-            where=self.predicate,
-            memory_bytes=memory_bytes,
-        )
 
     def kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the rows which do not match, of batches with all columns of the schema."""

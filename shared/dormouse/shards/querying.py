@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -51,6 +52,7 @@ def query_rows(
     where: Predicate | None = None,
     limit: int | None = None,
     now_ms: int,
+    scratch: Path,
     memory_bytes: int,
     cache: Cache | None = None,
     look_up_bytes: int = LOOK_UP_BYTES,
@@ -77,6 +79,7 @@ def query_rows(
         where=where,
         limit=limit,
         now_ms=now_ms,
+        scratch=scratch,
         memory_bytes=memory_bytes,
         cache=cache,
         look_up_bytes=look_up_bytes,
@@ -94,6 +97,7 @@ def query_parts(
     where: Predicate | None = None,
     limit: int | None = None,
     now_ms: int,
+    scratch: Path,
     memory_bytes: int,
     cache: Cache | None = None,
     look_up_bytes: int = LOOK_UP_BYTES,
@@ -118,6 +122,7 @@ def query_parts(
         rules=row_rules(schema, table.properties),
         limit=limit,
         now_ms=now_ms,
+        scratch=scratch,
         memory_bytes=memory_bytes,
         look_up_bytes=look_up_bytes,
         cache=cache or Cache(),
@@ -149,6 +154,7 @@ class _Query:
     rules: RowRules
     limit: int | None
     now_ms: int
+    scratch: Path
     memory_bytes: int
     look_up_bytes: int
     cache: Cache
@@ -224,15 +230,16 @@ class _Query:
     def _scanned(
         self, step: Scan, columns: Sequence[str], where: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
+        self.reads.scans += 1
         return merge_found(
-            self.storage,
+            CountedObjects(self.storage, self.reads),
             self.table.id,
             step.found,
             self.schema,
             columns=columns,
             where=where,
+            scratch=self.scratch,
             memory_bytes=self.memory_bytes,
-            scanned=self.reads.add_scan,
         )
 
     def _looked_up(self, step: LookUp, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

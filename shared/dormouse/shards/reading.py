@@ -7,7 +7,7 @@ beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -16,17 +16,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.cache import Cache
-from dormouse.errors import CorruptDataError
+from dormouse.errors import DamagedShardError
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_path
 from dormouse.model.schema import Field, Schema
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects
 from dormouse.shards.arrow import arrow_schema, conform
+from dormouse.shards.crcs import Part, chunk_parts
 from dormouse.shards.evolution import renamed, stored_names
 from dormouse.shards.index import ShardIndex, read_index
 from dormouse.shards.order import within
-from dormouse.shards.prefetch import Fetched, chunks, fetch
+from dormouse.shards.prefetch import Fetched, fetch
 from dormouse.shards.ranges import fitted
 
 READ_THREADS = 8
@@ -103,7 +104,8 @@ def read_all(
 ) -> list[list[pa.RecordBatch]]:
     """Read the row groups found for disjoint slices: the rows of each shard, in its order.
 
-    Each row group is read once however many slices are in it, and neighbours in one read.
+    Each row group is read once however many slices are in it, and neighbours in one read. What is
+    read is proven by its CRCs, or by the checksums of pages in a shard that has no others.
 
     Raises:
         NotFoundError: a shard is gone.
@@ -120,11 +122,7 @@ def read_all(
                 objects,
                 shard_path(table_id, groups[0].slice.shard.id),
                 groups[0].slice.shard.size_bytes,
-                chunks(
-                    groups[0].metadata,
-                    _numbers(groups),
-                    stored_names(groups[0].index.names, needed).values(),
-                ),
+                parts_of(groups[0], _numbers(groups), needed, table_id),
             )
             for groups in wanted
         ]
@@ -139,6 +137,15 @@ def _keys_to_read(found: Sequence[RowGroups], schema: Schema) -> Sequence[Field]
     ranges = [groups.slice.range for groups in found]
     parts = max((max(len(r.min), len(r.max or ())) for r in ranges), default=0)
     return schema.keys[: max(parts, len(schema.row_keys))]
+
+
+def parts_of(
+    groups: RowGroups, numbers: Iterable[int], fields: Iterable[Field], table_id: str
+) -> Iterator[Part]:
+    """Yield the column chunks that some row groups of a shard have of some fields."""
+    names = stored_names(groups.index.names, fields).values()
+    path = shard_path(table_id, groups.slice.shard.id)
+    return chunk_parts(groups.metadata, groups.index.crcs, path, numbers, names)
 
 
 def _place(groups: RowGroups) -> tuple[object, ...]:
@@ -163,7 +170,9 @@ def _rows(
     result_schema = pa.schema([wanted.field(name) for name in columns])
     present = stored_names(found[0].index.names, needed)
     source = pq.ParquetFile(
-        pa.PythonFile(file, mode="r"), metadata=metadata, page_checksum_verification=True
+        pa.PythonFile(file, mode="r"),
+        metadata=metadata,
+        page_checksum_verification=found[0].index.crcs is None,  # else all bytes are proven
     )
     batches = source.iter_batches(
         row_groups=_numbers(found),
@@ -180,4 +189,4 @@ def _undamaged(batches: Iterator[pa.RecordBatch], path: str) -> Iterator[pa.Reco
     try:
         yield from batches
     except (pa.ArrowException, OSError) as error:
-        raise CorruptDataError(f"{path} is damaged: {error}") from error
+        raise DamagedShardError(f"{path} is damaged: {error}", path=path) from error

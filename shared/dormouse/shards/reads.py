@@ -15,8 +15,8 @@ class Reads:
     """What has been read so far.
 
     `shards` are those whose rows or footers were looked at, `row_groups` of how many row groups
-    rows were taken. `requests` counts ranged reads, `size_bytes` what they brought. A scan is read
-    by the engine, which tells its bytes but not its requests.
+    rows were taken. `requests` counts ranged reads, `size_bytes` what they brought; `scans` are the
+    ranges that were merged as streams.
     """
 
     shards: set[str] = field(default_factory=set)
@@ -30,12 +30,6 @@ class Reads:
         """Count a read."""
         with self.lock:
             self.requests += 1
-            self.size_bytes += size_bytes
-
-    def add_scan(self, size_bytes: int) -> None:
-        """Count what the engine read to stream rows."""
-        with self.lock:
-            self.scans += 1
             self.size_bytes += size_bytes
 
 

@@ -17,13 +17,16 @@ from dormouse.shards.statistics import key_span, stored_bytes
 
 SHARE_OF_MEMORY = 4
 """A step reads up to this part of the memory there is."""
+FIRST_STEP_BYTES, MOST_STEP_BYTES = 8 * 1024 * 1024, 64 * 1024 * 1024
+"""Each step reads twice what the one before it did, up to the most: so merging begins early, little
+is read in vain when it is stopped early, and two steps take little room in scratch."""
 GROUPS_PER_STEP = 4
 """A step reads at least so many row groups of each file that has its keys, or borders would be read
 too often."""
 
 
 def steps(files: Sequence[pq.FileMetaData], schema: Schema, memory_bytes: int) -> list[KeyRange]:
-    """Give ranges in key order that hold all keys, each with a bounded share of the files' bytes.
+    """Return ranges in key order that hold all keys, each with a bounded share of the files' bytes.
 
     Only where a row group begins can be cut, so rows of one key are never parted.
     """
@@ -38,13 +41,16 @@ def steps(files: Sequence[pq.FileMetaData], schema: Schema, memory_bytes: int) -
     ]
     largest = max((size_bytes for _, size_bytes in groups), default=0)
     open_files = most_at_once([(begins[0], begins[-1]) for begins in lows if begins])
-    budget_bytes = max(memory_bytes // SHARE_OF_MEMORY, GROUPS_PER_STEP * open_files * largest)
+    least_bytes = GROUPS_PER_STEP * open_files * largest
+    most_bytes = max(min(memory_bytes // SHARE_OF_MEMORY, MOST_STEP_BYTES), least_bytes)
+    budget_bytes = min(max(FIRST_STEP_BYTES, least_bytes), most_bytes)
     cuts: list[Key] = []
     taken_bytes = 0
     for low, size_bytes in sorted(groups):
         if taken_bytes + size_bytes > budget_bytes and low > (cuts[-1] if cuts else ()):
             cuts.append(low)
             taken_bytes = 0
+            budget_bytes = min(2 * budget_bytes, most_bytes)
         taken_bytes += size_bytes
     ends = [*cuts, None]
     return [KeyRange(low, high) for low, high in zip([(), *cuts], ends, strict=True)]

@@ -45,7 +45,7 @@ class Worker(Protocol):
 
     @property
     def scratch(self) -> Path:
-        """A local folder for a file while it is written."""
+        """A local folder for what is merged, and for a file while it is written."""
 
     @property
     def memory_bytes(self) -> int:
@@ -146,6 +146,7 @@ class _Run:
             columns=columns_to_read(export.schema, export.columns),
             where=kept_predicate(export.where, export.schema) if export.where else None,
             now_ms=export.time_ms,
+            scratch=worker.scratch,
             memory_bytes=worker.memory_bytes,
             cache=worker.cache,
         )

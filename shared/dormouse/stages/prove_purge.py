@@ -120,7 +120,9 @@ def _shard(services: Services, table: Table, state: TableState, stored: StoredOb
 
 def _count(services: Services, table: Table, matcher: RowMatcher, slice: Slice) -> int:
     memory_bytes = services.memory_bytes // LOOKS_AT_ONCE
-    return matcher.count(services.storage, table.id, slice, memory_bytes=memory_bytes)
+    return matcher.count(
+        services.storage, table.id, slice, scratch=services.scratch, memory_bytes=memory_bytes
+    )
 
 
 def _why(

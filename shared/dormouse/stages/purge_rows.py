@@ -149,7 +149,12 @@ def _look(
         try:
             return bool(
                 matcher.count(
-                    services.storage, table.id, whole, memory_bytes=memory_bytes, at_most=1
+                    services.storage,
+                    table.id,
+                    whole,
+                    scratch=services.scratch,
+                    memory_bytes=memory_bytes,
+                    at_most=1,
                 )
             )
         except NotFoundError:  # merged and collected since: the next step has a newer state

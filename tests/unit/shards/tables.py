@@ -121,6 +121,7 @@ class ShardTable:
             where=None if where is None else parse_predicate(where, self.schema),
             limit=limit,
             now_ms=NOW_MS,
+            scratch=self.folder,
             memory_bytes=memory_bytes,
             look_up_bytes=look_up_bytes,
             cache=cache,

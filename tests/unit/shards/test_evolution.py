@@ -118,7 +118,9 @@ def test_shards_of_several_schemas_merge_into_one_of_the_newest(tmp_path: Path) 
     table.schema = values(replace(A, name="b"), Field("a", Primitive.DATE, nullable=True, id=7))
     shards += table.add([{"k": 2, "b": 20, "a": None}])
     slices = [Slice(new.shard, KeyRange()) for new in shards]
-    merged = merge_rows(storage, "table", slices, table.schema, memory_bytes=MEMORY_BYTES)
+    merged = merge_rows(
+        storage, "table", slices, table.schema, scratch=tmp_path, memory_bytes=MEMORY_BYTES
+    )
     (output,) = table.add_sorted(merged, "merged")
     file = pq.ParquetFile(tmp_path / "data" / "table" / "data" / f"{output.shard.id}.parquet")
     ids = {c.name: (c.metadata or {}).get(b"PARQUET:field_id") for c in file.schema_arrow}

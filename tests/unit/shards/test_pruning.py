@@ -59,7 +59,7 @@ def rows_read(path: Path, wanted: KeyRange, where: str | None = None) -> tuple[i
     """Give how many rows a scan gives, and how many are read from the file for them."""
     context = engine.session()
     names = {field.id: field.name for field in SCHEMA.fields}
-    frame: DataFrame = engine.sorted_file(context, path.as_uri(), names, SCHEMA, wanted)
+    frame: DataFrame = engine.sorted_file(context, path, names, SCHEMA, wanted)
     if where is not None:
         frame = frame.filter(parse_predicate(where, SCHEMA).expr(context))
     plan = engine.merge([frame], SCHEMA, ["k", "n", "v"])

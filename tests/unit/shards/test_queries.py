@@ -176,6 +176,7 @@ def counted_rows(table: ShardTable, ranges: Sequence[KeyRange], where: str | Non
         ranges,
         where=parse_predicate(where, SCHEMA) if where else None,
         now_ms=NOW_MS,
+        scratch=table.folder,
         memory_bytes=MEMORY_BYTES,
     )
 

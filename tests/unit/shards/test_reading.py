@@ -229,7 +229,9 @@ def test_partitions_are_opened_only_as_they_are_reached(small: ShardTable) -> No
 
 def merged(table: ShardTable, schema: Schema, shards: Sequence[NewShard]) -> list[object]:
     slices = [Slice(new.shard, KeyRange()) for new in shards]
-    batches = merge_rows(table.storage, "table", slices, schema, memory_bytes=MEMORY_BYTES)
+    batches = merge_rows(
+        table.storage, "table", slices, schema, scratch=table.folder, memory_bytes=MEMORY_BYTES
+    )
     return [row for batch in batches for row in batch.to_pylist()]
 
 

@@ -253,4 +253,6 @@ def test_shards_written_merged_and_queried_give_what_one_pass_gives(data: st.Dat
 def merged(table: ShardTable, shards: Sequence[Shard]) -> Iterator[pa.RecordBatch]:
     """Merge shards as a compaction does."""
     slices = [Slice(shard, KeyRange()) for shard in shards]
-    return merge_rows(table.storage, "table", slices, table.schema, memory_bytes=2**20)
+    return merge_rows(
+        table.storage, "table", slices, table.schema, scratch=table.folder, memory_bytes=2**20
+    )

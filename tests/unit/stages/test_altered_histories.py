@@ -99,6 +99,7 @@ def found(
         [],
         where=parse_predicate(where, table.schema) if where else None,
         now_ms=0,
+        scratch=world.services.scratch,
         memory_bytes=2**26,
         look_up_bytes=look_up_bytes,
     )

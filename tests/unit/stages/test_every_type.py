@@ -74,6 +74,7 @@ def found(world: World, table: Table, *wanted: KeyRange, look_up_bytes: int = 2*
         world.state(table),
         list(wanted),
         now_ms=0,
+        scratch=world.services.scratch,
         memory_bytes=2**26,
         look_up_bytes=look_up_bytes,
     ).reader.read_all()

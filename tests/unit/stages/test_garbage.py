@@ -85,6 +85,7 @@ def test_who_reads_an_earlier_version_finds_its_shards_until_the_delay_is_over(
         before,
         [],
         now_ms=world.clock.now_ms(),
+        scratch=world.services.scratch,
         memory_bytes=64 * 1024 * 1024,
     )
     assert read.reader.read_all().num_rows > 0
