@@ -26,6 +26,17 @@ def key_bounds(condition: Condition, schema: Schema) -> list[KeyRange]:
     return _bounds(condition.expression, schema.keys)
 
 
+def column_bounds(condition: Condition, field: Field) -> KeyRange | None:
+    """Return the least range, as of keys of one part, that holds each value a column can have in a
+    row that matches; None if the condition does not bound it. A row that matches has a value then.
+    """
+    found = _of_column(condition.expression, field)
+    if not found:
+        return KeyRange((), ())
+    hull = KeyRange(found[0].min, found[-1].max)
+    return None if hull == KeyRange() else hull
+
+
 def _bounds(expression: Expression, fields: Sequence[Field]) -> list[KeyRange]:
     first = _of_column(expression, fields[0])
     values = [_only_value(span) for span in first]

@@ -40,6 +40,7 @@ _OPTIONS = {
     "datafusion.execution.parquet.metadata_size_hint": str(64 * 1024),
 }
 MIN_BATCH_ROWS, MAX_BATCH_ROWS = 16, 8192
+FALSE = lit(False)
 BATCHES_PER_INPUT = 4
 """How many batches of an input a merge holds: one read ahead, one at hand, and their sort keys."""
 
@@ -101,7 +102,7 @@ def sorted_file(
     )
     if any(column.name != name for column, name in columns):
         frame = frame.select(*(_evolved(column, name) for column, name in columns))
-    term = predicate(fitted(wanted, schema), schema, column, literal)
+    term = predicate(fitted(wanted, schema), schema.keys, column, literal)
     return frame if term is None else frame.filter(term)
 
 

@@ -17,7 +17,8 @@ from dormouse.shards import engine
 from dormouse.shards.arrow import arrow_schema, conform
 from dormouse.shards.local_copies import LocalCopies, Step
 from dormouse.shards.predicates import Predicate
-from dormouse.shards.reading import RowGroups, Slice, find_all, narrowed
+from dormouse.shards.pruning import ValueBounds
+from dormouse.shards.reading import RowGroups, Slice, find_all, reached
 from dormouse.shards.statistics import row_bytes
 from dormouse.shards.steps import steps
 
@@ -73,25 +74,26 @@ def merge_found(
     wanted = arrow_schema(schema)
     if columns is not None:
         wanted = pa.schema([wanted.field(name) for name in columns])
-    found = [groups for groups in found if groups.numbers]
+    bounds = ValueBounds.of(where, schema)
+    found = [groups for groups in bounds.pruned(found) if groups.numbers]
     if not found:
         return
     used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
     fields = [field for field in schema.fields if field.name in used]
     widest = max(row_bytes(groups.metadata) for groups in found)
     copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes)
-    with closing(copies.steps(_steps(found, schema, memory_bytes))) as proven:
+    with closing(copies.steps(_steps(found, bounds, schema, memory_bytes))) as proven:
         for step in proven:
             batch_rows = engine.batch_rows(memory_bytes, len(step.found), widest)
-            for batch in _merged(table_id, step, schema, wanted.names, where, batch_rows):
+            for batch in _merged(table_id, step, schema, wanted.names, where, bounds, batch_rows):
                 yield conform(batch, wanted)
 
 
 def _steps(
-    found: Sequence[RowGroups], schema: Schema, memory_bytes: int
+    found: Sequence[RowGroups], bounds: ValueBounds, schema: Schema, memory_bytes: int
 ) -> Iterator[list[RowGroups]]:
     for step in steps([groups.metadata for groups in found], schema, memory_bytes):
-        parts = (narrowed(groups, step, schema) for groups in found)
+        parts = bounds.pruned(reached(groups, step, schema) for groups in found)
         if some := [groups for groups in parts if groups.numbers]:
             yield some
 
@@ -102,6 +104,7 @@ def _merged(
     schema: Schema,
     columns: Sequence[str],
     where: Predicate | None,
+    bounds: ValueBounds,
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
     """Merge in one session, which keeps all it has read until it ends."""
@@ -118,7 +121,7 @@ def _merged(
     ]
     if where is not None:
         term = where.expr(context)
-        matching = [frame.filter(term) for frame in frames]
+        matching = [bounds.applied(frame).filter(term) for frame in frames]
         frames = [frame for frame in matching if not engine.has_no_rows(frame)]
     if not frames:
         return

@@ -93,7 +93,7 @@ class RowMatcher:
         if self.predicate is not None:
             yield from self.predicate.negated().apply(batches)
             return
-        terms = [predicate(span, self.schema, pc.field, _literal) for span in self.ranges]
+        terms = [predicate(span, self.schema.keys, pc.field, _literal) for span in self.ranges]
         for batch in batches:
             for term in terms:
                 # Without a term the range holds all keys.

@@ -53,8 +53,13 @@ def fitted(wanted: KeyRange, schema: Schema) -> KeyRange:
     Raises:
         InvalidRequestError: a part is of another type than its column.
     """
-    low = _fitted(wanted.min, schema.keys)
-    high = None if wanted.max is None else _fitted(wanted.max, schema.keys)
+    return fitted_to(wanted, schema.keys)
+
+
+def fitted_to(wanted: KeyRange, fields: Sequence[Field]) -> KeyRange:
+    """Return a range as `fitted` does, of columns that need not be keys."""
+    low = _fitted(wanted.min, fields)
+    high = None if wanted.max is None else _fitted(wanted.max, fields)
     if low is None:
         return KeyRange((), ())
     return KeyRange(low, high)
@@ -123,20 +128,20 @@ def _check_type(part: KeyPart, field: Field) -> None:
 
 def predicate(
     wanted: KeyRange,
-    schema: Schema,
+    fields: Sequence[Field],
     column: Callable[[str], _T],
     literal: Callable[[Scalar], _T],
 ) -> _T | None:
-    """Give the term that is true of just the rows in `wanted`; None if it is true of all rows.
+    """Return the term that is true of just the rows in `wanted`; None if it is true of all rows.
 
-    Requires: a range that is `fitted` and not empty. `column` and `literal` make the terms of a
-    column and of a typed value.
+    `wanted` is a range of values of `fields`, `fitted` to them, and not empty. `column` and
+    `literal` make the terms of a column and of a typed value.
     """
-    columns = [column(f.name) for f in schema.keys]
-    low = _literals(wanted.min, schema, literal)
+    columns = [column(f.name) for f in fields]
+    low = _literals(wanted.min, fields, literal)
     if wanted.max is None:
         return _from(columns, low) if low else None
-    high = _literals(wanted.max, schema, literal)
+    high = _literals(wanted.max, fields, literal)
     same = _common_prefix(wanted.min, wanted.max)
     terms = []
     for item, value in zip(columns[:same], low, strict=False):
@@ -166,9 +171,8 @@ def _below(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
     return (first <= value) & ((first < value) | _below(columns[1:], bound[1:]))
 
 
-def _literals(bound: Key, schema: Schema, literal: Callable[[Scalar], _T]) -> list[_T]:
-    fields = schema.keys[: len(bound)]
-    return [literal(key_scalar(p, f.type)) for p, f in zip(bound, fields, strict=True)]
+def _literals(bound: Key, fields: Sequence[Field], literal: Callable[[Scalar], _T]) -> list[_T]:
+    return [literal(key_scalar(p, f.type)) for p, f in zip(bound, fields, strict=False)]
 
 
 def _common_prefix(low: Key, high: Key) -> int:

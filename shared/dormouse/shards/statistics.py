@@ -19,7 +19,7 @@ def may_hold(group: pq.RowGroupMetaData, wanted: KeyRange, fields: Sequence[Fiel
     """
     rest: KeyRange | None = wanted
     for i, field in enumerate(fields):
-        span = _column_span(group, i, field)
+        span = column_span(group, i, field)
         if rest is None or span is None:
             return True
         if not rest.overlaps_span(*span):
@@ -47,7 +47,7 @@ def key_span(group: pq.RowGroupMetaData, fields: Sequence[Field]) -> tuple[Key, 
     low: Key = ()
     high: Key = ()
     for i, field in enumerate(fields):
-        span = _column_span(group, i, field)
+        span = column_span(group, i, field)
         if span is None:
             break
         low, high = low + span[0], high + span[1]
@@ -56,8 +56,8 @@ def key_span(group: pq.RowGroupMetaData, fields: Sequence[Field]) -> tuple[Key, 
     return low, high or None
 
 
-def _column_span(group: pq.RowGroupMetaData, i: int, field: Field) -> tuple[Key, Key] | None:
-    """Return the least and greatest value of a key column, as keys; None if nothing is known."""
+def column_span(group: pq.RowGroupMetaData, i: int, field: Field) -> tuple[Key, Key] | None:
+    """Return the least and greatest value of column `i`, as keys; None if nothing is known."""
     statistics = group.column(i).statistics
     if statistics is None or not statistics.has_min_max:
         return None

@@ -60,7 +60,7 @@ def test_a_predicate_is_true_of_just_the_keys_in_the_range(wanted: KeyRange) -> 
     if fit.is_empty():
         assert not expected
         return
-    term = predicate(fit, SCHEMA, pc.field, literal)
+    term = predicate(fit, SCHEMA.keys, pc.field, literal)
     found = ROWS if term is None else ROWS.filter(term)
     assert [tuple(row.values()) for row in found.to_pylist()] == expected
 
@@ -83,7 +83,7 @@ def test_a_predicate_is_true_of_just_the_keys_in_the_range(wanted: KeyRange) -> 
 def test_predicates_bound_single_columns_so_that_readers_can_skip(
     wanted: KeyRange, expected: str | None
 ) -> None:
-    term = predicate(fitted(wanted, SCHEMA), SCHEMA, engine.column, engine.literal)
+    term = predicate(fitted(wanted, SCHEMA), SCHEMA.keys, engine.column, engine.literal)
     if expected is None:
         assert term is None
     else:
@@ -105,6 +105,6 @@ def test_names_and_values_cannot_break_out_of_a_predicate() -> None:
     rows = pa.table({name: ["a", "' or 1=1 --"]}, arrow_schema(schema))
     frame = SessionContext().create_dataframe([rows.to_batches()])
     wanted = KeyRange.exactly(("' or 1=1 --",))
-    term = predicate(wanted, schema, engine.column, engine.literal)
+    term = predicate(wanted, schema.keys, engine.column, engine.literal)
     assert term is not None
     assert frame.filter(term).to_pylist() == [{name: "' or 1=1 --"}]
