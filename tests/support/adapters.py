@@ -220,8 +220,8 @@ class HookedStore:
     def reopen(self) -> None:
         self.inner.reopen()
 
-    def close(self) -> None:
-        self.inner.close()
+    def terminate(self) -> None:
+        self.inner.terminate()
 
     def destroy(self) -> None:
         self.inner.destroy()
