@@ -242,7 +242,7 @@ class Worker:
         finally:
             self.instance.end_run(run_id, outcome, tell=tell)
 
-    def terminate(self) -> None:
+    def close(self) -> None:
         """Clean up after a process that is no more."""
         shutil.rmtree(self.scratch)
 
