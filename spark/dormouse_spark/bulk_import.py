@@ -96,13 +96,13 @@ class _Import:
     def _read(self, table: Table, sources: Sequence[Source]) -> RDD[Block | Read | DormouseError]:
         bundles = even_bundles(sources, self.spark.defaultParallelism, READ_BYTES)
         samples = max(256, min(8192, SAMPLES // len(bundles)))
-        reach, schema = self.reach, table.schema
+        reach = self.reach
 
         def task(
             number: int, found: Iterable[tuple[Source, ...]]
         ) -> Iterator[Block | Read | DormouseError]:
             (bundle,) = found
-            return outcomes(lambda: read(reach(), schema, samples, number, bundle))
+            return outcomes(lambda: read(reach(), table, samples, number, bundle))
 
         return self.spark.parallelize(bundles, len(bundles)).mapPartitionsWithIndex(task)
 

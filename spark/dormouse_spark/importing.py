@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.errors import RefusedSourceError
+from dormouse.model.csv_dialect import csv_dialect
 from dormouse.model.names import shard_id_in
 from dormouse.model.ranks import SampledKeys
 from dormouse.model.row_rules import row_rules
@@ -65,14 +66,19 @@ class Plan:
 
 
 def read(
-    access: Access, schema: Schema, samples: int, task: int, sources: Iterable[Source]
+    access: Access, table: Table, samples: int, task: int, sources: Iterable[Source]
 ) -> Iterator[Block | Read]:
     """Give the rows of the good ones of some files, sorted, and what is told of them at the end."""
     accepted: list[Source] = []
     refused: list[tuple[Source, RefusedSourceError]] = []
-    sampler = KeySampler(schema, samples, samples * SAMPLE_BYTES)
+    sampler = KeySampler(table.schema, samples, samples * SAMPLE_BYTES)
     with tempfile.TemporaryDirectory(dir=access.scratch) as folder:
-        intake = Intake(schema, Path(folder), memory_bytes=access.memory_bytes)
+        intake = Intake(
+            table.schema,
+            Path(folder),
+            memory_bytes=access.memory_bytes,
+            dialect=csv_dialect(table.properties),
+        )
         for source in sources:
             try:
                 take_in(access.sources, intake, source, Path(folder))

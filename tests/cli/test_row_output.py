@@ -36,8 +36,8 @@ SCHEMA = Schema(
     (Field("k", Primitive.LONG),),
     values=(
         Field("v", NESTED, nullable=True),
-        Field("day", Primitive.DATE, nullable=True),
-        Field("at", Primitive.TIMESTAMP, nullable=True),
+        Field("day", Primitive.DATE, nullable=True, unit="days"),
+        Field("at", Primitive.TIMESTAMP, nullable=True, unit="microseconds"),
     ),
 )
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)

@@ -143,12 +143,18 @@ def test_bad_files_are_refused_by_name_and_the_others_imported(
     assert world.names(table) == "abcd"
     refused = {r.subject: r.reason for r in world.tracker.records(table.id) if r.state == "refused"}
     assert refused.keys() == {torn.key, late.key, gone.key}
-    assert "row 2" in refused[late.key]
+    assert "line 3, column 'at'" in refused[late.key]
     state = world.state(table)
     assert [state.has_ingested(s.id, world.clock.now_ms()) for s in (good[0], torn)] == [
         True,
         False,
     ]
+
+
+def test_csv_files_are_read_as_the_table_says(spark: SparkContext, world: World) -> None:
+    table = world.create(csv_separator=";", csv_header="no", csv_null="-")
+    run(spark, world, table, world.sources.drop("letters/1.csv", b"a;1;x,y\nb;2;-\n"))
+    assert [tuple(row.values()) for row in world.rows(table)] == [("a", 1, "x,y"), ("b", 2, None)]
 
 
 def test_nothing_good_and_no_rows_change_nothing_but_what_is_known_of_sources(

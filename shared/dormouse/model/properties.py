@@ -6,6 +6,7 @@ from this file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -136,6 +137,37 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "however few.",
         ),
     ] = 5 * 60
+    csv_separator: Annotated[
+        str,
+        Meta(
+            pattern=r"^(\\t|[\t !-/:-@\[-`{-~])\Z",
+            description="What stands between the fields of a CSV file: one ASCII character, no "
+            "letter or digit; \\t is a tab.",
+        ),
+    ] = ","
+    csv_quote: Annotated[
+        str,
+        Meta(
+            pattern=r"^[!-/:-@\[-`{-~]?\Z",
+            description="What encloses fields of a CSV file that hold separators, quotes or line "
+            "ends; within, it is doubled. Empty: nothing is quoted.",
+        ),
+    ] = '"'
+    csv_header: Annotated[
+        Literal["yes", "no"],
+        Meta(
+            description="Whether the first record of a CSV file names the columns; if not, its "
+            "fields are all columns of the schema, in order."
+        ),
+    ] = "yes"
+    csv_null: Annotated[
+        str,
+        Meta(
+            pattern=r"^[^\r\n]{0,100}\Z",
+            description="The text, not quoted, that is null in a CSV file. Empty: a field left "
+            "empty is null.",
+        ),
+    ] = ""
     bulk_import_min_leaf_partitions: Annotated[
         int,
         Meta(
@@ -212,6 +244,7 @@ class Property:
     choices: tuple[str, ...]
     description: str
     is_fixed: bool
+    pattern: str = ""
 
     @property
     def unit(self) -> str:
@@ -235,6 +268,8 @@ class Property:
             return value
         if not isinstance(value, str):
             raise InvalidRequestError(f"{self.name} must be text, not {value!r}")
+        if not re.search(self.pattern, value):
+            raise InvalidRequestError(f"{self.name} cannot be {value!r}", hint=self.description)
         if self.choices and value not in self.choices:
             near = get_close_matches(value, self.choices, 1)
             raise InvalidRequestError(
@@ -260,6 +295,7 @@ def _known() -> dict[str, Property]:
             choices=get_args(kind) if get_origin(kind) is Literal else (),
             description=meta.description,
             is_fixed=bool((meta.extra or {}).get("fixed")),
+            pattern=meta.pattern or "",
         )
     return known
 

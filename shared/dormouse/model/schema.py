@@ -17,6 +17,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.model.key_types import KeyTypes
 from dormouse.model.types import (
     KEY_TYPES,
+    UNITS,
     DecimalType,
     FieldType,
     ListType,
@@ -24,6 +25,7 @@ from dormouse.model.types import (
     Member,
     Primitive,
     StructType,
+    has,
     leaf_columns,
     parse_list,
     parse_named,
@@ -60,12 +62,27 @@ class Field:
     """One column: name, type, and whether it may be null (values only).
 
     `id` tells it from all the fields the table ever had; 0 leaves it to the schema to give one.
+    `unit` is what numbers count in ingested files, for its timestamps or dates at any depth; where
+    it is empty, numbers are refused there.
+
+    Raises:
+        InvalidRequestError: the type has nothing that such a unit could be of.
     """
 
     name: str
     type: FieldType
     nullable: bool = False
     id: int = 0
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a unit that has no meaning for the type."""
+        if self.unit and (self.unit not in UNITS or not has(self.type, UNITS[self.unit])):
+            raise InvalidRequestError(
+                f"field {self.name!r} cannot have numbers of the unit {self.unit!r}",
+                hint="units are days for a DateType; for a TimestampType seconds, milliseconds, "
+                "microseconds or nanoseconds",
+            )
 
     def to_json(self) -> dict[str, object]:
         """Give the JSON form."""
@@ -73,6 +90,8 @@ class Field:
         body |= {"name": self.name, "type": self.type.to_json()}
         if self.nullable:
             body["nullable"] = True
+        if self.unit:
+            body["unit"] = self.unit
         return body
 
 
@@ -238,9 +257,11 @@ def parse_field(body: object, where: str) -> Field:
     Raises:
         InvalidRequestError: it is no field.
     """
-    name, parts, nullable = parse_named(body, where, known=frozenset({"id"}))
-    kind = parse_type(parts["type"], f"{where} ({name})")
-    return Field(name, kind, nullable, _id(parts.get("id", 0), f"{where} ({name}): the id"))
+    name, parts, nullable = parse_named(body, where, known=frozenset({"id", "unit"}))
+    kind, unit = parse_type(parts["type"], f"{where} ({name})"), parts.get("unit", "")
+    if not isinstance(unit, str):
+        raise InvalidRequestError(f"{where} ({name}): the unit is no text")
+    return Field(name, kind, nullable, _id(parts.get("id", 0), f"{where} ({name}): the id"), unit)
 
 
 def _fields(body: object, where: str) -> tuple[Field, ...]:

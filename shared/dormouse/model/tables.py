@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.model.csv_dialect import csv_dialect
 from dormouse.model.properties import KNOWN, Properties, properties_of
 from dormouse.model.row_rules import row_rules
 from dormouse.model.schema import Schema
@@ -113,6 +114,7 @@ def check_change(kept: Table, changed: Table) -> None:
                 hint="create another table, and export this one's rows to it",
             )
     row_rules(changed.schema, changed.properties)
+    csv_dialect(changed.properties)
 
 
 def unknown_table(name: str, tables: Iterable[Table]) -> NotFoundError:

@@ -114,6 +114,15 @@ class StructType:
 
 FieldType = Primitive | DecimalType | ListType | MapType | StructType
 
+UNITS: Mapping[str, Primitive] = {
+    "days": Primitive.DATE,
+    "seconds": Primitive.TIMESTAMP,
+    "milliseconds": Primitive.TIMESTAMP,
+    "microseconds": Primitive.TIMESTAMP,
+    "nanoseconds": Primitive.TIMESTAMP,
+}
+"""What numbers in files can count since 1970, where times or dates are wanted."""
+
 KEY_TYPES = frozenset(
     {
         Primitive.INT,
@@ -144,13 +153,15 @@ def leaf_columns(kind: FieldType) -> int:
             return sum(leaf_columns(member.type) for member in members)
 
 
-def has(kind: FieldType, wanted: type[StructType | DecimalType]) -> bool:
-    """Tell whether a type is of a sort with parameters, or has one of it at any depth."""
-    if isinstance(kind, wanted):
+def has(kind: FieldType, wanted: type[StructType | DecimalType] | Primitive) -> bool:
+    """Return whether a type is a wanted one, or has one at any depth."""
+    if kind is wanted if isinstance(wanted, Primitive) else isinstance(kind, wanted):
         return True
     match kind:
-        case ListType(element=inner) | MapType(value=inner):
+        case ListType(element=inner):
             return has(inner, wanted)
+        case MapType(key=key, value=inner):
+            return key is wanted or has(inner, wanted)
         case StructType(members=members):
             return any(has(member.type, wanted) for member in members)
     return False

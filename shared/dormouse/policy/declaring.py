@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from dormouse.errors import InvalidRequestError
+from dormouse.model.csv_dialect import csv_dialect
 from dormouse.model.evolution import Alteration, altered, check_columns
 from dormouse.model.keys import Key, show_key
 from dormouse.model.row_rules import row_rules
@@ -97,6 +98,7 @@ def _creation(wanted: Declared, defaults: Mapping[str, Value]) -> TableChange:
     made = Table("", wanted.name, wanted.schema).with_settings(settings, defaults)
     check_columns(wanted.schema, made.properties)
     row_rules(wanted.schema, made.properties)
+    csv_dialect(made.properties)
     return TableChange(
         wanted.name,
         schema=wanted.schema,

@@ -8,6 +8,7 @@ table, places in the file and types, and nothing else of what is in it.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from dormouse.errors import RefusedSourceError
+from dormouse.errors import InvariantError, RefusedSourceError
 from dormouse.model.schema import (
     DecimalType,
     Field,
@@ -27,11 +28,22 @@ from dormouse.model.schema import (
     StructType,
 )
 from dormouse.model.type_text import show_type
-from dormouse.model.types import has
+from dormouse.model.types import UNITS, has
 from dormouse.shards.arrow import MOST_DIGITS, Array, arrow_type, roomy_decimal
-from dormouse.shards.text import FORMS
+from dormouse.shards.text_cells import counted
 
+FORMS: dict[FieldType, str] = {
+    Primitive.INT: "a whole number of 32 bits",
+    Primitive.LONG: "a whole number of 64 bits",
+    Primitive.STRING: "text in UTF-8",
+    Primitive.BYTES: "bytes in base64",
+    Primitive.TIMESTAMP: "an ISO 8601 time, in UTC without a zone, from year 0000 to 9999",
+    Primitive.DATE: "an ISO 8601 date such as 2024-02-29",
+}
+"""What is wanted in a file, where an error says no more."""
 Cells = TypeVar("Cells", bound="Sequence[object] | Array")
+Place = Callable[[int], str]
+"""Says where in the file a row of a batch is: in which line, or in which row of a row group."""
 
 _QUOTES_NOTHING = re.compile(
     r"Integer value -?\d+ (not in range: -?\d+ to -?\d+)|Casting from \S+ .+ (would lose data): "
@@ -62,42 +74,47 @@ def check_columns(names: Sequence[str], schema: Schema, *, of: str = "the file")
         ]
         known = f" ({'; '.join(fates)})" if fates else ""
         raise RefusedSourceError(f"the table has no {which}{more} of {of}{known}", hint=has)
-    if twice := sorted({name for name in names if list(names).count(name) > 1}):
+    counts = Counter(names)
+    if twice := sorted(name for name, count in counts.items() if count > 1):
         raise RefusedSourceError(f"{of} has {_quoted(twice)} more than once")
     required = [f.name for f in schema.fields if not f.nullable]
-    if missing := [name for name in required if name not in names]:
+    if missing := [name for name in required if name not in counts]:
         raise RefusedSourceError(f"the file has no {_quoted(missing)}", hint=has)
 
 
-def check_nulls(column: Array, field: Field, first_row: int) -> None:
-    """Check that a column that must not have nulls has none; `first_row` counts from 1.
+def check_nulls(column: Array, field: Field, place: Place) -> None:
+    """Check that a column that must not have nulls has none.
 
     Raises:
-        RefusedSourceError: it has.
+        RefusedSourceError: it has; says where the first is.
     """
     if field.nullable or not column.null_count:
         return
-    row = first_row + pc.index(column.is_null(), True).as_py()
-    raise RefusedSourceError(
-        f"column {field.name!r}, row {row}: there is no value, and the column cannot be null"
-    )
+    row = pc.index(column.is_null(), True).as_py()
+    raise refused(place(row), field, "there is no value, and the column cannot be null")
 
 
-def convert(cells: Cells, field: Field, first_row: int, build: Callable[[Cells], Array]) -> Array:
-    """Give ``build(cells)``, or find the first cell it fails on and refuse the file.
+def convert(cells: Cells, field: Field, place: Place, build: Callable[[Cells], Array]) -> Array:
+    """Return ``build(cells)``, or find the first cell it fails on and refuse the file.
 
     Raises:
         RefusedSourceError: a cell is not a value of the field's type; says which.
     """
     try:
         return build(cells)
-    except (pa.ArrowException, ValueError, OverflowError) as error:
+    except (pa.ArrowException, ValueError, OverflowError):
         at = _first_bad(cells, build)
-        raise RefusedSourceError(
-            f"column {field.name!r}, row {first_row + at}: "
-            f"the value is not a {type_name(field.type)}",
-            hint=unquoting(error, field.type),
-        ) from error
+    try:
+        build(cells[at : at + 1])  # type: ignore[arg-type]  # a slice is of the same type
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        reason = f"the value is not a {type_name(field.type)}"
+        raise refused(place(at), field, reason, unquoting(error, field.type)) from error
+    raise InvariantError(f"column {field.name!r} fails as a whole, but none of its cells does")
+
+
+def refused(place: str, field: Field, reason: str, hint: str = "") -> RefusedSourceError:
+    """Return the error for a cell of a column of the table."""
+    return RefusedSourceError(f"{place}, column {field.name!r}: {reason}", hint=hint)
 
 
 def _first_bad(cells: Cells, build: Callable[[Cells], Array]) -> int:
@@ -113,12 +130,17 @@ def _first_bad(cells: Cells, build: Callable[[Cells], Array]) -> int:
     return low
 
 
-def can_cast(source: pa.DataType, kind: FieldType) -> bool:
-    """Tell whether values of an Arrow type can be values of `kind` without a change of meaning."""
+def can_cast(source: pa.DataType, kind: FieldType, unit: str = "") -> bool:
+    """Return whether values of an Arrow type can be values of `kind` without a change of meaning.
+
+    Whole numbers can be times or dates if it is known which `unit` they count.
+    """
     if types.is_null(source):
         return True
+    if types.is_integer(source) and unit and kind is UNITS[unit]:
+        return True
     if isinstance(source, pa.DictionaryType):
-        return can_cast(source.value_type, kind)
+        return can_cast(source.value_type, kind, unit)
     match kind:
         case ListType(element=element):
             return isinstance(source, _LISTS) and can_cast(source.value_type, element)
@@ -150,8 +172,10 @@ def _can_cast_members(source: pa.StructType, kind: StructType) -> bool:
     )
 
 
-def cast(column: Array, kind: FieldType) -> Array:
+def cast(column: Array, kind: FieldType, unit: str = "") -> Array:
     """Cast to the Arrow type of `kind`. Raises ArrowInvalid if a value would not survive."""
+    if types.is_integer(column.type) and unit and kind is UNITS[unit]:
+        return counted(column, kind, unit)
     wanted = arrow_type(kind)
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()  # type: ignore[attr-defined]  # told by its type

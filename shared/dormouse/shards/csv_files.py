@@ -1,137 +1,142 @@
 """Ingested CSV files → batches of the table.
 
-The first line names the columns, in any order. A cell left empty is null; ``""`` is empty text.
-Times are ISO 8601 (UTC without a zone) or microseconds since 1970, dates ISO 8601 or days since
-1970, bytes are base64, lists, maps and structs are JSON.
+The first record names the columns, in any order, unless the table says that there is no header.
+`csv_structure` says what is well formed, `text_cells` what texts mean. A field left empty is null;
+``""`` is empty text. Lists, maps and structs are JSON.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
-from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import BinaryIO, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv
 
 from dormouse.errors import RefusedSourceError
-from dormouse.model.schema import DecimalType, Field, FieldType, Primitive, Schema
-from dormouse.shards.arrow import Array, arrow_schema, arrow_type, nulls
-from dormouse.shards.casting import check_columns, check_nulls, convert
-from dormouse.shards.decimals import decimals
-from dormouse.shards.json_cells import cell_decoder, column
-
-_NUMBER = r"^-?[0-9]+$"
-_QUOTED_LINE = re.compile(r"(Expected \d+ columns, got \d+).*", re.DOTALL)
-"""How Arrow quotes a line that has too many cells, or too few."""
-BLOCK_BYTES = 4 * 1024 * 1024
-"""How much of a file is parsed at once; no line can be longer."""
+from dormouse.model.csv_dialect import CsvDialect
+from dormouse.model.schema import Field, Schema
+from dormouse.shards.arrow import Array, arrow_schema, nulls
+from dormouse.shards.casting import Place, check_columns, check_nulls, convert
+from dormouse.shards.csv_structure import Block, CsvBlocks, CsvStructure
+from dormouse.shards.json_cells import json_column
+from dormouse.shards.text_cells import text_parser
 
 
-def read_csv(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a CSV file.
+def read_csv(
+    file: BinaryIO, schema: Schema, dialect: CsvDialect | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a CSV file.
 
     Raises:
         RefusedSourceError: it is damaged, or its columns or values are not the table's.
     """
-    text = {f.name: pa.string() for f in schema.fields}
+    dialect = dialect or CsvDialect()
+    structure = CsvStructure(dialect)
+    blocks = CsvBlocks(file, structure)
+    structure.names = tuple(_names(blocks, schema, dialect))
+    parse = _parser(dialect, structure.names)
+    for block in blocks:
+        try:
+            found = parse(block.data)
+        except pa.ArrowException as error:
+            raise _refusal(structure, block) from error
+        structure.check_lines(block, found.num_rows)
+        for batch in found.combine_chunks().to_batches():
+            yield _converted(batch, schema, _Lines(structure, block))
+
+
+def _names(blocks: CsvBlocks, schema: Schema, dialect: CsvDialect) -> Sequence[str]:
+    if not dialect.has_header:
+        return [field.name for field in schema.fields]
     try:
-        reader = csv.open_csv(
-            file,
-            read_options=csv.ReadOptions(block_size=BLOCK_BYTES),
-            parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                column_types=text,
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
-        check_columns(reader.schema.names, schema)
-        row = 1
-        for batch in reader:
-            yield _converted(batch, schema, row)
-            row += batch.num_rows
+        names = [name.decode() for name in blocks.header()]
     except UnicodeDecodeError as error:
         raise RefusedSourceError("the names of the CSV file's columns are not UTF-8") from error
-    except pa.ArrowException as error:
-        reason = _QUOTED_LINE.sub(r"\1", str(error))
-        raise RefusedSourceError(f"the CSV file cannot be read: {reason}") from error
+    check_columns(names, schema)
+    return names
 
 
-def _converted(batch: pa.RecordBatch, schema: Schema, first_row: int) -> pa.RecordBatch:
-    columns = [_column(batch, field, first_row) for field in schema.fields]
+def _parser(dialect: CsvDialect, names: Sequence[str]) -> Callable[[bytes], pa.Table]:
+    """Return what makes columns of text of a well-formed block.
+
+    A blank line is no record, unless a record is one field: then that is null.
+    """
+    schema = pa.schema([(name, pa.string()) for name in names])
+    parsing = csv.ParseOptions(
+        delimiter=dialect.separator,
+        quote_char=dialect.quote or False,
+        ignore_empty_lines=len(names) > 1,
+    )
+    converting = csv.ConvertOptions(
+        column_types=schema,
+        null_values=[dialect.null],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+
+    def parse(data: bytes) -> pa.Table:
+        if not data.strip(b"\r\n") and len(names) > 1:
+            return schema.empty_table()
+        reading = csv.ReadOptions(
+            use_threads=False, block_size=len(data) + 1, column_names=list(names)
+        )
+        return csv.read_csv(cast(BinaryIO, pa.BufferReader(data)), reading, parsing, converting)
+
+    return parse
+
+
+class _Lines:
+    """Tells in which line of the file a row of a block begins."""
+
+    def __init__(self, structure: CsvStructure, block: Block) -> None:
+        self._structure, self._block = structure, block
+
+    def __call__(self, row: int) -> str:
+        keep_blank = len(self._structure.names) == 1
+        records = self._structure.records(self._block)
+        rows = (record for record in records if keep_blank or not record.is_blank)
+        return f"line {next(islice(rows, row, None)).line}"
+
+
+def _refusal(structure: CsvStructure, block: Block) -> RefusedSourceError:
+    """Return what is wrong with a well-formed block that cannot be parsed."""
+    wanted = len(structure.names)
+    for record in structure.records(block):
+        if record.is_blank and wanted > 1:
+            continue
+        if len(record.fields) != wanted:
+            return RefusedSourceError(
+                f"line {record.line}: fields of the record: {len(record.fields)}; "
+                f"of the file: {wanted}",
+                hint="a separator within a field needs quotes around it",
+            )
+        for at, field in enumerate(record.fields):
+            try:
+                field.decode()
+            except UnicodeDecodeError:
+                return structure.refused(record.line, at, "the text is not UTF-8")
+    return RefusedSourceError(f"the records from line {block.line} on cannot be parsed as CSV")
+
+
+def _converted(batch: pa.RecordBatch, schema: Schema, place: Place) -> pa.RecordBatch:
+    columns = [_column(batch, field, place) for field in schema.fields]
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
 
 
-def _column(batch: pa.RecordBatch, field: Field, first_row: int) -> Array:
+def _column(batch: pa.RecordBatch, field: Field, place: Place) -> Array:
     at = batch.schema.get_field_index(field.name)
     if at < 0:
         return nulls(batch.num_rows, field.type)
     cells = batch.column(at)
-    check_nulls(cells, field, first_row)
-    return convert(cells, field, first_row, _parser(field.type))
+    check_nulls(cells, field, place)
+    return convert(cells, field, place, text_parser(field) or _json_parser(field))
 
 
-def _parser(kind: FieldType) -> Callable[[Array], Array]:
-    match kind:
-        case Primitive.BYTES:
-            return _bytes
-        case Primitive.FLOAT | Primitive.DOUBLE:
-            return lambda cells: _floats(cells, arrow_type(kind))
-        case Primitive.TIMESTAMP:
-            return _times
-        case Primitive.DATE:
-            return _dates
-        case DecimalType():
-            return lambda cells: decimals(cells, kind)
-        case Primitive():
-            return lambda cells: cells.cast(arrow_type(kind))
-        case _:
-            decode = cell_decoder(kind).decode
-            return lambda cells: column(
-                [None if cell is None else decode(cell) for cell in cells.to_pylist()], kind
-            )
+def _json_parser(field: Field) -> Callable[[Array], Array]:
+    def parse(cells: Array) -> Array:
+        texts = cells.to_pylist()
+        return json_column([None if text is None else text.encode() for text in texts], field)
 
-
-def _bytes(cells: Array) -> Array:
-    try:
-        return pa.array(
-            [None if c is None else base64.b64decode(c, validate=True) for c in cells.to_pylist()],
-            pa.binary(),
-        )
-    except binascii.Error as error:
-        raise ValueError(f"bytes are written in base64: {error}") from error
-
-
-def _floats(cells: Array, kind: pa.DataType) -> Array:
-    numbers = cells.cast(kind)
-    meant = pc.match_substring_regex(cells, r"(?i)^[+-]?inf(inity)?$")
-    if pc.any(pc.and_not(pc.is_inf(numbers), meant)).as_py():
-        raise ValueError(f"the number is too large for {kind}")
-    return numbers
-
-
-def _dates(cells: Array) -> Array:
-    kind = arrow_type(Primitive.DATE)
-    numeric = pc.match_substring_regex(cells, _NUMBER)
-    if not pc.any(numeric).as_py():
-        return cells.cast(kind)
-    days = pc.if_else(numeric, cells, None).cast(pa.int32()).cast(kind)
-    return pc.coalesce(days, pc.if_else(numeric, None, cells).cast(kind))
-
-
-def _times(cells: Array) -> Array:
-    kind = arrow_type(Primitive.TIMESTAMP)
-    numeric = pc.match_substring_regex(cells, _NUMBER)
-    if pc.any(numeric).as_py():
-        numbers = pc.if_else(numeric, cells, None).cast(pa.int64()).cast(kind)
-        return pc.coalesce(numbers, _times(pc.if_else(numeric, None, cells)))
-    zoned = pc.match_substring_regex(cells, r"[T ].*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$")
-    dated = pc.match_substring_regex(cells, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
-    suffix = pc.if_else(zoned, "", pc.if_else(dated, "T00:00:00Z", "Z"))
-    times: Array = pc.binary_join_element_wise(cells, suffix, "").cast(kind)
-    return times
+    return parse

@@ -13,7 +13,7 @@ from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperatio
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.model.schema import DecimalType, FieldType, ListType, MapType, StructType
+from dormouse.model.schema import DecimalType
 from dormouse.shards.arrow import Array, arrow_type, roomy_decimal
 
 _PLAIN = "^[+-]?[0-9]{1,19}([.][0-9]{0,19})?$"
@@ -33,27 +33,7 @@ def decimals(cells: Array, kind: DecimalType) -> Array:
     return pa.array([_parsed(cell, kind) for cell in cells.to_pylist()], wanted)
 
 
-def with_exact_decimals(value: object, kind: FieldType) -> object:
-    """Give a decoded JSON value whose decimals, however deep, have the digits of their types.
-
-    Raises:
-        ValueError: one is none that its type holds.
-    """
-    match kind, value:
-        case DecimalType(), Decimal():
-            return exact(value, kind)
-        case ListType(element=element), list():
-            return [with_exact_decimals(item, element) for item in value]
-        case MapType(value=inner), dict():
-            return {name: with_exact_decimals(item, inner) for name, item in value.items()}
-        case MapType(value=inner), list():
-            return [(name, with_exact_decimals(item, inner)) for name, item in value]
-        case StructType(members=members), dict():
-            return {m.name: with_exact_decimals(value.get(m.name), m.type) for m in members}
-    return value
-
-
-def exact(value: Decimal, kind: DecimalType) -> Decimal:
+def _exact(value: Decimal, kind: DecimalType) -> Decimal:
     """Give a number with just as many digits after the point as the type has.
 
     Raises:
@@ -75,6 +55,6 @@ def _parsed(cell: str | None, kind: DecimalType) -> Decimal | None:
     if not _NUMBER.fullmatch(cell):
         raise ValueError("it is no number")
     try:
-        return exact(Decimal(cell), kind)
+        return _exact(Decimal(cell), kind)
     except DecimalException as error:  # of an exponent beyond all bounds
         raise ValueError("it has more digits than the type") from error

@@ -9,13 +9,14 @@ from __future__ import annotations
 import gzip
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import pyarrow as pa
 
 from dormouse.errors import RefusedSourceError
+from dormouse.model.csv_dialect import CsvDialect
 from dormouse.model.schema import Schema
 from dormouse.shards.csv_files import read_csv
 from dormouse.shards.json_files import read_json_lines
@@ -23,17 +24,16 @@ from dormouse.shards.parquet_files import read_parquet
 
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
-_TEXT_READERS: dict[str, Callable[[BinaryIO, Schema], Iterator[pa.RecordBatch]]] = {
-    ".csv": read_csv,
-    ".json": read_json_lines,
-    ".jsonl": read_json_lines,
-    ".ndjson": read_json_lines,
-}
+_SUFFIXES = (".parquet", ".csv", ".json", ".jsonl", ".ndjson")
 _HINT = "files end in .parquet, .csv, .json, .jsonl or .ndjson, and in .gz after that if gzipped"
 
 
-def read_source(local: Path, key: str, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a file, its format told by the end of `key`, as ``arrow_schema(schema)``.
+def read_source(
+    local: Path, key: str, schema: Schema, dialect: CsvDialect | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, its format told by the end of `key`, as ``arrow_schema(schema)``.
+
+    `dialect` is that of CSV files, by default the usual one.
 
     Raises:
         RefusedSourceError: the format is unknown, the file damaged, a column missing, unknown or
@@ -42,7 +42,7 @@ def read_source(local: Path, key: str, schema: Schema) -> Iterator[pa.RecordBatc
     name = key.rpartition("/")[2].lower()
     zipped = name.endswith(".gz")
     suffix = Path(name.removesuffix(".gz")).suffix
-    if suffix not in (".parquet", *_TEXT_READERS):
+    if suffix not in _SUFFIXES:
         raise RefusedSourceError(f"{name!r} is of no known format", hint=_HINT)
     _check_content(local, suffix, zipped)
     try:
@@ -50,7 +50,10 @@ def read_source(local: Path, key: str, schema: Schema) -> Iterator[pa.RecordBatc
             yield from _unzipped_parquet(local, schema) if zipped else read_parquet(local, schema)
             return
         with gzip.open(local) if zipped else local.open("rb") as file:
-            yield from _TEXT_READERS[suffix](cast(BinaryIO, file), schema)
+            if suffix == ".csv":
+                yield from read_csv(cast(BinaryIO, file), schema, dialect)
+            else:
+                yield from read_json_lines(cast(BinaryIO, file), schema)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise RefusedSourceError(f"the gzipped file is damaged: {error}") from error
 

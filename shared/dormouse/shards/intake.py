@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dormouse.model.csv_dialect import CsvDialect
 from dormouse.model.keys import Key
 from dormouse.model.schema import Schema
 from dormouse.model.sources import Source
@@ -27,9 +28,20 @@ SHARE_HELD = 2
 class Intake:
     """Collects the rows of good files, in memory and then in `scratch`; `rows` counts them."""
 
-    def __init__(self, schema: Schema, scratch: Path, *, memory_bytes: int) -> None:
-        """Start empty; all together will stay near `memory_bytes` of memory."""
+    def __init__(
+        self,
+        schema: Schema,
+        scratch: Path,
+        *,
+        memory_bytes: int,
+        dialect: CsvDialect | None = None,
+    ) -> None:
+        """Start empty; all together will stay near `memory_bytes` of memory.
+
+        `dialect` is that of CSV files, by default the usual one.
+        """
         self._schema = schema
+        self._dialect = dialect
         self._scratch = scratch
         self._memory_bytes = memory_bytes
         self._taken = self._sorter()
@@ -55,7 +67,7 @@ class Intake:
         """
         staged = self._sorter()
         try:
-            with closing(ahead(read_source(local, key, self._schema))) as batches:
+            with closing(ahead(read_source(local, key, self._schema, self._dialect))) as batches:
                 for batch in batches:
                     staged.add(batch)
                     self._make_room(staged)

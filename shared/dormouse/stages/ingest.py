@@ -15,6 +15,7 @@ from pathlib import Path
 
 from dormouse.errors import ContendedError, CrowdedError, RefusedSourceError
 from dormouse.messages import IngestJob, Outgoing, TableChanged
+from dormouse.model.csv_dialect import csv_dialect
 from dormouse.model.names import shard_id_in
 from dormouse.model.origins import Lineage
 from dormouse.model.row_rules import row_rules
@@ -85,7 +86,12 @@ def _write_in_scratch(
     services: Services, table: Table, state: TableState, sources: Sequence[Source]
 ) -> Written:
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
-        intake = Intake(table.schema, Path(folder), memory_bytes=services.memory_bytes)
+        intake = Intake(
+            table.schema,
+            Path(folder),
+            memory_bytes=services.memory_bytes,
+            dialect=csv_dialect(table.properties),
+        )
         accepted = tuple(s for s in sources if _take(services, table, intake, s, Path(folder)))
         if not accepted:
             return Written()

@@ -62,12 +62,12 @@ ROWS: list[dict[str, object]] = [
 ]
 CSV = """at,id,name,raw,price,day,ratio,ok,tags,counts
 2024-02-29T13:00:00+01:00,1,"",/wA=,1234.5,2024-02-29,0.5,true,"[1,null,3]","{""a"":1,""b"":null}"
-1709208000000000,2,,,,,,,,
+2024-02-29 12:00,2,,,,,,,,
 """
 JSON = """{"id":1,"at":"2024-02-29T12:00:00","name":"","raw":"/wA=","price":1234.5,\
 "day":"2024-02-29","ratio":0.5,"ok":true,"tags":[1,null,3],"counts":{"a":1,"b":null}}
 
-{"at":1709208000000000,"id":2,"name":null}
+{"at":"2024-02-29 12:00:00+0000","id":2,"name":null}
 """
 KEY_ONLY = Schema.from_json(
     {
@@ -153,16 +153,24 @@ def test_long_values_that_parquet_stores_once_come_in_small_batches(tmp_path: Pa
     [
         ("x.xml", b"<a/>", "no known format"),
         ("x.csv", b"", "empty|cannot be read"),
-        ("x.csv", b"k,v\na,1\nb\n", "cannot be read"),
-        ("x.csv", b"k,v\na,1\n\xff,1\n", "cannot be read"),
+        ("x.csv", b"k,v\na,1\nb\n", "line 3: fields of the record: 1; of the file: 2"),
+        ("x.csv", b"k,v\na,1\n\xff,1\n", "line 3, column 'k': the text is not UTF-8"),
         ("x.csv", b"k,w\na,1\n", "the table has no column 2 of the file"),
         ("x.csv", b"k\na\n", "the file has no column 'v'"),
         ("x.csv", b"k,v,v\na,1,1\n", "'v' more than once"),
-        ("x.csv", b"k,v\na,1\nb,x\n", "column 'v', row 2: the value is not a LongType"),
-        ("x.csv", b"k,v\na,1\nb,9223372036854775808\n", "row 2: the value is not a LongType"),
-        ("x.csv", b"k,v\na,1\n,1\n", "column 'k', row 2: there is no value"),
-        ("x.json", b'{"k":"a","v":1}\n{"k":"b"}', "line 2, column 'v' .* no value"),
-        ("x.json", b'{"k":"a","v":1}\n{"k":"b","v":1.5}', "line 2, column 'v' .* got `float`"),
+        ("x.csv", b"k,v\na,1\nb,x\n", "line 3, column 'v': the value is not a LongType"),
+        (
+            "x.csv",
+            b"k,v\na,1\nb,9223372036854775808\n",
+            "line 3, column 'v': the value is not a LongType",
+        ),
+        ("x.csv", b"k,v\na,1\n,1\n", "line 3, column 'k': there is no value"),
+        ("x.json", b'{"k":"a","v":1}\n{"k":"b"}', "line 2, column 'v': .* no value"),
+        (
+            "x.json",
+            b'{"k":"a","v":1}\n{"k":"b","v":1.5}',
+            "line 2, column 'v': the value is not a LongType",
+        ),
         ("x.json", b'{"k":"a","v":1}\n{"k":"b","v":', "line 2 is not a JSON object"),
         ("x.json", b'[{"k":"a","v":1}]', "line 1 is not a JSON object"),
         ("x.json", b'{"k":"a","v":1,"w":1}', "line 1: the table has no column 3 of the line"),
@@ -178,12 +186,16 @@ def test_long_values_that_parquet_stores_once_come_in_small_batches(tmp_path: Pa
         ("x.parquet", parquet([{"k": "a", "v": 1}])[:-5], "cannot be read"),
         ("x.parquet", parquet([{"k": "a", "v": "1"}]), "column 'v' is string in the file"),
         ("x.parquet", parquet([{"k": "a", "v": 1.5}]), "column 'v' is double in the file"),
-        ("x.parquet", parquet([{"k": None, "v": 1}]), "column 'k', row 1: there is no value"),
+        (
+            "x.parquet",
+            parquet([{"k": None, "v": 1}]),
+            "row 1, .* row group 1, column 'k': there is no value",
+        ),
         ("x.parquet", parquet([{"k": "a"}]), "the file has no column 'v'"),
         (
             "x.parquet",
             parquet([{"k": "a", "v": 2**63}], pa.schema(UNSIGNED)),
-            "row 1: the value is not a LongType",
+            "row group 1, column 'v': the value is not a LongType",
         ),
     ],
 )
@@ -200,20 +212,24 @@ SECRET = "an-address@example.com"
 @pytest.mark.parametrize(
     ("key", "body"),
     [
-        *(("x.csv", f"id,at,{f.name}\n1,0,{SECRET}\n") for f in SCHEMA.values if f.name != "name"),
-        ("x.csv", f"id,at\n1,{SECRET}\n"),
-        ("x.csv", f"id,at\n{SECRET},0\n"),
-        ("x.csv", f"id,at\n1,0,{SECRET}\n"),
-        ("x.csv", f"1,{SECRET}\n2,0\n"),
-        ("x.csv", f"{SECRET},{SECRET}\n2,0\n"),
-        ("x.csv", f'id,at,tags\n1,0,"{SECRET}\n'),
         *(
-            ("x.json", json.dumps({"id": 1, "at": 0, f.name: SECRET}))
+            ("x.csv", f"id,at,{f.name}\n1,1970-01-01,{SECRET}\n")
             for f in SCHEMA.values
             if f.name != "name"
         ),
-        ("x.json", json.dumps({"id": 1, "at": 0, "counts": {SECRET: SECRET}})),
-        ("x.json", json.dumps({"id": 1, "at": 0, SECRET: 1})),
+        ("x.csv", f"id,at\n1,{SECRET}\n"),
+        ("x.csv", f"id,at\n{SECRET},1970-01-01\n"),
+        ("x.csv", f"id,at\n1,1970-01-01,{SECRET}\n"),
+        ("x.csv", f"1,{SECRET}\n2,0\n"),
+        ("x.csv", f"{SECRET},{SECRET}\n2,0\n"),
+        ("x.csv", f'id,at,tags\n1,1970-01-01,"{SECRET}\n'),
+        *(
+            ("x.json", json.dumps({"id": 1, "at": "1970-01-01", f.name: SECRET}))
+            for f in SCHEMA.values
+            if f.name != "name"
+        ),
+        ("x.json", json.dumps({"id": 1, "at": "1970-01-01", "counts": {SECRET: SECRET}})),
+        ("x.json", json.dumps({"id": 1, "at": "1970-01-01", SECRET: 1})),
         ("x.json", f'{{"id":1,"at":{SECRET}'),
         ("x.json", f"{SECRET}\n"),
         ("x.parquet", parquet([{"id": 1, "at": SECRET}])),
@@ -235,8 +251,9 @@ def test_a_reason_names_no_member_that_a_struct_of_the_file_has(read: Read) -> N
     value = {"name": "s", "type": kind.to_json(), "nullable": True}
     key = {"name": "k", "type": "LongType"}
     schema = Schema.from_json({"rowKeyFields": [key], "sortKeyFields": [], "valueFields": [value]})
-    with pytest.raises(RefusedSourceError, match="a struct has an unknown member") as refusal:
+    with pytest.raises(RefusedSourceError) as refusal:
         read(json.dumps({"k": 1, "s": {"x": 1, SECRET: 2}}), "x.json", schema)
+    assert "a struct has an unknown member" in refusal.value.explanation
     assert SECRET not in refusal.value.explanation
 
 
@@ -244,7 +261,7 @@ def test_text_that_is_not_utf8_inside_parquet_is_refused_not_stored(read: Read) 
     bad = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers(), null_count=0)
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"k": bad, "v": [1]}), sink)
-    with pytest.raises(RefusedSourceError, match="column 'k', row 1"):
+    with pytest.raises(RefusedSourceError, match="row 1, .*, column 'k'"):
         read(sink.getvalue().to_pybytes(), "x.parquet", KEY_ONLY)
 
 
@@ -272,7 +289,7 @@ def test_a_cell_that_is_no_value_of_its_type_is_refused_in_csv(
     good = {"id": "1", "at": "2024-02-29"} | {column: '"' + cell.replace('"', '""') + '"'}
     filler = {"id": "1", "at": "2024-02-29T00:00Z"} | dict.fromkeys(good.keys() - {"id", "at"}, "")
     lines = [good.keys(), *[[filler[name] for name in good]] * 3, good.values()]
-    with pytest.raises(RefusedSourceError, match=f"column '{column}', row 4"):
+    with pytest.raises(RefusedSourceError, match=f"line 5, column '{column}'"):
         read("\n".join(",".join(line) for line in lines), "x.csv")
 
 
@@ -283,7 +300,7 @@ def test_a_cell_that_is_no_value_of_its_type_is_refused_in_csv(
 def test_a_json_value_that_does_not_fit_is_refused_not_bent(
     read: Read, column: str, value: object
 ) -> None:
-    good = {"id": 1, "at": 0}
+    good = {"id": 1, "at": "1970-01-01"}
     lines = [json.dumps(good), json.dumps(good | {column: value})]
     with pytest.raises(RefusedSourceError, match=f"line 2, column '{column}'"):
         read("\n".join(lines), "x.json")
@@ -292,7 +309,7 @@ def test_a_json_value_that_does_not_fit_is_refused_not_bent(
 def test_times_finer_than_microseconds_are_refused_not_rounded(read: Read) -> None:
     fine = pa.schema(NANOSECONDS)
     assert read(parquet([{"id": 1, "at": 1000}], fine), "x.parquet")
-    with pytest.raises(RefusedSourceError, match="column 'at', row 1"):
+    with pytest.raises(RefusedSourceError, match="row 1, .*, column 'at'"):
         read(parquet([{"id": 1, "at": 1001}], fine), "x.parquet")
 
 
@@ -302,7 +319,7 @@ def test_times_finer_than_microseconds_are_refused_not_rounded(read: Read) -> No
         ("x.json", b'{"k":"a","v":' + b"[" * 100_000, "line 1 is nested too deep"),
         ("x.json", b'{"k":"a"}\n{"k":"' + b"a" * (16 << 20) + b'"}', "line 2 is longer than"),
         ("x.json.gz", gzip.compress(b"\n" + b"0" * (64 << 20)), "line 2 is longer than"),
-        ("x.csv", b"\xff\xfe\n", "not UTF-8"),
+        ("x.csv", b"\xff\xfe\n", "in UTF-16"),
     ],
 )
 def test_what_no_memory_or_stack_would_hold_is_refused(

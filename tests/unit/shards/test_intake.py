@@ -70,7 +70,7 @@ def test_a_file_bad_at_its_last_row_is_dropped_as_a_whole_and_leaves_the_others(
     intake = Intake(SCHEMA, scratch, memory_bytes=memory_bytes)
     intake.add(csv_file(tmp_path / "good", shuffled(0, 30_000)), "letters/1.csv")
     bad = csv_file(tmp_path / "bad", [*shuffled(30_000, 150_000), "no number"])
-    with pytest.raises(RefusedSourceError, match="row 120001"):
+    with pytest.raises(RefusedSourceError, match="line 120002"):
         intake.add(bad, "letters/2.csv")
     intake.add(csv_file(tmp_path / "next", shuffled(30_000, 40_000)), "letters/3.csv")
     assert intake.rows == 40_000

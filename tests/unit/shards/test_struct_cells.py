@@ -81,14 +81,6 @@ def test_structs_are_json_objects_in_json_lines_and_in_cells_of_csv(tmp_path: Pa
     assert read(tmp_path, "x.csv", f"k,v\n{quoted}9,\n", schema_of(ALL)) == [EXPECTED, LEAST, None]
 
 
-def test_dates_are_days_too_in_json_so_that_all_of_them_can_be_written(tmp_path: Path) -> None:
-    lines = '{"k":1,"v":0}\n{"k":2,"v":"1970-01-02"}\n{"k":3,"v":-1}'
-    days = [dt.date(1970, 1, 1), dt.date(1970, 1, 2), dt.date(1969, 12, 31)]
-    assert read(tmp_path, "x.json", lines, schema_of(Primitive.DATE)) == days
-    with pytest.raises(RefusedSourceError, match="line 1"):
-        read(tmp_path, "x.json", '{"k":1,"v":2147483648}', schema_of(Primitive.DATE))
-
-
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -102,10 +94,11 @@ def test_dates_are_days_too_in_json_so_that_all_of_them_can_be_written(tmp_path:
 def test_a_json_object_that_is_not_the_struct_is_refused(
     tmp_path: Path, value: str, reason: str
 ) -> None:
-    with pytest.raises(RefusedSourceError, match=f"line 2, column 'v'.*{reason}"):
+    with pytest.raises(RefusedSourceError, match="line 2, column 'v'") as refusal:
         lines = f'{{"k":1,"v":{{"must":1}}}}\n{{"k":2,"v":{value}}}'
         read(tmp_path, "x.json", lines, schema_of(INNER))
-    with pytest.raises(RefusedSourceError, match="column 'v', row 1"):
+    assert reason in refusal.value.hint
+    with pytest.raises(RefusedSourceError, match="line 2, column 'v'"):
         quoted = value.replace('"', '""')
         read(tmp_path, "x.csv", f'k,v\n1,"{quoted}"\n', schema_of(INNER))
 
@@ -157,7 +150,7 @@ def test_a_null_where_the_table_allows_none_is_refused_at_any_depth(
     tmp_path: Path, kind: ListType | MapType | StructType, good: object, bad: object
 ) -> None:
     lenient = pa.array([good, None, good, bad, good], _nullable(kind))
-    with pytest.raises(RefusedSourceError, match="column 'v', row 4: ") as refused:
+    with pytest.raises(RefusedSourceError, match="row 4, .*, column 'v': ") as refused:
         read(tmp_path, "x.parquet", parquet(lenient), schema_of(kind))
     assert refused.value.hint == "'must' has no value in it, and cannot be null"
     assert len(read(tmp_path, "x.parquet", parquet(lenient.take([0, 1, 4])), schema_of(kind))) == 3

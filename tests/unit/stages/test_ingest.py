@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dormouse.errors import InvalidRequestError
 from dormouse.messages import IngestJob, Outgoing, PartitionSplits
 from dormouse.model.tables import Table
+from dormouse.requests import SetProperties
 from tests.support.world import World, letters
 
 
@@ -72,6 +74,22 @@ def test_rows_get_a_shard_for_each_leaf_or_one_with_exact_counts_for_each(
     world.settle()
     assert placed(world, table) == expected
     assert [row["letter"] for row in world.rows(table)] == sorted("zacxmx")
+
+
+def test_csv_files_are_read_as_the_table_says(world: World) -> None:
+    table = world.create(csv_separator=";", csv_header="no", csv_null="-")
+    world.drop("letters/1.csv", b"a;1;x,y\nb;2;-\n")
+    world.settle()
+    assert [tuple(row.values()) for row in world.rows(table)] == [("a", 1, "x,y"), ("b", 2, None)]
+
+
+def test_a_table_whose_csv_marks_contradict_each_other_cannot_be_made_or_set(world: World) -> None:
+    with pytest.raises(InvalidRequestError, match="the same character"):
+        world.create(csv_separator="'", csv_quote="'")
+    table = world.create(csv_separator=";")
+    with pytest.raises(InvalidRequestError, match="the same character"):
+        world.administer(SetProperties("1", table.name, {"csv_quote": ";"}))
+    assert world.tables.named(table.name).properties.csv_quote == '"'  # type: ignore[union-attr]
 
 
 def test_a_shard_for_several_leaves_ends_when_it_is_large_enough(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from dormouse.errors import AlreadyExistsError, NotFoundError
+from dormouse.model.csv_dialect import csv_dialect
 from dormouse.model.evolution import check_columns
 from dormouse.model.names import table_prefix
 from dormouse.model.partitions import PartitionTree
@@ -38,6 +39,7 @@ def create_table(services: Services, request: CreateTable) -> None:
         return
     check_columns(schema, table.properties)
     row_rules(schema, table.properties)
+    csv_dialect(table.properties)
     points = split_points_of_json(
         schema, request.split_points, strings_base64=request.strings_base64
     )
