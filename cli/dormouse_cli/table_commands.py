@@ -73,6 +73,26 @@ def list_tables(ctx: typer.Context, form: FormatOption = Format.table) -> None:
     print_listing(("name", "online", "row_keys", "created"), rows, form)
 
 
+def unregistered(ctx: typer.Context, form: FormatOption = Format.table) -> None:
+    """List what lies in the data bucket of no known table; nothing of it is ever deleted.
+
+    Each line is an id with neither an entry in the registry nor the tombstone of a table that was
+    deleted: the entry may be lost. The exit code is 0 if there is none, else 1.
+    """
+    rows: list[dict[str, object]] = [
+        {
+            "id": found.table_id,
+            "objects": found.objects,
+            "size_bytes": found.size_bytes,
+            "newest": iso_time(found.newest_ms),
+        }
+        for found in instance_of(ctx).unregistered()
+    ]
+    print_listing(("id", "objects", "size_bytes", "newest"), rows, form)
+    if rows:
+        raise typer.Exit(1)
+
+
 def show(ctx: typer.Context, name: TableName, form: FormatOption = Format.table) -> None:
     """Show a table's columns and properties, and where each value comes from.
 

@@ -9,6 +9,10 @@ _TABLE = Verbs(
     {
         "add": Verb("dormouse_cli.table_commands:add", "Create a table."),
         "list": Verb("dormouse_cli.table_commands:list_tables", "List all tables."),
+        "unregistered": Verb(
+            "dormouse_cli.table_commands:unregistered",
+            "List what lies in the data bucket of no known table; nothing of it is ever deleted.",
+        ),
         "show": Verb(
             "dormouse_cli.table_commands:show",
             "Show a table's columns and properties, and where each value comes from.",

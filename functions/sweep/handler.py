@@ -3,9 +3,10 @@
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws.handling import Event, handle_schedule
+from dormouse.stages.leftovers import collect_leftovers
 from dormouse.stages.sweep import sweep
 
 
 def handle(event: Event, context: LambdaContext) -> dict[str, int]:
     """Run the stage for the schedule."""
-    return handle_schedule(event, sweep)
+    return handle_schedule(event, sweep, collect_leftovers)

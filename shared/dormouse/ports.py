@@ -13,6 +13,7 @@ from dormouse.messages import Outgoing
 from dormouse.model.measures import Measure
 from dormouse.model.sources import Source
 from dormouse.model.tables import Table
+from dormouse.model.tombstones import Tombstone
 from dormouse.policy.spark import ClusterSize
 from dormouse.statestore.protocol import StateStore
 
@@ -72,6 +73,9 @@ class Storage(Objects, Protocol):
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Give the objects whose path begins with `prefix`, in path order."""
 
+    def folders(self) -> Iterator[str]:
+        """Return the first part of all paths of several parts, in order, each once."""
+
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; one that is not there is no error."""
 
@@ -104,7 +108,11 @@ class Tables(Protocol):
         """Give all tables that can be read, by name, and what is wrong with the others."""
 
     def create(self, table: Table) -> None:
-        """Add a table. Raises AlreadyExistsError if the name is taken by another id."""
+        """Add a table.
+
+        Raises:
+            AlreadyExistsError: the name is taken by another id, or the id has a tombstone.
+        """
 
     def change(
         self, table_id: str, change: Callable[[Table], Table], *, request_id: str = ""
@@ -119,6 +127,18 @@ class Tables(Protocol):
             AlreadyExistsError: it is to have the name of another table.
             ContendedError: others kept changing the same table; nothing was changed.
         """
+
+    def bury(self, tombstone: Tombstone) -> Tombstone | None:
+        """Keep for ever that an id is no table's; return the tombstone it has, the first one put.
+
+        Return None, with nothing done, if the id is registered and not in deletion.
+        """
+
+    def tombstone(self, table_id: str) -> Tombstone | None:
+        """Return the tombstone of an id; None if it has none."""
+
+    def tombstones(self, since_ms: int) -> Iterator[Tombstone]:
+        """Return the tombstones whose deletion began at a time or later, the oldest first."""
 
     def delete(self, table: Table) -> None:
         """Remove a table; none of that id is no error."""

@@ -108,6 +108,11 @@ class FolderStorage:
                     found.append(stored)
         yield from sorted(found, key=lambda item: item.path)
 
+    def folders(self) -> Iterator[str]:
+        """Return the first part of all paths of several parts, in order, each once."""
+        found = sorted(path for path in self._root.glob("*") if path.name != _INCOMING)
+        yield from (path.name for path in found if any(each.is_file() for each in path.rglob("*")))
+
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; one that is not there is no error."""
         for path in paths:
@@ -207,6 +212,12 @@ class MemoryStorage:
                 if path.startswith(prefix)
             ]
         yield from sorted(found, key=lambda item: item.path)
+
+    def folders(self) -> Iterator[str]:
+        """Return the first part of all paths of several parts, in order, each once."""
+        with self._lock:
+            found = {path.partition("/")[0] for path in self._objects if "/" in path}
+        yield from sorted(found)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; one that is not there is no error."""

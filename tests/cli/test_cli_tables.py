@@ -172,3 +172,20 @@ def test_an_alteration_that_cannot_be_is_explained(
     result = flights("table", "alter", "flights", *arguments)
     assert result.exit_code == 4
     assert reason in result.output
+
+
+def test_what_lies_there_of_no_known_table_is_listed_by_its_id(
+    dormouse: Dormouse, flights: Dormouse, memory: InMemory
+) -> None:
+    nothing = dormouse("table", "unregistered")
+    assert nothing.exit_code == 0
+    table_id = memory.instance.table("flights").table.id
+    memory.world.age_objects(seconds=2 * 24 * 3600)
+    lost = memory.world.tables.by_id.pop(table_id)
+    listed = dormouse("table", "unregistered", "--format", "json")
+    assert listed.exit_code == 1
+    found = json.loads(listed.stdout)
+    assert found["id"] == table_id
+    assert found["objects"] == len(list(memory.world.storage.list(f"{table_id}/")))
+    memory.world.tables.by_id[table_id] = lost
+    assert dormouse("table", "unregistered").exit_code == 0

@@ -18,6 +18,7 @@ from dormouse.errors import (
 from dormouse.model.properties import Properties
 from dormouse.model.schema import Field, Primitive
 from dormouse.model.tables import Table
+from dormouse.model.tombstones import Tombstone
 from dormouse.ports import Tables
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.adapters import MemoryTables
@@ -35,6 +36,12 @@ A = Table(
 )
 
 
+def registry() -> DynamoTables:
+    """Give a registry over tables of DynamoDB made as the template makes them."""
+    dynamodb_table("state", "t", "g", range_type="N")
+    return DynamoTables(dynamodb_table("tables", "pk"), "tables", "state")
+
+
 def offline(table: Table) -> Table:
     return replace(table, online=False)
 
@@ -45,7 +52,7 @@ def tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         yield MemoryTables()
         return
     with mocked_aws(monkeypatch):
-        yield DynamoTables(dynamodb_table("tables", "pk"), "tables")
+        yield registry()
 
 
 def test_a_table_is_found_by_name_and_by_id_just_as_it_was_made(tables: Tables) -> None:
@@ -93,9 +100,9 @@ def test_a_change_is_made_of_the_newest_and_given_back(tables: Tables) -> None:
     wider = replace(LETTERS, values=(*LETTERS.values, Field("more", Primitive.LONG)))
     tables.change("a1", offline)
     changed = tables.change(
-        "a1", lambda t: replace(t, schema=wider, log="l", generation=2, emptied_ms=9, tree="t")
+        "a1", lambda t: replace(t, schema=wider, log="l", logs=("k", "l"), emptied_ms=9, tree="t")
     )
-    expected = replace(A, schema=wider, online=False, log="l", generation=2, emptied_ms=9, tree="t")
+    expected = replace(offline(A), schema=wider, log="l", logs=("k", "l"), emptied_ms=9, tree="t")
     assert changed == tables.get("a1") == tables.named("letters") == expected
 
 
@@ -130,7 +137,7 @@ def test_a_change_that_lost_to_another_is_made_again_of_what_that_one_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with mocked_aws(monkeypatch):
-        tables = DynamoTables(dynamodb_table("tables", "pk"), "tables")
+        tables = registry()
         tables.create(A)
         looks = []
 
@@ -192,7 +199,7 @@ def test_changes_of_the_instances_properties_do_not_lose_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with mocked_aws(monkeypatch):
-        tables = DynamoTables(dynamodb_table("tables", "pk"), "tables")
+        tables = registry()
         looks = []
 
         def slow(kept: dict[str, int | str]) -> dict[str, int | str]:
@@ -226,7 +233,7 @@ def test_deleting_what_is_not_there_is_no_error(tables: Tables) -> None:
 
 def test_a_list_longer_than_a_page_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     with mocked_aws(monkeypatch):
-        tables = DynamoTables(dynamodb_table("tables", "pk"), "tables")
+        tables = registry()
         values = tuple(Field(f"{n:0250d}", Primitive.STRING) for n in range(990))
         wide = replace(LETTERS, values=values)
         for number in range(4):  # of 290 KB each; a page ends at 1 MB
@@ -238,11 +245,10 @@ def test_an_item_damaged_by_hand_is_told_from_a_missing_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with mocked_aws(monkeypatch):
-        client = dynamodb_table("tables", "pk")
-        tables = DynamoTables(client, "tables")
+        tables = registry()
         tables.create(A)
         tables.create(replace(A, id="b2", name="words"))
-        client.update_item(
+        tables._client.update_item(
             TableName="tables",
             Key={"pk": {"S": "id#a1"}},
             UpdateExpression="REMOVE #p",
@@ -260,7 +266,74 @@ def test_a_registry_that_cannot_be_read_is_not_an_empty_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with mocked_aws(monkeypatch):
-        tables = DynamoTables(dynamodb_table("tables", "pk"), "not-deployed")
+        client = dynamodb_table("tables", "pk")
+        tables = DynamoTables(client, "not-deployed", "not-deployed")
         for look in (tables.all, lambda: tables.get("a1"), lambda: tables.named("letters")):
             with pytest.raises(UnavailableError, match="DynamoDB"):
                 look()
+
+
+STONE = Tombstone.of(A, 1_700_000_000_000)
+
+
+def deleting(table: Table) -> Table:
+    return replace(table, deleting=True)
+
+
+def test_a_tombstone_is_found_by_the_id_of_a_table_that_is_gone(tables: Tables) -> None:
+    tables.create(A)
+    rebuilt = tables.change("a1", lambda t: replace(deleting(t), log="l", logs=("k", "l")))
+    stone = Tombstone.of(rebuilt, 5)
+    assert tables.bury(stone) == tables.tombstone("a1") == stone
+    tables.delete(rebuilt)
+    assert tables.tombstone("a1") == stone
+    assert [table.log for table in stone.states()] == ["", "k", "l"]
+    assert tables.tombstone("b2") is None
+
+
+def test_a_table_that_is_not_in_deletion_is_never_buried(tables: Tables) -> None:
+    tables.create(A)
+    assert tables.bury(STONE) is None
+    assert tables.tombstone("a1") is None
+    assert list(tables.tombstones(0)) == []
+
+
+def test_the_first_tombstone_of_an_id_stays(tables: Tables) -> None:
+    assert tables.bury(STONE) == STONE
+    assert tables.bury(replace(STONE, deleted_ms=9, name="others")) == STONE
+    assert list(tables.tombstones(0)) == [STONE]
+
+
+def test_an_id_with_a_tombstone_is_never_registered_again(tables: Tables) -> None:
+    tables.bury(STONE)
+    with pytest.raises(AlreadyExistsError):
+        tables.create(A)
+    assert tables.get("a1") is None
+    assert tables.named("letters") is None
+    tables.create(replace(A, id="b2"))
+
+
+def test_tombstones_are_listed_from_a_time_on_and_many_of_one_moment_are_all_there(
+    tables: Tables,
+) -> None:
+    ages = [*(1000 + n // 10 for n in range(40)), STONE.deleted_ms]
+    for number, time_ms in enumerate(ages):
+        tables.bury(replace(STONE, table_id=f"{number:016x}", deleted_ms=time_ms))
+    assert [stone.deleted_ms for stone in tables.tombstones(0)] == ages
+    assert len({stone.table_id for stone in tables.tombstones(0)}) == len(ages)
+    assert [stone.deleted_ms for stone in tables.tombstones(1003)] == ages[30:]
+    assert list(tables.tombstones(STONE.deleted_ms + 1)) == []
+
+
+def test_the_registry_is_not_made_longer_by_what_was_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with mocked_aws(monkeypatch):
+        tables = registry()
+        for number in range(5):
+            table = replace(A, id=f"{number:016x}")
+            tables.create(table)
+            tables.change(table.id, deleting)
+            tables.bury(Tombstone.of(table, number))
+            tables.delete(table)
+        assert tables._client.scan(TableName="tables")["Count"] == 0

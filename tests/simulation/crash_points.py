@@ -199,8 +199,8 @@ def copied(base: Instance, folder: Path) -> Instance:
         {t: _Log(log.head, dict(log.pages)) for t, log in base.pages._logs.items()}
     )
     copy.items.kept = {table: dict(items) for table, items in base.items.kept.items()}
-    copy.items.put_ms = dict(base.items.put_ms)
     copy.tables.by_id, copy.tables.settings = dict(base.tables.by_id), dict(base.tables.settings)
+    copy.tables.buried = dict(base.tables.buried)
     copy.tables.created = set(base.tables.created)
     copy.tracker.kept, copy.tracker.bound = dict(base.tracker.kept), dict(base.tracker.bound)
     copy.spark.runs, copy.spark.ended = dict(base.spark.runs), dict(base.spark.ended)

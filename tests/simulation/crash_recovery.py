@@ -185,8 +185,9 @@ def _left_over(instance: Instance) -> Iterator[str]:
     for stored in instance.storage.list(""):
         if not stored.path.startswith(prefixes):
             yield f"{stored.path} is of no table"
-    for table_id in sorted(instance.pages._logs.keys() - {table.id for table in tables}):
-        for left in left_of_gone(instance, table_id, instance.clock.ms):
+    begun = {state_id.partition("/")[0] for state_id in instance.pages._logs}
+    for table_id in sorted(begun - {table.id for table in tables}):
+        for left in left_of_gone(instance, table_id):
             yield f"{left} is of no table"
     for queue, letter in instance.queues.dead():
         yield f"dead letter of {queue}: {letter.body[:200]}"

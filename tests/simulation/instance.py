@@ -54,7 +54,7 @@ from tests.simulation.local_spark import LocalContext
 from tests.simulation.patches import deterministic
 from tests.simulation.processes import NATIVE, Call, Fate, Gate, Process, guarded, guarded_items
 from tests.simulation.queues import NAMES, Queues, SqsClient, Waiting, feeds
-from tests.simulation.watched import WatchedItems, WatchedStorage, WatchedTables, WatchedTracker
+from tests.simulation.watched import WatchedStorage, WatchedTables, WatchedTracker
 from tests.support.adapters import (
     FakeClock,
     MemoryMetrics,
@@ -62,6 +62,7 @@ from tests.support.adapters import (
     MemorySpark,
 )
 from tests.support.lambda_context import Context
+from tests.unit.statestore.memory_items import MemoryItems
 
 MEMORY_BYTES = 64 * 1024 * 1024
 SCARCE_BYTES = 4096
@@ -118,7 +119,7 @@ class Instance:
         self.storage, self.results = WatchedStorage(self.clock, data), MemoryStorage(self.clock)
         self.sources = MemorySources(self.clock, NAMES.ingest_bucket)
         self.pages = MemoryPages()
-        self.items = WatchedItems(self.pages, self.clock)
+        self.items = MemoryItems(self.pages)
         self.tables, self.tracker = WatchedTables(), WatchedTracker()
         self.metrics, self.spark = MemoryMetrics(), MemorySpark()
         self.queues = Queues(self.clock)

@@ -14,21 +14,27 @@ from dormouse.statestore.pages import version_before
 from tests.simulation.instance import Instance
 
 
-def left_of_gone(instance: Instance, table_id: str, gone_ms: int) -> Iterator[str]:
-    """Give what is left of the state of a table that is gone.
-
-    What somebody puts who slept when the table was being deleted, at `gone_ms`, nobody looks for.
-    """
+def left_of_gone(instance: Instance, table_id: str) -> Iterator[str]:
+    """Give what is left of a table that is gone, wherever it lies; its tombstone stays for good."""
+    for stored in instance.storage.list(f"{table_id}/"):
+        yield stored.path
     for name, items in instance.items.kept.items():
         for hash_key, range_key in items:
-            put_ms = instance.items.put_ms[name, hash_key, range_key]
-            if hash_key.partition("#")[0] == table_id and put_ms <= gone_ms:
+            if _is_of(hash_key.partition("#")[0], table_id):
                 yield f"item {range_key} under {hash_key} of {name}"
-    log = instance.pages._logs.get(table_id)
-    if log is None or not log.head.closed:
-        yield "a log that is not closed"
-    elif log.pages:
-        yield f"pages {sorted(log.pages)} of its log"
+    logs = {s: log for s, log in instance.pages._logs.items() if _is_of(s, table_id)}
+    for state_id, log in logs.items():
+        if not log.head.closed:
+            yield f"a log, {state_id}, that is not closed"
+        elif log.pages:
+            yield f"pages {sorted(log.pages)} of the log {state_id}"
+    if instance.tables.tombstone(table_id) is None:
+        yield "no tombstone"
+
+
+def _is_of(state_id: str, table_id: str) -> bool:
+    """Return whether a state is one of those that a table had."""
+    return state_id.partition("/")[0] == table_id
 
 
 def left_in_state(instance: Instance, table: Table) -> Iterator[str]:

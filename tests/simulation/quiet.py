@@ -25,7 +25,9 @@ from dormouse.requests import CompactTable, DeleteTable, Redrive
 from dormouse.shards.endings import spent_endings
 from dormouse.shards.querying import query_rows
 from dormouse.stages.check import check
+from dormouse.stages.leftovers import strangers
 from tests.simulation.answers import check_answers
+from tests.simulation.instance import Instance
 from tests.simulation.leftovers import left_in_state, left_of_gone
 from tests.simulation.simulation import Simulation
 from tests.simulation.story import Violation
@@ -132,7 +134,6 @@ def check_deletion(simulation: Simulation) -> None:
         table = simulation.random.choice(tables)
         simulation.ask_alone(DeleteTable("in-the-end", table.name))
         wait(simulation)
-        simulation.watch.gone_ms[table.id] = simulation.now_ms  # nobody else was at work
         _check_gone(simulation, {each.id for each in tables if each != table})
 
 
@@ -243,16 +244,57 @@ def _check_exports(simulation: Simulation) -> None:
 
 
 def _check_gone(simulation: Simulation, tables: set[str]) -> None:
-    """Check that nothing is left of what tables had that were deleted.
+    """Check that nothing is left of any table that is gone, or that was never made."""
+    instance = simulation.instance
+    there = {*instance.storage.folders(), *instance.pages._logs, *instance.tables.created}
+    for table_id in sorted({each.partition("/")[0] for each in there} - tables):
+        for left in left_of_gone(instance, table_id):
+            raise Violation(f"{left} is left of table {table_id}, which is gone", table_id)
 
-    What somebody puts who slept meanwhile, or is about to die, nobody looks for any more.
+
+def check_lost_entry(simulation: Simulation) -> None:
+    """Lose a table's registry entry, and check that audits delete nothing of it, and report it.
+
+    Raises:
+        Violation: something is missing, or nobody was told.
     """
     instance = simulation.instance
-    for stored in instance.storage.list(""):
-        table_id = stored.path.partition("/")[0]
-        gone_ms = simulation.watch.gone_ms.get(table_id, 0)
-        if table_id not in tables and stored.modified_ms <= gone_ms:
-            raise Violation(f"{stored.path} is left of a table that was deleted", table_id)
-    for table_id in simulation.watch.gone_ms.keys() - tables:
-        for left in left_of_gone(instance, table_id, simulation.watch.gone_ms[table_id]):
-            raise Violation(f"{left} is left of table {table_id}, which was deleted", table_id)
+    tables = instance.tables.all()
+    if not tables:
+        return
+    table = simulation.random.choice(tables)
+    lost = instance.tables.by_id.pop(table.id)
+    before = _kept_of(simulation, table)
+    for _ in range(3):
+        instance.clock.advance(seconds=2 * DAY_MS // 1000)
+        instance.worker("auditor").scheduled("sweep", audit=True)
+        has_objects = table.id in instance.storage.folders()
+        if has_objects and table.id not in unregistered(instance):
+            raise Violation(f"nobody was told that {table.id} is not registered", table.id)
+    wait(simulation)
+    if _kept_of(simulation, table) != before:
+        raise Violation(f"something of {table.id} is missing, whose entry was lost", table.id)
+    instance.tables.by_id[table.id] = lost
+    swept(simulation, audit=True)
+    _check_table(simulation, table)
+
+
+def _kept_of(simulation: Simulation, table: Table) -> object:
+    """Return all that a table keeps, wherever it lies."""
+    instance = simulation.instance
+    state_ids = {state.state_id for state in table.states()}
+    items = [
+        (name, key)
+        for name, kept in instance.items.kept.items()
+        for key in kept
+        if key[0].partition("#")[0] in state_ids
+    ]
+    logs = [repr(instance.pages._logs.get(state_id)) for state_id in sorted(state_ids)]
+    paths = [stored.path for stored in instance.storage.list(table_prefix(table.id))]
+    return paths, sorted(items), logs
+
+
+def unregistered(instance: Instance) -> list[str]:
+    """Return the ids that nobody can account for, as a process of a person lists them."""
+    services = instance.worker("lister").wiring.services
+    return [stranger.table_id for stranger in strangers(services)]

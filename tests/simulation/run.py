@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.simulation.quiet import check_deletion, check_rest, come_to_rest
+from tests.simulation.quiet import check_deletion, check_lost_entry, check_rest, come_to_rest
 from tests.simulation.simulation import SHORT_STEPS, Simulation
 from tests.simulation.story import Violation
 
@@ -48,6 +48,7 @@ def _run(simulation: Simulation) -> None:
                 simulation.act()
             come_to_rest(simulation)
             check_rest(simulation)
+            check_lost_entry(simulation)
             check_deletion(simulation)
         finally:
             simulation.end()

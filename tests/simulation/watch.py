@@ -23,7 +23,7 @@ class Watch:
     """Looks at an instance from outside, past all gates and faults.
 
     `tell` adds a line to the story; `slack_ms` is how far apart clocks are. `begun` are the purges
-    whose request was ever kept, `gone_ms` when the deletion of tables was first seen.
+    whose request was ever kept.
     """
 
     instance: Instance
@@ -33,7 +33,6 @@ class Watch:
     slack_ms: int
     oracles: dict[str, Oracle] = field(default_factory=dict)
     begun: set[str] = field(default_factory=set)
-    gone_ms: dict[str, int] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
 
     def note(self, call: Call) -> None:
@@ -52,9 +51,6 @@ class Watch:
             self._look_at_table(state_id.partition("/")[0], turn)
         self._changed.clear()
         self._look_at_storage()
-        for table in self.instance.tables.by_id.values():
-            if table.deleting:
-                self.gone_ms.setdefault(table.id, self._now_ms)
 
     def oracle(self, table_id: str) -> Oracle:
         """Give what is known of a table."""

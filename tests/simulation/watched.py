@@ -8,11 +8,8 @@ from typing import Literal
 
 from dormouse.model.tables import Table
 from dormouse.ports import Clock, JobRecord
-from dormouse.statestore.items import Item, ItemTable
-from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.storage import MemoryStorage
 from tests.support.adapters import MemoryTables, MemoryTracker
-from tests.unit.statestore.memory_items import MemoryItems
 
 
 class WatchedStorage(MemoryStorage):
@@ -59,20 +56,6 @@ class WatchedStorage(MemoryStorage):
             file = self.folder / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(body)
-
-
-class WatchedItems(MemoryItems):
-    """Items of which it is known when each was put last."""
-
-    def __init__(self, pages: MemoryPages, clock: Clock) -> None:
-        """Begin empty."""
-        super().__init__(pages)
-        self.clock = clock
-        self.put_ms: dict[tuple[ItemTable, str, str], int] = {}
-
-    def _keep(self, item: Item) -> None:
-        super()._keep(item)
-        self.put_ms[item.key.table, item.key.hash, item.key.range] = self.clock.now_ms()
 
 
 class WatchedTables(MemoryTables):

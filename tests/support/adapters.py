@@ -19,6 +19,7 @@ from dormouse.model.measures import Measure
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table, applied
+from dormouse.model.tombstones import Tombstone
 from dormouse.model.transactions import Transaction
 from dormouse.ports import DeadLetter, JobRecord, SparkRun, SparkRunState
 from dormouse.statestore.protocol import Outcome, StateStore
@@ -56,6 +57,7 @@ class MemoryTables:
     by_id: dict[str, Table] = field(default_factory=dict)
     settings: dict[str, int | str] = field(default_factory=dict)
     damaged: set[str] = field(default_factory=set)
+    buried: dict[str, Tombstone] = field(default_factory=dict)
 
     def get(self, table_id: str) -> Table | None:
         if table_id in self.damaged:
@@ -85,7 +87,7 @@ class MemoryTables:
 
     def create(self, table: Table) -> None:
         taken = self.named(table.name)
-        if taken != self.get(table.id):
+        if taken != self.get(table.id) or table.id in self.buried:
             raise AlreadyExistsError(f"there is a table {table.name!r} already")
         self.by_id.setdefault(table.id, table)
 
@@ -105,6 +107,19 @@ class MemoryTables:
             raise AlreadyExistsError(f"there is a table {wanted.name!r} already")
         self.by_id[table_id] = wanted
         return wanted
+
+    def bury(self, tombstone: Tombstone) -> Tombstone | None:
+        kept = self.by_id.get(tombstone.table_id)
+        if kept is None or kept.deleting:
+            self.buried.setdefault(tombstone.table_id, tombstone)
+        return self.buried.get(tombstone.table_id)
+
+    def tombstone(self, table_id: str) -> Tombstone | None:
+        return self.buried.get(table_id)
+
+    def tombstones(self, since_ms: int) -> Iterator[Tombstone]:
+        found = sorted(self.buried.values(), key=lambda each: each.deleted_ms)
+        yield from (each for each in found if each.deleted_ms >= since_ms)
 
     def delete(self, table: Table) -> None:
         self.by_id.pop(table.id, None)
@@ -225,6 +240,9 @@ class HookedStore:
 
     def destroy(self) -> None:
         self.inner.destroy()
+
+    def delete_late(self) -> None:
+        self.inner.delete_late()
 
 
 @dataclass

@@ -142,7 +142,7 @@ def _leading_keys(request: Mapping[str, Any]) -> Iterator[str]:
     key = request.get("Key") or request.get("Item") or {}
     yield from (key[name]["S"] for name in _HASH_KEYS if name in key)
     if condition := request.get("KeyConditionExpression"):
-        found = re.match(r"(?:k|table_id) = (:\w+)", condition)
+        found = re.match(r"(?:k|t|table_id) = (:\w+)", condition)
         assert found, condition
         yield request["ExpressionAttributeValues"][found[1]]["S"]
 

@@ -23,6 +23,7 @@ WORST_OF = {
     "compaction-lags": Measure.REFERENCES_PER_LEAF,
     "jobs-stand": Measure.OLDEST_JOB_AGE_SECONDS,
     "shards-disputed": Measure.DISPUTED_SHARDS,
+    "unregistered": Measure.UNREGISTERED,
 }
 
 

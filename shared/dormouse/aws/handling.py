@@ -198,26 +198,42 @@ def _files_in(body: str, bucket: str) -> list[Source] | FilesWaiting:
 
 
 def handle_schedule(
-    event: Mapping[str, object], stage: Callable[..., Iterable[Outgoing]]
+    event: Mapping[str, object],
+    stage: Callable[..., Iterable[Outgoing]],
+    audit_all: Callable[[Services], list[str]],
 ) -> dict[str, int]:
     """Run `stage` for each table because its time has come; the input says if it is an audit.
 
+    An audit runs `audit_all` besides, once, and logs the ids that this returns as unaccounted for.
+
     Raises:
-        ExceptionGroup: it failed for some tables; it was run for all others.
+        ExceptionGroup: it failed for some tables, or for the whole; it was run for all others.
     """
     audit = event.get("audit") is True
-    return handle_tables(lambda services, table: stage(services, table, audit=audit))
+    failures: list[Exception] = []
+    if audit:
+        try:
+            if ids := audit_all(wiring().services):
+                logger.error("unregistered", table_ids=ids)
+        except Exception as error:  # it must not keep the tables from their turn
+            logger.exception("failed")
+            failures.append(error)
+    return handle_tables(
+        lambda services, table: stage(services, table, audit=audit), failed=failures
+    )
 
 
-def handle_tables(stage: Callable[[Services, Table], Iterable[Outgoing]]) -> dict[str, int]:
-    """Run `stage` for each table.
+def handle_tables(
+    stage: Callable[[Services, Table], Iterable[Outgoing]], *, failed: Sequence[Exception] = ()
+) -> dict[str, int]:
+    """Run `stage` for each table; what has `failed` before counts with what fails.
 
     Raises:
         ExceptionGroup: it failed for some tables; it was run for all others.
     """
     sent = 0
     tables, damaged = _in_turn(wiring().services)
-    failures: list[Exception] = [*damaged]
+    failures: list[Exception] = [*failed, *damaged]
     for error in damaged:
         logger.error("damaged", reason=error.explanation)
     for table in tables:

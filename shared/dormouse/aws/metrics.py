@@ -20,6 +20,7 @@ WATCHED = (
     Measure.REFERENCES_PER_LEAF,
     Measure.OLDEST_JOB_AGE_SECONDS,
     Measure.DISPUTED_SHARDS,
+    Measure.UNREGISTERED,
 )
 """What alarms watch the greatest of, over all tables: these are told by instance, too."""
 

@@ -27,7 +27,11 @@ from dormouse.storage import check_path, check_prefix
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import GetObjectRequestTypeDef, ObjectTypeDef
+    from mypy_boto3_s3.type_defs import (
+        GetObjectRequestTypeDef,
+        ListObjectsV2OutputTypeDef,
+        ObjectTypeDef,
+    )
 
 MAX_PUT_BYTES = 5 * 1024**3
 """What S3 takes in one request; an object put in parts could not be put only if absent."""
@@ -102,6 +106,11 @@ class S3Storage:
         """Give the objects whose path begins with `prefix`, in path order."""
         for item in _listed(self._client, self._bucket, check_prefix(prefix)):
             yield StoredObject(item["Key"], item["Size"], _modified_ms(item))
+
+    def folders(self) -> Iterator[str]:
+        """Return the first part of all paths of several parts, in order, each once."""
+        for page in _pages(self._client, self._bucket, "", delimiter="/"):
+            yield from (each["Prefix"].removesuffix("/") for each in page.get("CommonPrefixes", []))
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; one that is not there is no error.
@@ -207,13 +216,21 @@ class S3Sources:
 
 
 def _listed(client: S3Client, bucket: str, prefix: str) -> Iterator[ObjectTypeDef]:
-    pages = iter(client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix))
+    for page in _pages(client, bucket, prefix):
+        yield from page.get("Contents", [])
+
+
+def _pages(
+    client: S3Client, bucket: str, prefix: str, delimiter: str = ""
+) -> Iterator[ListObjectsV2OutputTypeDef]:
+    paginator = client.get_paginator("list_objects_v2")
+    pages = iter(paginator.paginate(Bucket=bucket, Prefix=prefix, Delimiter=delimiter))
     while True:
         with reading("S3"):
             page = next(pages, None)
         if page is None:
             return
-        yield from page.get("Contents", [])
+        yield page
 
 
 def _modified_ms(item: ObjectTypeDef) -> int:

@@ -3,11 +3,14 @@
 Two items for each table, written and deleted together: ``name#<name>`` with the id, so that a name
 belongs to one table, and ``id#<id>`` with all the rest. One item, ``instance``, holds the
 properties that tables have unless their own say otherwise. Reads are consistent.
+
+What was deleted has a tombstone (`tombstones`). An id never has one and a table that is not in
+deletion: each is put in a transaction that checks for the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from dormouse.aws.failures import ConditionFailedError, reading, writing
@@ -23,8 +26,10 @@ from dormouse.aws.table_items import (
     settings_of,
     table_of,
 )
+from dormouse.aws.tombstones import DynamoTombstones
 from dormouse.errors import AlreadyExistsError, ContendedError, CorruptDataError, NotFoundError
 from dormouse.model.tables import Table, applied, can_be_name
+from dormouse.model.tombstones import Tombstone
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -39,9 +44,10 @@ ATTEMPTS = 8
 class DynamoTables:
     """`Tables` over the low-level client; safe for many threads, as the client is."""
 
-    def __init__(self, client: DynamoDBClient, table_name: str) -> None:
-        """Use the DynamoDB table `table_name`, which must exist."""
+    def __init__(self, client: DynamoDBClient, table_name: str, state_table: str) -> None:
+        """Use the DynamoDB tables `table_name` and, for tombstones, `state_table`; both exist."""
         self._client, self._table_name = client, table_name
+        self._tombstones = DynamoTombstones(client, state_table)
 
     def get(self, table_id: str) -> Table | None:
         """Give a table by id; None if there is none (any more)."""
@@ -83,10 +89,15 @@ class DynamoTables:
         """Add a table; that it was added before, by the same id and name, is no error.
 
         Raises:
-            AlreadyExistsError: the name is taken by another id, or the id by another name.
+            AlreadyExistsError: the name is taken by another id, the id by another name, or the id
+                has a tombstone.
         """
         try:
-            self._transact(self._new(name_item(table)), self._new(id_item(table, revision=0)))
+            self._transact(
+                self._new(name_item(table)),
+                self._new(id_item(table, revision=0)),
+                self._tombstones.none_of(table.id),
+            )
         except ConditionFailedError as error:
             kept = self.get(table.id)
             if kept is None or kept.name != table.name:
@@ -117,6 +128,33 @@ class DynamoTables:
             if wanted == kept or self._replace(kept, wanted, revision_of(item)):
                 return wanted
         raise ContendedError(f"others keep changing table {table_id!r}; try again")
+
+    def bury(self, tombstone: Tombstone) -> Tombstone | None:
+        """Keep for ever that an id is no table's; return the tombstone it has, the first one put.
+
+        Return None, with nothing done, if the id is registered and not in deletion.
+        """
+        no_table: TransactWriteItemTypeDef = {
+            "ConditionCheck": {
+                "TableName": self._table_name,
+                "Key": key(ID + tombstone.table_id),
+                "ConditionExpression": "attribute_not_exists(pk) OR deleting = :yes",
+                "ExpressionAttributeValues": {":yes": {"BOOL": True}},
+            }
+        }
+        try:
+            self._transact(no_table, *self._tombstones.puts(tombstone))
+        except ConditionFailedError:
+            return self.tombstone(tombstone.table_id)
+        return tombstone
+
+    def tombstone(self, table_id: str) -> Tombstone | None:
+        """Return the tombstone of an id; None if it has none."""
+        return self._tombstones.get(table_id)
+
+    def tombstones(self, since_ms: int) -> Iterator[Tombstone]:
+        """Return the tombstones whose deletion began at a time or later, the oldest first."""
+        return self._tombstones.since(since_ms)
 
     def delete(self, table: Table) -> None:
         """Remove a table, under whatever name; none of that id is no error."""

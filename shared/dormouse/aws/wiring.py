@@ -104,7 +104,7 @@ def wire(
     pages = DynamoPages(once, names.state_table)
     items = DynamoItems(dynamodb, _item_tables(names), pages)
     services = Services(
-        tables=DynamoTables(dynamodb, names.tables_table),
+        tables=DynamoTables(dynamodb, names.tables_table, names.state_table),
         tracker=DynamoTracker(dynamodb, names.jobs_table),
         storage=storage,
         results=S3Storage(s3, names.results_bucket),

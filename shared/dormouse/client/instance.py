@@ -45,6 +45,7 @@ from dormouse.requests import (
 )
 from dormouse.settings import Settings
 from dormouse.stages.administer import administer
+from dormouse.stages.leftovers import Stranger, strangers
 from dormouse.stages.requests.json_keys import key_to_json
 
 
@@ -80,6 +81,13 @@ class Instance:
     def tables(self) -> list[TableHandle]:
         """Give all tables, by name."""
         return [self._handle(t) for t in self.services.tables.all() if not t.deleting]
+
+    def unregistered(self) -> list[Stranger]:
+        """Return what lies in the data bucket of no known table, by the id that it lies under.
+
+        The registry entry of a table may be lost; nothing of it is deleted without a proof.
+        """
+        return list(strangers(self.services))
 
     def table(self, name: str) -> TableHandle:
         """Give one table.

@@ -12,7 +12,8 @@ class Measure(Enum):
     """A metric as CloudWatch knows it: its name, its unit.
 
     The first ones are levels, measured at a time: the newest counts. Those after `LOG_LENGTH` are
-    counts of what happened: their sum counts.
+    counts of what happened: their sum counts. `UNREGISTERED` is a level of no table: how many ids
+    of the data bucket nobody can account for.
     """
 
     SHARDS = ("Shards", "Count")
@@ -31,6 +32,7 @@ class Measure(Enum):
     SHARDS_DELETED = ("ShardsDeleted", "Count")
     FILES_REFUSED = ("FilesRefused", "Count")
     JOBS_FAILED = ("JobsFailed", "Count")
+    UNREGISTERED = ("Unregistered", "Count")
 
     @property
     def title(self) -> str:

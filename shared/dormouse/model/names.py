@@ -21,6 +21,8 @@ QUEUES = (
     "spark-runs",
 )
 """All queues, in the order of the flow. Each has a dead-letter queue."""
+SPARK_CODE = "spark-code"
+"""The one folder of the data bucket that is no table's: the code of Spark jobs."""
 REPLIES = "replies"
 """The queue for replies to administrators, who take them from there themselves."""
 
@@ -85,7 +87,7 @@ class InstanceNames:
     @property
     def spark_code_uri(self) -> str:
         """Where the code of Spark jobs lies, beside the tables: the beginning of its URIs."""
-        return f"s3://{self.data_bucket}/spark-code/"
+        return f"s3://{self.data_bucket}/{SPARK_CODE}/"
 
     def queue(self, queue: str) -> str:
         """Give the SQS name of a queue of `QUEUES`, or of its dead-letter queue."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Literal
@@ -25,7 +25,8 @@ class Table:
 
     `own` names the properties set for this very table; the others are the instance's or defaults.
     A table being deleted keeps its name until the last of it is gone. `log` tells the log of its
-    state from earlier ones, if the state was ever rebuilt. `generation` counts how often the table
+    state from earlier ones, if the state was ever rebuilt; `logs` are all that rebuilds ever began,
+    so that deletion finds them, too. `generation` counts how often the table
     was emptied, last at `emptied_ms`: what was queued or dropped before is not for this generation.
     `tree` is the id of the partitions it began with then, and empty if its partitions stayed.
     `named_ms` is when it was last renamed: what was dropped before was for another table's name.
@@ -41,6 +42,7 @@ class Table:
     deleting: bool = False
     created_ms: int = 0
     log: str = ""
+    logs: tuple[str, ...] = ()
     generation: int = 0
     emptied_ms: int = 0
     tree: str = ""
@@ -51,6 +53,11 @@ class Table:
     def state_id(self) -> str:
         """The id of the table's state; what it keeps in the data bucket lies below the table's."""
         return f"{self.id}/{self.log}" if self.log else self.id
+
+    def states(self) -> Iterator[Table]:
+        """Return the table once for each state it ever began, to open the store of each."""
+        for log in dict.fromkeys(("", *self.logs, self.log)):
+            yield replace(self, log=log)
 
     @property
     def files_since_ms(self) -> int:

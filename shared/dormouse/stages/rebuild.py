@@ -1,6 +1,7 @@
 """rebuild: a table's state from the footers of its shards alone, after the state was lost.
 
-Order: the old log is closed, so that no commit can land that would be missed; then the shards are
+Order: the registry notes the id of the new log, so that a deletion finds it whatever becomes of the
+rebuild; the old log is closed, so that no commit can land that would be missed; then the shards are
 listed and the new state is committed to a log of its own and read back; then the registry names the
 new log. A crash before that leaves a table that can be rebuilt again; what was in flight comes
 again, and goes to the new log.
@@ -64,13 +65,16 @@ def rebuild(
 
     Raises:
         CorruptDataError: the shards contradict each other, or some cannot be read; it says which.
-        ContendedError: the table was rebuilt or deleted by somebody else meanwhile.
+        ContendedError: the table was rebuilt by somebody else meanwhile.
+        NotFoundError: it is deleted, or being deleted.
         InvariantError: what was written is not what was to be; the table still has no state.
     """
     _plan(services, table, watch)  # nothing is given up for a rebuild that would be refused
+    log = services.ids.new()
+    noted = services.tables.change(table.id, lambda newest: _with_new_log(newest, table, log))
+    changed = replace(noted, log=log)
     services.store(table).terminate()
     plan = _plan(services, table, watch)
-    changed = replace(table, log=services.ids.new())
     store = services.store(changed)
     expected = _commit(store, plan, services.clock.now_ms())
     store.reopen()
@@ -78,12 +82,17 @@ def rebuild(
         store.destroy()
         raise InvariantError(f"the new state of table {table.name!r} has other {difference}")
     try:
-        services.tables.change(table.id, lambda newest: _with_log(newest, table, changed.log))
+        services.tables.change(table.id, lambda newest: _with_log(newest, table, log))
     except (ContendedError, NotFoundError):
         store.destroy()
         raise
     services.store(table).destroy()
     return Rebuilt(expected, plan.left_out), [Outgoing("table-changes", TableChanged(table.id))]
+
+
+def _with_new_log(newest: Table, known: Table, log: str) -> Table:
+    """Return the table with a log noted that is begun for it."""
+    return replace(_with_log(newest, known, known.log), logs=(*newest.logs, log))
 
 
 def _with_log(newest: Table, known: Table, log: str) -> Table:

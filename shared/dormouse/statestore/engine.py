@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from dormouse.errors import (
     ContendedError,
     CorruptDataError,
+    InvariantError,
     OutcomeUnknownError,
     UnavailableError,
 )
@@ -166,6 +167,19 @@ class LogStateStore:
         for kept in (self._reader.deltas, self._reader.segments, self._reader.snapshots):
             if kept is not None:
                 kept.delete(list(kept.ids()))
+
+    def delete_late(self) -> None:
+        """Delete the deltas that were put while the state was destroyed, or later. Repeatable.
+
+        Nothing else can come late: pages and the root are changed only while the log is open.
+
+        Raises:
+            InvariantError: the log is not closed; nothing was deleted.
+        """
+        head = self._patience.insist(lambda: self._log.pages.head(self._table_id))
+        if head is None or not head.closed:
+            raise InvariantError(f"the state of table {self._table_id} was never destroyed")
+        self._patience.insist(lambda: self._reader.deltas.delete(list(self._reader.deltas.ids())))
 
     def _append(self, entries: Entries) -> Outcomes:
         """Commit in any order: what follows which version, and what holds then, is seen after."""

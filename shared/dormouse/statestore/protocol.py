@@ -117,3 +117,10 @@ class StateStore(Protocol):
 
     def destroy(self) -> None:
         """Delete the state of the table. Repeatable; used only when the table itself is deleted."""
+
+    def delete_late(self) -> None:
+        """Delete what commits put that were under way while the state was destroyed. Repeatable.
+
+        Raises:
+            InvariantError: the state was not destroyed; nothing was deleted.
+        """

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.model.tables import Table
+from dormouse.errors import AlreadyExistsError
 from dormouse.ports import NO_TABLE
 from dormouse.requests import CreateTable, DeleteTable
+from dormouse.stages.leftovers import collect_leftovers
 from dormouse.stages.rebuild import rebuild
+from tests.support.adapters import HookedStore
 from tests.support.world import LETTERS, Crash, World, letters
 
 REQUEST = CreateTable("create-letters", "letters", LETTERS.to_json())
@@ -35,24 +37,71 @@ def test_a_delivery_that_slept_until_its_table_was_deleted_leaves_none_without_a
     assert world.tables.all() == []
 
 
-def test_one_that_died_when_it_had_made_a_deleted_table_again_is_made_good(
+def test_one_that_slept_before_it_began_the_state_is_told_nothing_else(world: World) -> None:
+    world.before_next_commit(lambda: made_and_deleted(world))
+    world.administer(REQUEST)
+    told = world.tracker.get(NO_TABLE, REQUEST.request_id)
+    assert told is not None and told.state == "finished"
+    assert world.tables.all() == []
+
+
+def others_take_the_name(world: World) -> None:
+    world.administer(CreateTable("create-others", "letters", LETTERS.to_json()))
+
+
+def states(world: World) -> list[str]:
+    """Give where there are states, or what is left of them."""
+    open_logs = [t for t, log in world.pages._logs.items() if log.pages or not log.head.closed]
+    return sorted({*world.storage.folders(), *open_logs})
+
+
+def test_one_that_finds_its_name_taken_leaves_no_state_and_is_refused_for_good(
+    world: World,
+) -> None:
+    world.after_next_commit(lambda: others_take_the_name(world))
+    for _ in range(2):  # its function died before it could tell
+        with pytest.raises(AlreadyExistsError, match="'letters'"):
+            world.administer(REQUEST)
+        del world.tracker.kept[NO_TABLE, REQUEST.request_id]
+    (others,) = world.tables.all()
+    assert states(world) == [others.id]
+    world.administer(DeleteTable("delete", "letters"))
+    with pytest.raises(AlreadyExistsError) as refused:
+        world.administer(REQUEST)
+    assert "another request_id" in refused.value.explanation
+
+
+def test_one_refused_that_died_before_its_state_was_gone_is_ended_by_an_audit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    delete = world.tables.delete
+    world.after_next_commit(lambda: others_take_the_name(world))
+    with monkeypatch.context() as patched, pytest.raises(Crash):
+        patched.setattr(HookedStore, "destroy", lambda _: world.crash())
+        world.administer(REQUEST)
+    (others,) = world.tables.all()
+    assert len(states(world)) == 2
+    assert collect_leftovers(world.services) == []
+    assert states(world) == [others.id]
 
-    def die(table: Table) -> None:
-        raise Crash
 
-    def made_and_deleted_by_others() -> None:
-        made_and_deleted(world)
-        monkeypatch.setattr(world.tables, "delete", die)
-
-    world.after_next_commit(made_and_deleted_by_others)
+def test_one_refused_at_once_leaves_nothing_even_of_a_delivery_that_died_before(
+    world: World,
+) -> None:
+    world.after_next_commit(world.crash)
     with pytest.raises(Crash):
         world.administer(REQUEST)
-    monkeypatch.setattr(world.tables, "delete", delete)
-    world.administer(REQUEST)
-    assert world.tables.all() == []
+    others_take_the_name(world)
+    with pytest.raises(AlreadyExistsError):
+        world.administer(REQUEST)
+    (others,) = world.tables.all()
+    assert states(world) == [others.id]
+
+
+def test_one_refused_that_began_nothing_leaves_no_tombstone(world: World) -> None:
+    others_take_the_name(world)
+    with pytest.raises(AlreadyExistsError):
+        world.administer(REQUEST)
+    assert list(world.tables.tombstones(0)) == []
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])

@@ -7,12 +7,12 @@ from hashlib import blake2b
 from dormouse.errors import AlreadyExistsError, NotFoundError
 from dormouse.model.csv_dialect import csv_dialect
 from dormouse.model.evolution import check_columns
-from dormouse.model.names import table_prefix
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.properties import parse_settings
 from dormouse.model.row_rules import row_rules
 from dormouse.model.schema import Schema
 from dormouse.model.tables import Table, check_name
+from dormouse.model.tombstones import Tombstone
 from dormouse.model.transactions import InitialisePartitions
 from dormouse.ports import Services
 from dormouse.requests import CreateTable
@@ -34,8 +34,7 @@ def create_table(services: Services, request: CreateTable) -> None:
         schema=schema,
         created_ms=services.clock.now_ms(),
     ).with_settings(parse_settings(request.properties), services.tables.defaults())
-    if _is_made(services, table):
-        _forget_if_deleted(services, table)
+    if _was_made(services, table):
         return
     check_columns(schema, table.properties)
     row_rules(schema, table.properties)
@@ -44,39 +43,58 @@ def create_table(services: Services, request: CreateTable) -> None:
         schema, request.split_points, strings_base64=request.strings_base64
     )
     tree = PartitionTree.from_split_points(points)
-    if services.tables.named(table.name) is not None and not _is_made(services, table):
-        raise AlreadyExistsError(f"there is a table {table.name!r} already")
-    # State first: a table that can be found by name always has its partitions. Where the name was
-    # taken since, this empty state stays: to destroy it could be to destroy what another delivery
-    # has made a table of.
+    if services.tables.named(table.name) is not None:
+        _refuse(services, table)
+        return
+    # State first: a table that can be found by name always has its partitions.
     initialise = InitialisePartitions(tuple(tree.by_id.values()), schema.key_types)
-    (outcome,) = services.store(table).commit(initialise, generation=0)
-    accepted(outcome)
     try:
+        (outcome,) = services.store(table).commit(initialise, generation=0)
+        accepted(outcome)
         services.tables.create(table)
-    except AlreadyExistsError:
-        if not _is_made(services, table):
-            raise
-    _forget_if_deleted(services, table)
-
-
-def _is_made(services: Services, table: Table) -> bool:
-    """Tell whether another delivery has made the table, whatever it is called by now."""
-    return services.tables.get(table.id) is not None
-
-
-def _forget_if_deleted(services: Services, table: Table) -> None:
-    """Remove a table from the registry that a delivery which slept put there after its deletion.
-
-    Its state is closed for good. So is, for a while, that of a table which is rebuilt; but then
-    what the state is made of still lies in the data bucket, and a deletion leaves nothing there.
-    """
-    try:
-        services.store(table).current()
-        return
     except NotFoundError:
-        kept = services.tables.get(table.id)
-    if kept is None or kept.deleting or kept.log:
+        if not _was_made(services, table):
+            raise
+    except AlreadyExistsError:
+        _refuse(services, table)
+
+
+def _was_made(services: Services, table: Table) -> bool:
+    """Return whether another delivery made the table, whatever became of it since.
+
+    Raises:
+        AlreadyExistsError: another delivery refused to make it, for good.
+    """
+    if services.tables.get(table.id) is not None:
+        return True
+    tombstone = services.tables.tombstone(table.id)
+    if tombstone is not None and not tombstone.was_registered:
+        raise _taken(table)
+    return tombstone is not None
+
+
+def _refuse(services: Services, table: Table) -> None:
+    """Refuse to make a table whose name is taken, unless another delivery has made it.
+
+    The state that this delivery or another began goes, under a tombstone: without, another could
+    make a table of it at the same time.
+
+    Raises:
+        AlreadyExistsError: the name is another table's.
+    """
+    if _was_made(services, table):
         return
-    if next(services.storage.list(table_prefix(table.id)), None) is None:
-        services.tables.delete(kept)
+    if not len(services.store(table).current().partitions):
+        raise _taken(table)
+    now_ms = services.clock.now_ms()
+    tombstone = services.tables.bury(Tombstone.of(table, now_ms, was_registered=False))
+    if tombstone is not None and not tombstone.was_registered:
+        services.store(table).destroy()
+        raise _taken(table)
+
+
+def _taken(table: Table) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"there was a table {table.name!r} already when this was asked for",
+        hint="choose another name; or delete that table, and ask again under another request_id",
+    )

@@ -1,11 +1,18 @@
-"""delete_table: a table with all its rows → gone."""
+"""delete_table: a table with all its rows → gone.
+
+Order: the registry says that it is in deletion, which nothing undoes; its tombstone, the proof for
+all that comes late; its states, its objects, its entry. A crash leaves what the redelivery deletes,
+or `sweep`. What others put meanwhile the audit deletes (`leftovers`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from dormouse.errors import InvariantError
 from dormouse.model.names import table_prefix
 from dormouse.model.tables import Table
+from dormouse.model.tombstones import Tombstone
 from dormouse.ports import Services
 from dormouse.requests import DeleteTable
 from dormouse.stages.requests.named import bound
@@ -25,18 +32,26 @@ def delete_table(services: Services, request: DeleteTable) -> None:
 
 
 def delete_all_of(services: Services, table: Table) -> None:
-    """Delete a table's state, its objects and its registry entry, in an order that can resume.
+    """Delete a table's states, its objects and its registry entry, in an order that can resume.
 
-    The state goes first: from then on who looks is told that it is gone. Were it the objects, it
+    The states go first: from then on who looks is told that it is gone. Were it the objects, it
     would seem to be damaged.
     """
-    services.tables.change(table.id, lambda t: replace(t, online=False, deleting=True))
-    services.store(table).destroy()
+    table = services.tables.change(table.id, lambda t: replace(t, online=False, deleting=True))
+    if services.tables.bury(Tombstone.of(table, services.clock.now_ms())) is None:
+        raise InvariantError(f"table {table.id} is not in deletion, though it was just put there")
+    for state in table.states():
+        services.store(state).destroy()
+    delete_objects_of(services, table.id)
+    services.tables.delete(table)
+
+
+def delete_objects_of(services: Services, table_id: str) -> None:
+    """Delete all objects of an id that has a tombstone."""
     batch: list[str] = []
-    for stored in services.storage.list(table_prefix(table.id)):
+    for stored in services.storage.list(table_prefix(table_id)):
         batch.append(stored.path)
         if len(batch) == DELETE_BATCH:
             services.storage.delete(batch)
             batch = []
     services.storage.delete(batch)
-    services.tables.delete(table)
