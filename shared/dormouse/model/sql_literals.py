@@ -75,7 +75,7 @@ def adapted(node: exp.Expr, literal: Literal, kind: FieldType) -> Literal:
         number = float(exact)
         if number in (float("inf"), float("-inf")):
             raise InvalidRequestError(f"{shown(node)}: {exact} is beyond what a double can hold")
-        return Literal(number, Primitive.DOUBLE)
+        return Literal(number + 0.0, Primitive.DOUBLE)  # of -0.0, to which -1e-400 is rounded
     if isinstance(kind, DecimalType):
         return _decimal(node, exact, kind)
     return literal
@@ -109,7 +109,9 @@ def _typed(node: exp.Cast) -> Literal:
         text, kind = node.this.name, node.to.this
         try:
             if kind in (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ):
-                return Literal(microseconds(dt.datetime.fromisoformat(text)), Primitive.TIMESTAMP)
+                time = dt.datetime.fromisoformat(text)
+                utc = time.astimezone(dt.UTC) if time.tzinfo else time  # is there such a time?
+                return Literal(microseconds(utc), Primitive.TIMESTAMP)
             if kind is exp.DataType.Type.DATE:
                 return Literal(days(dt.date.fromisoformat(text)), Primitive.DATE)
         except (ValueError, OverflowError) as error:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from dormouse.errors import InvalidRequestError
 from dormouse.model.expressions import (
@@ -18,17 +16,19 @@ from dormouse.model.expressions import (
     FUNCTIONS,
     MAX_DEPTH,
     MAX_LIST,
-    MAX_TEXT,
+    MAX_PATTERN,
     Call,
     Column,
     Expression,
     Literal,
     common_type,
+    leaf_sql,
+    render,
 )
+from dormouse.model.expressions import depth as depth_of
 from dormouse.model.schema import DecimalType, FieldType, Primitive, Schema, type_name
 from dormouse.model.sql_literals import adapted, literal, shown
-
-_DIALECT = "postgres"  # the one whose strings, names and X'…' are those of DataFusion
+from dormouse.model.sql_text import check_text, parsed, too_deep
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -71,17 +71,21 @@ def parse(text: str, schema: Schema) -> Expression:
     Raises:
         InvalidRequestError: it is none; the message says where and why.
     """
-    _check_size(text)
+    check_text(text)
     try:
-        tree = _parsed(text)
+        tree = parsed(text)
         checked = _Checker(schema).check(tree, 0)
     except RecursionError as error:
-        raise _too_deep() from error
+        raise too_deep() from error
     if checked.type is not Primitive.BOOLEAN:
         raise InvalidRequestError(
             f"{shown(tree)} is {type_name(checked.type)}, not a condition",
             hint="compare it with something",
         )
+    # its normal form, which is kept, has to be accepted as well
+    if depth_of(checked) > MAX_DEPTH:
+        raise too_deep()
+    check_text(render(checked, leaf_sql))
     return checked
 
 
@@ -94,7 +98,7 @@ class _Checker:
     def check(self, node: exp.Expr, depth: int) -> Expression:
         """Give the checked form of `node`, which lies below `depth` others."""
         if depth > MAX_DEPTH:
-            raise _too_deep()
+            raise too_deep()
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise InvalidRequestError(f"{shown(node)} is not allowed in a condition", hint=_ALLOWED)
@@ -183,6 +187,13 @@ class _Checker:
         _check_types(node, [text, pattern], (Primitive.STRING, Primitive.STRING))
         if not isinstance(pattern, Literal):
             raise InvalidRequestError(f"{shown(node)}: the pattern must be a text in quotes")
+        length = len(str(pattern.value))
+        if length > MAX_PATTERN:
+            raise InvalidRequestError(
+                f"{shown(node)}: the pattern has {length:,} characters; "
+                f"at most {MAX_PATTERN:,} are allowed",
+                hint="starts_with, ends_with and contains take texts of any length",
+            )
         like = _call(_PATTERNS[type(node)], [text, pattern])
         return _call("NOT", [like]) if node.args.get("negate") else like
 
@@ -342,46 +353,3 @@ def _check_types(
         found = ", ".join(type_name(a.type) for a in arguments)
         needed = ", ".join(type_name(kind) for kind in wanted)
         raise InvalidRequestError(f"{shown(node)} is for {needed}, not for {found}")
-
-
-def _too_deep() -> InvalidRequestError:
-    return InvalidRequestError(f"the condition is nested deeper than {MAX_DEPTH}")
-
-
-def _parsed(text: str) -> exp.Expr:
-    try:
-        return sqlglot.parse_one(text, read=_DIALECT)
-    except RecursionError:
-        raise
-    except SqlglotError as error:
-        raise _not_sql(error) from error
-    except Exception as error:  # over some texts that are no SQL the parser itself stumbles
-        raise InvalidRequestError("the condition is not SQL: it cannot be parsed") from error
-
-
-def _not_sql(error: SqlglotError) -> InvalidRequestError:
-    places = getattr(error, "errors", None)
-    if not places:
-        return InvalidRequestError(f"the condition is not SQL: {str(error).splitlines()[0]}")
-    place = places[0]
-    problem = str(place.get("description"))
-    if problem.startswith("Required keyword"):  # and then a class of the parser
-        problem = "something is missing"
-    return InvalidRequestError(
-        f"the condition is not SQL at column {place.get('col')}, "
-        f"near {(place.get('highlight') or '')!r}: {problem}"
-    )
-
-
-def _check_size(text: str) -> None:
-    """Refuse a text that is too long to be looked at, or none."""
-    if not isinstance(text, str):
-        raise InvalidRequestError(f"a condition is a text in SQL, and this is {text!r:.80}")
-    if len(text) > MAX_TEXT:
-        raise InvalidRequestError(
-            f"the condition has {len(text):,} characters; at most {MAX_TEXT:,} are allowed"
-        )
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequestError("the condition has half of a character in it") from error

@@ -128,6 +128,8 @@ def _merged(
     try:
         yield from engine.run(context, engine.merge(frames, schema, columns))
     except CorruptDataError as error:
+        if where is not None:
+            where.check()
         of = ", ".join(shard_path(table_id, groups.slice.shard.id) for groups in step.found)
         raise CorruptDataError(f"{error} (among {of})") from error
 

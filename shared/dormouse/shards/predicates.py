@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import pyarrow as pa
-from datafusion import Expr, SessionContext
+from datafusion import DataFrame, Expr, SessionContext
 
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.model.conditions import Condition, parse_condition
 from dormouse.model.expressions import (
     ARITHMETIC,
@@ -78,9 +78,22 @@ class Predicate:
         for chunk in _chunks(batches):
             schema = chunk[0].schema
             rows = engine.in_memory(context, chunk).filter(term)
-            for batch in engine.stream(rows):
+            for batch in _evaluated(rows):
                 if batch.num_rows:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    def check(self) -> None:
+        """Evaluate it where there is no row.
+
+        What fails then is the condition, not what was read.
+
+        Raises:
+            InvalidRequestError: the engine cannot evaluate it.
+        """
+        context = engine.session()
+        nothing = pa.RecordBatch.from_pylist([], arrow_schema(self.schema))
+        for _ in _evaluated(engine.in_memory(context, [nothing]).filter(self.expr(context))):
+            pass
 
 
 def parse_predicate(text: str, schema: Schema) -> Predicate:
@@ -111,6 +124,16 @@ def kept_predicate(text: str, schema: Schema) -> Predicate:
 def engine_sql(condition: Condition) -> str:
     """Give a condition as SQL in which the engine has nothing to guess about types."""
     return render(condition.expression, _leaf, _call)
+
+
+def _evaluated(rows: DataFrame) -> Iterator[pa.RecordBatch]:
+    """Return rows that lie in memory: whatever the engine cannot do with them, none is damaged."""
+    try:
+        yield from engine.stream(rows)
+    except CorruptDataError:  # it may quote values, also of rows
+        raise InvalidRequestError(
+            "the condition cannot be evaluated", hint="make it simpler, or its patterns shorter"
+        ) from None
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
 from dormouse.model.conditions import parse_condition
-from dormouse.model.expressions import MAX_LIST, MAX_TEXT
+from dormouse.model.expressions import MAX_BRACKETS, MAX_LIST, MAX_PATTERN, MAX_TEXT
 from dormouse.model.schema import Schema
 
 SCHEMA = Schema.from_json(
@@ -104,6 +104,12 @@ REFUSED = [
     ("ok AND " * MAX_LIST + "ok", "1,001 parts; at most 1,000"),
     ("id IN (" + "1," * MAX_LIST + "1)", "parts; at most 1,000"),
     ("ok AND " * MAX_TEXT + "ok", "at most 16,384"),
+    ("(" * (MAX_BRACKETS + 1) + "ok" + ")" * (MAX_BRACKETS + 1), "nested deeper than 16"),
+    ("id IN (" + " OR id IN (".join(["1," * 999 + "1)"] * 8), "the condition has 2"),
+    (f"name LIKE '{'_' * 11_000}'", "the pattern has 11,000 characters; at most 1,000"),
+    (f"name NOT ILIKE '{'a' * (MAX_PATTERN + 1)}'", "starts_with, ends_with and contains"),
+    ("at > TIMESTAMP '0001-01-01 00:00:00+14:00'", "is no time: date value out of range"),
+    ("at > TIMESTAMP '9999-12-31 23:00:00-14:00'", "is no time: date value out of range"),
 ]
 
 
@@ -161,6 +167,33 @@ def test_no_text_does_more_than_parse_or_be_refused(text: str) -> None:
         return
     assert condition.columns <= {field.name for field in SCHEMA.fields}
     assert parse_condition(condition.sql, SCHEMA) == condition
+
+
+@pytest.mark.parametrize(
+    ("inner", "condition"),
+    [
+        ("id", "{} BETWEEN 1 AND 2"),
+        ("name", "{} NOT LIKE 'a%'"),
+        ("name", "{} IS NOT NULL"),
+        ("name", "{} IN ('a')"),
+    ],
+)
+def test_the_normal_form_of_what_is_just_not_too_deep_is_not_too_deep(
+    inner: str, condition: str
+) -> None:
+    accepted = 0
+    for levels in range(10, 20):
+        nested = f"({inner} + 1)" if inner == "id" else f"lower({inner})"
+        for _ in range(levels - 1):
+            nested = f"({nested} + 1)" if inner == "id" else f"lower({nested})"
+        try:
+            found = parse_condition(condition.format(nested), SCHEMA)
+        except InvalidRequestError as error:
+            assert "nested deeper than 16" in str(error)
+            continue
+        accepted += 1
+        assert parse_condition(found.sql, SCHEMA) == found
+    assert 0 < accepted < 10
 
 
 def test_a_negation_is_a_condition_on_the_same_columns() -> None:

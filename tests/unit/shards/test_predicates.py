@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,8 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dormouse.errors import InvalidRequestError, InvariantError
-from dormouse.model.schema import Schema
+from dormouse.errors import CorruptDataError, InvalidRequestError, InvariantError
+from dormouse.model.conditions import Condition
+from dormouse.model.expressions import MAX_PATTERN, Call, Column, Literal
+from dormouse.model.schema import Primitive, Schema
 from dormouse.shards import engine
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.predicates import Predicate, kept_predicate, parse_predicate
@@ -98,7 +100,7 @@ def matching(text: str) -> list[object]:
     return numbers(parse_predicate(text, SCHEMA))
 
 
-def numbers(predicate: Predicate, batches: Sequence[pa.RecordBatch] = (BATCH,)) -> list[object]:
+def numbers(predicate: Predicate, batches: Iterable[pa.RecordBatch] = (BATCH,)) -> list[object]:
     return [row["row"] for batch in predicate.apply(batches) for row in batch.to_pylist()]
 
 
@@ -272,6 +274,36 @@ def test_the_deepest_and_longest_conditions_allowed_run() -> None:
     assert matching("i" + " + 1" * 15 + " = 18") == [1]
     assert matching("lower(" * 14 + "s" + ")" * 14 + " = 'abc'") == [2]
     assert matching("coalesce(" * 14 + "i" + ", 1)" * 14 + " = 3") == [1]
+
+
+def test_the_longest_patterns_allowed_run() -> None:
+    for pattern in ("_" * MAX_PATTERN, "%a" * (MAX_PATTERN // 2), "é_" * (MAX_PATTERN // 2)):
+        for operator in ("LIKE", "ILIKE"):
+            assert matching(f"s {operator} '{pattern}'") == []
+            assert numbers(parse_predicate(f"s {operator} '{pattern}'", SCHEMA).negated())
+
+
+def unbounded() -> Predicate:
+    """A condition that the engine cannot evaluate, which the parser would have refused."""
+    text, pattern = Column("s", Primitive.STRING), Literal("_" * 11_000, Primitive.STRING)
+    return Predicate(Condition(Call("LIKE", (text, pattern), Primitive.BOOLEAN)), SCHEMA)
+
+
+def test_what_the_engine_cannot_evaluate_is_a_bad_condition_and_no_damaged_shard() -> None:
+    with pytest.raises(InvalidRequestError, match="cannot be evaluated"):
+        numbers(unbounded())
+    with pytest.raises(InvalidRequestError, match="cannot be evaluated"):
+        unbounded().check()
+    parse_predicate("s LIKE '_'", SCHEMA).check()
+
+
+def test_damage_met_while_rows_are_tested_is_still_damage() -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield BATCH
+        raise CorruptDataError("a shard is damaged")
+
+    with pytest.raises(CorruptDataError):
+        numbers(parse_predicate("s = 'a'", SCHEMA), rows())
 
 
 def test_rows_come_in_their_order_in_batches_of_the_same_schema() -> None:

@@ -13,16 +13,17 @@ from hypothesis import strategies as st
 
 from dormouse.cache import Cache
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.model.conditions import parse_condition
+from dormouse.model.conditions import Condition, parse_condition
+from dormouse.model.expressions import Call, Column, Literal
 from dormouse.model.key_bounds import key_bounds
 from dormouse.model.keys import Key, KeyRange
 from dormouse.model.names import shard_path
 from dormouse.model.properties import Properties
-from dormouse.model.schema import Schema
+from dormouse.model.schema import Primitive, Schema
 from dormouse.shards import lookups, parquet
 from dormouse.shards.counting import count_rows
-from dormouse.shards.predicates import parse_predicate
-from dormouse.shards.querying import LOOK_UP_BYTES
+from dormouse.shards.predicates import Predicate, parse_predicate
+from dormouse.shards.querying import LOOK_UP_BYTES, query_rows
 from dormouse.storage import FolderStorage
 from tests.unit.shards.tables import MEMORY_BYTES, NOW_MS, ShardTable
 
@@ -236,6 +237,26 @@ def test_a_condition_on_keys_opens_only_the_shards_it_leaves_room_for(table: Sha
     assert len(result.reads.shards) == 2
     nothing = table.query(where="a = 'k' AND a = 'l'")
     assert (nothing.reader.read_all().num_rows, nothing.reads.shards) == (0, set())
+
+
+@pytest.mark.parametrize("look_up_bytes", [0, LOOK_UP_BYTES])
+def test_what_the_engine_cannot_evaluate_is_not_told_as_a_damaged_shard(
+    table: ShardTable, look_up_bytes: int
+) -> None:
+    text, pattern = Column("a", Primitive.STRING), Literal("_" * 11_000, Primitive.STRING)
+    condition = Condition(Call("LIKE", (text, pattern), Primitive.BOOLEAN))
+    rows = query_rows(
+        table.storage,
+        table.table,
+        table.state,
+        [],
+        where=Predicate(condition, SCHEMA),
+        now_ms=NOW_MS,
+        memory_bytes=MEMORY_BYTES,
+        look_up_bytes=look_up_bytes,
+    )
+    with pytest.raises(InvalidRequestError, match="cannot be evaluated"):
+        rows.reader.read_all()
 
 
 @pytest.mark.parametrize("look_up_bytes", [0, LOOK_UP_BYTES])
