@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from dormouse.model.row_rules import Aggregation, Kept, Operation
 from dormouse.model.schema import Schema
 from dormouse.shards.arrow import Array
-from dormouse.shards.total_order import comparable, ordered, restored
+from dormouse.shards.total_order import ordered, ranks, restored, unified
 
 
 def aggregated(
@@ -132,13 +132,19 @@ def _fold(by: Sequence[Array], folds: Sequence[tuple[str, Array]]) -> list[Array
 
 
 def _folded_maps(maps: Any, groups: Array, how: str) -> Array:
-    """Fold the values of each key over the maps of each group; keys come in ascending order."""
+    """Fold the values of each key over the maps of each group; keys come in ascending order.
+
+    Of keys that are equal, but not the same, the least stays.
+    """
     kind = maps.type
     entry = pa.struct([pa.field("key", kind.key_type, nullable=False), ("value", kind.item_type)])
     lists: Any = maps.cast(pa.list_(entry))
     keys, values = pc.list_flatten(lists).flatten()
     of_entries = groups.take(pc.list_parent_indices(lists))
-    of_keys, keys, values = _fold([of_entries, keys], [(how, values)])
+    one_of_equal = unified(keys)
+    folds = [(how, values)] if one_of_equal is keys else [(how, values), ("min", keys)]
+    of_keys, keys, values, *least = _fold([of_entries, one_of_equal], folds)
+    keys = least[0] if least else keys
     rows = pa.Table.from_arrays([of_keys, ordered(keys)], ["group", "key"])
     order = pc.sort_indices(rows, [("group", "ascending"), ("key", "ascending")])
     # each group once more than it has keys, so that those without any are counted too
@@ -181,8 +187,12 @@ def _ends(starts: Array, length: int) -> Array:
 
 
 def _extremes(batch: pa.RecordBatch, runs: Array, schema: Schema, *, at_end: bool) -> Array:
-    """Give the number of the row with the least or greatest values in each run of rows."""
-    values = [comparable(batch.column(field.name)) for field in schema.values]
+    """Return the number of the row with the least or greatest values in each run of rows.
+
+    What equal cells differ in decides only where all values are equal.
+    """
+    columns = [ranks(batch.column(field.name)) for field in schema.values]
+    values = [c[0] for c in columns] + [c[-1] for c in columns if len(c) > 1]
     names = [str(i) for i in range(len(values))]
     rows = pa.Table.from_arrays([runs, *values], ["run", *names])
     keys: list[Any] = [(name, "ascending", "at_start") for name in ("run", *names)]

@@ -1,11 +1,15 @@
-"""A total order of the cells of any type, in which only equal cells are alike.
+"""An order of the cells of any type, and which of them are equal.
 
-Floating numbers are ordered by their bits as IEEE 754 orders all of them: -NaN, -inf, …, -0.0,
-0.0, …, inf, NaN. So which of several cells is least never depends on the order they come in.
+Floating numbers are ordered as conditions compare them: -inf, …, 0.0, …, inf, NaN. -0.0 equals 0.0,
+and all NaNs are equal. Which of equal cells comes first is told by their bits, so that what is
+chosen of several never depends on the order they come in, and is one of them to the bit.
 """
 
 from __future__ import annotations
 
+import math
+import struct
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -13,33 +17,76 @@ import pyarrow.compute as pc
 
 from dormouse.shards.arrow import Array
 
-_BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+_BITS: dict[Any, Any] = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+_NEGATIVE_NANS: dict[Any, int] = {pa.float32(): 2**23 - 1, pa.float64(): 2**52 - 1}
+"""How many NaNs have a sign. By their bits they come before all else."""
 
 
 def ordered(column: Array) -> Array:
-    """Give a column that Arrow sorts, groups and compares as the order says; not nested ones."""
-    bits = _BITS.get(column.type)
-    return column if bits is None else _swapped(column.view(bits))
+    """Return a column that Arrow sorts and compares as the order says; not nested ones.
+
+    Different cells stay different: equal ones are neighbours.
+    """
+    kind = column.type
+    bits = _BITS.get(kind)
+    if bits is None:
+        return column
+    by_bits = _swapped(column.view(bits))
+    # it wraps around, which puts those NaNs after all others
+    wrapped: Array = pc.subtract(by_bits, pa.scalar(_NEGATIVE_NANS[kind], bits))
+    return wrapped
 
 
 def restored(column: Array, kind: pa.DataType) -> Array:
-    """Give the cells that `ordered` made `column` of; whole numbers beyond `kind` wrap around."""
-    if kind in _BITS:
-        return _swapped(column).view(kind)
+    """Return the cells that `ordered` made `column` of; whole numbers beyond `kind` wrap around."""
+    bits = _BITS.get(kind)
+    if bits is not None:
+        by_bits: Array = pc.add(column, pa.scalar(_NEGATIVE_NANS[kind], bits))
+        return _swapped(by_bits).view(kind)
     return column if column.type == kind else column.cast(kind, safe=False)
 
 
-def comparable(column: Array) -> Array:
-    """Give a column that Arrow sorts, of a column of any type; slow for nested ones.
+def unified(column: Array) -> Array:
+    """Return a column in which equal cells have the same bits; not nested ones."""
+    kind = column.type
+    if kind not in _BITS:
+        return column
+    positive = pc.add(column, pa.scalar(0.0, kind))
+    one: Array = pc.if_else(pc.is_nan(column), pa.scalar(math.nan, kind), positive)
+    return one
 
-    In those, NaNs are alike, whatever their bits.
+
+def ranks(column: Array) -> list[Array]:
+    """Return columns by which Arrow sorts a column of any type; slow for nested ones.
+
+    All but the last are alike for equal cells, the last for the very same only.
     """
     if not pa.types.is_nested(column.type):
-        return ordered(column)
+        exact = ordered(column)
+        return [exact] if column.type not in _BITS else [ordered(unified(column)), exact]
     # times as numbers: Arrow's years go beyond those of Python
     plain: Any = column.cast(_plain(column.type))
     cells = plain.to_pylist()
-    return pa.array([None if cell is None else repr(cell) for cell in cells], pa.string())
+    return [
+        pa.array([None if cell is None else repr(shown(cell)) for cell in cells], pa.string())
+        for shown in (_unified_cell, _exact_cell)
+    ]
+
+
+def _unified_cell(cell: object) -> object:
+    if isinstance(cell, float):
+        return math.nan if math.isnan(cell) else cell + 0.0
+    return _of_parts(cell, _unified_cell)
+
+
+def _exact_cell(cell: object) -> object:
+    return struct.pack(">d", cell) if isinstance(cell, float) else _of_parts(cell, _exact_cell)
+
+
+def _of_parts(cell: object, shown: Callable[[object], object]) -> object:
+    if isinstance(cell, list | tuple):
+        return [shown(part) for part in cell]
+    return {k: shown(v) for k, v in cell.items()} if isinstance(cell, dict) else cell
 
 
 def _swapped(bits: Array) -> Array:

@@ -252,6 +252,7 @@ def test_what_the_engine_cannot_evaluate_is_not_told_as_a_damaged_shard(
         [],
         where=Predicate(condition, SCHEMA),
         now_ms=NOW_MS,
+        scratch=table.folder,
         memory_bytes=MEMORY_BYTES,
         look_up_bytes=look_up_bytes,
     )

@@ -49,7 +49,10 @@ def filled(world: World, files: Sequence[Sequence[tuple[str, int]]], **options: 
 
 def counted(world: World, table: Table, ranges: Sequence[KeyRange]) -> int:
     state = world.state(table)
-    return count_rows(world.storage, table, state, ranges, now_ms=0, memory_bytes=2**26)
+    scratch = world.folder / "scratch"
+    return count_rows(
+        world.storage, table, state, ranges, now_ms=0, scratch=scratch, memory_bytes=2**26
+    )
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
