@@ -213,12 +213,14 @@ def committed(state: TableState, partitions: list[str]) -> TableState:
         inputs = (*(shard.id for shard in span), new.id)
         merged = replace(new, id=f"merged-{partition}")
         done = (NewShard(merged, ((partition, merged.rows),)),)
+        taken = tuple((shard.id, shard.rows) for shard in (*span, new))
+        removed = sum(rows for _, rows in taken) - merged.rows
         for transaction in (
             AddShards(f"add-{partition}", (f"file-{partition}",), (placed,)),
             AssignJob(f"given-back-{partition}", partition, inputs),
             ReleaseJob(f"given-back-{partition}"),
             AssignJob(f"job-{partition}", partition, inputs),
-            ReplaceShards(f"job-{partition}", partition, inputs, done),
+            ReplaceShards(f"job-{partition}", partition, inputs, done, taken, removed),
         ):
             state, verdict = apply(state, Entry(transaction, state.time_ms, 0))
             assert verdict == Verdict(), verdict

@@ -51,6 +51,7 @@ class Mix:
         self._state = state
         self._leaves = [leaf.id for leaf in state.partitions.leaves()]
         self._held: dict[int, list[str]] = {}
+        self._rows: dict[str, int] = {}
 
     def deltas(self) -> Iterator[tuple[Transaction, ...]]:
         """Give what is committed, delta by delta, for ever."""
@@ -62,7 +63,9 @@ class Mix:
                 merged = self._shard(leaf)
                 self._held[leaf] = [s for s in self._shards_on(leaf) if s not in shards]
                 self._held[leaf].append(merged.shard.id)
-                yield (ReplaceShards(job, self._leaves[leaf], shards, (merged,)),)
+                taken = tuple((shard, self._rows_of(shard)) for shard in shards)
+                removed = sum(rows for _, rows in taken) - merged.shard.rows
+                yield (ReplaceShards(job, self._leaves[leaf], shards, (merged,), taken, removed),)
                 onto = [chosen[(n + i) % JOBS] for i in range(SHARDS_OF_AN_INGEST)]
                 yield (self._ingest(onto),)
 
@@ -83,9 +86,13 @@ class Mix:
             self._held[leaf] = [r.shard for r in self._state.references_in(self._leaves[leaf])]
         return self._held[leaf]
 
+    def _rows_of(self, shard: str) -> int:
+        return self._rows.get(shard) or self._state.shards[shard].rows
+
     def _shard(self, leaf: int) -> NewShard:
         count = len(self._leaves)
         low, high = leaf * KEYS // count, (leaf + 1) * KEYS // count - 1
         span = key(low + self._chance.randrange(9)), key(high - self._chance.randrange(9))
         shard = Shard(f"{self._ids.new()}-0", self._chance.randrange(900, 1100), 64_000, *span)
+        self._rows[shard.id] = shard.rows
         return NewShard(shard, ((self._leaves[leaf], shard.rows),))

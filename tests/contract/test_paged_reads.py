@@ -12,7 +12,6 @@ from mypy_boto3_dynamodb import DynamoDBClient
 from dormouse.model.transactions import (
     AssignJob,
     ReleaseJob,
-    ReplaceShards,
 )
 from dormouse.statestore import dynamodb_pages, dynamodb_records, pages
 from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
@@ -23,7 +22,7 @@ from dormouse.statestore.patience import WITHOUT_PAUSES
 from tests.contract.state_items import dynamodb_items
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.trees import initialise
-from tests.unit.statestore.histories import ONE_LEAF, addition, shard_of
+from tests.unit.statestore.histories import ONE_LEAF, addition, merge_of, shard_of
 
 INPUTS = tuple(f"s{n}" for n in range(1000))
 ITEMS_PER_PAGE = 300
@@ -72,8 +71,8 @@ def test_a_compaction_of_a_thousand_inputs_shows_them_all_or_its_one_output(
             return {reference.shard for reference in state.all_references()}
 
         def compact() -> None:
-            merged = (shard_of("merged", ("a",), ("z",)),)
-            writer.commit(ReplaceShards("j", "root", INPUTS, merged), generation=0)
+            merged = merge_of("j", INPUTS, shard_of("merged", ("a",), ("z",)))
+            writer.commit(merged, generation=0)
             for number in range(3):
                 writer.commit(ReleaseJob(f"none-{number}"), generation=0)
             writer.maintain()

@@ -18,7 +18,6 @@ from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     ClearTable,
-    ReplaceShards,
     SplitPartition,
     transaction_id,
 )
@@ -32,7 +31,7 @@ from dormouse.statestore.protocol import (
 )
 from tests.contract.state_stores import DELTAS, SNAPSHOTS, STORES, Instance, instance_of
 from tests.support.trees import initialise
-from tests.unit.statestore.histories import ONE_LEAF, addition, shard_of
+from tests.unit.statestore.histories import ONE_LEAF, addition, merge_of, shard_of
 
 INITIALISE = initialise(ONE_LEAF)
 
@@ -122,7 +121,7 @@ def test_a_job_and_a_split_run_their_course_across_processes(
     store.commit(addition(1), addition(2), generation=0)
     instance.store("t").commit(AssignJob("j", "root", ("s1", "s2")), generation=0)
     instance.store("t").commit(SplitPartition("root", ("m",)), generation=0)
-    merged = ReplaceShards("j", "root", ("s1", "s2"), (shard_of("m", ("a",), ("z",)),))
+    merged = merge_of("j", ("s1", "s2"), shard_of("m", ("a",), ("z",)))
     instance.store("t").commit(merged, generation=0)
     state = store.current()
     assert {(r.partition, r.shard) for r in state.all_references()} == {("0", "m"), ("1", "m")}

@@ -41,6 +41,11 @@ MAX_JOBS_NAMED = 1000
 """How many jobs a dispute names; those which find the same later say so in their records only."""
 
 
+def dispute_id(shard: str) -> str:
+    """Return the id under which the tracker tells of the disputes over a shard."""
+    return f"dispute-{shard}"
+
+
 def is_conserved(takings: tuple[Taking, ...], rows: int) -> bool | None:
     """Return whether all takings of a shard are just its rows; None if some were not counted."""
     counts = [taking.rows for taking in takings if taking.rows is not None]

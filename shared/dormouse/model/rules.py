@@ -51,6 +51,8 @@ class Rule(Enum):
     SHARD_EXISTS = "the shard exists already"
     SHARD_MISSING = "there is no such shard"
     SHARD_REFERENCED = "the shard is still referenced"
+    ROWS_NOT_COUNTED = "the rows taken of each input are not counted, once each"
+    ROWS_NOT_CONSERVED = "the rows of the outputs are not those taken, less those removed"
     SHARD_DISPUTED = "the shard is disputed"
     DISPUTE_MISSING = "the shard is not disputed, or since another time"
     SHARD_EMPTY = "the shard has no rows or no partition"
@@ -201,6 +203,9 @@ def _replace(state: TableState, done: ReplaceShards) -> Iterator[Violation]:
             yield Violation(Rule.REFERENCE_MISSING, shard)
         elif reference.job != done.job:
             yield Violation(Rule.REFERENCE_NOT_ASSIGNED, shard)
+    for shard, rows in done.rows_taken:
+        if shard in state.shards and rows > state.shards[shard].rows:
+            yield Violation(Rule.ROWS_NOT_COUNTED, shard)
     yield from _new_shards(state, done.outputs)
     if done.partition in state.partitions:
         span = state.partitions.get(done.partition).range

@@ -78,6 +78,7 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
             yield from _shards(outputs, types)
             yield from _rows(done.rows_taken)
             yield from _number(done.rows_removed, job, INT64_MAX)
+            yield from _conserved(done)
         case SplitPartition(partition=partition, at=at, rows_left=rows_left):
             yield from _splits([(partition, at)], types)
             yield from _rows(rows_left)
@@ -121,6 +122,17 @@ def _inputs(job: str, partition: str, inputs: Sequence[str]) -> Iterator[Violati
     yield from _ids([job, partition, *inputs])
     if not inputs or len(set(inputs)) < len(inputs):
         yield Violation(Rule.NO_INPUTS, shown(job))
+
+
+def _conserved(done: ReplaceShards) -> Iterator[Violation]:
+    """What adds nothing may leave uncounted what it took: a rebuild cannot know it."""
+    if not done.outputs and not done.rows_taken and not done.rows_removed:
+        return
+    if sorted(shard for shard, _ in done.rows_taken) != sorted(done.inputs):
+        yield Violation(Rule.ROWS_NOT_COUNTED, shown(done.job))
+    taken = sum(rows for _, rows in done.rows_taken)
+    if taken - done.rows_removed != sum(new.shard.rows for new in done.outputs):
+        yield Violation(Rule.ROWS_NOT_CONSERVED, shown(done.job))
 
 
 def _splits(splits: Sequence[tuple[str, Key]], types: KeyTypes) -> Iterator[Violation]:

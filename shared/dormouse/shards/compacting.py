@@ -47,6 +47,12 @@ class Compaction:
         return sum(shard.size_bytes for shard in self.inputs)
 
     @property
+    def removes_rows(self) -> bool:
+        """Return whether rows may be left out, by a purge or the rules of the table."""
+        rules = row_rules(self.table.schema, self.table.properties)
+        return self.removed is not None or not rules.is_empty
+
+    @property
     def known(self) -> SampledKeys:
         """What is known of where the rows of all inputs together lie."""
         return pooled(self.keys)

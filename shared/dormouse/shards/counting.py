@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 from dormouse.cache import Cache
 from dormouse.model.keys import KeyRange
 from dormouse.model.row_rules import row_rules
+from dormouse.model.schema import Schema
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.ports import Storage
@@ -16,7 +18,7 @@ from dormouse.shards.lookups import Part, plan
 from dormouse.shards.predicates import Predicate
 from dormouse.shards.querying import LOOK_UP_BYTES, query_rows, windows
 from dormouse.shards.ranges import fitted, ranges_asked_for
-from dormouse.shards.reading import READ_THREADS, Slice, find_all, read_all
+from dormouse.shards.reading import READ_THREADS, RowGroups, Slice, find_all, read_all
 
 
 def count_rows(
@@ -62,6 +64,41 @@ def count_rows(
     return known
 
 
+def count_slices(
+    storage: Storage, table: Table, slices: Sequence[Slice], cache: Cache | None = None
+) -> list[int]:
+    """Return the rows of each slice, by where its ends lie among the rows of its shard.
+
+    A whole shard counts by the state, a row group by the footer; of those at an end, the keys are
+    read. Nothing of that is the way in which slices are merged: what was merged can be held against
+    it.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        CorruptDataError: one is damaged.
+    """
+    partial = [slice for slice in slices if not slice.is_whole]
+    found = find_all(storage, table.id, partial, table.schema, cache)
+
+    def count(groups: RowGroups) -> int:
+        inner, border = _parted(groups, table.schema)
+        keys = [table.schema.row_keys[0].name]
+        (rows,) = read_all(storage, table.id, [border], table.schema, keys) or ((),)
+        return inner + sum(batch.num_rows for batch in rows)
+
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        counted = iter(list(threads.map(count, found)))
+    return [slice.shard.rows if slice.is_whole else next(counted) for slice in slices]
+
+
+def _parted(groups: RowGroups, schema: Schema) -> tuple[int, RowGroups]:
+    """Return the rows of the row groups wholly in a slice, and the row groups at its ends."""
+    within = groups.index.row_groups_within(fitted(groups.slice.range, schema))
+    inner = sum(groups.metadata.row_group(number).num_rows for number in within)
+    border = tuple(number for number in groups.numbers if number not in within)
+    return inner, replace(groups, numbers=border)
+
+
 def _by_state(state: TableState, wanted: Sequence[KeyRange]) -> tuple[int, list[Slice]]:
     """Give how many rows the state knows of, and the slices whose rows it does not know."""
     known, rest = 0, []
@@ -87,10 +124,9 @@ def _by_footer(
         found = find_all(storage, table.id, [s for part in window for s in part], schema, cache)
         borders: list[Part] = []
         for groups in found:
-            within = groups.index.row_groups_within(fitted(groups.slice.range, schema))
-            yield sum(groups.metadata.row_group(number).num_rows for number in within)
-            border = tuple(number for number in groups.numbers if number not in within)
-            borders.append([replace(groups, numbers=border)])
+            inner, border = _parted(groups, schema)
+            yield inner
+            borders.append([border])
         for step in plan([borders], schema, keys, look_up_bytes=LOOK_UP_BYTES, is_limited=False):
             rows = read_all(storage, table.id, step.found, schema, keys[:1])
             yield sum(batch.num_rows for batches in rows for batch in batches)

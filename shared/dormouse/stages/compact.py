@@ -25,11 +25,14 @@ from dormouse.model.tables import Table
 from dormouse.model.transactions import ReleaseJob, ReplaceShards
 from dormouse.ports import Services
 from dormouse.shards.compacting import Compaction, Merged, merge_inputs
+from dormouse.shards.counting import count_slices
 from dormouse.shards.endings import Ending, discard_shards, put_ending
 from dormouse.shards.footer import read_footers
 from dormouse.shards.purging import RowMatcher
+from dormouse.shards.reading import Slice
 from dormouse.shards.writing import ShardContext
 from dormouse.stages.collect_garbage import MAX_DELAY_SECONDS
+from dormouse.stages.disputes import record_disputes
 from dormouse.stages.purges import purge_request
 from dormouse.stages.tracking import record, settle, tracked
 from dormouse.statestore.protocol import Rejected
@@ -77,13 +80,13 @@ def compact(
         size_bytes=sum(state.shards[shard].size_bytes for shard in job.inputs),
     ):
         try:
-            merged = _run(services, state, _compaction(services, table, state, job, removed), merge)
+            compaction = _compaction(services, table, state, job, removed)
+            done = _run(services, compaction, merge)
         except AlreadyExistsError as error:
             if _release(services, table, job, state.generation, error.explanation):
                 _delete_outputs(services, table, job)
             return [changed]
-        replacement = ReplaceShards(job.id, job.partition, job.inputs, merged.outputs)
-        (outcome,) = services.store(table).commit(replacement, generation=state.generation)
+        (outcome,) = services.store(table).commit(done, generation=state.generation)
         if isinstance(outcome, Rejected):
             reason = f"the result came too late: {outcome}"
             record(services, table.id, job.id, "compaction", "failed", reason=reason)
@@ -94,10 +97,12 @@ def compact(
         job.id,
         "compaction",
         "finished",
-        rows=merged.rows_written,
-        rows_read=merged.rows_read,
+        rows=sum(new.shard.rows for new in done.outputs),
+        rows_read=sum(rows for _, rows in done.rows_taken),
     )
-    return [changed, *_garbage(services, table, job)]
+    newest = services.store(table).current()
+    record_disputes(services, table, newest, job.inputs)
+    return [changed, *_garbage(newest, table, job)]
 
 
 def _removed(services: Services, table: Table, job: Job) -> RowMatcher | None:
@@ -155,30 +160,49 @@ def _compaction(
     )
 
 
-def _run(services: Services, state: TableState, compaction: Compaction, merge: Merge) -> Merged:
+def _run(services: Services, compaction: Compaction, merge: Merge) -> ReplaceShards:
     """Write what is left of a job's inputs, and note it where no output says that all is there."""
     merged = merge(services, compaction)
-    _check_rows(state, compaction.job, merged)
+    done = _conserved(compaction, merged, rows_taken(services, compaction))
     if not merged.ended:
         job = compaction.job
         origin = replace(compaction.context.origin(job.partition), number=len(merged.outputs))
         put_ending(services.storage, compaction.table.id, Ending(job.id, origin))
-    return merged
+    return done
 
 
-def _check_rows(state: TableState, job: Job, merged: Merged) -> None:
-    inputs = [state.reference(job.partition, shard) for shard in job.inputs]
-    known = [r.rows for r in inputs if r is not None and r.exact]
-    read, kept, written = merged.rows_read, merged.rows_kept, merged.rows_written
-    if (len(known) == len(inputs) and sum(known) != read) or written != kept:
+def rows_taken(services: Services, compaction: Compaction) -> tuple[tuple[str, int], ...]:
+    """Return how many rows each input has in the job's partition, counted apart from the merge."""
+    span = compaction.partition.range
+    slices = [Slice(shard, span) for shard in compaction.inputs]
+    counts = count_slices(services.storage, compaction.table, slices)
+    return tuple((s.shard.id, rows) for s, rows in zip(slices, counts, strict=True))
+
+
+def _conserved(
+    compaction: Compaction, merged: Merged, taken: tuple[tuple[str, int], ...]
+) -> ReplaceShards:
+    """Return the end of a job in which no row is lost but by the rules of the table or a purge.
+
+    Raises:
+        InvariantError: some are.
+    """
+    job, removed = compaction.job, merged.rows_read - merged.rows_kept
+    counted = sum(rows for _, rows in taken)
+    if (
+        merged.rows_read != counted
+        or merged.rows_written != merged.rows_kept
+        or removed < 0
+        or (removed and not compaction.removes_rows)
+    ):
         raise InvariantError(
-            f"job {job.id} read {read} rows of {sum(known)}, kept {kept} and wrote {written}; "
-            "nothing was committed"
+            f"job {job.id} read {merged.rows_read} of {counted} rows, kept {merged.rows_kept} and "
+            f"wrote {merged.rows_written}; nothing was committed"
         )
+    return ReplaceShards(job.id, job.partition, job.inputs, merged.outputs, taken, removed)
 
 
-def _garbage(services: Services, table: Table, job: Job) -> list[Outgoing]:
-    state = services.store(table).current()
+def _garbage(state: TableState, table: Table, job: Job) -> list[Outgoing]:
     freed = tuple(sorted(s for s in job.inputs if s in state.unreferenced))
     delay_seconds = min(table.properties.gc_delay_seconds, MAX_DELAY_SECONDS)
     candidates = GarbageCandidates(table.id, state.generation, freed)

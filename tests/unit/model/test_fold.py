@@ -72,11 +72,22 @@ ASSIGNED = AssignJob("job", "0", ("an", "b"))
         (ReplaceShards("job", "0", ("b",), ()), Rule.REFERENCE_NOT_ASSIGNED, "job"),
         (ReplaceShards("job", "1", ("an",), ()), Rule.REFERENCE_NOT_ASSIGNED, "an"),
         (
-            ReplaceShards("job", "0", ("an", "b"), (shard_of("z", [("z",)], ("1", 1)),)),
+            ReplaceShards(
+                "job",
+                "0",
+                ("an", "b"),
+                (shard_of("z", [("z",)], ("1", 1)),),
+                (("an", 1), ("b", 2)),
+                2,
+            ),
             Rule.OUTSIDE_PARTITION,
             "z",
         ),
-        (ReplaceShards("job", "0", ("an", "b"), (AN,)), Rule.SHARD_EXISTS, "an"),
+        (
+            ReplaceShards("job", "0", ("an", "b"), (AN,), (("an", 1), ("b", 2)), 1),
+            Rule.SHARD_EXISTS,
+            "an",
+        ),
         (SplitPartition("9", ("c",)), Rule.PARTITION_MISSING, "9"),
         (SplitPartition(ROOT, ("c",)), Rule.PARTITION_SPLIT, ROOT),
         (SplitPartition("0", ("m",)), Rule.SPLIT_OUTSIDE_PARTITION, "0"),
@@ -134,7 +145,7 @@ def test_the_output_of_a_job_begun_before_a_split_lands_on_the_halves() -> None:
         ADDED,
         ASSIGNED,
         SplitPartition("0", ("b",)),
-        ReplaceShards("job", "0", ("an", "b"), (output,)),
+        ReplaceShards("job", "0", ("an", "b"), (output,), (("an", 1), ("b", 2))),
     )
     assert [r.shard for r in state.references_in("00")] == ["out"]
     assert [r.shard for r in state.references_in("01")] == ["out"]

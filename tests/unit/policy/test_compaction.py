@@ -171,10 +171,11 @@ def test_without_new_rows_compaction_comes_to_an_end_however_outputs_are_cut(
             job = f"job{round_}x{i}"
             rows = sum(state.shards[shard].rows for shard in plan.inputs)
             cuts = [target] * (rows // target) + [rows % target] * (rows % target > 0)
+            taken = tuple((shard, state.shards[shard].rows) for shard in plan.inputs)
             outputs = tuple(new_shard(f"{job}-{n}", cut) for n, cut in enumerate(cuts))
             for transaction in (
                 AssignJob(job, ROOT, plan.inputs),
-                ReplaceShards(job, ROOT, plan.inputs, outputs),
+                ReplaceShards(job, ROOT, plan.inputs, outputs, taken),
             ):
                 state, verdict = apply(state, Entry(transaction, 0, 0))
                 assert not verdict.violations

@@ -49,6 +49,12 @@ def shard_of(name: str, low: Key, high: Key, partition: str = ROOT) -> NewShard:
     return NewShard(shard, ((partition, 10),))
 
 
+def merge_of(job: str, inputs: tuple[str, ...], output: NewShard) -> ReplaceShards:
+    """The end of a job in the root that took all rows of shards of ten, and kept those of one."""
+    taken = tuple((shard, 10) for shard in inputs)
+    return ReplaceShards(job, ROOT, inputs, (output,), taken, 10 * len(inputs) - output.shard.rows)
+
+
 def addition(number: int, low: Key = ("a",), high: Key = ("z",)) -> AddShards:
     """A valid ingest job, another for each number."""
     return AddShards(f"job{number}", (f"source{number}",), (shard_of(f"s{number}", low, high),))

@@ -11,7 +11,6 @@ from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from dormouse.model.transactions import (
     AssignJob,
     ForgetShards,
-    ReplaceShards,
     SplitPartition,
     Transaction,
 )
@@ -21,7 +20,7 @@ from dormouse.statestore.engine import Options
 from dormouse.statestore.protocol import AlreadyCommitted, Committed
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, fail
-from tests.unit.statestore.histories import ONE_LEAF, addition, shard_of
+from tests.unit.statestore.histories import ONE_LEAF, addition, merge_of, shard_of
 from tests.unit.statestore.memory_items import ItemsRig, small_pages, versions
 
 INITIALISE = initialise(ONE_LEAF)
@@ -32,7 +31,7 @@ LOST = OutcomeUnknownError("not answered")
 SCRIPT: list[tuple[Transaction, ...]] = [
     (INITIALISE, *(addition(n) for n in range(1, 5))),
     (AssignJob("j", "root", ("s1", "s2")), addition(5)),
-    (ReplaceShards("j", "root", ("s1", "s2"), (shard_of("m", ("a",), ("z",)),)),),
+    (merge_of("j", ("s1", "s2"), shard_of("m", ("a",), ("z",))),),
     (SplitPartition("root", ("m",)), ForgetShards(("s1", "s2"))),
     (addition(6),),
 ]

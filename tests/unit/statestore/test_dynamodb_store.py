@@ -33,6 +33,7 @@ from tests.unit.statestore.histories import (
     addition,
     fold_all,
     histories,
+    merge_of,
     shard_of,
 )
 from tests.unit.statestore.memory_items import ItemsRig, small_pages, versions
@@ -42,7 +43,7 @@ EAGER = Options(keep_seconds=0, upload_seconds=0)
 BUSY = UnavailableError("refused")
 LOST = OutcomeUnknownError("not answered")
 MANY = tuple(f"s{n}" for n in range(1000))
-COMPACTION = ReplaceShards("merge", "root", MANY, (shard_of("merged", ("a",), ("z",)),))
+COMPACTION = merge_of("merge", MANY, shard_of("merged", ("a",), ("z",)))
 
 
 @pytest.fixture
@@ -206,7 +207,7 @@ def table_with_a_version() -> ItemsRig:
 
 
 def let_others_write(rig: ItemsRig) -> None:
-    merged = ReplaceShards("j", "root", ("s1", "s2"), (shard_of("m", ("a",), ("z",)),))
+    merged = merge_of("j", ("s1", "s2"), shard_of("m", ("a",), ("z",)))
     rig.store().commit(merged, SplitPartition("root", ("m",)), generation=0)
     rig.store().commit(ForgetShards(("s1",)), generation=0)
     fill_pages(rig, 1, first=90)
@@ -278,7 +279,7 @@ def test_what_no_readable_version_needs_is_deleted_and_nothing_else(rig: ItemsRi
     first, expected = rig.root(), versions(rig).load(rig.root())
     inputs = ("s0", "s1", "s2")
     rig.store().commit(AssignJob("j", "root", inputs), generation=0)
-    merged = ReplaceShards("j", "root", inputs, (shard_of("m", ("a",), ("z",)),))
+    merged = merge_of("j", inputs, shard_of("m", ("a",), ("z",)))
     rig.store().commit(merged, generation=0)
     fill_pages(rig, 1, first=50)
     rig.store().maintain()

@@ -1,0 +1,160 @@
+"""No compaction loses a row silently: not in whole shards, not after splits, not in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dormouse.errors import InvariantError
+from dormouse.messages import CompactionJob
+from dormouse.model.disputes import DisputeReason, dispute_id
+from dormouse.model.tables import Table
+from dormouse.model.transactions import AssignJob, SplitPartition
+from dormouse.ports import Services
+from dormouse.requests import SetProperties
+from dormouse.shards import compacting, parquet
+from dormouse.shards.compacting import Compaction, Merged
+from dormouse.shards.counting import count_slices
+from dormouse.shards.reading import Slice
+from dormouse.stages import compact as compact_stage
+from dormouse.stages.compact import compact, merge_here
+from tests.support.world import World, letters
+
+WORDS = "abcdefghijklmnop"
+Batches = Iterator[pa.RecordBatch]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 3)
+
+
+def split_table(world: World, words: str = WORDS, **properties: object) -> tuple[Table, list[str]]:
+    """Give a table of one shard that is split at "i", and a job for each half of it."""
+    table = world.create(**properties)
+    world.drop("letters/1.parquet", letters(words))
+    while world.queue:
+        outgoing = world.queue.popleft()
+        if outgoing.queue == "ingest-jobs":
+            world.deliver(outgoing)
+    store = world.new_store(table)
+    (shard,) = store.current().shards
+    store.commit(SplitPartition("root", ("i",)), generation=0)
+    jobs = [world.ids.new() for _ in "01"]
+    for job, leaf in zip(jobs, "01", strict=True):
+        store.commit(AssignJob(job, leaf, (shard,)), generation=0)
+    return table, jobs
+
+
+def run(world: World, table: Table, job: str, **options: Any) -> None:
+    compact(world.services, CompactionJob(table.id, 0, job), **options)
+
+
+def without_first_row(batches: Batches) -> Batches:
+    for number, batch in enumerate(batches):
+        yield batch if number else batch.slice(1)
+
+
+def with_first_row_twice(batches: Batches) -> Batches:
+    for number, batch in enumerate(batches):
+        yield batch
+        if not number:
+            yield batch.slice(batch.num_rows - 1)
+
+
+@pytest.mark.parametrize("spoil", [without_first_row, with_first_row_twice])
+@pytest.mark.parametrize("step", ["merge_rows", "refined"])
+def test_a_merge_that_loses_or_repeats_one_row_of_a_split_shard_commits_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: str, spoil: Callable[[Batches], Batches]
+) -> None:
+    table, jobs = split_table(world)
+    before = world.state(table)
+    whole = getattr(compacting, step)
+    with monkeypatch.context() as patch:
+        patch.setattr(compacting, step, lambda *args, **named: spoil(whole(*args, **named)))
+        with pytest.raises(InvariantError, match="nothing was committed"):
+            run(world, table, jobs[1])
+    assert world.state(table) == before
+    for job in jobs:  # what the broken run left does not keep a sound one from its end
+        run(world, table, job)
+    world.settle()
+    assert [row["letter"] for row in world.rows(table)] == list(WORDS)
+    assert not len(world.state(table).disputed)
+
+
+def test_a_row_lost_by_who_counts_as_wrongly_disputes_the_shard_at_its_last_reference(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The merge loses a row, and so does the count beside it: two faults that agree."""
+    table, jobs = split_table(world)
+    (shard,) = world.state(table).shards
+
+    def lossy(services: Services, compaction: Compaction) -> Merged:
+        span = compaction.partition.range
+        halved = replace(compaction.partition, range=replace(span, min=("k",)))
+        return merge_here(services, replace(compaction, partition=halved))
+
+    def few(*_: object) -> tuple[tuple[str, int], ...]:
+        return ((shard, 6),)
+
+    run(world, table, jobs[0])
+    assert world.state(table).taken[shard][0].rows == 8
+    with monkeypatch.context() as patch:
+        patch.setattr(compact_stage, "rows_taken", few)
+        run(world, table, jobs[1], merge=lossy)
+    state = world.state(table)
+    assert state.disputed[shard].reason is DisputeReason.ROWS_LOST
+    assert state.jobs_in_dispute(shard) == sorted(jobs)
+    told = world.tracker.get(table.id, dispute_id(shard))
+    assert told is not None
+    assert (told.state, told.subject) == ("failed", shard)
+    assert told.reason == f"jobs took 14 of its 16 rows: {', '.join(sorted(jobs))}"
+
+
+def test_a_disputed_shard_outlives_every_collection(world: World) -> None:
+    test_a_row_lost_by_who_counts_as_wrongly_disputes_the_shard_at_its_last_reference(
+        world, pytest.MonkeyPatch()
+    )
+    (table,) = world.tables.all()
+    (shard,) = world.state(table).disputed
+    for _ in range(3):
+        world.clock.advance(seconds=10 * 24 * 3600)
+        world.settle()
+        world.sweep(audit=True)
+        world.settle()
+    assert shard in world.shard_objects(table)
+    assert shard in world.state(table).disputed
+
+
+def test_rows_that_a_filter_removes_are_counted_and_dispute_nothing(world: World) -> None:
+    table, jobs = split_table(world)
+    world.administer(SetProperties("s", table.name, {"filters": "where(at < 12)"}))
+    for job in jobs:
+        run(world, table, job)
+    assert not len(world.state(table).disputed)
+    assert world.state(table).rows == 12
+
+
+def test_counts_at_any_border_are_those_of_the_rows(world: World) -> None:
+    table, _ = split_table(world, words="aabbbbbbccddddddefghiijjjklmmmmmmmmmnop")
+    (shard,) = world.state(table).shards.values()
+    rows = "aabbbbbbccddddddefghiijjjklmmmmmmmmmnop"
+    tree = world.state(table).partitions
+    root = tree.get("root").range
+    for low in sorted({*rows, "", "0", "bb", "q"}):
+        for high in [*sorted({*rows, "bb", "q"}), None]:
+            span = replace(root, min=(low,), max=None if high is None else (high,))
+            if high is None or low < high:
+                (found,) = count_slices(world.storage, table, [Slice(shard, span)])
+                wanted = sum(low <= letter and (high is None or letter < high) for letter in rows)
+                assert found == wanted, (low, high)
