@@ -22,7 +22,6 @@ from dormouse.model.transactions import (
     DisputeShards,
     Entry,
     ForgetShards,
-    InitialisePartitions,
     ReplaceShards,
     SettleDisputes,
     SplitPartition,
@@ -30,11 +29,12 @@ from dormouse.model.transactions import (
 )
 from dormouse.policy.garbage import collectable
 from tests.support.machine import shard_of
+from tests.support.trees import initialise
 
 TREE = tuple(PartitionTree.from_split_points([]).by_id.values())
 LETTERS: list[Key] = [(letter,) for letter in "abcdefghijklmnop"]
 S = shard_of("s", LETTERS)
-SPLIT = (InitialisePartitions(TREE), AddShards("add", (), (S,)), SplitPartition(ROOT, ("i",)))
+SPLIT = (initialise(TREE), AddShards("add", (), (S,)), SplitPartition(ROOT, ("i",)))
 """A shard of 16 rows, 8 in each of two leaves."""
 
 
@@ -87,7 +87,7 @@ def test_rows_that_rules_or_a_purge_removed_are_not_lost() -> None:
 
 
 def test_a_shard_of_one_reference_is_judged_at_once() -> None:
-    begun = (InitialisePartitions(TREE), AddShards("add", (), (S,)))
+    begun = (initialise(TREE), AddShards("add", (), (S,)))
     job = AssignJob("j", ROOT, ("s",))
     output = shard_of("j-0", LETTERS[1:])
     lossy = ReplaceShards("j", ROOT, ("s",), (output,), (("s", 15),))
@@ -107,10 +107,10 @@ def test_what_was_not_counted_is_no_evidence_against_anybody() -> None:
         ((("s", 8), ("s", 8)), 0, Rule.ROWS_NOT_COUNTED),
         ((("s", 8), ("t", 0)), 0, Rule.ROWS_NOT_COUNTED),
         ((("s", 17),), 9, Rule.ROWS_NOT_COUNTED),
-        ((("s", -1),), -9, Rule.ROWS_NOT_COUNTED),
+        ((("s", -1),), -9, Rule.OUT_OF_BOUNDS),
         ((("s", 8),), 1, Rule.ROWS_NOT_CONSERVED),
         ((("s", 7),), 0, Rule.ROWS_NOT_CONSERVED),
-        ((("s", 7),), -1, Rule.ROWS_NOT_CONSERVED),
+        ((("s", 7),), -1, Rule.OUT_OF_BOUNDS),
     ],
 )
 def test_a_job_that_contradicts_itself_is_rejected(
