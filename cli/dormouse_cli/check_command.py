@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from dormouse.client.checking import acknowledge_disputes
 from dormouse.policy.checking import Finding
 from dormouse.stages.check import CheckReport
 from dormouse_cli.parameters import FormatOption, TableName
@@ -16,14 +19,25 @@ _COLUMNS = ("damage", "subject", "detail", "remedy")
 def check(
     ctx: typer.Context,
     name: TableName,
+    acknowledge: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--acknowledge",
+            help="First settle the dispute over this shard: it is merged or collected as others.",
+        ),
+    ] = None,
     form: FormatOption = Format.table,
 ) -> None:
     """Verify a table: its state in itself, and against the footer of every shard.
 
     Prints what is wrong and what to do about it; the exit code is 0 if nothing is, else 1. It can
-    run while the table is in use, and changes nothing.
+    run while the table is in use, and changes nothing but what --acknowledge says, which may be
+    given several times.
     """
     handle = table_of(ctx, name)
+    if acknowledge:
+        acknowledge_disputes(handle, acknowledge)
+        note(f"{name}: settled the disputes over {', '.join(acknowledge)}")
     with progress_bars() as progress:
         task = progress.add_task("shards checked", total=None)
         report = handle.check(lambda done, of: progress.update(task, completed=done, total=of))

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.names import shard_path
+from dormouse.model.transactions import DisputeShards
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
 
@@ -30,6 +32,25 @@ def test_what_is_wrong_is_listed_with_what_to_do_and_exit_code_1(
     assert report.exit_code == 1
     (finding,) = json.loads(report.stdout)["findings"]
     assert (finding["damage"], finding["subject"]) == ("shard_missing", shard)
+
+
+def test_a_disputed_shard_is_a_finding_until_it_is_acknowledged(
+    flights: Dormouse, memory: InMemory
+) -> None:
+    handle = memory.instance.table("flights")
+    (shard,) = handle.state().shards
+    damaged = DisputeShards((shard,), DisputeReason.BYTES_DAMAGED, "job-1")
+    memory.world.new_store(handle.table).commit(damaged, generation=0)
+    result = flights("check", "flights", "--format", "json")
+    assert result.exit_code == 1
+    (finding,) = json.loads(result.stdout)["findings"]
+    assert (finding["damage"], finding["subject"]) == ("bytes_damaged", shard)
+    assert "job-1" in finding["detail"]
+    assert json.loads(flights("metrics", "flights", "--format", "json").stdout)["disputed_shards"]
+    assert flights("check", "flights", "--acknowledge", "other").exit_code == 4
+    result = flights("check", "flights", "--acknowledge", shard)
+    assert result.exit_code == 0
+    assert f"settled the disputes over {shard}" in result.stderr
 
 
 def test_checking_an_unknown_table_is_no_finding(dormouse: Dormouse) -> None:

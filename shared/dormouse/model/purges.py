@@ -103,13 +103,14 @@ def references_to(state: TableState, shards: frozenset[str]) -> list[Reference]:
 def rewrites(
     state: TableState, references: Iterable[Reference], max_bytes: int | None = MAX_JOB_BYTES
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Give the partition and inputs of each job that rewrites the free ones of `references`.
+    """Return the partition and inputs of each job that rewrites the free ones of `references`.
 
-    A job has `max_bytes` at most, unless a single shard is larger; None for any number.
+    Those to disputed shards are left alone: who settles the dispute lets the purge go on. A job has
+    `max_bytes` at most, unless a single shard is larger; None for any number.
     """
     free: dict[str, list[Shard]] = {}
     for reference in references:
-        if reference.job is None:
+        if reference.job is None and reference.shard not in state.disputed:
             free.setdefault(reference.partition, []).append(state.shards[reference.shard])
     for partition in sorted(free):
         ordered = sorted(free[partition], key=lambda shard: (shard.min_key, shard.id))

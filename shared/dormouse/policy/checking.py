@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.invariants import broken_invariants
 from dormouse.model.keys import Key, show_key
 from dormouse.model.names import run_of, shard_id_of
@@ -18,6 +19,8 @@ from dormouse.model.properties import Properties
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.policy.garbage import collectable
+
+JOBS_TOLD = 20
 
 
 class Damage(Enum):
@@ -29,6 +32,14 @@ class Damage(Enum):
     SHARD_MISSING = "bring the object back from an older version of it or from a backup"
     SHARD_DAMAGED = "bring the object back as it was written, from an older version or a backup"
     SHARD_DIFFERS = "bring back the object that the state speaks of, or run `dormouse rebuild`"
+    ROWS_LOST = (
+        "look for them in the shard, which is kept; when they are back, or not missed, "
+        "`dormouse check NAME --acknowledge SHARD` lets it go"
+    )
+    BYTES_DAMAGED = (
+        "bring the object back as it was written, from an older version or a backup; then "
+        "`dormouse check NAME --acknowledge SHARD` has it merged again"
+    )
     GARBAGE_OVERDUE = "see that the schedule runs the sweep and why gc-candidates has dead letters"
     ORPHAN = "see that the schedule runs the sweep's audit, which deletes what no commit can need"
     STRANGER = "find out who put it there, and delete it"
@@ -155,6 +166,39 @@ def overdue_findings(state: TableState, now_ms: int, properties: Properties) -> 
         )
         for shard in due
     ]
+
+
+def dispute_finding(
+    state: TableState, shard_id: str, recounted: Mapping[str, int] | None
+) -> Finding:
+    """Return what there is to know of a disputed shard: its jobs and, of each, what it took.
+
+    `recounted` has the rows that the shard has in the partition of each job that took some; None if
+    nobody counted them again, or nobody can.
+    """
+    jobs = state.jobs_in_dispute(shard_id)
+    if state.disputed[shard_id].reason is DisputeReason.BYTES_DAMAGED:
+        detail = f"its bytes are not those that were written, found by {_listed(jobs)}"
+        return Finding(Damage.BYTES_DAMAGED, shard_id, detail)
+    takings = state.taken.get(shard_id, ())
+    rows, taken = state.shards[shard_id].rows, sum(taking.rows or 0 for taking in takings)
+    detail = f"jobs took {taken:,} of its {rows:,} rows"
+    if recounted is None:
+        return Finding(Damage.ROWS_LOST, shard_id, f"{detail}: {_listed(jobs)}")
+    wrong = [
+        f"job {taking.job} took {taking.rows or 0:,} of {recounted[taking.job]:,} in partition "
+        f"{taking.partition}"
+        for taking in takings
+        if taking.rows != recounted[taking.job]
+    ]
+    right = [taking.job for taking in takings if taking.rows == recounted[taking.job]]
+    told = [*wrong[:JOBS_TOLD], *([f"rightly {_listed(right)}"] if right else [])]
+    return Finding(Damage.ROWS_LOST, shard_id, f"{detail}: {'; '.join(told)}")
+
+
+def _listed(jobs: Sequence[str]) -> str:
+    more = f" and {len(jobs) - JOBS_TOLD} more" if len(jobs) > JOBS_TOLD else ""
+    return ", ".join(jobs[:JOBS_TOLD]) + more
 
 
 def stray_findings(

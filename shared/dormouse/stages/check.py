@@ -29,6 +29,7 @@ from dormouse.policy.checking import (
 )
 from dormouse.ports import Services, StoredObject
 from dormouse.shards.footer import read_footer
+from dormouse.stages.disputes import dispute_findings
 
 FOOTERS_AT_ONCE = 8
 _WITHOUT_STATE = (Damage.STATE_UNREADABLE, Damage.STATE_LOST)
@@ -85,6 +86,7 @@ def _look(
         *broken,
         *reference_findings(state),
         *_shard_findings(services, table, state, looked_at, objects, watch),
+        *dispute_findings(services, table, state),
         *overdue_findings(state, now_ms, table.properties),
         *stray_findings(state, ages, now_ms, table.properties),
     ]

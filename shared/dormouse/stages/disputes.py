@@ -1,20 +1,26 @@
-"""How people are told of disputed shards: by the tracker, which names each and all its jobs.
+"""Disputed shards, as people are told of them, and what they decide.
 
-The metric that counts them, and with it the alarm, is told by `measure`; a run that dies before it
-could tell the tracker leaves that, and what `check` finds.
+The metric that counts them, and with it the alarm, is told by `measure`. The tracker names each
+with its jobs; a run that dies before it could do so leaves that to `check`, which finds them all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from dormouse.model.disputes import DisputeReason, dispute_id
+from dormouse.errors import ContendedError, CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.messages import Outgoing
+from dormouse.model.disputes import dispute_id
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
+from dormouse.model.transactions import SettleDisputes
+from dormouse.policy.checking import Finding, dispute_finding
 from dormouse.ports import Services
+from dormouse.shards.counting import count_slices
+from dormouse.shards.reading import Slice
+from dormouse.stages.collect_garbage import candidates
 from dormouse.stages.tracking import record, settle
-
-JOBS_TOLD = 20
+from dormouse.statestore.protocol import Rejected
 
 
 def record_disputes(
@@ -23,24 +29,58 @@ def record_disputes(
     """Tell of those among `shards` that are disputed, each with the jobs that took rows of it."""
     for shard in sorted(set(shards)):
         if shard in state.disputed:
-            reason = explained(state, shard)
-            job_id = dispute_id(shard)
+            found = dispute_finding(state, shard, None)
+            reason, job_id = f"{found.damage.name.lower()}: {found.detail}", dispute_id(shard)
             record(services, table.id, job_id, "dispute", "failed", subject=shard, reason=reason)
 
 
-def record_settled(services: Services, table: Table, shards: Iterable[str]) -> None:
-    """Tell that disputes are settled."""
-    for shard in shards:
+def dispute_findings(services: Services, table: Table, state: TableState) -> list[Finding]:
+    """Return a finding for each disputed shard; what jobs took of it is counted again."""
+    return [
+        dispute_finding(state, shard, _recounted(services, table, state, shard))
+        for shard in sorted(state.disputed)
+    ]
+
+
+def _recounted(
+    services: Services, table: Table, state: TableState, shard: str
+) -> dict[str, int] | None:
+    """Return how many rows a shard has in the partition of each job that took some."""
+    takings = state.taken.get(shard, ())
+    spans = (state.partitions.get(taking.partition).range for taking in takings)
+    slices = [Slice(state.shards[shard], span) for span in spans]
+    try:
+        counts = count_slices(services.storage, table, slices)
+    except (CorruptDataError, NotFoundError):
+        return None  # what is wrong with the object, other findings say
+    return {taking.job: rows for taking, rows in zip(takings, counts, strict=True)}
+
+
+def acknowledge(services: Services, table: Table, shards: Sequence[str]) -> list[Outgoing]:
+    """Settle the disputes over some shards, by the decision of a person.
+
+    Those that nothing references wait for their collection from now on; return its messages.
+
+    Raises:
+        InvalidRequestError: one of them is not disputed; nothing was settled.
+        ContendedError: a dispute was settled, or another one raised, just then.
+    """
+    store = services.store(table)
+    state = store.current()
+    wanted = sorted(set(shards))
+    if unknown := [shard for shard in wanted if shard not in state.disputed]:
+        raise InvalidRequestError(
+            f"table {table.name!r} has no dispute over shard {unknown[0]!r}; nothing was settled",
+            hint=f"`dormouse check {table.name}` lists those that are disputed",
+        )
+    settled = SettleDisputes(tuple((shard, state.disputed[shard].since_ms) for shard in wanted))
+    (outcome,) = store.commit(settled, generation=state.generation)
+    if isinstance(outcome, Rejected):
+        raise ContendedError(
+            f"nothing was settled, for something changed meanwhile: {outcome}",
+            hint=f"look at it again with `dormouse check {table.name}`",
+        )
+    for shard in wanted:
         settle(services, table.id, dispute_id(shard), failed=True)
-
-
-def explained(state: TableState, shard: str) -> str:
-    """Return in a sentence why a shard is disputed, with its jobs."""
-    jobs = state.jobs_in_dispute(shard)
-    named = ", ".join(jobs[:JOBS_TOLD]) + (
-        f" and {len(jobs) - JOBS_TOLD} more" * (len(jobs) > JOBS_TOLD)
-    )
-    if state.disputed[shard].reason is DisputeReason.BYTES_DAMAGED:
-        return f"its bytes are not those that were written; found by {named}"
-    counts = [taking.rows or 0 for taking in state.taken.get(shard, ())]
-    return f"jobs took {sum(counts)} of its {state.shards[shard].rows} rows: {named}"
+    newest = store.current()
+    return candidates(table, newest, [shard for shard in wanted if shard in newest.unreferenced])

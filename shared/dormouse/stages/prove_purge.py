@@ -131,6 +131,8 @@ def _why(
     """Say why an object is there, and from when on it is deleted."""
     if state.reference_counts.get(shard, 0):
         return "it is part of the table", None
+    if shard in state.disputed:
+        return "it is disputed, and kept until that is settled", None
     since_ms = state.unreferenced.get(shard)
     if since_ms is not None:
         until_ms = since_ms + table.properties.gc_delay_seconds * 1000

@@ -10,11 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dormouse.errors import InvariantError
+from dormouse.errors import InvalidRequestError, InvariantError
 from dormouse.messages import CompactionJob
 from dormouse.model.disputes import DisputeReason, dispute_id
+from dormouse.model.names import shard_path
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob, SplitPartition
+from dormouse.policy.checking import Damage
 from dormouse.ports import Services
 from dormouse.requests import SetProperties
 from dormouse.shards import compacting, parquet
@@ -22,7 +24,9 @@ from dormouse.shards.compacting import Compaction, Merged
 from dormouse.shards.counting import count_slices
 from dormouse.shards.reading import Slice
 from dormouse.stages import compact as compact_stage
+from dormouse.stages.check import check
 from dormouse.stages.compact import compact, merge_here
+from dormouse.stages.disputes import acknowledge
 from tests.support.world import World, letters
 
 WORDS = "abcdefghijklmnop"
@@ -92,10 +96,8 @@ def test_a_merge_that_loses_or_repeats_one_row_of_a_split_shard_commits_nothing(
     assert not len(world.state(table).disputed)
 
 
-def test_a_row_lost_by_who_counts_as_wrongly_disputes_the_shard_at_its_last_reference(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The merge loses a row, and so does the count beside it: two faults that agree."""
+def disputed_table(world: World) -> tuple[Table, str, list[str]]:
+    """Give a table whose shard is disputed: the second job and its count lost the same two rows."""
     table, jobs = split_table(world)
     (shard,) = world.state(table).shards
 
@@ -109,24 +111,63 @@ def test_a_row_lost_by_who_counts_as_wrongly_disputes_the_shard_at_its_last_refe
 
     run(world, table, jobs[0])
     assert world.state(table).taken[shard][0].rows == 8
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compact_stage, "rows_taken", few)
         run(world, table, jobs[1], merge=lossy)
+    return table, shard, jobs
+
+
+def test_rows_lost_by_who_counts_as_wrongly_dispute_the_shard_at_its_last_reference(
+    world: World,
+) -> None:
+    table, shard, jobs = disputed_table(world)
     state = world.state(table)
     assert state.disputed[shard].reason is DisputeReason.ROWS_LOST
     assert state.jobs_in_dispute(shard) == sorted(jobs)
     told = world.tracker.get(table.id, dispute_id(shard))
     assert told is not None
     assert (told.state, told.subject) == ("failed", shard)
-    assert told.reason == f"jobs took 14 of its 16 rows: {', '.join(sorted(jobs))}"
+    named = ", ".join(sorted(jobs))
+    assert told.reason == f"rows_lost: jobs took 14 of its 16 rows: {named}"
+
+
+def test_check_counts_again_and_says_which_job_took_too_few(world: World) -> None:
+    table, shard, jobs = disputed_table(world)
+    (finding,) = check(world.services, table).findings
+    assert (finding.damage, finding.subject) == (Damage.ROWS_LOST, shard)
+    assert finding.detail == (
+        f"jobs took 14 of its 16 rows: job {jobs[1]} took 6 of 8 in partition 1; rightly {jobs[0]}"
+    )
+
+
+def test_check_of_a_disputed_shard_whose_object_is_gone_still_names_its_jobs(world: World) -> None:
+    table, shard, jobs = disputed_table(world)
+    world.storage.delete([shard_path(table.id, shard)])
+    (finding,) = check(world.services, table).findings
+    assert all(job in finding.detail for job in jobs)
+
+
+def test_what_a_person_acknowledges_is_collected_after_its_delay(world: World) -> None:
+    table, shard, _ = disputed_table(world)
+    world.queue += acknowledge(world.services, table, [shard])
+    assert not check(world.services, table).findings
+    assert shard in world.shard_objects(table), "the delay begins with the decision"
+    told = world.tracker.get(table.id, dispute_id(shard))
+    assert told is not None and told.state == "finished"
+    world.settle()
+    assert shard not in world.shard_objects(table)
+    assert shard not in world.state(table).shards
+
+
+def test_only_a_dispute_that_there_is_can_be_acknowledged(world: World) -> None:
+    table, shard, _ = disputed_table(world)
+    with pytest.raises(InvalidRequestError, match="no dispute over shard 'other'"):
+        acknowledge(world.services, table, [shard, "other"])
+    assert shard in world.state(table).disputed
 
 
 def test_a_disputed_shard_outlives_every_collection(world: World) -> None:
-    test_a_row_lost_by_who_counts_as_wrongly_disputes_the_shard_at_its_last_reference(
-        world, pytest.MonkeyPatch()
-    )
-    (table,) = world.tables.all()
-    (shard,) = world.state(table).disputed
+    table, shard, _ = disputed_table(world)
     for _ in range(3):
         world.clock.advance(seconds=10 * 24 * 3600)
         world.settle()

@@ -111,8 +111,7 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
             outputs = (shard_of(f"o{name}", low, high, job.partition),) if whole else ()
             taken = tuple((s, draw(st.integers(0, 10))) for s in job.inputs)
             rows = sum(count for _, count in taken)
-            if not rows:
-                outputs = ()
+            outputs = outputs if rows >= 10 else ()
             written = sum(new.shard.rows for new in outputs)
             return ReplaceShards(job.id, job.partition, job.inputs, outputs, taken, rows - written)
         case "split":

@@ -1,0 +1,26 @@
+"""What people decide about what a check of a table found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dormouse.errors import NotFoundError
+from dormouse.stages.disputes import acknowledge
+
+if TYPE_CHECKING:
+    from dormouse.client.table import TableHandle
+
+
+def acknowledge_disputes(handle: TableHandle, shards: Sequence[str]) -> None:
+    """Settle the disputes over some shards of a table: what nothing references is then collected.
+
+    Raises:
+        NotFoundError: the table was deleted.
+        InvalidRequestError: one of them is not disputed; nothing was settled.
+        ContendedError: a dispute was settled, or another one raised, just then.
+    """
+    table = handle.services.table(handle.table.id)
+    if table is None:
+        raise NotFoundError(f"table {handle.table.name!r} was deleted")
+    handle.queues.send(acknowledge(handle.services, table, shards))
