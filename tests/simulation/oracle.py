@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dormouse.errors import NotFoundError
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.invariants import broken_invariants
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_path
@@ -91,6 +92,7 @@ class Oracle:
             self.generation, self.taken = state.generation, frozenset()
             self.maybe, self.gone = set(), set()
         self._see_references(state, now_ms)
+        self._see_takings(state)
         stored = self._stored(state)
         self.taken |= self._files_of(stored)
         for purge in self.purges.values():
@@ -190,6 +192,18 @@ class Oracle:
         for shard in sorted(self.referenced - now_there):
             self.lost_ms[shard] = now_ms
         self.referenced = now_there
+
+    def _see_takings(self, state: TableState) -> None:
+        """Check that jobs took just the rows there are of each shard: none was lost on the way."""
+        for shard, dispute in state.disputed.items():
+            if dispute.reason is DisputeReason.ROWS_LOST:
+                self.fail(f"version {state.version} disputes shard {shard}: {dispute}")
+        for shard, takings in state.taken.items():
+            keys = [self.shape.key(row) for row in self._rows_of(shard, state.version)]
+            for taking in takings:
+                span = state.partitions.get(taking.partition).range
+                if taking.rows != (rows := sum(map(span.contains, keys))):
+                    self.fail(f"version {state.version}: {taking} of shard {shard} has {rows}")
 
     def _stored(self, state: TableState) -> list[Row]:
         return [
