@@ -169,11 +169,11 @@ class CsvStructure:
         padded = b"\n" + data + b"\n"
         codes = pa.Array.from_buffers(pa.uint8(), len(padded), [None, pa.py_buffer(padded)])
         quotes = pc.indices_nonzero(pc.equal(codes, pa.scalar(self._quote[0], pa.uint8())))
-        pairs = pa.FixedSizeListArray.from_arrays(quotes, 2)
-        before = codes.take(pc.subtract(pc.list_element(pairs, 0), 1))
-        after = codes.take(pc.add(pc.list_element(pairs, 1), 1))
-        fit = pc.all(pc.is_in(before, self._before)), pc.all(pc.is_in(after, self._after))
-        return all(each.as_py() for each in fit)
+        by_turns = pa.py_buffer(b"\x55" * (len(quotes) // 8 + 1))  # true, false, true, …
+        opens = pa.Array.from_buffers(pa.bool_(), len(quotes), [None, by_turns])
+        before = pc.is_in(codes.take(pc.subtract(quotes, 1)), self._before)
+        after = pc.is_in(codes.take(pc.add(quotes, 1)), self._after)
+        return bool(pc.all(pc.if_else(opens, before, after)).as_py())
 
     def _broken(self, block: Block, at: int, column: int) -> RefusedSourceError:
         """Return what is wrong with the field that begins at a place in a block."""

@@ -30,7 +30,15 @@ from dormouse.model.schema import (
 )
 from dormouse.shards.arrow import Array, arrow_type
 from dormouse.shards.decimals import decimals
-from dormouse.shards.text_cells import NUMBER, base64_bytes, booleans, floats, integers, moments
+from dormouse.shards.text_cells import (
+    NUMBER,
+    base64_bytes,
+    booleans,
+    floats,
+    integers,
+    may_hold,
+    moments,
+)
 
 Raws = Sequence[bytes | None]
 """JSON values as they are in the file, and None for each null."""
@@ -52,48 +60,45 @@ def json_column(raws: Raws, field: Field) -> Array:
 
 
 def _column(raws: Raws, kind: FieldType, unit: str) -> Array:
+    if isinstance(kind, ListType | MapType | StructType):
+        return _nested_column(raws, kind, unit)
+    if kind in (Primitive.FLOAT, Primitive.DOUBLE):
+        raws = [_NO_FINITE.get(raw or b"", raw) for raw in raws]
+    cells = pa.array(raws, pa.binary())
     match kind:
         case Primitive.INT | Primitive.LONG:
-            return integers(_tokens(raws), kind)
+            return integers(cells.cast(pa.string()), kind)
         case Primitive.FLOAT | Primitive.DOUBLE:
-            return floats(_tokens([_NO_FINITE.get(raw or b"", raw) for raw in raws]), kind)
+            return floats(cells.cast(pa.string()), kind)
         case Primitive.BOOLEAN:
-            return booleans(_tokens(raws))
+            return booleans(cells.cast(pa.string()))
         case Primitive.STRING:
-            return _texts(raws)
+            return _texts(cells)
         case Primitive.BYTES:
-            return base64_bytes(_texts(raws))
+            return base64_bytes(_texts(cells))
         case Primitive.TIMESTAMP | Primitive.DATE:
-            return moments(*_apart(raws), kind, unit)
+            return moments(*_apart(cells), kind, unit)
         case DecimalType():
-            texts, numbers = _apart(raws)
-            return decimals(pc.coalesce(texts, numbers), kind)
-        case _:
-            return _nested_column(raws, kind, unit)
+            return decimals(pc.coalesce(*_apart(cells)), kind)
 
 
-def _tokens(raws: Raws) -> Array:
-    return pa.array(raws, pa.binary()).cast(pa.string())
-
-
-def _texts(raws: Raws) -> Array:
-    cells = pa.array(raws, pa.binary())
+def _texts(cells: Array) -> Array:
+    """Return what JSON strings say."""
     if not pc.all(pc.starts_with(cells, '"'), min_count=0).as_py():
         raise ValueError("it is text")
-    if any(raw is not None and b"\\" in raw for raw in raws):
-        return pa.array([None if raw is None else _text_decoder.decode(raw) for raw in raws])
+    if may_hold(cells, b"\\"):
+        decode = _text_decoder.decode
+        return pa.array([None if raw is None else decode(raw) for raw in cells.to_pylist()])
     return pc.binary_slice(cells, 1, -1).cast(pa.string())
 
 
-def _apart(raws: Raws) -> tuple[Array, Array]:
-    """Return the cells that are text, and those that are numbers."""
-    is_text = [raw is not None and raw.startswith(b'"') for raw in raws]
-    texts = [raw if text else None for raw, text in zip(raws, is_text, strict=True)]
-    others = [None if text else raw for raw, text in zip(raws, is_text, strict=True)]
-    numbers = _tokens(others)
+def _apart(cells: Array) -> tuple[Array, Array]:
+    """Return what the strings among JSON values say, and the numbers among them as text."""
+    is_text = pc.starts_with(cells, '"')
+    numbers = pc.if_else(is_text, None, cells).cast(pa.string())
     if not pc.all(pc.match_substring_regex(numbers, NUMBER), min_count=0).as_py():
         raise ValueError("it is neither text nor a number")
-    return _texts(texts), numbers
+    return _texts(pc.if_else(is_text, cells, None)), numbers
 
 
 _text_decoder = msgspec.json.Decoder(str)

@@ -6,7 +6,8 @@ A column that may be null may be absent from an object. `json_cells` says how va
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from dataclasses import dataclass, field
+from typing import BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -26,12 +27,24 @@ _NULL = b"null"
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Row(NamedTuple):
-    """One line that is not blank: its number, its bytes, and the values in it by name."""
+@dataclass(slots=True)
+class Rows:
+    """Lines that are not blank: their numbers, their bytes, and the values in them by name."""
 
-    number: int
-    line: bytes
-    cells: dict[str, msgspec.Raw]
+    numbers: list[int] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    objects: list[dict[str, msgspec.Raw]] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def place(self, row: int) -> str:
+        """Return in which line of the file a row is."""
+        return f"line {self.numbers[row]}"
+
+    def cells(self, name: str) -> list[bytes | None]:
+        """Return the values of one name as they are written, None where there is none or null."""
+        found = [values.get(name) for values in self.objects]
+        cells = [None if cell is None else bytes(cell) for cell in found]
+        return [None if cell == _NULL else cell for cell in cells] if _NULL in cells else cells
 
 
 def read_json_lines(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -40,25 +53,22 @@ def read_json_lines(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
     Raises:
         RefusedSourceError: a line is no JSON object, or its names or values are not the table's.
     """
-    rows: list[Row] = []
-    held_bytes = 0
-    for number, line in _lines(file):
-        rows.append(Row(number, line, _object(number, line)))
-        held_bytes += len(line)
-        if len(rows) == BATCH_ROWS or held_bytes >= BATCH_BYTES:
-            yield _batch(rows, schema)
-            rows, held_bytes = [], 0
-    if rows:
-        yield _batch(rows, schema)
-
-
-def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    rows = Rows()
     for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
         if len(line) > LINE_BYTES:
             raise RefusedSourceError(f"line {number} is longer than {LINE_BYTES:,} bytes")
         text = without_mark(line) if number == 1 else line
-        if text and not text.isspace():
-            yield number, text
+        if not text or text.isspace():
+            continue
+        rows.numbers.append(number)
+        rows.lines.append(text)
+        rows.objects.append(_object(number, text))
+        rows.size_bytes += len(text)
+        if len(rows.lines) == BATCH_ROWS or rows.size_bytes >= BATCH_BYTES:
+            yield _batch(rows, schema)
+            rows = Rows()
+    if rows.lines:
+        yield _batch(rows, schema)
 
 
 def _object(number: int, line: bytes) -> dict[str, msgspec.Raw]:
@@ -72,48 +82,39 @@ def _object(number: int, line: bytes) -> dict[str, msgspec.Raw]:
         ) from error
 
 
-def _batch(rows: list[Row], schema: Schema) -> pa.RecordBatch:
+def _batch(rows: Rows, schema: Schema) -> pa.RecordBatch:
     names = {f.name for f in schema.fields}
-    for row in rows:
-        if not row.cells.keys() <= names:
+    for number, values in zip(rows.numbers, rows.objects, strict=True):
+        if not values.keys() <= names:
             try:
-                check_columns(list(row.cells), schema, of="the line")
+                check_columns(list(values), schema, of="the line")
             except RefusedSourceError as error:
-                raise RefusedSourceError(f"line {row.number}: {error}", hint=error.hint) from error
-    raws = {field.name: _raws(rows, field) for field in schema.fields}
-    columns = [_column(raws[field.name], rows, field) for field in schema.fields]
-    _check_twice(rows, raws)
+                raise RefusedSourceError(f"line {number}: {error}", hint=error.hint) from error
+    cells = {field.name: rows.cells(field.name) for field in schema.fields}
+    columns = [_column(cells[field.name], rows, field) for field in schema.fields]
+    _check_twice(rows, cells)
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
 
 
-def _raws(rows: list[Row], field: Field) -> list[bytes | None]:
-    found = [row.cells.get(field.name) for row in rows]
-    raws = [None if raw is None else bytes(raw) for raw in found]
-    return [None if raw == _NULL else raw for raw in raws]
-
-
-def _column(raws: list[bytes | None], rows: list[Row], field: Field) -> Array:
-    def place(row: int) -> str:
-        return f"line {rows[row].number}"
-
-    if not field.nullable and None in raws:
+def _column(cells: list[bytes | None], rows: Rows, field: Field) -> Array:
+    if not field.nullable and None in cells:
         reason = "there is no value, and the column cannot be null"
-        raise refused(place(raws.index(None)), field, reason)
-    return convert(raws, field, place, lambda raws: json_column(raws, field))
+        raise refused(rows.place(cells.index(None)), field, reason)
+    return convert(cells, field, rows.place, lambda cells: json_column(cells, field))
 
 
-def _check_twice(rows: list[Row], raws: dict[str, list[bytes | None]]) -> None:
+def _check_twice(rows: Rows, cells: dict[str, list[bytes | None]]) -> None:
     """Check that no object has a name twice, of which the decoder would keep the last.
 
     If none has, there is one colon for each name, besides those in values; where there are more, a
     look at the names decides.
     """
-    found = sum(row.line.count(b":") for row in rows)
-    values = (b"".join(filter(None, column)) for column in raws.values())
-    if found == sum(len(row.cells) for row in rows) + sum(text.count(b":") for text in values):
+    names = sum(map(len, rows.objects))
+    within = sum(b"".join(filter(None, column)).count(b":") for column in cells.values())
+    if b"".join(rows.lines).count(b":") == names + within:
         return
-    for row in rows:
+    for number, line in zip(rows.numbers, rows.lines, strict=True):
         try:
-            check_names(row.line)
+            check_names(line)
         except ValueError as error:
-            raise RefusedSourceError(f"line {row.number}: {error}") from error
+            raise RefusedSourceError(f"line {number}: {error}") from error

@@ -23,9 +23,10 @@ from dormouse.shards.decimals import decimals
 NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$"
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _ZONE = r" ?(Z|UTC|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)"
-_TIME = rf"^{_DATE}([T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]{{1,6}}0{{0,3}})?)?({_ZONE})?)?$"
+_CLOCK = r"[0-9]{2}(:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0{0,3})?)?)?"
+_TIME = rf"^{_DATE}([T ]{_CLOCK}({_ZONE})?)?$"
 _MIDNIGHT = rf"^{_DATE}([T ]00:00(:00([.]0{{1,9}})?)?( ?(Z|UTC|[+-]00(:?00)?))?)?$"
-_ZONED = rf":[0-9.]+{_ZONE}$"
+_ZONED = rf"[T ]{_CLOCK}{_ZONE}$"
 _ARROW_UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _EXACT = {Primitive.FLOAT: 2**24, Primitive.DOUBLE: 2**53}
 """Up to where a float holds every whole number."""
@@ -42,7 +43,7 @@ def text_parser(field: Field) -> Callable[[Array], Array] | None:
         case DecimalType():
             return lambda cells: decimals(cells, kind)
         case Primitive.TIMESTAMP | Primitive.DATE:
-            return lambda cells: moments(*_apart(cells), kind, field.unit)
+            return lambda cells: text_moments(cells, kind, field.unit)
         case Primitive.BOOLEAN:
             return booleans
         case Primitive.BYTES:
@@ -55,8 +56,8 @@ def text_parser(field: Field) -> Callable[[Array], Array] | None:
 
 def integers(cells: Array, kind: Primitive) -> Array:
     """Return whole numbers, written in decimal digits."""
-    # Arrow takes hexadecimal ones too, and 0xFFFFFFFF for -1
-    _check_all(cells, r"^-?[0-9]+$", "whole numbers are written in decimal digits")
+    if may_hold(cells, b"x", b"X"):  # Arrow takes hexadecimal ones too, and 0xFFFFFFFF for -1
+        _check_all(cells, r"^[^xX]*$", "whole numbers are written in decimal digits")
     return cells.cast(arrow_type(kind))
 
 
@@ -84,7 +85,8 @@ def floats(cells: Array, kind: Primitive) -> Array:
 
 def booleans(cells: Array) -> Array:
     """Return truth values, written as words."""
-    _check_all(cells, r"(?i)^(true|false)$", "it is true or false")
+    if may_hold(cells, b"0", b"1"):  # Arrow takes them too
+        _check_all(cells, "^[^01]*$", "it is true or false")
     return cells.cast(pa.bool_())
 
 
@@ -99,9 +101,22 @@ def base64_bytes(cells: Array) -> Array:
         raise ValueError(f"bytes are written in base64: {error}") from error
 
 
+def text_moments(cells: Array, kind: Primitive, unit: str) -> Array:
+    """Return timestamps or dates from texts, some of which may be numbers of a unit."""
+    try:
+        return _usual(cells, kind)
+    except pa.ArrowInvalid:
+        numeric = pc.match_substring_regex(cells, NUMBER)
+    texts, numbers = pc.if_else(numeric, None, cells), pc.if_else(numeric, cells, None)
+    return moments(texts, numbers, kind, unit)
+
+
 def moments(texts: Array, numbers: Array, kind: Primitive, unit: str) -> Array:
     """Return timestamps or dates from texts and, where these are null, from numbers of a unit."""
-    parsed = _dates(texts) if kind is Primitive.DATE else _times(texts)
+    try:
+        parsed = _usual(texts, kind)
+    except pa.ArrowInvalid:
+        parsed = _dates(texts) if kind is Primitive.DATE else _times(texts)
     if numbers.null_count == len(numbers):
         return parsed
     if not unit or UNITS[unit] is not kind:
@@ -121,12 +136,28 @@ def counted(numbers: Array, kind: Primitive, unit: str) -> Array:
     return whole.cast(pa.timestamp(_ARROW_UNITS[unit], "UTC")).cast(arrow_type(kind))
 
 
-def _apart(cells: Array) -> tuple[Array, Array]:
-    """Return the cells that are no numbers, and those that are."""
-    numeric = pc.match_substring_regex(cells, NUMBER)
-    if not _any(numeric):
-        return cells, pa.nulls(len(cells), pa.string())
-    return pc.if_else(numeric, None, cells), pc.if_else(numeric, cells, None)
+def may_hold(cells: Array, *texts: bytes) -> bool:
+    """Return whether one of some texts is among the bytes of a column, or beside its slice."""
+    data = cells.buffers()[2]
+    return data is not None and any(text in data.to_pybytes() for text in texts)
+
+
+def _usual(cells: Array, kind: Primitive) -> Array:
+    """Return moments that are all written in the one way, of those below, that Arrow reads.
+
+    Raises:
+        ArrowInvalid: not all are; that says nothing of any.
+    """
+    if kind is Primitive.DATE or not (may_hold(cells, b"Z") or may_hold(cells, b":")):
+        return cells.cast(arrow_type(Primitive.DATE)).cast(arrow_type(kind))
+    if may_hold(cells, b"Z", b"+"):
+        return cells.cast(arrow_type(kind))
+    return _utc(cells)
+
+
+def _utc(cells: Array) -> Array:
+    plain = cells.cast(pa.timestamp("us"))
+    return plain.cast(pa.int64()).cast(arrow_type(Primitive.TIMESTAMP))
 
 
 def _times(cells: Array) -> Array:
@@ -135,7 +166,7 @@ def _times(cells: Array) -> Array:
     cells = _plain(cells)
     zoned = pc.match_substring_regex(cells, _ZONED)
     if not _any(zoned):
-        return cells.cast(pa.timestamp("us")).cast(pa.int64()).cast(wanted)
+        return _utc(cells)
     if pc.all(zoned).as_py():
         return cells.cast(wanted)
     without = pc.if_else(zoned, None, cells)

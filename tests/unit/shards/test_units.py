@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.model.schema import Field, FieldType, Primitive, Schema
 from dormouse.model.types import ListType, MapType, Member, StructType
 from dormouse.shards.formats import read_source
+from dormouse.shards.text_cells import text_moments
 
 AT, DAY = Primitive.TIMESTAMP, Primitive.DATE
+MICROSECOND = dt.timedelta(microseconds=1)
 NOON_US = 1_709_208_000_000_000
 
 
@@ -159,3 +164,43 @@ def test_a_unit_is_part_of_the_schema_s_json() -> None:
     assert Schema.loads(schema.dumps()) == schema
     assert '"unit":"milliseconds"' in schema.dumps()
     assert "unit" not in schema_of(AT).dumps()
+
+
+CLOCKS = st.sampled_from(
+    ["", "T12", " 12:30", "T12:30:45", " 12:30:45.5", "T12:30:45.123456", " 12:30:45.123456000"]
+)
+ZONES = st.sampled_from(["", "Z", " UTC", "+00", "-0530", "+05:30", " +05:30", "-23:59"])
+ODD = ["2024-02-29", "2024-02-29 12:00 UTC", "1970-01-01T00:00:00.000000000Z", "2024-02-29T12-05"]
+
+
+@given(st.dates().map(str), CLOCKS, ZONES)
+def test_a_time_means_the_same_beside_any_other_and_what_python_says(
+    day: str, clock: str, zone: str
+) -> None:
+    text = day + clock + (zone if clock else "")
+    alone = text_moments(pa.array([text]), AT, "").cast(pa.int64())
+    beside = [text_moments(pa.array([text, odd]), AT, "").cast(pa.int64())[0] for odd in ODD]
+    assert {*beside} == {*alone}
+    plain = text.replace("123456000", "123456").replace(" UTC", "Z").replace(" +", "+")
+    time = dt.datetime.fromisoformat(plain)
+    time = time if time.tzinfo else time.replace(tzinfo=dt.UTC)
+    assert alone.to_pylist() == [(time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // MICROSECOND]
+
+
+@given(st.text("0123456789-:+.TZ UTC", max_size=30), st.sampled_from([AT, DAY]))
+@example("2024-02-29T24:00:00Z", AT)
+@example("2024-02-29T12:00:00.Z", AT)
+@example("2024-02-29T12:00:00+24:00", AT)
+@example("2024-02-29T12:00:00.1234567", AT)
+@example("2024-02-29T12:00:00.0000000001", AT)
+@example("2024-02-29T01:00:00", DAY)
+@example("2024-02-29T00:00:00+01:00", DAY)
+@example("2024-02-29T00:00:00.000Z", DAY)
+def test_a_text_is_a_time_beside_any_other_or_beside_none(text: str, kind: Primitive) -> None:
+    found = set()
+    for others in ([], *([odd] for odd in (ODD if kind is AT else ["2024-02-29 00:00", None]))):
+        try:
+            found.add(str(text_moments(pa.array([text, *others], pa.string()), kind, "")[0]))
+        except (pa.ArrowException, ValueError):
+            found.add("refused")
+    assert len(found) == 1
