@@ -111,6 +111,8 @@ def _rows(change: TableChange) -> Iterator[dict[str, object]]:
         yield row("partitions", None, f"{len(change.splits) + 1}, the second from {first} on")
     for item in change.add:
         yield row(f"column {item.name}", None, show_type(item.type))
+    for name, unit in change.units.items():
+        yield row(f"numbers of column {name}", None, unit)
     for name, value in change.properties.items():
         yield row(name, change.before[name], "(unset)" if value is None else value)
     if change.online is not None:

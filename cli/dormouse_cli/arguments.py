@@ -151,6 +151,23 @@ def parse_renames(given: Sequence[str], schema: Schema) -> dict[str, str]:
     return renames
 
 
+def parse_units(given: Sequence[str]) -> dict[str, str]:
+    """Return units by columns, written as ``column=unit``; ``none`` takes one away.
+
+    Raises:
+        InvalidRequestError: one is written otherwise, or a column has two.
+    """
+    units: dict[str, str] = {}
+    for text in given:
+        name, _, unit = text.rpartition("=")
+        if not name or not unit:
+            raise InvalidRequestError(f"{text!r} is no unit", hint="write it as column=unit")
+        if name in units:
+            raise InvalidRequestError(f"column {name!r} is given two units")
+        units[name] = "" if unit == "none" else unit
+    return units
+
+
 def read_file(path: Path) -> bytes:
     """Give what a small file holds.
 

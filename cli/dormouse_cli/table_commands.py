@@ -15,6 +15,7 @@ from dormouse_cli.arguments import (
     parse_new_fields,
     parse_properties,
     parse_renames,
+    parse_units,
     read_file,
 )
 from dormouse_cli.parameters import ForceOption, FormatOption, NewTableName, TableName
@@ -131,6 +132,15 @@ def alter(
         list[str] | None,
         typer.Option(metavar="OLD=NEW", help="Renames a column; repeatable."),
     ] = None,
+    unit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=UNIT",
+            help="Says what numbers in files count since 1970 in a column of times (seconds, "
+            "milliseconds, microseconds, nanoseconds) or dates (days); none refuses numbers again. "
+            "Repeatable.",
+        ),
+    ] = None,
     form: FormatOption = Format.table,
 ) -> None:
     """Add, drop and rename a table's value columns, and show what it has then."""
@@ -139,6 +149,7 @@ def alter(
         add=parse_new_fields(add_field or []),
         drop=drop_field or [],
         rename=parse_renames(rename_field or [], table.schema),
+        units=parse_units(unit or []),
     )
     if form is Format.json:
         print_json(changed.schema.to_json())
@@ -196,7 +207,7 @@ def _columns(schema: Schema) -> list[dict[str, object]]:
     return [
         {
             "column": field.name,
-            "type": show_type(field.type),
+            "type": show_type(field.type) + (f", numbers in {field.unit}" if field.unit else ""),
             "role": f"{role}, nullable" if field.nullable else role,
         }
         for role, fields in roles

@@ -107,12 +107,17 @@ class SetDefaults(Request, frozen=True, tag="set_defaults"):
 
 
 class AlterSchema(Request, frozen=True, tag="alter_schema"):
-    """Add columns to a table, in their JSON form, drop some, rename some: old names to new."""
+    """Add columns to a table, in their JSON form, drop some, rename some: old names to new.
+
+    `units` say what numbers in files count in a column of times or dates, by its name before; an
+    empty one takes that away.
+    """
 
     name: str
     add: tuple[dict[str, object], ...] = ()
     drop: tuple[str, ...] = ()
     rename: dict[str, str] = {}
+    units: dict[str, str] = {}
     v: Literal[1] = 1
 
 

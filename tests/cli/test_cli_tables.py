@@ -153,6 +153,20 @@ def test_columns_are_added_dropped_and_renamed_and_shown(flights: Dormouse) -> N
     assert names == ["late", "cost", "a:b"]
 
 
+def test_a_unit_is_set_shown_and_taken_away(flights: Dormouse) -> None:
+    Path("rows.csv").write_text("carrier,flight,at\nZZ,1,1356998400\n")
+    assert flights("ingest", "flights", "rows.csv", "--wait").exit_code == 4
+    changed = flights("table", "alter", "flights", "--unit", "at=seconds")
+    assert changed.exit_code == 0
+    assert "timestamp, numbers in seconds" in changed.output
+    Path("again.csv").write_text("carrier,flight,at\nZZ,1,1356998400\n")
+    assert flights("ingest", "flights", "again.csv", "--wait").exit_code == 0
+    row = flights("query", "flights", "--key", "carrier=ZZ,flight=1", "--format", "json").stdout
+    assert json.loads(row)["at"] == "2013-01-01T00:00:00Z"
+    changed = flights("table", "alter", "flights", "--unit", "at=none")
+    assert "numbers in" not in changed.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -163,6 +177,9 @@ def test_columns_are_added_dropped_and_renamed_and_shown(flights: Dormouse) -> N
         (["--add-field", "delay:long"], "two columns 'delay'"),
         (["--drop-field", "carrier"], "is a key"),
         (["--rename-field", "delay"], "old=new"),
+        (["--unit", "at"], "column=unit"),
+        (["--unit", "at=seconds", "--unit", "at=none"], "two units"),
+        (["--unit", "delay=seconds"], "cannot have numbers"),
         (["--rename-field", "delay=a", "--rename-field", "delay=b"], "renamed twice"),
     ],
 )

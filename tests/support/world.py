@@ -248,6 +248,7 @@ class World:
         add: Sequence[Field] = (),
         drop: Sequence[str] = (),
         rename: Mapping[str, str] | None = None,
+        units: Mapping[str, str] | None = None,
         request_id: str = "",
     ) -> Table:
         """Alter a table's schema; give the table as it is then."""
@@ -255,7 +256,14 @@ class World:
         request_id = request_id or self.ids.new()
         self.queue += administer(
             self.services,
-            AlterSchema(request_id, table.name, added, tuple(drop), dict(rename or {})),
+            AlterSchema(
+                request_id,
+                table.name,
+                added,
+                tuple(drop),
+                dict(rename or {}),
+                dict(units or {}),
+            ),
         )
         altered = self.tables.get(table.id)
         assert altered is not None

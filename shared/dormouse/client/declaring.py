@@ -62,8 +62,9 @@ def requests_of(change: TableChange, services: Services) -> Iterator[AdminReques
         points = tuple(key_to_json(change.schema, key) for key in change.splits)
         body = change.schema.to_json()
         yield CreateTable(new(), change.name, body, dict(put), points)
-    if change.add:
-        yield AlterSchema(new(), change.name, tuple(item.to_json() for item in change.add))
+    if change.add or change.units:
+        add = tuple(item.to_json() for item in change.add)
+        yield AlterSchema(new(), change.name, add, units=dict(change.units))
     if change.schema is None and change.properties:
         unset = tuple(sorted(change.properties.keys() - put.keys()))
         yield SetProperties(new(), change.name, dict(put), unset)

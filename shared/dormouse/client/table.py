@@ -188,13 +188,14 @@ class TableHandle:
         add: Iterable[Field] = (),
         drop: Iterable[str] = (),
         rename: Mapping[str, str] | None = None,
+        units: Mapping[str, str] | None = None,
     ) -> TableHandle:
-        """Add columns to the table, drop some and rename some; give the table as it is then.
+        """Add columns to the table, drop some, rename some; return the table as it is then.
 
         Added columns can be null, and are in the rows there are. A dropped column is gone with its
         values: one of the same name that is added later, or at once, has none of them. `rename` has
-        the new names by the old ones. Files dropped but not ingested yet are judged by the schema
-        there is when they are ingested.
+        the new names by the old ones; `units` say what numbers in files count. Files that are not
+        ingested yet are judged by the schema there is when they are ingested.
 
         Raises:
             NotFoundError: the table was deleted.
@@ -206,6 +207,7 @@ class TableHandle:
             tuple(field.to_json() for field in add),
             tuple(drop),
             dict(rename or {}),
+            dict(units or {}),
         )
         self.queues.send(administer(self.services, request))
         return replace(self, table=self._current())

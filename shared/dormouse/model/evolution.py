@@ -1,4 +1,4 @@
-"""Changes of a table's schema: columns added, dropped and renamed; pure.
+"""Changes of a table's schema: columns added, dropped and renamed, units set; pure.
 
 What can be done without touching a shard is allowed: readers find columns by the ids of fields, so
 an added column is null in older shards, a dropped one is not looked for, a renamed one is found.
@@ -22,14 +22,16 @@ _NEW_TABLE = "make a table with the schema you want, and ingest the rows into it
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What is to change; `drop` and `rename` go by the names before the change.
+    """What is to change; `drop`, `rename` and `units` go by the names before the change.
 
     `rename` has the new names by the old ones. Added fields come after the others, in order.
+    `units` are those of fields, keys too; an empty one takes it away.
     """
 
     add: tuple[Field, ...] = ()
     drop: tuple[str, ...] = ()
     rename: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
 
 
 def altered(schema: Schema, alteration: Alteration, properties: Properties) -> Schema:
@@ -38,11 +40,12 @@ def altered(schema: Schema, alteration: Alteration, properties: Properties) -> S
     Raises:
         InvalidRequestError: a change cannot be honoured, with the reason and what to do instead.
     """
-    if not (alteration.add or alteration.drop or alteration.rename):
+    if alteration == Alteration():
         raise InvalidRequestError("no change is asked for", hint="add, drop or rename columns")
     _check_names(schema, alteration)
     for item in alteration.add:
         _check_addition(item)
+    schema = _with_units(schema, alteration.units)
     kept = [
         replace(item, name=alteration.rename.get(item.name, item.name))
         for item in schema.values
@@ -84,6 +87,10 @@ def _check_names(schema: Schema, alteration: Alteration) -> None:
         if name in verbs:
             raise InvalidRequestError(f"column {name!r} is to be dropped and renamed at once")
         verbs[name] = "renamed"
+    for name in alteration.units:
+        schema.field_named(name)
+        if name in alteration.drop:
+            raise InvalidRequestError(f"column {name!r} is to be dropped and given a unit at once")
     for name, verb in verbs.items():
         schema.field_named(name)
         if name in keys:
@@ -91,6 +98,18 @@ def _check_names(schema: Schema, alteration: Alteration) -> None:
                 f"column {name!r} is a key and cannot be {verb}: rows lie where keys put them",
                 hint=_NEW_TABLE,
             )
+
+
+def _with_units(schema: Schema, units: Mapping[str, str]) -> Schema:
+    def changed(items: tuple[Field, ...]) -> tuple[Field, ...]:
+        return tuple(replace(item, unit=units.get(item.name, item.unit)) for item in items)
+
+    return replace(
+        schema,
+        row_keys=changed(schema.row_keys),
+        sort_keys=changed(schema.sort_keys),
+        values=changed(schema.values),
+    )
 
 
 def _check_addition(item: Field) -> None:

@@ -36,14 +36,15 @@ class TableChange:
     """What makes one table as it is declared.
 
     `schema` is that of a table to be made, with its `splits`; `add` are columns for one that
-    exists. `properties` are those to be set, None to be unset, and `before` what they are until
-    then. `online` is None if it stays.
+    exists, `units` those that columns of it get. `properties` are those to be set, None to be
+    unset, and `before` what they are until then. `online` is None if it stays.
     """
 
     name: str
     schema: Schema | None = None
     splits: tuple[Key, ...] = ()
     add: tuple[Field, ...] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, Value | None] = field(default_factory=dict)
     before: Mapping[str, Value | None] = field(default_factory=dict)
     online: bool | None = None
@@ -116,9 +117,10 @@ def _change(
         raise InvalidRequestError("it is being deleted", hint="try again when it is gone")
     _check_splits(wanted.splits or (), split_keys)
     add = _new_columns(wanted.schema, table.schema) if wanted.schema else ()
+    units = _new_units(wanted.schema, table.schema) if wanted.schema else {}
     changed = table
-    if add:
-        schema = altered(table.schema, Alteration(add=add), table.properties)
+    if add or units:
+        schema = altered(table.schema, Alteration(add=add, units=units), table.properties)
         changed = replace(changed, schema=schema)
     settings = {
         name: value
@@ -134,6 +136,7 @@ def _change(
     return TableChange(
         table.name,
         add=add,
+        units=units,
         properties=settings,
         before={name: getattr(table.properties, name) for name in settings},
         online=wanted.online if wanted.online not in (None, table.online) else None,
@@ -173,6 +176,16 @@ def _new_columns(wanted: Schema, there: Schema) -> tuple[Field, ...]:
                 hint="declare a column of another name",
             )
     return tuple(replace(item, id=0) for item in wanted.values if item.name not in by_name)
+
+
+def _new_units(wanted: Schema, there: Schema) -> dict[str, str]:
+    """Return the units that are said and are to be others, by the names of columns."""
+    units = {item.name: item.unit for item in there.fields}
+    return {
+        item.name: item.unit
+        for item in wanted.fields
+        if item.unit and units.get(item.name, item.unit) != item.unit
+    }
 
 
 def _check_unknown(name: str, there: Schema) -> None:

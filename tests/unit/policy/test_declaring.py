@@ -145,3 +145,13 @@ def test_a_second_time_nothing_changes(
     assert {item.name for item in after} <= {item.name for item in result.schema.values}
     if exists:
         assert {item.name for item in before} <= {item.name for item in result.schema.values}
+
+
+def test_units_that_are_said_are_set_and_others_stay() -> None:
+    at = Field("at", Primitive.TIMESTAMP, nullable=True)
+    seconds = replace(at, unit="seconds")
+    plain, counted = Schema((KEY,), values=(at,)), Schema((KEY,), values=(seconds,))
+    (change,) = planned(Declared("t", counted), table=replace(TABLE, schema=plain))
+    assert change.units == {"at": "seconds"}
+    assert planned(Declared("t", plain), table=replace(TABLE, schema=counted)) == []
+    assert planned(Declared("t", counted), table=replace(TABLE, schema=counted)) == []

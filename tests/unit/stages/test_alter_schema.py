@@ -207,3 +207,39 @@ def test_a_table_that_is_not_there_or_being_deleted_is_not_altered(world: World)
 def test_a_table_is_not_made_with_more_columns_than_its_property_allows(world: World) -> None:
     with pytest.raises(InvalidRequestError, match="3 columns, and max_fields is 2"):
         world.create(max_fields=2)
+
+
+SEEN = Field("seen", Primitive.TIMESTAMP, nullable=True)
+
+
+def test_numbers_for_times_are_ingested_once_the_schema_says_their_unit(world: World) -> None:
+    table = world.alter(world.create(), add=[SEEN])
+    drop_json(world, "1", {"letter": "a", "at": 1, "seen": 5000})
+    world.settle()
+    assert column(world, table, "seen") == []
+    assert "line 1, column 'seen'" in reasons(world, table)
+    assert "numbers need a unit" in reasons(world, table)
+    table = world.alter(table, units={"seen": "milliseconds"}, rename={"seen": "met"})
+    drop_json(world, "2", {"letter": "a", "at": 1, "met": 5000})
+    world.settle()
+    assert [str(value) for value in column(world, table, "met")] == ["1970-01-01 00:00:05+00:00"]
+    table = world.alter(table, units={"met": ""})
+    assert table.schema.field_named("met").unit == ""
+
+
+@pytest.mark.parametrize(
+    ("units", "drop", "reason"),
+    [
+        ({"seen": "days"}, (), "cannot have numbers of the unit 'days'"),
+        ({"note": "seconds"}, (), "cannot have numbers of the unit 'seconds'"),
+        ({"gone": "seconds"}, (), "no column 'gone'"),
+        ({"seen": "seconds"}, ("seen",), "dropped and given a unit at once"),
+    ],
+)
+def test_a_unit_that_cannot_be_is_refused_and_changes_nothing(
+    world: World, units: dict[str, str], drop: tuple[str, ...], reason: str
+) -> None:
+    table = world.alter(world.create(), add=[SEEN])
+    with pytest.raises(InvalidRequestError, match=reason):
+        world.administer(AlterSchema("1", table.name, drop=drop, units=units))
+    assert world.tables.get(table.id) == table

@@ -1,4 +1,4 @@
-"""alter_schema: columns of a table are added, dropped and renamed; no shard is touched.
+"""alter_schema: columns of a table are added, dropped and renamed, units set; no shard is touched.
 
 It is judged by the schema it changes: of two at once, the second sees what the first made. What an
 ingest or a compaction writes that began before is right after it, for columns are found by ids.
@@ -29,6 +29,7 @@ def alter_schema(services: Services, request: AlterSchema) -> None:
         add=tuple(parse_field(body, f"add[{i}]") for i, body in enumerate(request.add)),
         drop=request.drop,
         rename=request.rename,
+        units=request.units,
     )
 
     def change(kept: Table) -> Table:
