@@ -5,7 +5,8 @@ wins: nothing that shapes them may depend on when a run happens. Order of writes
 messages. A crash leaves outputs that the next run adopts. If they are not what it would write (the
 rules of the table were changed, or the code), the job is taken back and planned anew.
 A job of a purge leaves out the rows which that purge removes. The table's filters and aggregations
-hold.
+hold. If an input is not as it was written, the job is taken back and that shard disputed: it is
+kept, an alarm tells of it, and no plan takes it, while the other inputs are free for other jobs.
 """
 
 from __future__ import annotations
@@ -15,14 +16,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from dormouse.errors import AlreadyExistsError, InvalidRequestError, InvariantError
+from dormouse.errors import (
+    AlreadyExistsError,
+    DamagedShardError,
+    InvalidRequestError,
+    InvariantError,
+)
 from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.names import ending_path, purge_of, shard_id_of, shard_prefix
 from dormouse.model.origins import lineage_of
 from dormouse.model.shards import Job
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
-from dormouse.model.transactions import ReleaseJob, ReplaceShards
+from dormouse.model.transactions import DisputeShards, ReleaseJob, ReplaceShards
 from dormouse.ports import Services
 from dormouse.shards.compacting import Compaction, Merged, merge_inputs
 from dormouse.shards.counting import count_slices
@@ -79,12 +86,8 @@ def compact(
         files=len(job.inputs),
         size_bytes=sum(state.shards[shard].size_bytes for shard in job.inputs),
     ):
-        try:
-            compaction = _compaction(services, table, state, job, removed)
-            done = _run(services, compaction, merge)
-        except AlreadyExistsError as error:
-            if _release(services, table, job, state.generation, error.explanation):
-                _delete_outputs(services, table, job)
+        done = _run(services, table, state, job, removed, merge)
+        if done is None:
             return [changed]
         (outcome,) = services.store(table).commit(done, generation=state.generation)
         if isinstance(outcome, Rejected):
@@ -120,9 +123,20 @@ def _removed(services: Services, table: Table, job: Job) -> RowMatcher | None:
     return RowMatcher.of(request, table.schema)
 
 
-def _release(services: Services, table: Table, job: Job, generation: int, reason: str) -> bool:
-    """Take a job back: its inputs are free for other jobs. False if another run has ended it."""
-    (outcome,) = services.store(table).commit(ReleaseJob(job.id), generation=generation)
+def _release(
+    services: Services,
+    table: Table,
+    job: Job,
+    generation: int,
+    reason: str,
+    *before: DisputeShards,
+) -> bool:
+    """Take a job back: its inputs are free for other jobs, but for those disputed just `before`.
+
+    False if another run has ended it.
+    """
+    store = services.store(table)
+    *_, outcome = store.commit(*before, ReleaseJob(job.id), generation=generation)
     record(services, table.id, job.id, "compaction", "failed", reason=reason)
     return not isinstance(outcome, Rejected)
 
@@ -160,7 +174,31 @@ def _compaction(
     )
 
 
-def _run(services: Services, compaction: Compaction, merge: Merge) -> ReplaceShards:
+def _run(
+    services: Services,
+    table: Table,
+    state: TableState,
+    job: Job,
+    removed: RowMatcher | None,
+    merge: Merge,
+) -> ReplaceShards | None:
+    """Return what is to be committed; None if the job can never be done, and was taken back."""
+    try:
+        return _written(services, _compaction(services, table, state, job, removed), merge)
+    except AlreadyExistsError as error:
+        reason, disputes = error.explanation, []
+    except DamagedShardError as error:
+        damaged = shard_id_of(error.path)
+        if damaged not in job.inputs:
+            raise
+        disputes = [DisputeShards((damaged,), DisputeReason.BYTES_DAMAGED, job.id)]
+        reason = error.explanation
+    if _release(services, table, job, state.generation, reason, *disputes):
+        _delete_outputs(services, table, job)
+    return None
+
+
+def _written(services: Services, compaction: Compaction, merge: Merge) -> ReplaceShards:
     """Write what is left of a job's inputs, and note it where no output says that all is there."""
     merged = merge(services, compaction)
     done = _conserved(compaction, merged, rows_taken(services, compaction))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dormouse.errors import CorruptDataError, UnavailableError, UnsortedRowsError
+from dormouse.errors import UnavailableError, UnsortedRowsError
 from dormouse.messages import CompactionJob, Outgoing, TableChanged
 from dormouse.model.names import shard_path
 from dormouse.model.tables import Table
@@ -190,25 +190,3 @@ def test_a_shard_that_lies_about_its_order_stops_the_job_and_harms_nothing(
     assert world.state(table) == before
     assert world.shard_objects(table) == set(before.shards)
     assert not list((world.folder / "scratch").iterdir())
-
-
-@pytest.mark.parametrize("damage", ["truncated", "overwritten", "foreign"])
-def test_a_damaged_shard_stops_the_job_and_harms_nothing(world: World, damage: str) -> None:
-    table, job = table_with_job(world, shard_target_bytes=10**9)
-    before = world.state(table)
-    path = world.folder / "data" / shard_path(table.id, min(before.shards))
-    body = path.read_bytes()
-    broken = {
-        "truncated": body[:-20],
-        "overwritten": b"PAR1" + b"\xff" * 60 + body[64:],
-        "foreign": b"not a Parquet file at all".ljust(len(body)),
-    }
-    path.chmod(0o644)
-    path.write_bytes(broken[damage])
-    with pytest.raises(CorruptDataError):
-        run(world, table, job)
-    assert world.state(table) == before
-    assert {shard.id for shard in before.shards.values()} == world.shard_objects(table)
-    path.write_bytes(body)
-    run(world, table, job)
-    assert world.rows(table) == in_order(world)

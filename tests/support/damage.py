@@ -1,0 +1,60 @@
+"""Shards that are damaged on purpose: where their parts lie, and bytes changed behind the storage.
+
+Objects of a storage never change; here somebody changes them by hand.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from dormouse.shards.crcs import chunk_parts, page_index_part
+
+
+def flipped(body: bytes, place: int, bit: int = 0) -> bytes:
+    """Return `body` with one bit flipped."""
+    damaged = bytearray(body)
+    damaged[place] ^= 1 << bit
+    return bytes(damaged)
+
+
+def rewrite(file: Path, body: bytes) -> None:
+    """Give a stored object other bytes."""
+    file.chmod(0o644)
+    file.write_bytes(body)
+
+
+def last_row_group(body: bytes) -> range:
+    """Return where the column chunks of the last row group of a shard lie."""
+    metadata = pq.read_metadata(io.BytesIO(body))
+    parts = list(chunk_parts(metadata, None, "", [metadata.num_row_groups - 1]))
+    return range(parts[0].start, parts[-1].end)
+
+
+def regions(body: bytes) -> dict[str, list[range]]:
+    """Return where the kinds of bytes of a shard lie: each byte but the first four is in one.
+
+    A page header takes the first bytes of a chunk, or those after another page; which ones is known
+    only from Parquet itself, so a chunk's first 24 bytes count as its header.
+    """
+    metadata = pq.read_metadata(io.BytesIO(body))
+    chunks = list(chunk_parts(metadata, None, "", range(metadata.num_row_groups)))
+    indexes = page_index_part(metadata, None, "", len(body))
+    return {
+        "page headers": [range(c.start, min(c.start + HEADER_BYTES, c.end)) for c in chunks],
+        "data": [range(min(c.start + HEADER_BYTES, c.end), c.end) for c in chunks],
+        "page indexes": [range(indexes.start, indexes.end)],
+        "footer": [range(indexes.end, len(body))],
+    }
+
+
+HEADER_BYTES = 24
+
+
+def footer_length(body: bytes) -> int:
+    """Return how long the Parquet footer says it is."""
+    (length,) = struct.unpack("<I", body[-8:-4])
+    return int(length)
