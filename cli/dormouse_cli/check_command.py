@@ -27,8 +27,14 @@ def check(
         ),
     ] = None,
     form: FormatOption = Format.table,
+    all_bytes: Annotated[
+        bool,
+        typer.Option("--bytes", help="Read every shard whole, and check each byte by its CRC."),
+    ] = False,
 ) -> None:
     """Verify a table: its state in itself, and against the footer of every shard.
+
+    With --bytes, all else of the shards is read, too, and held against what was written.
 
     Prints what is wrong and what to do about it; the exit code is 0 if nothing is, else 1. It can
     run while the table is in use, and changes nothing but what --acknowledge says, which may be
@@ -40,7 +46,9 @@ def check(
         note(f"{name}: settled the disputes over {', '.join(acknowledge)}")
     with progress_bars() as progress:
         task = progress.add_task("shards checked", total=None)
-        report = handle.check(lambda done, of: progress.update(task, completed=done, total=of))
+        report = handle.check(
+            lambda done, of: progress.update(task, completed=done, total=of), all_bytes=all_bytes
+        )
     _show(name, report, form)
     if report.findings:
         raise typer.Exit(1)

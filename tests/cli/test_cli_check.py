@@ -6,6 +6,7 @@ from dormouse.model.disputes import DisputeReason
 from dormouse.model.names import shard_path
 from dormouse.model.transactions import DisputeShards
 from tests.cli.conftest import Dormouse
+from tests.support.damage import flipped, rewrite
 from tests.support.instances import InMemory
 
 
@@ -51,6 +52,17 @@ def test_a_disputed_shard_is_a_finding_until_it_is_acknowledged(
     result = flights("check", "flights", "--acknowledge", shard)
     assert result.exit_code == 0
     assert f"settled the disputes over {shard}" in result.stderr
+
+
+def test_with_bytes_a_flipped_bit_of_the_rows_is_found(flights: Dormouse, memory: InMemory) -> None:
+    handle = memory.instance.table("flights")
+    (shard,) = handle.state().shards
+    file = memory.world.folder / "data" / shard_path(handle.table.id, shard)
+    rewrite(file, flipped(file.read_bytes(), 30))
+    assert flights("check", "flights").exit_code == 0
+    result = flights("check", "flights", "--bytes")
+    assert result.exit_code == 1
+    assert "shard_damaged" in result.stdout
 
 
 def test_checking_an_unknown_table_is_no_finding(dormouse: Dormouse) -> None:

@@ -321,15 +321,16 @@ class TableHandle:
         refused = [s for s in waiting if self.refusal(s, self.table.id, NO_TABLE)]
         return len(state.jobs) + len(waiting) - len(refused)
 
-    def check(self, watch: Progress | None = None) -> CheckReport:
+    def check(self, watch: Progress | None = None, *, all_bytes: bool = False) -> CheckReport:
         """Verify the table's state in itself and against its shards; nothing is changed.
 
-        `watch` is told how many shards were looked at, of how many.
+        With `all_bytes`, every byte of the shards is read and held against what was written, else
+        just their footers. `watch` is told how many shards were looked at, of how many.
 
         Raises:
             NotFoundError: the table was deleted.
         """
-        return check(self.services, self._current(), watch)
+        return check(self.services, self._current(), watch, all_bytes=all_bytes)
 
     def rebuild(self, *, dry_run: bool = False, watch: Progress | None = None) -> Rebuilt:
         """Make the table's state anew from the footers of its shards; `dry_run` changes nothing.

@@ -123,7 +123,7 @@ class LocalCopies:
                 parts.append(replace(self._page_indexes(groups), end=shard.size_bytes, crc=None))
             else:
                 os.pwrite(file.fileno(), known, shard.size_bytes - len(known))
-        for some in joined(parts, most_bytes=self._get_bytes):
+        for some in joined(parts, self._get_bytes):
             yield threads.submit(self._get, groups, some, local)
 
     @property

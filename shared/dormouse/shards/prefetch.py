@@ -94,16 +94,14 @@ def span_of(parts: Sequence[Part]) -> Span:
     return min(part.start for part in parts), max(part.end for part in parts)
 
 
-def joined(
-    parts: Iterable[Part], *, most_bytes: float = inf, gap_bytes: int = GAP_BYTES
-) -> list[list[Part]]:
-    """Return parts in groups that are read at once: those up to `gap_bytes` apart become one, up
+def joined(parts: Iterable[Part], most_bytes: float = inf) -> list[list[Part]]:
+    """Return parts in groups that are read at once: those that lie near each other become one, up
     to `most_bytes`; a part is never divided.
     """
     result: list[list[Part]] = []
     start = end = 0
     for part in sorted(parts, key=lambda part: part.start):
-        if result and part.start - end <= gap_bytes and part.end - start <= most_bytes:
+        if result and part.start - end <= GAP_BYTES and part.end - start <= most_bytes:
             result[-1].append(part)
             end = max(end, part.end)
         else:

@@ -28,6 +28,7 @@ from dormouse.policy.checking import (
     stray_findings,
 )
 from dormouse.ports import Services, StoredObject
+from dormouse.shards.auditing import audit_bytes
 from dormouse.shards.footer import read_footer
 from dormouse.stages.disputes import dispute_findings
 
@@ -48,24 +49,32 @@ class CheckReport:
     findings: tuple[Finding, ...] = ()
 
 
-def check(services: Services, table: Table, watch: Progress | None = None) -> CheckReport:
+def check(
+    services: Services, table: Table, watch: Progress | None = None, *, all_bytes: bool = False
+) -> CheckReport:
     """Verify the table's state in itself and against the data prefix.
+
+    With `all_bytes`, every byte of the shards is read and held against what was written.
 
     Raises:
         UnavailableError: storage or state could not be read for now; nothing is known.
     """
-    first = _look(services, table, None, watch)
+    first = _look(services, table, None, watch, all_bytes)
     if not first.findings or first.findings[0].damage in _WITHOUT_STATE:
         return first
     suspects = {finding.subject for finding in first.findings}
-    again = set(_look(services, table, suspects, None).findings)
+    again = set(_look(services, table, suspects, None, all_bytes).findings)
     found = {(finding.damage, finding.subject) for finding in again}
     confirmed = tuple(f for f in first.findings if (f.damage, f.subject) in found)
     return CheckReport(first.version, first.shards, first.rows, confirmed)
 
 
 def _look(
-    services: Services, table: Table, suspects: set[str] | None, watch: Progress | None
+    services: Services,
+    table: Table,
+    suspects: set[str] | None,
+    watch: Progress | None,
+    all_bytes: bool,
 ) -> CheckReport:
     """Look at everything once, or, of the shards, at the suspects only."""
     try:
@@ -85,7 +94,7 @@ def _look(
     findings = [
         *broken,
         *reference_findings(state),
-        *_shard_findings(services, table, state, looked_at, objects, watch),
+        *_shard_findings(services, table, state, looked_at, objects, watch, all_bytes),
         *dispute_findings(services, table, state),
         *overdue_findings(state, now_ms, table.properties),
         *stray_findings(state, ages, now_ms, table.properties),
@@ -100,9 +109,10 @@ def _shard_findings(
     shards: Iterable[Shard],
     objects: dict[str, StoredObject],
     watch: Progress | None,
+    all_bytes: bool,
 ) -> list[Finding]:
     def look(shard: Shard) -> list[Finding]:
-        return _look_at(services, table, state, shard, objects)
+        return _look_at(services, table, state, shard, objects, all_bytes)
 
     ordered = sorted(shards, key=lambda shard: shard.id)
     findings: list[Finding] = []
@@ -120,6 +130,7 @@ def _look_at(
     state: TableState,
     shard: Shard,
     objects: dict[str, StoredObject],
+    all_bytes: bool,
 ) -> list[Finding]:
     path = shard_path(table.id, shard.id)
     stored = objects.get(path)
@@ -129,6 +140,8 @@ def _look_at(
         return [cut(shard, stored.size_bytes)]
     try:
         footer = read_footer(services.storage, path, shard.size_bytes)
+        if all_bytes:
+            audit_bytes(services.storage, path, shard.size_bytes)
     except NotFoundError:
         return [missing(shard)]
     except CorruptDataError as error:
