@@ -62,6 +62,15 @@ def test_ingesting_a_missing_file_uploads_nothing(flights: Dormouse, memory: InM
     assert memory.world.sources.objects == before
 
 
+def test_a_file_that_nobody_reads_is_refused_before_the_upload(flights: Dormouse) -> None:
+    Path("rows.xlsx").write_bytes(b"PK")
+    result = flights("ingest", "flights", "rows.xlsx", "--wait")
+    assert result.exit_code == 4
+    assert "'rows.xlsx' is of no known format" in result.stderr
+    assert ".parquet, .csv, .json, .jsonl or .ndjson" in result.stderr
+    assert "rows.xlsx" not in flights("jobs", "flights").stdout
+
+
 def test_help_tells_the_exit_codes_and_every_verb(dormouse: Dormouse) -> None:
     shown = dormouse("--help").stdout
     for word in ("Exit codes", "table", "ingest", "wait", "query", "status", "jobs", "local"):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from dormouse.client.waiting import WAIT_SECONDS, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
-from dormouse.model.sources import Source, table_name_of
+from dormouse.model.sources import Source, format_of, table_name_of
 from dormouse.ports import JobRecord
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[st
 
     Raises:
         NotFoundError: there is no such file, or none in a folder.
-        InvalidRequestError: two files have one name, or one has a name that is refused as a key.
+        InvalidRequestError: two files have one name, or one has a name that is refused as a key,
+            or ends as no file does that can be read.
     """
     found = [file for path in paths for file in _files(Path(path))]
     names = Counter(path.name for path in found)
@@ -66,13 +67,15 @@ def _files(path: Path) -> list[Path]:
 
 
 def ingest_key(table_name: str, name: str) -> str:
-    """Give the key to drop a file of this name under.
+    """Return the key to drop a file of this name under.
 
     Raises:
-        InvalidRequestError: the key would be refused, as one that climbs or has control characters.
+        RefusedSourceError: the key would be refused, as one that climbs or has control characters,
+            or the file, by how its name ends.
     """
     key = f"{table_name}/{name}"
     table_name_of(key)
+    format_of(key)
     return key
 
 

@@ -10,6 +10,11 @@ import msgspec
 
 from dormouse.errors import RefusedSourceError
 
+READ_ENDINGS = (".parquet", ".csv", ".json", ".jsonl", ".ndjson")
+"""How the names of files end that can become rows; `format_of` knows what may follow."""
+_ENDINGS_HINT = (
+    "files end in .parquet, .csv, .json, .jsonl or .ndjson, and in .gz after that if gzipped"
+)
 WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 ObjectKey = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 ObjectTag = Annotated[str, msgspec.Meta(max_length=1024)]
@@ -55,6 +60,20 @@ def table_name_of(key: str) -> str:
     if any(ord(c) < 32 or ord(c) == 127 for c in key):
         raise RefusedSourceError(f"the key {key!r} has control characters in it")
     return name
+
+
+def format_of(key: str) -> tuple[str, bool]:
+    """Return which of `READ_ENDINGS` a key has, in small letters, and whether it is gzipped.
+
+    Raises:
+        RefusedSourceError: it has none, so that nobody would read it.
+    """
+    name = key.rpartition("/")[2].lower()
+    plain = name.removesuffix(".gz")
+    for ending in READ_ENDINGS:
+        if plain.endswith(ending):
+            return ending, plain != name
+    raise RefusedSourceError(f"{name!r} is of no known format", hint=_ENDINGS_HINT)
 
 
 def job_id_of(sources: tuple[Source, ...], generation: int = 0) -> str:

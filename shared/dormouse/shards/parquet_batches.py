@@ -25,6 +25,8 @@ SMALL_DICTIONARY_BYTES, INDEX_BYTES = 64 * 1024, 8
 BATCH_ELEMENTS = 1024 * 1024
 BUFFER_BYTES = 1024 * 1024
 """What is read of a column at once: row groups may be large, and the file is local."""
+MOST_FOOTER_BYTES = 32 * 1024 * 1024
+"""Of hundreds of thousands of row groups times columns. It takes eight times that in memory."""
 PROBE_ROWS = 64
 MOST_ELEMENTS = 100_000_000
 """Of lists, in one row group: one row may have them all."""
@@ -34,7 +36,19 @@ made to fill memory: one page may have it all."""
 
 
 def open_parquet(local: Path, read_dictionary: list[str] | None = None) -> pq.ParquetFile:
-    """Open a file to read batches of it one after the other."""
+    """Open a file to read batches of it one after the other.
+
+    Raises:
+        RefusedSourceError: its footer is too large to be held in memory.
+    """
+    with local.open("rb") as file:
+        file.seek(max(0, local.stat().st_size - 8))
+        footer_bytes = int.from_bytes(file.read(4), "little")
+    if MOST_FOOTER_BYTES < footer_bytes < local.stat().st_size:
+        raise RefusedSourceError(
+            f"the footer has {footer_bytes:,} bytes; at most {MOST_FOOTER_BYTES:,} are possible",
+            hint="write the file with larger row groups, or fewer columns",
+        )
     return pq.ParquetFile(
         local, read_dictionary=read_dictionary, pre_buffer=False, buffer_size=BUFFER_BYTES
     )
@@ -81,18 +95,23 @@ def _checked(column: pq.ColumnChunkMetaData, rows: int) -> int:
 
 
 def _longest_repeated(local: Path, metadata: pq.FileMetaData) -> int:
-    """Give the length of the longest text in a dictionary; a dictionary is read with any row."""
-    longest = 0
+    """Return the length of the longest text in a dictionary; a dictionary is read with any row."""
+    wanted = {}
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         columns = (group.column(i) for i in range(group.num_columns))
-        paths = [column.path_in_schema for column in columns if _may_repeat(column)]
-        if paths:
-            with open_parquet(local, read_dictionary=paths) as file:
-                for batch in file.iter_batches(1, [number], paths, use_threads=False):
-                    found = (_dictionaries(column) for column in batch.columns)
-                    longest = max(longest, *(_length(d) for texts in found for d in texts), 0)
-                    break
+        if paths := [column.path_in_schema for column in columns if _may_repeat(column)]:
+            wanted[number] = paths
+    if not wanted:
+        return 0
+    longest = 0
+    every = sorted({path for paths in wanted.values() for path in paths})
+    with open_parquet(local, read_dictionary=every) as file:  # once: that reads the whole footer
+        for number, paths in wanted.items():
+            for batch in file.iter_batches(1, [number], paths, use_threads=False):
+                found = (_dictionaries(column) for column in batch.columns)
+                longest = max(longest, *(_length(d) for texts in found for d in texts), 0)
+                break
     return longest
 
 

@@ -93,6 +93,23 @@ def test_nothing_is_uploaded_when_one_of_several_files_is_missing(
     assert memory.world.sources.objects == {}
 
 
+@pytest.mark.parametrize("name", ["rows.txt", "rows.csv.zip", "rows", "rows.gz", "rowscsv"])
+def test_nothing_is_uploaded_when_one_of_several_files_is_of_a_kind_that_nobody_reads(
+    memory: InMemory, tmp_path: Path, name: str
+) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    good, bad = tmp_path / "a.csv", tmp_path / name
+    for path in (good, bad):
+        path.write_text("letter,at,note\na,1,\n")
+    for what in ([good, bad], tmp_path):
+        with pytest.raises(InvalidRequestError, match=f"'{name}' is of no known format") as caught:
+            table.ingest(what)
+        assert ".parquet, .csv, .json, .jsonl or .ndjson" in caught.value.hint
+    with pytest.raises(InvalidRequestError, match="no known format"):
+        table.ingest(good, name)
+    assert memory.world.sources.objects == {}
+
+
 def test_two_files_of_one_name_do_not_overwrite_each_other(
     memory: InMemory, tmp_path: Path
 ) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import gzip
+import io
 import json
+import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +20,9 @@ import pytest
 from dormouse.errors import RefusedSourceError
 from dormouse.model.schema import Schema
 from dormouse.model.types import Member, Primitive, StructType
+from dormouse.shards import formats
 from dormouse.shards.arrow import arrow_schema
+from dormouse.shards.csv_files import read_csv
 from dormouse.shards.formats import read_source
 
 SCHEMA = Schema.from_json(
@@ -329,3 +334,44 @@ def test_what_no_memory_or_stack_would_hold_is_refused(
     local.write_bytes(body)
     with pytest.raises(RefusedSourceError, match=reason):
         list(read_source(local, name, SCHEMA))
+
+
+def test_a_gzipped_file_that_unpacks_out_of_proportion_is_refused_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "MOST_UNPACKED_BYTES", 1024 * 1024)
+    plain = parquet([{"k": "a" * 3_000_000, "v": 1}])
+    bombs = {
+        "x.csv.gz": b"k,v\n" + b"\n" * 10_000_000,
+        "x.jsonl.gz": b'{"k":"a","v":1}\n' + b"\n" * 10_000_000,
+        "x.parquet.gz": plain[:4] + b"\0" * 10_000_000 + plain[4:],
+    }
+    for key, body in bombs.items():
+        local = tmp_path / key
+        local.write_bytes(gzipped(body))
+        with pytest.raises(RefusedSourceError, match="unpacks to more than 200 times"):
+            list(read_source(local, key, KEY_ONLY))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(bombs)
+    local.write_bytes(gzipped(b"k,v\n" + b"a,1\n" * 200_000))  # not yet so large
+    assert sum(b.num_rows for b in read_source(local, "x.csv.gz", KEY_ONLY)) == 200_000
+
+
+def cpu_seconds(body: bytes) -> float:
+    """Give what reading a CSV file took, refused or not: the least of three."""
+    found = []
+    for _ in range(3):
+        begun = time.process_time()
+        with contextlib.suppress(RefusedSourceError):
+            for _ in read_csv(io.BytesIO(body), KEY_ONLY):
+                pass
+        found.append(time.process_time() - begun)
+    return min(found)
+
+
+@pytest.mark.parametrize("names", ["c{}", "k"])
+def test_a_header_of_ten_times_the_names_costs_about_ten_times(names: str) -> None:
+    few, many = (
+        (",".join(names.format(i) for i in range(count)) + "\nx\n").encode()
+        for count in (20_000, 200_000)
+    )
+    assert cpu_seconds(many) < 30 * cpu_seconds(few)  # a hundred times, were it quadratic

@@ -82,3 +82,37 @@ def test_a_column_made_to_fill_memory_is_refused(
     pq.write_table(pa.table({"k": column}), local, compression="zstd", use_dictionary=False)
     with pytest.raises(RefusedSourceError, match="unpacks to 10,4"):
         list(read_source(local, "x.parquet", SCHEMA))
+
+
+def test_a_footer_is_read_as_often_for_many_row_groups_as_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+    real = parquet_batches.open_parquet
+
+    def counting(local: Path, read_dictionary: list[str] | None = None) -> pq.ParquetFile:
+        opened.append(local)
+        return real(local, read_dictionary)
+
+    monkeypatch.setattr(parquet_batches, "open_parquet", counting)
+    counts = []
+    for groups in (1, 50):
+        local = tmp_path / f"{groups}"
+        with pq.ParquetWriter(local, pa.schema([("k", pa.string())])) as writer:
+            for _ in range(groups):
+                writer.write_table(pa.table({"k": [LONG[:5000]] * 2}))
+        opened.clear()
+        assert sum(b.num_rows for b in read_source(local, "x.parquet", SCHEMA)) == 2 * groups
+        counts.append(len(opened))
+    assert counts == [1, 1]
+
+
+def test_a_footer_too_large_for_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_batches, "MOST_FOOTER_BYTES", 10_000)
+    local = tmp_path / "x"
+    pq.write_table(pa.table({"k": ["a"] * 1000}), local, row_group_size=1)
+    with pytest.raises(RefusedSourceError, match="the footer has .* at most 10,000") as caught:
+        list(read_source(local, "x.parquet", SCHEMA))
+    assert "larger row groups" in caught.value.hint
