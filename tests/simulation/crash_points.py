@@ -134,7 +134,7 @@ class Ground:
 
 def ground(operation: Operation, folder: Path, store: str) -> Ground:
     """Prepare an operation with a state store, and see which calls it makes."""
-    base = Instance(folder, Random(operation.name), on_files=store == "s3")
+    base = Instance(folder, Random(operation.name))
     base.tables.settings = {"state_store": store}
     with base.running():
         expected = operation.prepare(base, base.worker("prepares"))
@@ -189,10 +189,10 @@ def _workers(instance: Instance, dies: int | None) -> Callable[[], Worker]:
 
 def copied(base: Instance, folder: Path) -> Instance:
     """Give an instance of its own that holds what `base` does."""
-    copy = Instance(folder, Random(), on_files=base.on_files)
+    copy = Instance(folder, Random())
     copy.random.setstate(base.random.getstate())
     copy.clock.ms = base.clock.ms
-    copy.storage.fill(base.storage)
+    copy.storage._objects.update(base.storage._objects)
     copy.results._objects.update(base.results._objects)
     copy.sources.objects.update(base.sources.objects)
     copy.pages._logs.update(

@@ -52,7 +52,17 @@ from dormouse_spark.access import Access
 from dormouse_spark.entry import RUNS, JobIds
 from tests.simulation.local_spark import LocalContext
 from tests.simulation.patches import deterministic
-from tests.simulation.processes import NATIVE, Call, Fate, Gate, Process, guarded, guarded_items
+from tests.simulation.processes import (
+    NATIVE,
+    Call,
+    Fate,
+    Gate,
+    Process,
+    Spoil,
+    guarded,
+    guarded_items,
+    unspoiled,
+)
 from tests.simulation.queues import NAMES, Queues, SqsClient, Waiting, feeds
 from tests.simulation.watched import WatchedStorage, WatchedTables, WatchedTracker
 from tests.support.adapters import (
@@ -101,22 +111,16 @@ class SkewedClock:
 
 @dataclass
 class Instance:
-    """What all processes share. `random` is for the ids that are made.
-
-    If it is `on_files`, the engine merges shards as in production; else they are sorted in memory,
-    which is several times as fast.
-    """
+    """What all processes share. `random` is for the ids that are made."""
 
     folder: Path
     random: Random = field(default_factory=lambda: Random(0))
-    on_files: bool = False
     memory_bytes: int = MEMORY_BYTES
 
     def __post_init__(self) -> None:
         """Begin with no table."""
         self.clock = FakeClock()
-        data = self.folder / "data" if self.on_files else None
-        self.storage, self.results = WatchedStorage(self.clock, data), MemoryStorage(self.clock)
+        self.storage, self.results = WatchedStorage(self.clock), MemoryStorage(self.clock)
         self.sources = MemorySources(self.clock, NAMES.ingest_bucket)
         self.pages = MemoryPages()
         self.items = MemoryItems(self.pages)
@@ -139,9 +143,11 @@ class Instance:
         *,
         skew_ms: int = 0,
         sleep: Callable[[float], None] = _at_once,
+        spoil: Spoil = unspoiled,
     ) -> Worker:
         """Give a new process, which knows nothing yet."""
-        return Worker(self, Process(name, gate), SkewedClock(self.clock, skew_ms), sleep)
+        process = Process(name, gate, spoil)
+        return Worker(self, process, SkewedClock(self.clock, skew_ms), sleep)
 
     def take(self, queue: str, most: int | None = None) -> Delivery | None:
         """Receive what one invocation of the queue's function is given; None if nothing is seen."""

@@ -6,25 +6,26 @@ last thing the process does. A gate may also let other processes run before it d
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from functools import wraps
 from types import GeneratorType
-from typing import Any, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.model.sources import Source
 from dormouse.model.tables import Table
-from dormouse.ports import JobRecord, SparkRun
+from dormouse.ports import JobRecord, Objects, SparkRun
 from tests.unit.statestore.memory_items import MemoryItems
 
 _Port = TypeVar("_Port")
 
 READS = frozenset(
     {"all", "at", "defaults", "download", "get", "head", "list", "look", "named", "open", "page"}
-    | {"query", "records", "survey", "take"}
+    | {"query", "read", "records", "survey", "take"}
 )
 """The methods of ports that change nothing."""
 NEVER_UNKNOWN = frozenset({"sqs", "items"})
@@ -82,14 +83,21 @@ class Call:
 
 
 Gate = Callable[[Call], Fate]
+Spoil = Callable[[Call, bytes], bytes]
+"""What becomes of bytes on their way from a service: mostly nothing."""
+
+
+def unspoiled(_: Call, body: bytes) -> bytes:
+    """Let bytes arrive as they are."""
+    return body
 
 
 class Process:
     """One process. When it died it makes no call any more, whatever its code still does."""
 
-    def __init__(self, name: str, gate: Gate) -> None:
-        """Ask `gate` about each call."""
-        self.name, self._gate, self.is_dead = name, gate, False
+    def __init__(self, name: str, gate: Gate, spoil: Spoil = unspoiled) -> None:
+        """Ask `gate` about each call; what comes of it goes through `spoil`."""
+        self.name, self._gate, self._spoil, self.is_dead = name, gate, spoil, False
 
     def call(
         self,
@@ -115,7 +123,7 @@ class Process:
         if fate is Fate.REPEATED and service not in NEVER_REPEATED:
             result = make()
         self.end(call, fate)
-        return result
+        return self._spoil(call, result) if isinstance(result, bytes) else result
 
     def begin(self, call: Call) -> Fate:
         """Ask for the fate of a call that is about to be made, and raise if it is not to be."""
@@ -176,6 +184,8 @@ class _Guarded:
         found = getattr(self._port, name)
         if not callable(found):
             return found
+        if name == "open":
+            return self._open
         method = cast("Callable[..., Any]", found)
 
         @wraps(method)
@@ -193,6 +203,47 @@ class _Guarded:
             return lambda: method(paths)
 
         return call
+
+    def _open(self, path: str, size_bytes: int) -> BinaryIO:
+        """Open an object without a call: each read of it is one."""
+
+        def read(start: int, end: int) -> bytes:
+            with cast(Objects, self._port).open(path, size_bytes) as file:
+                file.seek(start)
+                return file.read(end - start)
+
+        def ranged(start: int, end: int) -> bytes:
+            made = self._process.call(self._service, "read", path, lambda: read(start, end))
+            return cast(bytes, made)
+
+        return cast(BinaryIO, _RangedFile(size_bytes, ranged))
+
+
+class _RangedFile(io.RawIOBase):
+    """An object that is read range by range; whoever deletes it may come in between."""
+
+    def __init__(self, size_bytes: int, ranged: Callable[[int, int], bytes]) -> None:
+        self._size_bytes, self._ranged, self._at = size_bytes, ranged, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size_bytes}
+        self._at = starts[whence] + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size_bytes if size < 0 else min(self._size_bytes, self._at + size)
+        found = self._ranged(self._at, end)
+        self._at += len(found)
+        return found
 
 
 def _subject(args: tuple[object, ...]) -> str:

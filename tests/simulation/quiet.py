@@ -45,6 +45,7 @@ def come_to_rest(simulation: Simulation) -> None:
     """Do all there is to do, and what follows from it, until nothing is to be done any more."""
     simulation.become_calm()
     wait(simulation)
+    simulation.mend()
     for _ in range(ROUNDS):
         for queue in sorted({queue for queue, _ in simulation.instance.queues.dead()}):
             simulation.number += 1

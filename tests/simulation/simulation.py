@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from dormouse.errors import DormouseError
+from dormouse.errors import CorruptDataError, DormouseError
 from dormouse.model.names import QUEUES
 from dormouse.requests import AdminRequest
 from tests.simulation.backpressure import Turn
@@ -33,8 +33,8 @@ from tests.simulation.workload import Workload, drawn_operations
 SHORT_STEPS = 700
 STEPS_FOR_AN_OPERATION = 25
 """For each so many steps, users do one thing at most."""
-SHARE_ON_FILES = 0.5
-"""In this part of the runs shards are files, and the engine merges them."""
+CHECKED = ("/data/", "/deltas/", "/segments/", "/snapshots/")
+"""What of a path says that its object has checksums, so that no damage in it is believed."""
 AT_ONCE = 6
 """How many processes are at work at a time, at most."""
 NO_SKEW_MS = 2000
@@ -60,11 +60,9 @@ class Simulation:
         """Draw all that is drawn once."""
         draws = Random(self.seed)
         self.random = Random(draws.random())
-        on_files = self.random.random() < SHARE_ON_FILES
         self.instance = Instance(
             self.folder,
             Random(draws.random()),
-            on_files=on_files,
             memory_bytes=self.random.choice((MEMORY_BYTES, SCARCE_BYTES)),
         )
         self.weather: Weather = drawn_weather(Random(draws.random()))
@@ -86,12 +84,13 @@ class Simulation:
             self.services,
             lambda what: self.tell("", what),
             self.slack_ms,
+            self._explains,
         )
         self.idle: dict[str, list[Worker]] = {}
         self.step, self.number, self.operations = 0, 0, 0
         self.begun: dict[str, int] = {}
         self.end_ms: dict[str, int] = {}
-        self.turn = Turn()
+        self.turn, self.spoiled = Turn(), set[str]()
         self.swept_ms, self.audited_ms = self.now_ms, self.now_ms
         queues = self.instance.queues
         queues.order = self._shuffled
@@ -178,6 +177,7 @@ class Simulation:
         self.step += 1
         self.instance.clock.ms += self.random.randint(1, 40)
         act()
+        self._rot()
         self.watch.look(self.turn)
 
     def _choices(self, *, users: bool = True) -> list[tuple[float, Callable[[], None]]]:
@@ -277,7 +277,9 @@ class Simulation:
 
     def _new_worker(self, name: str) -> Worker:
         skew_ms = self.weather.skew()
-        return self.instance.worker(name, self._gate, skew_ms=skew_ms, sleep=self._sleep)
+        return self.instance.worker(
+            name, self._gate, skew_ms=skew_ms, sleep=self._sleep, spoil=self._spoil
+        )
 
     def _work(self, worker: Worker, work: Callable[[Worker], None]) -> None:
         try:
@@ -285,7 +287,7 @@ class Simulation:
         except ExceptionGroup as group:  # a sweep of some tables: each is among the failures
             self.tell(worker.process.name, f"failed: {group}")
         except DormouseError as error:
-            self.tell(worker.process.name, f"failed: {error}")
+            self.instance.failures.append(error)
 
     def _turn(self, task: Task[Owner]) -> None:
         name = task.owner[1].process.name
@@ -327,6 +329,37 @@ class Simulation:
         self.tell(call.process, what, "" if fate is Fate.LANDS else fate.value)
         self.watch.note(call)
         return fate
+
+    def _spoil(self, call: Call, body: bytes) -> bytes:
+        """Return what of some bytes arrives."""
+        has_checksum = call.service == "s3" and any(part in call.subject for part in CHECKED)
+        if not has_checksum or not self.weather.happens("flips"):
+            return body
+        self.spoiled.add(call.subject)
+        self.tell(call.process, f"is given damaged bytes of {call.subject}")
+        return self.weather.damaged(body)
+
+    def _explains(self, error: CorruptDataError) -> bool:
+        """Return whether an error names an object that is damaged, or came damaged."""
+        return any(path.rpartition("/")[2].partition(".")[0] in str(error) for path in self.spoiled)
+
+    def _rot(self) -> None:
+        """Damage a shard that lies there, if that is drawn; nothing mends it before all is calm."""
+        if not self.weather.happens("rot"):
+            return
+        storage = self.instance.storage
+        shards = [stored.path for stored in storage.list("") if "/data/" in stored.path]
+        if shards:
+            path = self.random.choice(shards)
+            storage.damaged[path] = self.weather.damaged(storage.get(path))
+            self.spoiled.add(path)
+            self.tell("storage", f"damages {path}")
+
+    def mend(self) -> None:
+        """Make whole what is damaged, as people would do from a copy."""
+        self.instance.storage.damaged.clear()
+        self.spoiled.clear()
+        self.tell("people", "mend what is damaged")
 
     def _is_out_of_time(self, call: Call) -> bool:
         """Return whether the time of the function is over in which a call is made."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Literal
 
 from dormouse.model.tables import Table
@@ -15,47 +14,37 @@ from tests.support.adapters import MemoryTables, MemoryTracker
 class WatchedStorage(MemoryStorage):
     """Storage that tells which objects were put and deleted.
 
-    With a `folder` each object is a file there, too: the engine reads those, as in production.
+    Objects may be `damaged`: then that is what all who read them get, until they are mended.
     """
 
-    def __init__(self, clock: Clock, folder: Path | None = None) -> None:
+    def __init__(self, clock: Clock) -> None:
         """Begin empty."""
         super().__init__(clock)
-        self.folder = folder
+        self.damaged: dict[str, bytes] = {}
         self.changes: list[tuple[Literal["put", "delete"], str]] = []
 
-    @property
-    def uri(self) -> str:
-        """The folder, or a name that nothing can read."""
-        return super().uri if self.folder is None else str(self.folder)
+    def get(self, path: str) -> bytes:
+        """Return a whole object."""
+        body = super().get(path)
+        return self.damaged.get(path, body)
+
+    def as_put(self, path: str) -> bytes:
+        """Return what an object was when it was put."""
+        return super().get(path)
 
     def put(self, path: str, body: bytes) -> bool:
         """Store an object if there is none of that path."""
         done = super().put(path, body)
         if done:
             self.changes.append(("put", path))
-            self._write(path, body)
         return done
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects."""
         self.changes += [("delete", path) for path in paths if path in self._objects]
         super().delete(paths)
-        if self.folder is not None:
-            for path in paths:
-                (self.folder / path).unlink(missing_ok=True)
-
-    def fill(self, other: WatchedStorage) -> None:
-        """Take over all objects of another storage, as old as they are."""
-        self._objects.update(other._objects)
-        for path, (body, _) in other._objects.items():
-            self._write(path, body)
-
-    def _write(self, path: str, body: bytes) -> None:
-        if self.folder is not None:
-            file = self.folder / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(body)
+        for path in paths:
+            self.damaged.pop(path, None)
 
 
 class WatchedTables(MemoryTables):

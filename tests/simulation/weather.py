@@ -30,7 +30,8 @@ class Weather:
     `at` limits faults to calls it is true of. A `storm` refuses most calls of one service for a
     time. `pauses` is the share of calls before which a process falls asleep; messages are given out
     `twice`, sent `late`, or lost at those rates. Processes die in `native` code at that rate, and,
-    if time is `limited`, when a function's time is over.
+    if time is `limited`, when a function's time is over. What is read of objects with checksums is
+    wrong at the rate `flips`, what lies there is damaged for good at the rate `rot`.
     """
 
     random: Random
@@ -43,6 +44,8 @@ class Weather:
     lost: float = 0.0
     untold: float = 0.0
     native: float = 0.0
+    flips: float = 0.0
+    rot: float = 0.0
     limited: bool = False
     skew_ms: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -51,7 +54,8 @@ class Weather:
     def __str__(self) -> str:
         """Tell what goes wrong, and how often."""
         rates = [f"{fate.value}: {rate:.4f}" for fate, rate in self.rates.items()]
-        names = ("storms", "pauses", "twice", "late", "lost", "untold", "native", "skew_ms")
+        names = ("storms", "pauses", "twice", "late", "lost", "untold", "native", "flips", "rot")
+        names = (*names, "skew_ms")
         others = [f"{name}: {getattr(self, name):.4g}" for name in names if getattr(self, name)]
         others += ["functions have their time"] if self.limited else []
         return ", ".join([*rates, *others]) or "calm"
@@ -83,6 +87,13 @@ class Weather:
             return False
         self.counts[what] += 1
         return True
+
+    def damaged(self, body: bytes) -> bytes:
+        """Return bytes of which one bit is another, or the end is missing."""
+        if not body or self.random.random() < 0.3:
+            return body[: self.random.randrange(len(body) or 1)]
+        at = self.random.randrange(len(body))
+        return body[:at] + bytes([body[at] ^ 1 << self.random.randrange(8)]) + body[at + 1 :]
 
     def skew(self) -> int:
         """Draw how far the clock of a process is off."""
@@ -130,6 +141,9 @@ def drawn_weather(random: Random) -> Weather:
             setattr(weather, name, weather.between(low, high))
     if random.random() < 0.25:
         weather.lost = weather.between(0.02, 0.4)
+    for name, low, high in (("flips", 0.02, 0.5), ("rot", 0.002, 0.03)):
+        if random.random() < 0.25:
+            setattr(weather, name, weather.between(low, high))
     weather.limited = random.random() < 0.5
     if random.random() < 0.4:
         weather.skew_ms = int(weather.between(10, LARGEST_SKEW_MS))
