@@ -58,7 +58,10 @@ class PurgeWatch:
 
 @dataclass
 class Oracle:
-    """What is known of one table. `content` gives what an object held when it was put."""
+    """What is known of one table. `content` gives what an object held when it was put.
+
+    `taken` are the files whose rows were seen in it, `claimed` those that it said to have.
+    """
 
     table_id: str
     kind: Kind
@@ -68,6 +71,7 @@ class Oracle:
     slack_ms: int
     generation: int = 0
     taken: frozenset[str] = frozenset()
+    claimed: frozenset[str] = frozenset()
     versions: dict[int, Version] = field(default_factory=dict)
     newest: int = 0
     referenced: frozenset[str] = frozenset()
@@ -89,7 +93,8 @@ class Oracle:
         if broken := broken_invariants(state):
             self.fail(f"version {state.version} breaks an invariant: {broken[0]}")
         if state.generation != self.generation:
-            self.generation, self.taken = state.generation, frozenset()
+            self.generation = state.generation
+            self.taken = self.claimed = frozenset()
             self.maybe, self.gone = set(), set()
         self._see_references(state, now_ms)
         self._see_takings(state)

@@ -35,6 +35,8 @@ STEPS_FOR_AN_OPERATION = 25
 """For each so many steps, users do one thing at most."""
 CHECKED = ("/data/", "/deltas/", "/segments/", "/snapshots/")
 """What of a path says that its object has checksums, so that no damage in it is believed."""
+SHARE_LONG = 0.0
+"""This part of the runs goes on for two months: as long as a message and its letters can live."""
 AT_ONCE = 6
 """How many processes are at work at a time, at most."""
 NO_SKEW_MS = 2000
@@ -76,6 +78,7 @@ class Simulation:
             lambda: self.weather.happens("untold"),
             shape=drawn_shape(users),
         )
+        self.is_long = draws.random() < SHARE_LONG
         self.slack_ms = 2 * self.weather.skew_ms + NO_SKEW_MS
         self.services = self.instance.worker("watcher").wiring.services
         self.watch = Watch(
@@ -159,13 +162,18 @@ class Simulation:
 
     def ask_alone(self, request: AdminRequest) -> None:
         """Ask for something, and have it done before anything else."""
-        self.step += 1
         self.instance.ask(request)
         delivery = self.instance.take("admin")
         assert delivery is not None
+        self.handle_alone(delivery)
+
+    def handle_alone(self, delivery: Delivery) -> None:
+        """Have a function do what it is given before anything else is done."""
+        self.step += 1
         worker = self._new_worker(f"alone-{self.step}")
         self.turn = Turn(worker.process.name, self.step, self.step)
-        self.tell(worker.process.name, f"begins: {request}")
+        told = "; ".join(message.body for message in delivery.messages)
+        self.tell(worker.process.name, f"begins: {told}")
         worker.handle(delivery)
         self.watch.look(self.turn)
 

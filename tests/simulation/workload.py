@@ -137,6 +137,12 @@ class Workload:
         self.instance.notify(source)
         return f"hears of {source.key} again"
 
+    def hear_again(self) -> None:
+        """Have S3 tell once more of each file that still lies there."""
+        for known in self.dropped.values():
+            if self.instance.sources.source(known.source.key).etag == known.source.etag:
+                self.instance.notify(known.source)
+
     def overwrite(self) -> str:
         """Drop another content under the key of a file."""
         if not self.dropped or self.files == FILES_MARKED:
