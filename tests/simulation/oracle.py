@@ -96,6 +96,7 @@ class Oracle:
             self.generation = state.generation
             self.taken = self.claimed = frozenset()
             self.maybe, self.gone = set(), set()
+        self.claimed |= {s for s in self.dropped if s in state.sources}
         self._see_references(state, now_ms)
         self._see_takings(state)
         stored = self._stored(state)

@@ -17,6 +17,7 @@ from random import Random
 from dormouse.errors import CorruptDataError, DormouseError
 from dormouse.model.names import QUEUES
 from dormouse.requests import AdminRequest
+from dormouse.stages.disputes import acknowledge
 from tests.simulation.backpressure import Turn
 from tests.simulation.instance import MEMORY_BYTES, SCARCE_BYTES, Delivery, Instance, Worker
 from tests.simulation.oracle import Oracle
@@ -364,10 +365,16 @@ class Simulation:
             self.tell("storage", f"damages {path}")
 
     def mend(self) -> None:
-        """Make whole what is damaged, as people would do from a copy."""
+        """Make whole what is damaged, as people do from a copy, and settle disputes over it."""
         self.instance.storage.damaged.clear()
         self.spoiled.clear()
-        self.tell("people", "mend what is damaged")
+        people = self.instance.worker("people").wiring
+        for table in self.instance.tables.all():
+            disputed = sorted(people.services.store(table).current().disputed)
+            self.tell("people", f"mend table {table.id}, disputed: {disputed}")
+            if disputed and not table.deleting:
+                people.outbox.send(acknowledge(people.services, table, disputed))
+        self.watch.look(self.turn)
 
     def _is_out_of_time(self, call: Call) -> bool:
         """Return whether the time of the function is over in which a call is made."""
