@@ -76,6 +76,21 @@ def test_keys_and_half_open_ranges_find_their_rows(
         assert flights("query", "flights", *arguments, "--count").stdout == f"{len(found)}\n"
 
 
+def test_a_sort_key_goes_with_conditions_limits_versions_and_explanations(
+    flights: Dormouse,
+) -> None:
+    key = ("query", "flights", "--key", "carrier=UA,flight=1545,at=2013-01-01T10:00:00Z")
+    for more, rows in (("delay > 2", 1), ("delay > 3", 0)):
+        found = flights(*key, "--where", more, "--limit", "5", "--format", "json")
+        assert len(found.stdout.splitlines()) == rows
+    told = json.loads(flights(*key, "--explain", "--format", "json").stdout)
+    assert (told["rows"], told["shards_opened"], told["row_groups"]) == (1, 1, 1)
+    assert flights(*key, "--count", "--as-of", str(told["version"])).stdout == "1\n"
+    later = key[3].replace("2013", "2023")
+    nothing = json.loads(flights(*key[:3], later, "--explain", "--format", "json").stdout)
+    assert (nothing["rows"], nothing["row_groups"]) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+from dataclasses import replace
 from decimal import Decimal
 from itertools import product
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from dormouse.model.keys import KeyRange
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.predicates import Predicate, parse_predicate
+from dormouse.shards.ranges import ranges_to_read
 from dormouse_spark.datasource import FilteredReader, Leaf, Snapshot, by_leaf
 from dormouse_spark.pushdown import pushed
 from tests.spark import filters as f
@@ -26,6 +28,7 @@ ROWS = [
     {**row_of_every_type(1), "i": 99, "f": float("nan"), "d": float("nan")},
     {**row_of_every_type(2), "i": 98, "f": -0.0, "d": -0.0},
 ]
+EVERYTHING = KeyRange()
 ORDERED = (f.GreaterThan, f.GreaterThanOrEqual, f.LessThan, f.LessThanOrEqual)
 VALUES = sorted({name for row in ROWS for name in row} - {"ls", "m", "st"})
 
@@ -132,17 +135,17 @@ def test_all_that_is_taken_is_one_condition_however_much_it_is() -> None:
     assert pushed([], LETTERS).condition is None
 
 
-def reader_of(world: World, *texts: str) -> FilteredReader:
+def reader_of(
+    world: World, *texts: str, asked: KeyRange = EVERYTHING, **options: Any
+) -> FilteredReader:
     """Give what reads a table of three leaves, with filters."""
-    table = world.create(splits=[("h",), ("p",)])
+    table = world.create(splits=[("h",), ("p",)], **options)
     for number, text in enumerate(texts):
         world.drop(f"letters/{number}.parquet", letters(text, at=100 * number))
     world.settle()
     state = world.state(table)
-    leaves = tuple(by_leaf(state, [KeyRange()]))
-    return FilteredReader(
-        Snapshot(table, state.version, KeyRange(), leaves, None, 0, WorldReach(world))
-    )
+    leaves = tuple(by_leaf(state, ranges_to_read(table, [asked], None)))
+    return FilteredReader(Snapshot(table, state.version, asked, leaves, None, 0, WorldReach(world)))
 
 
 def letters_read(reader: FilteredReader) -> list[str]:
@@ -171,6 +174,28 @@ def test_filters_on_keys_leave_out_leaves_and_ranges_within_them(
     reader = reader_of(world, "abhpz", "agiop")
     assert reader.pushFilters(given) == ()
     assert letters_read(reader) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (KeyRange.exactly(("h", 102)), ["h"]),
+        (KeyRange.exactly(("h", 7)), []),
+        (KeyRange(("a", 1), ("h", 102)), ["abg"]),
+    ],
+)
+def test_options_bound_sort_keys_too(world: World, asked: KeyRange, expected: list[str]) -> None:
+    assert letters_read(reader_of(world, "abpz", "aghio", asked=asked)) == expected
+
+
+def test_of_rows_of_which_the_last_is_kept_no_sort_key_finds_an_older_one(world: World) -> None:
+    reader = reader_of(world, "aa", "ab", aggregations="last(note)")
+    assert letters_read(reader) == ["ab"]
+    reader.pushFilters([f.EqualTo(("letter",), "a"), f.EqualTo(("at",), 1)])
+    assert letters_read(reader) == []
+    asked = KeyRange.exactly(("a", 1))
+    older = replace(reader.snapshot, where=None, range=asked)
+    assert letters_read(FilteredReader(older)) == []
 
 
 def test_several_ranges_of_one_leaf_are_one_partition(world: World) -> None:
