@@ -77,7 +77,7 @@ def floats(cells: Array, kind: Primitive) -> Array:
             cells.filter(zero), r"^[+-]?[0.]+([eE].*)?$", "the number is too small, and not zero"
         )
     limit = pa.scalar(_EXACT[kind], numbers.type)
-    large = pc.and_(pc.greater(pc.abs(numbers), limit), pc.invert(special))
+    large = pc.and_(pc.greater_equal(pc.abs(numbers), limit), pc.invert(special))
     if _any(large):
         _check_exact(cells.filter(large), numbers.filter(large), kind)
     return numbers
