@@ -1,6 +1,6 @@
 """Files that pandas, Polars, DuckDB and Spark really wrote: each means what was written.
 
-`written/make.py` made them; the version is in the name.
+`tests/spark/written_files.py` made them; the version is in the name.
 """
 
 from __future__ import annotations
