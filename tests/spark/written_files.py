@@ -1,8 +1,9 @@
 """Writes tests/unit/shards/written with the libraries that people write such files with.
 
-``python written_files.py LIBRARY``, in an environment that has the library: pandas, polars, duckdb or
-pyspark. Each writes the same three rows as CSV and JSON with its defaults, and what these need to
-hold times at all. The version that wrote a file is in its name; `test_written_files.py` reads them.
+``python written_files.py LIBRARY``, in an environment that has the library: pandas, polars, duckdb
+or pyspark. Each writes the same three rows as CSV and JSON with its defaults, and what these need
+to hold times at all. The version that wrote a file is in its name; `test_written_files.py` reads
+them.
 """
 
 from __future__ import annotations
