@@ -62,6 +62,7 @@ class _Compaction:
             tuple(new for part in parts for new in part.outputs),
             sum(part.rows_read for part in parts),
             sum(part.rows_kept for part in parts),
+            sum(part.rows_removed for part in parts),
             ended=False,
         )
         _check_alone(services, compaction, merged)

@@ -11,13 +11,18 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import ContendedError, InvalidRequestError, NotFoundError
+from dormouse.model.disputes import Taking
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.rules import Rule, Violation
+from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.transactions import (
     AddShards,
     AssignJob,
     ClearTable,
+    ForgetShards,
+    ReplaceShards,
+    SettleDisputes,
     SplitPartition,
     transaction_id,
 )
@@ -126,6 +131,32 @@ def test_a_job_and_a_split_run_their_course_across_processes(
     state = store.current()
     assert {(r.partition, r.shard) for r in state.all_references()} == {("0", "m"), ("1", "m")}
     assert state == instance.store("t").current()
+
+
+def test_what_jobs_took_and_the_dispute_that_follows_are_known_to_every_process(
+    instance: Instance, store: StateStore
+) -> None:
+    """A job takes 4 rows of 10, another one 5: one is lost."""
+    store.commit(addition(1), SplitPartition("root", ("m",)), generation=0)
+    for job, leaf, rows, low in (("left", "0", 4, ("a",)), ("right", "1", 5, ("z",))):
+        output = NewShard(Shard(f"{job}-0", rows, 100, low, low), ((leaf, rows),))
+        done = ReplaceShards(job, leaf, ("s1",), (output,), (("s1", rows),))
+        outcomes = store.commit(AssignJob(job, leaf, ("s1",)), done, generation=0)
+        assert all(isinstance(outcome, Committed) for outcome in outcomes)
+        store.maintain()
+        assert instance.store("t").current().taken["s1"][-1] == Taking(job, leaf, rows)
+    state = instance.store("t").current()
+    assert state == store.current()
+    assert state.jobs_in_dispute("s1") == ["left", "right"]
+    (kept,) = store.commit(ForgetShards(("s1",)), generation=0)
+    assert kept == Rejected((Violation(Rule.SHARD_DISPUTED, "s1"),))
+    settled = SettleDisputes((("s1", state.disputed["s1"].since_ms),))
+    (outcome,) = instance.store("t").commit(settled, generation=0)
+    assert isinstance(outcome, Committed)
+    state = store.current()
+    assert (len(state.taken), len(state.disputed)) == (0, 0)
+    (outcome,) = store.commit(ForgetShards(("s1",)), generation=0)
+    assert isinstance(outcome, Committed)
 
 
 def test_what_was_meant_for_a_table_before_it_was_cleared_is_refused(store: StateStore) -> None:

@@ -15,22 +15,28 @@ import pyarrow.compute as pc
 from dormouse.model.row_rules import Aggregation, Kept, Operation
 from dormouse.model.schema import Schema
 from dormouse.shards.arrow import Array
+from dormouse.shards.counted import Tally
 from dormouse.shards.total_order import ordered, ranks, restored, unified
 
 
 def aggregated(
-    batches: Iterable[pa.RecordBatch], schema: Schema, aggregation: Aggregation
+    batches: Iterable[pa.RecordBatch],
+    schema: Schema,
+    aggregation: Aggregation,
+    removed: Tally | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Give one row for each group of rows; `batches` are sorted by the keys of `schema`.
+    """Yield one row for each group of rows; `batches` are sorted by the keys of `schema`.
 
-    They have the keys and any of the values; if rows are kept whole, all of them.
+    They have the keys and any of the values; if rows are kept whole, all of them. `removed` counts
+    the rows that are not the first of their group.
     """
+    tally = Tally() if removed is None else removed
     keys = [field.name for field in aggregation.group_keys(schema)]
     held: pa.RecordBatch | None = None
     for batch in batches:
         if not batch.num_rows:
             continue
-        part = _reduced(batch, schema, aggregation)
+        part = _reduced(batch, schema, aggregation, tally)
         if held is None:
             held = part
             continue
@@ -41,18 +47,21 @@ def aggregated(
             continue
         if held.num_rows > 1:
             yield held.slice(0, held.num_rows - 1)
-        held = _reduced(_joined(borders), schema, aggregation)
+        held = _reduced(_joined(borders), schema, aggregation, tally)
         if part.num_rows > 1:
             held = _joined([held, part.slice(1)])
     if held is not None:
         yield held
 
 
-def _reduced(batch: pa.RecordBatch, schema: Schema, aggregation: Aggregation) -> pa.RecordBatch:
+def _reduced(
+    batch: pa.RecordBatch, schema: Schema, aggregation: Aggregation, removed: Tally
+) -> pa.RecordBatch:
     """Make one row of the rows of each group in a batch."""
     begins = _begins(batch, [field.name for field in aggregation.group_keys(schema)])
     if begins is None:
         return batch
+    removed.rows += batch.num_rows - begins.true_count
     if aggregation.kept:
         return batch.take(_kept_rows(batch, begins, schema, aggregation.kept))
     return _folded(batch, begins, aggregation)

@@ -17,7 +17,7 @@ from dormouse.model.row_rules import row_rules
 from dormouse.model.shards import Job, NewShard, Shard
 from dormouse.model.tables import Table
 from dormouse.ports import Storage
-from dormouse.shards.counted import Counted
+from dormouse.shards.counted import Counted, Tally
 from dormouse.shards.merging import Slice, merge_rows
 from dormouse.shards.purging import RowMatcher
 from dormouse.shards.refining import refined
@@ -47,12 +47,6 @@ class Compaction:
         return sum(shard.size_bytes for shard in self.inputs)
 
     @property
-    def removes_rows(self) -> bool:
-        """Return whether rows may be left out, by a purge or the rules of the table."""
-        rules = row_rules(self.table.schema, self.table.properties)
-        return self.removed is not None or not rules.is_empty
-
-    @property
     def known(self) -> SampledKeys:
         """What is known of where the rows of all inputs together lie."""
         return pooled(self.keys)
@@ -62,12 +56,14 @@ class Compaction:
 class Merged:
     """What became of a compaction, or of a part: its outputs, and rows on three points of the way.
 
+    `rows_removed` is what a purge and the rules of the table have counted that they left out.
     `ended` tells whether an output says that it is the last.
     """
 
     outputs: tuple[NewShard, ...]
     rows_read: int
     rows_kept: int
+    rows_removed: int
     ended: bool
 
     @property
@@ -106,10 +102,11 @@ def merge_inputs(
             memory_bytes=memory_bytes,
         )
     )
-    left = read if compaction.removed is None else compaction.removed.kept(read)
+    removed = Tally()
+    left = read if compaction.removed is None else compaction.removed.kept(read, removed)
     # as of the job's assignment, so that its next run makes of the inputs what this one does
     rules = row_rules(table.schema, table.properties)
-    kept = Counted(refined(left, table.schema, rules, job.assigned_ms))
+    kept = Counted(refined(left, table.schema, rules, job.assigned_ms, removed))
     outputs = write_shards(
         storage,
         kept,
@@ -119,4 +116,5 @@ def merge_inputs(
         scratch=scratch,
         target_bytes=table.properties.shard_target_bytes,
     )
-    return Merged(tuple(outputs), read.rows, kept.rows, part is None and bool(outputs))
+    ended = part is None and bool(outputs)
+    return Merged(tuple(outputs), read.rows, kept.rows, removed.rows, ended)

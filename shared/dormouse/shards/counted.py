@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
+
+
+@dataclass
+class Tally:
+    """How many rows were left out on the way, counted by whoever left them out."""
+
+    rows: int = 0
 
 
 class Counted:

@@ -29,6 +29,7 @@ from dormouse.model.expressions import (
 from dormouse.model.schema import DecimalType, FieldType, Primitive, Schema
 from dormouse.shards import engine
 from dormouse.shards.arrow import arrow_schema
+from dormouse.shards.counted import Tally
 
 FIRST_ROWS, CHUNK_ROWS, CHUNK_BYTES = 4 * 1024, 64 * 1024, 8 * 1024 * 1024
 """How much is filtered by one plan, whichever comes first: making one has its cost too. Few rows at
@@ -71,14 +72,24 @@ class Predicate:
         plain = frame.select(*(engine.column(name).alias(name) for name in columns.names))
         return plain.parse_sql_expr(engine_sql(self.condition))
 
-    def apply(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give the rows that match, in their order; the batches have all columns it needs."""
+    def apply(
+        self, batches: Iterable[pa.RecordBatch], removed: Tally | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that match, in their order; the batches have all columns it needs.
+
+        With `removed`, those that do not match are counted, by a look of their own.
+        """
         context = engine.session()
         term = self.expr(context)
+        negated = None if removed is None else self.negated().expr(context)
         for chunk in _chunks(batches):
             schema = chunk[0].schema
-            rows = engine.in_memory(context, chunk).filter(term)
-            for batch in _evaluated(rows):
+            rows = engine.in_memory(context, chunk)
+            if removed is not None and negated is not None:
+                first = engine.column(schema.names[0])
+                others = rows.filter(negated).select(first)
+                removed.rows += sum(batch.num_rows for batch in _evaluated(others))
+            for batch in _evaluated(rows.filter(term)):
                 if batch.num_rows:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 

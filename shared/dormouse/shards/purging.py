@@ -16,6 +16,7 @@ from dormouse.model.purges import PurgeRequest
 from dormouse.model.schema import Schema
 from dormouse.ports import Storage
 from dormouse.shards.arrow import Scalar
+from dormouse.shards.counted import Tally
 from dormouse.shards.merging import merge_rows
 from dormouse.shards.predicates import Predicate, kept_predicate
 from dormouse.shards.ranges import fitted, predicate
@@ -88,15 +89,19 @@ class RowMatcher:
                         return at_most
         return counted
 
-    def kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give the rows which do not match, of batches with all columns of the schema."""
+    def kept(self, batches: Iterator[pa.RecordBatch], removed: Tally) -> Iterator[pa.RecordBatch]:
+        """Yield the rows which do not match, of batches with all columns of the schema.
+
+        Those that match are counted, by a look of their own.
+        """
         if self.predicate is not None:
-            yield from self.predicate.negated().apply(batches)
+            yield from self.predicate.negated().apply(batches, removed)
             return
         terms = [predicate(span, self.schema.keys, pc.field, _literal) for span in self.ranges]
         for batch in batches:
             for term in terms:
                 # Without a term the range holds all keys.
+                removed.rows += (batch if term is None else batch.filter(term)).num_rows
                 batch = batch.filter(~term) if term is not None else batch.slice(0, 0)
             if batch.num_rows:
                 yield batch

@@ -9,20 +9,28 @@ import pyarrow as pa
 from dormouse.model.row_rules import RowRules
 from dormouse.model.schema import Schema
 from dormouse.shards.aggregating import aggregated
+from dormouse.shards.counted import Tally
 from dormouse.shards.predicates import Predicate
 
 
 def refined(
-    batches: Iterable[pa.RecordBatch], schema: Schema, rules: RowRules, now_ms: int
+    batches: Iterable[pa.RecordBatch],
+    schema: Schema,
+    rules: RowRules,
+    now_ms: int,
+    removed: Tally | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows that count, those of a group as one; sorted, as `batches` are.
+    """Yield the rows that count, those of a group as one; sorted, as `batches` are.
 
     `batches` have all columns of `schema`, or at least those which `rules.needed` names. All of
-    them have the same, and so have those that are given.
+    them have the same, and so have those that are given. With `removed`, the rules count what they
+    leave out: what a filter refuses, and of each group all rows but one.
     """
     where = filter_at(schema, rules, now_ms)
-    rows = iter(batches) if where is None else where.apply(batches)
-    return rows if rules.aggregation is None else aggregated(rows, schema, rules.aggregation)
+    rows = iter(batches) if where is None else where.apply(batches, removed)
+    if rules.aggregation is None:
+        return rows
+    return aggregated(rows, schema, rules.aggregation, removed)
 
 
 def filter_at(schema: Schema, rules: RowRules, now_ms: int) -> Predicate | None:

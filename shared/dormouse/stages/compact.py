@@ -225,17 +225,13 @@ def _conserved(
     Raises:
         InvariantError: some are.
     """
-    job, removed = compaction.job, merged.rows_read - merged.rows_kept
+    job, removed = compaction.job, merged.rows_removed
     counted = sum(rows for _, rows in taken)
-    if (
-        merged.rows_read != counted
-        or merged.rows_written != merged.rows_kept
-        or removed < 0
-        or (removed and not compaction.removes_rows)
-    ):
+    read, kept, written = merged.rows_read, merged.rows_kept, merged.rows_written
+    if (read, kept, written) != (counted, read - removed, kept):
         raise InvariantError(
-            f"job {job.id} read {merged.rows_read} of {counted} rows, kept {merged.rows_kept} and "
-            f"wrote {merged.rows_written}; nothing was committed"
+            f"job {job.id} read {read} of {counted} rows, removed {removed} by rules, kept {kept} "
+            f"and wrote {written}; nothing was committed"
         )
     return ReplaceShards(job.id, job.partition, job.inputs, merged.outputs, taken, removed)
 

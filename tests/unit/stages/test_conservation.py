@@ -19,9 +19,11 @@ from dormouse.model.transactions import AssignJob, SplitPartition
 from dormouse.policy.checking import Damage
 from dormouse.ports import Services
 from dormouse.requests import SetProperties
-from dormouse.shards import compacting, parquet
+from dormouse.shards import compacting, parquet, refining
 from dormouse.shards.compacting import Compaction, Merged
 from dormouse.shards.counting import count_slices
+from dormouse.shards.predicates import Predicate
+from dormouse.shards.purging import RowMatcher
 from dormouse.shards.reading import Slice
 from dormouse.stages import compact as compact_stage
 from dormouse.stages.check import check
@@ -94,6 +96,48 @@ def test_a_merge_that_loses_or_repeats_one_row_of_a_split_shard_commits_nothing(
     world.settle()
     assert [row["letter"] for row in world.rows(table)] == list(WORDS)
     assert not len(world.state(table).disputed)
+
+
+@pytest.mark.parametrize(
+    ("rule", "step"),
+    [
+        ({"filters": "where(at < 12)"}, (Predicate, "apply")),
+        ({"aggregations": "last(note)"}, (refining, "aggregated")),
+    ],
+    ids=str,
+)
+def test_a_row_that_a_rule_drops_without_counting_it_is_noticed(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    rule: dict[str, str],
+    step: tuple[object, str],
+) -> None:
+    table, jobs = split_table(world, words="aabcddefghhijjklmmnopp")
+    world.administer(SetProperties("s", table.name, rule))
+    whole = getattr(*step)
+    for job in jobs:
+        with monkeypatch.context() as patch:
+            patch.setattr(*step, lambda *args, **named: without_first_row(whole(*args, **named)))
+            with pytest.raises(InvariantError, match="nothing was committed"):
+                run(world, table, job)
+        run(world, table, job)
+    world.settle()
+    assert not len(world.state(table).disputed)
+
+
+def test_a_row_that_a_purge_drops_without_counting_it_is_noticed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.create()
+    world.drop("letters/1.parquet", letters(WORDS))
+    world.settle()
+    whole = RowMatcher.kept
+    with monkeypatch.context() as patch:
+        patch.setattr(RowMatcher, "kept", lambda *args: without_first_row(whole(*args)))
+        world.purge(table, "letter = 'c'")
+        with pytest.raises(InvariantError, match="nothing was committed"):
+            world.settle()
+    assert [row["letter"] for row in world.rows(table)] == list(WORDS)
 
 
 def disputed_table(world: World) -> tuple[Table, str, list[str]]:
