@@ -133,23 +133,19 @@ def test_a_request_changes_a_table_once_however_often_it_comes(tables: Tables) -
     assert tables.change("a1", once_more, request_id="r1").generation == 2
 
 
-def test_a_change_that_lost_to_another_is_made_again_of_what_that_one_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with mocked_aws(monkeypatch):
-        tables = registry()
-        tables.create(A)
-        looks = []
+def test_a_change_that_lost_to_another_is_made_again_of_what_that_one_left(tables: Tables) -> None:
+    tables.create(A)
+    looks = []
 
-        def slow(table: Table) -> Table:
-            looks.append(table.online)
-            if len(looks) == 1:
-                tables.change("a1", offline)
-            return replace(table, log="new")
+    def slow(table: Table) -> Table:
+        looks.append(table.online)
+        if len(looks) == 1:
+            tables.change("a1", offline)
+        return replace(table, log="new")
 
-        tables.change("a1", slow)
-        assert looks == [True, False]
-        assert tables.get("a1") == replace(A, online=False, log="new")
+    tables.change("a1", slow)
+    assert looks == [True, False]
+    assert tables.get("a1") == replace(A, online=False, log="new")
 
 
 def test_a_table_found_by_its_new_name_is_not_found_by_the_old_one(tables: Tables) -> None:

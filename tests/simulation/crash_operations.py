@@ -25,6 +25,8 @@ from dormouse.requests import (
     SetProperties,
     SplitPartitions,
 )
+from dormouse.statestore.bodies import Bodies
+from dormouse.statestore.engine import LogStateStore
 from tests.simulation.crash_points import Operation
 from tests.simulation.crash_recovery import GC_SECONDS, ORPHAN_SECONDS, Rows, dies_at, settle
 from tests.simulation.instance import Instance, Worker
@@ -201,6 +203,25 @@ def _unnoticed(instance: Instance, worker: Worker) -> dict[str, Rows]:
     return {NAME: rows(*TEXTS, "moss")}
 
 
+def _left_of_deleted(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    """Bring an instance to an audit that finds what came late for a table that was deleted."""
+    table = filled(instance, worker)
+    delta = next(_deltas(instance, worker, table).ids())
+    body = _deltas(instance, worker, table).get(delta)
+    instance.ask(DeleteTable("delete", NAME))
+    settle(instance, worker)
+    for number in range(2):
+        instance.storage.put(f"{table.id}/data/late-{number}.parquet", b"late")
+    _deltas(instance, worker, table).put(delta, body)
+    return {}
+
+
+def _deltas(instance: Instance, worker: Worker, table: Table) -> Bodies:
+    store = worker.wiring.services.store(table)
+    assert isinstance(store, LogStateStore)
+    return store._reader.deltas
+
+
 def _snapshots(instance: Instance, worker: Worker) -> dict[str, Rows]:
     """Bring a table to a planning that is to tidy the log: a snapshot, segments, old versions."""
     create(instance, worker, compaction_files=100)
@@ -258,6 +279,11 @@ FLOW: Sequence[Operation] = (
     ),
     Operation("sweep", _idle, lambda _, worker: worker.scheduled("sweep")),
     Operation("sweep: audit", _unnoticed, lambda _, worker: worker.scheduled("sweep", audit=True)),
+    Operation(
+        "sweep: audit after a deletion",
+        _left_of_deleted,
+        lambda _, worker: worker.scheduled("sweep", audit=True),
+    ),
     Operation("measure", _idle, lambda _, worker: worker.scheduled("measure")),
 )
 

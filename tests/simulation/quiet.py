@@ -204,7 +204,14 @@ def _check_kept(simulation: Simulation, table: Table) -> None:
     for stored in storage.list(table_prefix(table.id)):
         if not stored.path.startswith(looked_at):
             oracle.fail(f"{stored.path} is left")
-    spent, _ = spent_endings(storage, table.id, state, simulation.now_ms)
+    orphan_age_ms = table.properties.orphan_age_seconds * 1000
+    spent, _ = spent_endings(
+        storage,
+        table.id,
+        lambda: state,
+        before_ms=simulation.now_ms - orphan_age_ms - DAY_MS,
+        now_ms=simulation.now_ms,
+    )
     for path in spent:
         oracle.fail(f"{path} is left")
     for left in left_in_state(simulation.instance, table):

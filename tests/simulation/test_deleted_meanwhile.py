@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import DormouseError, NotFoundError
+from dormouse.stages import leftovers
 from dormouse.stages.requests.delete_table import delete_all_of
 from tests.simulation.crash_operations import OPERATIONS
 from tests.simulation.crash_points import Ground, Operation, copied, ground
@@ -62,3 +63,15 @@ def test_nothing_is_left_of_a_table_that_is_deleted_meanwhile(
     step = -(-len(cut.calls) // MOST_MOMENTS)
     for number in range(0, len(cut.calls), step):
         assert left_after(cut, number) == [], f"deleted before call {number}, {cut.calls[number]}"
+
+
+@pytest.mark.parametrize(
+    ("store", "fault"), [("s3", "delete_objects_of"), ("dynamodb", "_delete_items")]
+)
+def test_what_an_audit_leaves_is_found(
+    store: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ingest,) = (operation for operation in OPERATIONS if operation.name == "ingest")
+    cut = ground(ingest, tmp_path, store)
+    monkeypatch.setattr(leftovers, fault, lambda *_: None)
+    assert any(left_after(cut, number) for number in range(len(cut.calls)))

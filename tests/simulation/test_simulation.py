@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dormouse.model import fold
+from dormouse.model.tombstones import Tombstone
 from dormouse.requests import (
     AlterSchema,
     CompactTable,
@@ -26,8 +27,10 @@ from dormouse.statestore import dynamodb_store
 from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.s3 import StoredBodies, StoredSnapshots
+from functions.sweep import handler as sweep_function
 from tests.simulation.run import run
 from tests.simulation.story import Violation
+from tests.support.adapters import MemoryTables
 
 SEEDS = range(1, 161)
 SEEDS_A_TEST = 10
@@ -77,7 +80,16 @@ def _not_done(request: type[Request]) -> Plant:
     return lambda monkeypatch: monkeypatch.setitem(administer.VERBS, request, _nothing)
 
 
+def _buried(_: object, table_id: str) -> Tombstone:
+    """Believe of any id that its table was deleted."""
+    return Tombstone(table_id, "", 0, True, "s3")
+
+
 PLANTED: dict[str, Plant] = {
+    "what comes late for a deleted table stays": _instead(
+        sweep_function, "collect_leftovers", lambda services: []
+    ),
+    "what has no proof of a deletion is deleted": _instead(MemoryTables, "tombstone", _buried),
     "a commit against the rules counts": _instead(fold, "violations", lambda state, entry: ()),
     "garbage is collected without its delay": _instead(
         collect_garbage, "collectable", _collectable_at_once

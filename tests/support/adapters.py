@@ -94,12 +94,14 @@ class MemoryTables:
     def change(
         self, table_id: str, change: Callable[[Table], Table], *, request_id: str = ""
     ) -> Table:
-        kept = self.get(table_id)
+        before, kept = self.by_id.get(table_id), self.get(table_id)
         if kept is None:
             raise NotFoundError(f"there is no table {table_id!r}")
         if request_id and request_id in kept.applied:
             return kept
         wanted = applied(change(kept), request_id)
+        if self.by_id.get(table_id) is not before:  # others were quicker while it was made
+            return self.change(table_id, change, request_id=request_id)
         if kept.deleting and not wanted.deleting:
             raise NotFoundError(f"table {kept.name!r} is being deleted")
         other = self.named(wanted.name)

@@ -9,7 +9,7 @@ docs/shard-format.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -137,18 +137,30 @@ def _delete(storage: Storage, paths: Sequence[str]) -> None:
 
 
 def spent_endings(
-    storage: Storage, table_id: str, state: TableState, now_ms: int
+    storage: Storage,
+    table_id: str,
+    current: Callable[[], TableState],
+    *,
+    before_ms: int,
+    now_ms: int,
 ) -> tuple[list[str], list[CorruptDataError]]:
-    """Give the paths of notes that tell nothing any more: all they speak of is gone.
+    """Return the paths of notes that tell nothing any more, and what is wrong with damaged ones.
 
-    Besides, what is wrong with those that are damaged.
+    All that such a note speaks of is gone from the state, which is read after the notes were
+    listed: what was done when a note was put is in it. Notes put after `before_ms` are kept, for
+    their run may not be committed yet.
     """
-    runs = frozenset(run_of(shard)[0] for shard in state.shards)
+    listed = storage.list(ending_prefix(table_id))
+    old = {run_ended_by(stored.path) for stored in listed if stored.modified_ms <= before_ms}
     endings, damaged = survey_endings(storage, table_id)
+    if not endings:
+        return [], damaged
+    state = current()
+    runs = frozenset(run_of(shard)[0] for shard in state.shards)
     spent = [
         ending_path(table_id, ending.run)
         for ending in endings
-        if not _tells_something(ending, runs, state, now_ms)
+        if ending.run in old and not _tells_something(ending, runs, state, now_ms)
     ]
     return spent, damaged
 

@@ -66,12 +66,7 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[
     if table.deleting:
         delete_all_of(services, table)
         return
-    state = services.store(table).current()
-    if not len(state.partitions):  # to an audit every shard would seem to be an orphan
-        raise CorruptDataError(
-            f"table {table.name!r} has lost its state; its shards were left alone",
-            hint="dormouse rebuild makes the state anew from them",
-        )
+    state = _current(services, table)
     yield Outgoing("table-changes", TableChanged(table.id, swept=True))
     spark, unread = kept_requests(services, table.id)
     messages, damaged = _again(services, table, state, spark, unread.keys())
@@ -79,10 +74,27 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[
     yield from _overdue_garbage(services, table, state)
     if audit:
         yield from _missed_files(services, table, state, spark)
-        _delete_orphans(services, table, state)
-        damaged += _delete_notes(services, table, state)
+        _delete_orphans(services, table)
+        damaged += _delete_notes(services, table)
     for error in (*unread.values(), *damaged):
         raise error
+
+
+def _current(services: Services, table: Table) -> TableState:
+    """Return the newest state of a table.
+
+    What an audit deletes is held against one that was read after the objects were listed.
+
+    Raises:
+        CorruptDataError: it is lost; to an audit every shard would seem to be an orphan.
+    """
+    state = services.store(table).current()
+    if not len(state.partitions):
+        raise CorruptDataError(
+            f"table {table.name!r} has lost its state; its shards were left alone",
+            hint="dormouse rebuild makes the state anew from them",
+        )
+    return state
 
 
 def _again(
@@ -226,7 +238,7 @@ def _rest_of(services: Services, table: Table, export_id: str) -> list[Outgoing]
     return task_messages(export, tasks_left(services, export) or [0])
 
 
-def _delete_notes(services: Services, table: Table, state: TableState) -> list[CorruptDataError]:
+def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:
     """Delete what was noted of jobs and of emptyings, and nobody is to read any more.
 
     Gives what is wrong with notes that are damaged.
@@ -234,17 +246,25 @@ def _delete_notes(services: Services, table: Table, state: TableState) -> list[C
     storage, now_ms = services.storage, services.clock.now_ms()
     patience_ms = table.properties.job_patience_seconds * 1000
     orphan_age_ms = table.properties.orphan_age_seconds * 1000
-    endings, damaged = spent_endings(storage, table.id, state, now_ms)
+    endings, damaged = spent_endings(
+        storage,
+        table.id,
+        lambda: _current(services, table),
+        before_ms=now_ms - orphan_age_ms,
+        now_ms=now_ms,
+    )
     delete_all(services, endings)
     delete_all(services, spent_notes(services, table.id, now_ms - patience_ms))
+    state = _current(services, table)
     delete_all(services, spent_trees(services, table, state, now_ms - orphan_age_ms))
     return damaged
 
 
-def _delete_orphans(services: Services, table: Table, state: TableState) -> None:
+def _delete_orphans(services: Services, table: Table) -> None:
     """Delete shards that are not in the state and too old to be in a commit yet to come."""
     listed = services.storage.list(data_prefix(table.id))
     modified_ms = {shard: o.modified_ms for o in listed if (shard := shard_id_of(o.path))}
+    state = _current(services, table)
     now_ms = services.clock.now_ms()
     oldest_ms = now_ms - table.properties.orphan_age_seconds * 1000
     if now_ms - table.emptied_ms >= table.properties.gc_delay_seconds * 1000:

@@ -1,0 +1,97 @@
+"""An audit deletes nothing that others put, commit or speak of while it is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dormouse.model.names import ending_path, ending_prefix, run_of, shard_path
+from dormouse.model.origins import Lineage, Origin
+from dormouse.model.tables import Table
+from dormouse.shards.endings import Ending, put_ending
+from dormouse.stages import sweep
+from tests.support.world import World, letters
+
+WEEK_SECONDS = 7 * 24 * 3600
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def meanwhile(world: World, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+    """Audit, and have others work when its first look at the state is done."""
+
+    def missed(*_: object) -> list[object]:
+        work()
+        return []
+
+    monkeypatch.setattr(sweep, "_missed_files", missed)
+    world.sweep(audit=True)
+
+
+def emptied(world: World, table: Table) -> None:
+    """Ingest a file, and purge it of all its rows: a note of that is all that is left."""
+    world.drop("letters/0.parquet", letters("zz"))
+    world.settle()
+    world.purge(table, "", "z")
+    while world.queue and world.queue[0].queue != "gc-candidates":
+        world.queue += world.deliver(world.queue.popleft())
+
+
+def notes(world: World, table: Table) -> list[str]:
+    return [stored.path for stored in world.storage.list(ending_prefix(table.id))]
+
+
+def test_a_note_put_after_the_first_look_at_the_state_is_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.create()
+
+    def work() -> None:
+        emptied(world, table)
+        world.age_objects(seconds=2 * WEEK_SECONDS)  # by a clock that is far apart
+
+    meanwhile(world, monkeypatch, work)
+    assert notes(world, table)
+
+
+def test_a_note_whose_run_is_yet_to_be_committed_is_kept(world: World) -> None:
+    table = world.create()
+    origin = Origin("", (), "job", 1, 2, lineage=Lineage(sources=("source",)))
+    put_ending(world.storage, table.id, Ending("0123-import", origin))
+    world.age_objects(seconds=WEEK_SECONDS - 3600)
+    world.sweep(audit=True)
+    assert notes(world, table) == [ending_path(table.id, "0123-import")]
+    world.age_objects(seconds=WEEK_SECONDS + 3600)
+    world.sweep(audit=True)
+    assert notes(world, table) == []
+
+
+def test_a_shard_that_is_committed_after_the_first_look_is_no_orphan_however_old(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.create()
+
+    def work() -> None:
+        world.drop("letters/0.parquet", letters("ab"))
+        world.settle()
+        world.age_objects(seconds=2 * WEEK_SECONDS)
+
+    meanwhile(world, monkeypatch, work)
+    assert world.names(table) == "ab"
+
+
+def test_an_orphan_goes_with_its_note(world: World) -> None:
+    table = world.create()
+    shard = f"{world.ids.new()}-0"
+    world.storage.put(shard_path(table.id, shard), b"of a run that died")
+    origin = Origin("", (), "job", 1, 1, lineage=Lineage(sources=("source",)))
+    put_ending(world.storage, table.id, Ending(run_of(shard)[0], origin))
+    world.age_objects(seconds=2 * WEEK_SECONDS)
+    world.sweep(audit=True)
+    assert notes(world, table) == []
+    assert world.shard_objects(table) == set()
