@@ -37,6 +37,7 @@ class Block:
 
     data: bytes
     line: int
+    line_ends: int = 0
 
     def line_of(self, at: int) -> int:
         """Return the line of a byte of the block."""
@@ -84,7 +85,7 @@ class CsvStructure:
         `data` begins with a record. A line end after an odd number of quotes is inside of them.
         """
         end = data.rfind(b"\n") + 1
-        if not self._quote:
+        if not self._quote or self._quote not in data:
             return end
         quotes = data.count(self._quote, 0, end)
         while quotes % 2:
@@ -109,7 +110,7 @@ class CsvStructure:
         Raises:
             RefusedSourceError: one does; says in which line and column it begins.
         """
-        if block.data.count(b"\n") - records > FIELD_LINES and any(
+        if block.line_ends - records > FIELD_LINES and any(
             field[0].count(b"\n") > FIELD_LINES for field in self._quoted.finditer(block.data)
         ):
             for _ in self.records(block):
@@ -156,11 +157,9 @@ class CsvStructure:
         before each that opens there is the end of another field, or a quote, and after each that
         closes, too.
         """
-        quotes = data.count(self._quote) if self._quote else 0
-        if quotes % 2 or (quotes and not self._neighbours_fit(data)):
+        if self._quote and self._quote in data and not self._neighbours_fit(data):
             return False
-        returns = data.count(b"\r")
-        if returns == data.count(b"\r\n"):
+        if b"\r" not in data or data.count(b"\r") == data.count(b"\r\n"):
             return True
         outside = self._between.sub(self._quote, data)
         return outside.count(b"\r") == outside.count(b"\r\n")
@@ -169,6 +168,8 @@ class CsvStructure:
         padded = b"\n" + data + b"\n"
         codes = pa.Array.from_buffers(pa.uint8(), len(padded), [None, pa.py_buffer(padded)])
         quotes = pc.indices_nonzero(pc.equal(codes, pa.scalar(self._quote[0], pa.uint8())))
+        if len(quotes) % 2:
+            return False
         by_turns = pa.py_buffer(b"\x55" * (len(quotes) // 8 + 1))  # true, false, true, …
         opens = pa.Array.from_buffers(pa.bool_(), len(quotes), [None, by_turns])
         before = pc.is_in(codes.take(pc.subtract(quotes, 1)), self._before)
@@ -245,8 +246,9 @@ class CsvBlocks:
             if not end:
                 self._data += self._next
                 self._next = self._file.read(BLOCK_BYTES)
-        block = Block(self._data[:end], self._line)
-        self._line += block.data.count(b"\n")
+        data = self._data[:end]
+        block = Block(data, self._line, data.count(b"\n"))
+        self._line += block.line_ends
         self._data = self._data[end:]
         if self._next and len(self._data) < BLOCK_BYTES:
             self._data += self._next

@@ -167,3 +167,38 @@ def _nullable(kind: ListType | MapType | StructType) -> pa.DataType:
             return pa.map_(pa.int64(), inner)
         case StructType():
             return inner if kind is INNER else pa.struct([("in", inner)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (INNER, '{"must":1,"must":2}'),
+        (MapType(Primitive.STRING, LONG), '{"a":1,"\\u0061":2}'),
+        (ListType(INNER), '[{"must":1},{"must":1,"may":"x","may":"x"}]'),
+        (MapType(Primitive.DOUBLE, LONG), '{"1.5":1,"1.5":2}'),
+    ],
+)
+def test_a_name_that_comes_twice_in_an_object_is_refused_at_any_depth(
+    tmp_path: Path, kind: ListType | MapType | StructType, value: str
+) -> None:
+    quoted = value.replace('"', '""')
+    for name, body in (("x.json", f'{{"k":1,"v":{value}}}'), ("x.csv", f'k,v\n1,"{quoted}"\n')):
+        with pytest.raises(RefusedSourceError, match="line [12], column 'v'") as refusal:
+            read(tmp_path, name, body, schema_of(kind))
+        assert "a name twice" in refusal.value.hint
+
+
+def test_floats_within_others_are_as_exact_as_those_alone(tmp_path: Path) -> None:
+    kind = MapType(Primitive.DOUBLE, ListType(Primitive.FLOAT))
+    good = '{"-0":[1.5,null],"1e3":["NaN"],"NaN":null}'
+    (found,) = read(tmp_path, "x.json", f'{{"k":1,"v":{good}}}', schema_of(kind))
+    assert str(found) == "[(-0.0, [1.5, None]), (1000.0, [nan]), (nan, None)]"
+    for bad in ('{"a":[]}', '{"9007199254740993":[]}', '{"1":[16777217]}', '{"1":[1e39]}'):
+        with pytest.raises(RefusedSourceError, match="line 1, column 'v'"):
+            read(tmp_path, "x.json", f'{{"k":1,"v":{bad}}}', schema_of(kind))
+
+
+def test_nesting_that_no_stack_would_hold_is_refused_in_a_cell(tmp_path: Path) -> None:
+    deep = "[" * 100_000
+    with pytest.raises(RefusedSourceError, match="line 2, column 'v'"):
+        read(tmp_path, "x.csv", f'k,v\n1,"{deep}"\n', schema_of(ListType(Primitive.DOUBLE)))
