@@ -9,6 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dormouse.errors import InvalidRequestError
+from dormouse.model.schema import Field, Primitive, Schema
+from dormouse_cli.arguments import parse_key
 from tests.cli.conftest import Dormouse
 
 
@@ -126,6 +129,20 @@ def test_a_query_that_cannot_be_meant_is_refused_in_words(
     assert result.exit_code == code
     assert reason in result.stderr
     assert result.stdout == ""
+
+
+def test_parts_of_keys_are_told_apart_by_names_of_any_kind() -> None:
+    schema = Schema(
+        row_keys=(Field("tail number", Primitive.STRING),),
+        sort_keys=(Field("a=b", Primitive.LONG),),
+        values=(Field("2nd leg", Primitive.STRING), Field("a", Primitive.LONG)),
+    )
+    assert parse_key("tail number=x,y,a=b=3", schema) == {"tail number": "x,y", "a=b": 3}
+    assert parse_key("tail number=x,3=4", schema) == {"tail number": "x,3=4"}
+    assert parse_key(r"tail number=x\,2nd leg=y", schema) == {"tail number": "x,2nd leg=y"}
+    for refused in ("2nd leg", "a"):
+        with pytest.raises(InvalidRequestError, match=f"'{refused}' is not a row key or sort key"):
+            parse_key(f"tail number=x,{refused}=4", schema)
 
 
 def test_a_table_stops_at_fifty_rows_and_says_so(flights: Dormouse) -> None:

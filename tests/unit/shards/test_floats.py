@@ -152,3 +152,15 @@ def test_conditions_on_floats_find_what_the_model_finds_with_the_bits_that_were_
         for sql, holds in tests:
             found = table.rows(where=sql, look_up_bytes=look_up_bytes)
             assert [bits(row) for row in found] == [bits(row) for row in rows if holds(row)], sql
+
+
+@pytest.mark.parametrize("look_up_bytes", [0, LOOK_UP_BYTES])
+@pytest.mark.parametrize("zero", ["0", "-0.0", "-1e-400", "1e-400"])
+def test_every_zero_that_can_be_written_equals_every_zero_that_is_stored(
+    tmp_path: Path, zero: str, look_up_bytes: int
+) -> None:
+    table = ShardTable(FolderStorage(tmp_path / "data"), SCHEMA, tmp_path)
+    table.add([{"k": k, "d": d, "e": None, "f": d} for k, d in enumerate((-0.0, 0.0, 1.5))])
+    for sql in ("d = {}", "f = {}", "d IN ({}, 7.5)", "d BETWEEN {} AND {}", "f <= {}"):
+        found = table.rows(where=sql.format(zero, zero), look_up_bytes=look_up_bytes)
+        assert [row["k"] for row in found] == [0, 1], sql

@@ -38,6 +38,7 @@ from tests.unit.shards.tables import ShardTable
 
 NOW_MS = 1_700_000_000_000
 FLOATS = st.sampled_from([math.nan, -math.nan, -0.0, 0.0, 1.5, -1.5, math.inf, -math.inf])
+DOUBLES = ListType(Primitive.DOUBLE)
 TOTALS = [Primitive.INT, Primitive.LONG, DecimalType(38, 3)]
 ORDERED: list[FieldType] = [*Primitive, DecimalType(9, 2)]
 SMALL = st.integers(0, 2)
@@ -190,6 +191,22 @@ def test_equal_floats_are_ties_and_the_next_value_decides(kept: str) -> None:
             for rows in ([first, second], [second, first]):
                 found = refine(rows, schema, rules, 2)
                 assert canonical(found) == canonical([expected])
+
+
+@pytest.mark.parametrize("kept", ["first", "last"])
+@pytest.mark.parametrize("field", [Field("x", Primitive.FLOAT), Field("x", DOUBLES)])
+def test_of_rows_that_are_equal_but_for_bits_the_bits_decide_in_any_order(
+    kept: str, field: Field
+) -> None:
+    schema = Schema(KEEPING.row_keys, KEEPING.sort_keys, (field,))
+    rules = row_rules(schema, Properties(aggregations=f"{kept}(x)"))
+    zeros = [[zero] if field.type == DOUBLES else zero for zero in (-0.0, 0.0)]
+    found_signs = set()
+    for found_cells in (zeros, zeros[::-1]):
+        (row,) = refine([{"k": "a", "s": 0, "x": cell} for cell in found_cells], schema, rules, 2)
+        found = row["x"][0] if isinstance(row["x"], list) else row["x"]
+        found_signs.add(math.copysign(1, float(str(found))))
+    assert len(found_signs) == 1
 
 
 def test_a_nan_with_a_sign_is_no_least_value() -> None:
