@@ -89,8 +89,8 @@ class Files:
                 waiting = dict(self._open[name])
             if not waiting:
                 continue
-            state, now_ms = handle.state(), handle.services.clock.now_ms()
-            done = {id: f for id, f in waiting.items() if state.has_ingested(id, now_ms)}
+            state = handle.state()
+            done = {id: f for id, f in waiting.items() if id in state.sources}
             for id, file in waiting.items():
                 if id not in done:
                     record = handle.services.tracker.get(handle.table.id, id)

@@ -145,7 +145,7 @@ def test_bad_files_are_refused_by_name_and_the_others_imported(
     assert refused.keys() == {torn.key, late.key, gone.key}
     assert "line 3, column 'at'" in refused[late.key]
     state = world.state(table)
-    assert [state.has_ingested(s.id, world.clock.now_ms()) for s in (good[0], torn)] == [
+    assert [s.id in state.sources for s in (good[0], torn)] == [
         True,
         False,
     ]
@@ -167,8 +167,8 @@ def test_nothing_good_and_no_rows_change_nothing_but_what_is_known_of_sources(
     run(spark, world, table, empty)
     state = world.state(table)
     assert (state.rows, len(state.shards)) == (0, 0)
-    assert state.has_ingested(empty.id, world.clock.now_ms())
-    assert not state.has_ingested(bad.id, world.clock.now_ms())
+    assert empty.id in state.sources
+    assert bad.id not in state.sources
 
 
 def test_a_job_run_again_adds_nothing(spark: SparkContext, world: World) -> None:

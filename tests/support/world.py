@@ -58,6 +58,7 @@ from dormouse.stages.plan_table import plan_table
 from dormouse.stages.purge_rows import purge_rows
 from dormouse.stages.requests.export_rows import export_id_of
 from dormouse.stages.requests.purge_rows import purge_id_of
+from dormouse.stages.seal_sources import seal_sources
 from dormouse.stages.split_partition import split_partition
 from dormouse.stages.sweep import sweep
 from dormouse.stages.track_spark import track_spark
@@ -271,6 +272,10 @@ class World:
 
     def delete(self, table: Table) -> None:
         self.queue += administer(self.services, DeleteTable(self.ids.new(), table.name))
+
+    def seal(self, table: Table) -> None:
+        """Seal the table's sources, however few they are."""
+        seal_sources(self.services, table, least=1)
 
     def sweep(self, *, audit: bool = False) -> None:
         for table in self.tables.all():

@@ -123,8 +123,12 @@ def _details(table: Table, state: TableState) -> list[tuple[str, str]]:
         ("online", "yes" if table.online else "no: neither compacted nor split"),
         ("created", iso_time(table.created_ms)),
         ("last change", iso_time(state.time_ms) if state.time_ms else "never"),
-        ("files remembered", f"{len(state.sources):,} in the last 15 days"),
+        ("files remembered", f"{_remembered(state):,}"),
     ]
+
+
+def _remembered(state: TableState) -> int:
+    return len(state.sources) + sum(segment.count for segment in state.all_source_segments)
 
 
 def _kinds(jobs: Iterable[JobRecord]) -> Rows:

@@ -15,6 +15,7 @@ from dormouse.client.waiting import WAIT_SECONDS, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.model.sources import Source, format_of, table_name_of
 from dormouse.ports import JobRecord
+from dormouse.stages.seal_sources import look_up
 
 if TYPE_CHECKING:
     from dormouse.client.table import TableHandle
@@ -98,8 +99,7 @@ class Ingested:
         table_id = self.handle.table.id
 
         def look() -> int:
-            state, now_ms = self.handle.state(), self.handle.services.clock.now_ms()
-            left[:] = [s for s in left if not state.has_ingested(s.id, now_ms)]
+            left[:] = look_up(self.handle.services, self.handle.current(), left).fresh(left)
             found = {s.id: record for s in left if (record := self.handle.refusal(s, table_id))}
             left[:] = [s for s in left if s.id not in found]
             refused.update(found)

@@ -40,6 +40,7 @@ from dormouse.stages.check import CheckReport, Progress, check
 from dormouse.stages.measure import levels
 from dormouse.stages.prove_purge import Proof
 from dormouse.stages.rebuild import Rebuilt, preview, rebuild
+from dormouse.stages.seal_sources import look_up
 
 PENDING_FILES_MS = 7 * DAY_MS
 """How long a dropped file counts as pending: as long as the tracker remembers a refusal."""
@@ -90,10 +91,10 @@ class TableHandle:
         Raises:
             NotFoundError: the table was deleted.
         """
-        return self.services.store(self._current()).current()
+        return self.services.store(self.current()).current()
 
-    def _current(self) -> Table:
-        """Give the table as the registry has it: another log may hold its state by now."""
+    def current(self) -> Table:
+        """Return the table as the registry has it: another log may hold its state by now."""
         table = self.services.table(self.table.id)
         if table is None:
             raise NotFoundError(f"table {self.name!r} was deleted")
@@ -140,7 +141,7 @@ class TableHandle:
         as_of: AsOf | None = None,
     ) -> QueryResult:
         """Query as `query` does; the result also tells the version, and counts what is read."""
-        table = self._current()
+        table = self.current()
         check_columns(table.schema, columns, limit)
         wanted = ranges_of(table.schema, ranges, exact)
         condition = None if where is None else parse_predicate(where, table.schema)
@@ -167,7 +168,7 @@ class TableHandle:
         as_of: AsOf | None = None,
     ) -> int:
         """Count the rows which `query` would give, reading as few of them as it can."""
-        table = self._current()
+        table = self.current()
         wanted = ranges_of(table.schema, ranges, exact)
         condition = None if where is None else parse_predicate(where, table.schema)
         return count_rows(
@@ -203,14 +204,14 @@ class TableHandle:
         """
         request = AlterSchema(
             self.services.ids.new(),
-            self._current().name,
+            self.current().name,
             tuple(field.to_json() for field in add),
             tuple(drop),
             dict(rename or {}),
             dict(units or {}),
         )
         self.queues.send(administer(self.services, request))
-        return replace(self, table=self._current())
+        return replace(self, table=self.current())
 
     def ingest(
         self,
@@ -275,7 +276,7 @@ class TableHandle:
             AlreadyExistsError: something lies below `to`.
         """
         wanted = RowsWanted(ranges, exact, where, columns, as_of)
-        return start_export(self, self._current(), to, wanted, spark)
+        return start_export(self, self.current(), to, wanted, spark)
 
     def status(self) -> Status:
         """Give the table in numbers."""
@@ -297,7 +298,7 @@ class TableHandle:
         Raises:
             NotFoundError: the table was deleted.
         """
-        return levels(self.services, self._current())
+        return levels(self.services, self.current())
 
     def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
         """Wait until nothing is pending, neither of the table's own nor in the working queues.
@@ -313,13 +314,14 @@ class TableHandle:
         """Count the table's own pending work: files neither ingested nor refused, and jobs."""
         now_ms = self.services.clock.now_ms()
         # As the audit does: what came before may be rows of an earlier table of this name.
-        since_ms = max(now_ms - PENDING_FILES_MS, self._current().files_since_ms)
+        since_ms = max(now_ms - PENDING_FILES_MS, self.current().files_since_ms)
         dropped = list(self.services.sources.list(f"{self.name}/", since_ms=since_ms))
-        state = self.state()  # read after the listing, so that no file seems to be nowhere
-        waiting = [s for s in dropped if not state.has_ingested(s.id, now_ms)]
+        # Looked up after the listing, so that no file seems to be nowhere.
+        known = look_up(self.services, self.current(), dropped)
+        waiting = known.fresh(dropped)
         # What was dropped before the table was made is recorded under no table.
         refused = [s for s in waiting if self.refusal(s, self.table.id, NO_TABLE)]
-        return len(state.jobs) + len(waiting) - len(refused)
+        return len(known.state.jobs) + len(waiting) - len(refused)
 
     def check(self, watch: Progress | None = None, *, all_bytes: bool = False) -> CheckReport:
         """Verify the table's state in itself and against its shards; nothing is changed.
@@ -330,7 +332,7 @@ class TableHandle:
         Raises:
             NotFoundError: the table was deleted.
         """
-        return check(self.services, self._current(), watch, all_bytes=all_bytes)
+        return check(self.services, self.current(), watch, all_bytes=all_bytes)
 
     def rebuild(self, *, dry_run: bool = False, watch: Progress | None = None) -> Rebuilt:
         """Make the table's state anew from the footers of its shards; `dry_run` changes nothing.
@@ -342,7 +344,7 @@ class TableHandle:
             CorruptDataError: the shards contradict each other, or some cannot be read; it says
                 which. Nothing was changed.
         """
-        table = self._current()
+        table = self.current()
         if dry_run:
             return preview(self.services, table, watch)
         result, messages = rebuild(self.services, table, watch)
@@ -365,7 +367,7 @@ class TableHandle:
             InvalidRequestError: not just one of the two is given, or it does not fit the table.
             NotFoundError: the table was deleted.
         """
-        return start_purge(self, self._current(), where, keys, spark)
+        return start_purge(self, self.current(), where, keys, spark)
 
     def prove_purge(
         self, where: str = "", keys: Sequence[KeyLike] = (), *, watch: Progress | None = None
@@ -378,7 +380,7 @@ class TableHandle:
             InvalidRequestError: as `purge`.
             NotFoundError: the table was deleted.
         """
-        return proof_of(self, self._current(), where, keys, watch)
+        return proof_of(self, self.current(), where, keys, watch)
 
     def jobs(self) -> list[JobRecord]:
         """Give the table's jobs, those that wait to be run, and files dropped before it was there.

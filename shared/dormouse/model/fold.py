@@ -6,18 +6,20 @@ changes nothing but the version, and says why; an entry that was applied before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dormouse.model.conserving import dispute, settle, take
 from dormouse.model.disputes import Taking
 from dormouse.model.keys import Key
-from dormouse.model.partitions import PartitionTree
+from dormouse.model.partitions import PartitionTree, child_ids
 from dormouse.model.rules import Violation, violations
 from dormouse.model.shards import Holding, Job, NewShard, Reference, Shard
+from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
     AddShards,
+    AdoptSegments,
     AssignJob,
     ClearTable,
     DisputeShards,
@@ -28,6 +30,7 @@ from dormouse.model.transactions import (
     RaiseRules,
     ReleaseJob,
     ReplaceShards,
+    SealSources,
     SettleDisputes,
     SplitPartition,
     transaction_id,
@@ -70,7 +73,7 @@ def _changed(state: TableState, entry: Entry) -> TableState:  # noqa: C901  # a 
         case RaiseRules(rules=rules):
             return replace(state, rules=rules)
         case AddShards(shards=shards, sources=sources):
-            known = state.sources.update(dict.fromkeys(sources, state.time_ms))
+            known = state.sources.update(dict.fromkeys(sources, state.version + 1))
             return replace(_add(state, shards), sources=known)
         case AssignJob(job=job, partition=partition, inputs=inputs):
             assigned = Job(job, partition, inputs, state.time_ms)
@@ -81,19 +84,22 @@ def _changed(state: TableState, entry: Entry) -> TableState:  # noqa: C901  # a 
             free = replace(_mark(state, released, None), jobs=state.jobs.remove(job))
             return _push_down(free, released.partition, {})
         case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
-            rows, span = dict(done.rows_taken), state.partitions.get(partition).range
+            rows = dict(done.rows_taken)
             for shard in inputs:
                 dropped = _drop(state, partition, shard)
-                state = take(dropped, shard, Taking(job, partition, rows.get(shard), span))
+                state = take(dropped, shard, Taking(job, partition, rows.get(shard)))
             return replace(_add(state, outputs), jobs=state.jobs.remove(job))
         case SplitPartition(partition=partition, at=at, rows_left=rows_left):
-            return _split(state, partition, at, dict(rows_left))
+            tree = state.partitions.split(partition, at, *child_ids(partition))
+            return _push_down(replace(state, partitions=tree), partition, dict(rows_left))
         case ExtendTree(splits=splits):
-            for partition, at in splits:
-                state = _split(state, partition, at, {})
-            return state
+            return _extend(state, splits)
         case ForgetShards() | DisputeShards() | SettleDisputes():
             return _keep_or_forget(state, entry.transaction)
+        case SealSources(segment=segment, replaced=replaced):
+            return _seal(state, segment, len(replaced))
+        case AdoptSegments(segments=segments):
+            return replace(state, adopted_segments=segments)
         case ClearTable(generation=generation, partitions=partitions):
             return TableState(
                 version=state.version,
@@ -121,11 +127,14 @@ def _add(state: TableState, shards: Iterable[NewShard]) -> TableState:
     return state
 
 
-def _split(state: TableState, partition: str, at: Key, rows_left: Mapping[str, int]) -> TableState:
-    """Return the state with a leaf split. Partitions that still hold references then stay."""
-    tree = state.partitions.with_halves(partition, at)
-    moved = _push_down(replace(state, partitions=tree), partition, rows_left)
-    return replace(moved, partitions=moved.partitions.balanced(partition, moved.references))
+def _extend(state: TableState, splits: Sequence[tuple[str, Key]]) -> TableState:
+    tree = state.partitions
+    for partition, at in splits:
+        tree = tree.split(partition, at, *child_ids(partition))
+    extended = replace(state, partitions=tree)
+    for partition, _ in splits:  # those that were leaves before hold what is to be moved
+        extended = _push_down(extended, partition, {})
+    return extended
 
 
 def _keep_or_forget(
@@ -149,6 +158,16 @@ def _forget(state: TableState, shards: Iterable[str]) -> TableState:
             reference_counts=state.reference_counts.discard(shard),
         )
     return state
+
+
+def _seal(state: TableState, segment: SourceSegment, replaced: int) -> TableState:
+    kept = state.source_segments[: len(state.source_segments) - replaced]
+    return replace(
+        state,
+        sources=state.sources.retain(lambda at: at > segment.up_to),
+        sealed_to=segment.up_to,
+        source_segments=(*kept, segment),
+    )
 
 
 def _mark(state: TableState, job: Job, mark: str | None) -> TableState:

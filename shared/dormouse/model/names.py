@@ -165,6 +165,21 @@ def snapshot_prefix(table_id: str) -> str:
     return f"{state_prefix(table_id)}snapshots/"
 
 
+def sources_prefix(table_id: str) -> str:
+    """Return the prefix of the segments in which a table remembers its sources."""
+    return f"{table_id}/sources/"
+
+
+def sources_path(table_id: str, segment: str) -> str:
+    """Return the path of a segment of remembered sources."""
+    return f"{sources_prefix(table_id)}{segment}.parquet"
+
+
+def sources_segment_of(path: str) -> str:
+    """Return the id of the segment of sources at a path below their prefix."""
+    return path.rpartition("/")[2].removesuffix(".parquet")
+
+
 def tree_prefix(table_id: str) -> str:
     """Give the prefix of the partitions that a table was to begin anew with."""
     return f"{state_prefix(table_id)}trees/"

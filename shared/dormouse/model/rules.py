@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dormouse.model.keys import Key
-from dormouse.model.partitions import PartitionTree
+from dormouse.model.partitions import PartitionTree, child_ids
 from dormouse.model.shards import NewShard
+from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
     AddShards,
+    AdoptSegments,
     AssignJob,
     ClearTable,
     DisputeShards,
@@ -27,6 +29,7 @@ from dormouse.model.transactions import (
     RaiseRules,
     ReleaseJob,
     ReplaceShards,
+    SealSources,
     SettleDisputes,
     SplitPartition,
     Transaction,
@@ -48,6 +51,11 @@ class Rule(Enum):
     OUT_OF_BOUNDS = "a number is negative, or greater than any there can be"
     INVALID_TREE = "the partitions do not form a tree whose leaves tile the key space"
     SOURCE_INGESTED = "the source was ingested already"
+    SOURCES_SEALED = "sources were sealed since it was looked for"
+    SEALED_BEFORE = "the versions it is to seal are sealed already, or yet to come"
+    SEGMENT_MISPLACED = "the segment does not follow on those it leaves in place"
+    SEGMENT_MISCOUNTED = "the segment has not as many sources as it stands for"
+    NOT_AT_BEGINNING = "a log that began remembers sources of its own"
     SHARD_EXISTS = "the shard exists already"
     SHARD_MISSING = "there is no such shard"
     SHARD_REFERENCED = "the shard is still referenced"
@@ -106,7 +114,7 @@ def _broken(state: TableState, transaction: Transaction, now_ms: int) -> Iterabl
         case InitialisePartitions():
             return _initialise(state)
         case AddShards():
-            return _add(state, transaction, now_ms)
+            return _add(state, transaction)
         case AssignJob():
             return _assign(state, transaction, now_ms)
         case ReleaseJob(job=job):
@@ -119,6 +127,8 @@ def _broken(state: TableState, transaction: Transaction, now_ms: int) -> Iterabl
             return _extend(state.partitions, transaction)
         case ForgetShards() | DisputeShards() | SettleDisputes():
             return _keep_or_forget(state, transaction)
+        case SealSources() | AdoptSegments():
+            return _remember(state, transaction)
         case ClearTable() | RaiseRules():
             return ()
 
@@ -138,10 +148,12 @@ def _initialise(state: TableState) -> Iterator[Violation]:
         yield Violation(Rule.ALREADY_INITIALISED, "partitions")
 
 
-def _add(state: TableState, add: AddShards, now_ms: int) -> Iterator[Violation]:
+def _add(state: TableState, add: AddShards) -> Iterator[Violation]:
     for source in add.sources:
-        if state.has_ingested(source, now_ms):
+        if source in state.sources:
             yield Violation(Rule.SOURCE_INGESTED, source)
+    if add.sources and add.looked_up_to != state.sealed_to:
+        yield Violation(Rule.SOURCES_SEALED, add.job)
     yield from _new_shards(state, add.shards)
 
 
@@ -219,7 +231,7 @@ def _split(tree: PartitionTree, partition_id: str, at: Key) -> Iterator[Violatio
         yield Violation(Rule.PARTITION_MISSING, partition_id)
         return
     partition = tree.get(partition_id)
-    if not partition.is_leaf:
+    if not partition.is_leaf or any(child in tree for child in child_ids(partition_id)):
         yield Violation(Rule.PARTITION_SPLIT, partition_id)
     elif not (partition.range.min < at and partition.range.contains(at)):
         yield Violation(Rule.SPLIT_OUTSIDE_PARTITION, partition_id)
@@ -230,7 +242,7 @@ def _extend(tree: PartitionTree, extend: ExtendTree) -> Iterator[Violation]:
         broken = list(_split(tree, partition_id, at))
         yield from broken
         if not broken:
-            tree = tree.split(partition_id, at)
+            tree = tree.split(partition_id, at, *child_ids(partition_id))
 
 
 def _keep_or_forget(
@@ -262,3 +274,33 @@ def _settle(state: TableState, settle: SettleDisputes) -> Iterator[Violation]:
         dispute = state.disputed.get(shard)
         if dispute is None or dispute.since_ms != since_ms:
             yield Violation(Rule.DISPUTE_MISSING, shard)
+
+
+def _remember(state: TableState, change: SealSources | AdoptSegments) -> Iterator[Violation]:
+    return _seal(state, change) if isinstance(change, SealSources) else _adopt(state)
+
+
+def _seal(state: TableState, seal: SealSources) -> Iterator[Violation]:
+    """What is sealed must be just what the state would forget: no source more, none less."""
+    new, there = seal.segment, state.source_segments
+    if not state.sealed_to < new.up_to <= state.version:
+        yield Violation(Rule.SEALED_BEFORE, new.id)
+    keeping = len(there) - len(seal.replaced)
+    replaced = there[max(keeping, 0) :]
+    kept = there[: max(keeping, 0)]
+    after = kept[-1].up_to if kept else 0
+    names = {segment.id for segment in state.all_source_segments}
+    is_last = tuple(segment.id for segment in replaced) == seal.replaced
+    if not is_last or new.after != after or new.id in names:
+        yield Violation(Rule.SEGMENT_MISPLACED, new.id)
+    elif new.count != _sealed(replaced) + len(state.sources_up_to(new.up_to)):
+        yield Violation(Rule.SEGMENT_MISCOUNTED, new.id)
+
+
+def _sealed(segments: tuple[SourceSegment, ...]) -> int:
+    return sum(segment.count for segment in segments)
+
+
+def _adopt(state: TableState) -> Iterator[Violation]:
+    if len(state.sources) or state.all_source_segments:
+        yield Violation(Rule.NOT_AT_BEGINNING, "segments")

@@ -18,11 +18,9 @@ from dormouse.model.keys import KeyRange
 from dormouse.model.layered import LayeredMap
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import Holding, Job, Reference, Shard
+from dormouse.model.source_segments import SourceSegment
 
 DAY_MS = 24 * 60 * 60 * 1000
-SOURCES_REMEMBERED_MS = 15 * DAY_MS
-"""How long an ingested source is remembered: longer than a message can live in SQS (14 days), so
-that no delivery of it comes after its memory has gone."""
 TRANSACTIONS_REMEMBERED_MS = DAY_MS
 """How long a transaction is remembered, so that a retry is told it landed. A later repeat is
 refused by the rules all the same: what it needs is gone."""
@@ -33,12 +31,15 @@ class TableState:
     """A table at `version`: everything is at that version at once, or it is not this value.
 
     `references` maps each partition that has some to its references; `rows` and `reference_count`
-    are their totals. `sources` and `transactions` map what was ingested and committed to when;
-    `unreferenced` maps the shards without references to when they lost the last one. `taken` maps
-    the shards of which jobs took some rows, but not all that are there, to those takings, and
-    `disputed` the shards that are never collected to the reason. `rules` is the version of the
-    rules that judge what comes next; it and the types of the row keys are there from the first tree
-    on.
+    are their totals. `transactions` maps what was committed to when, `unreferenced` the shards
+    without references to when they lost the last one. `taken` maps the shards of which jobs took
+    some rows, but not all that are there, to those takings, and `disputed` the shards that are
+    never collected to the reason. `rules` is the version of the rules that judge what comes next;
+    it and the types of the row keys are there from the first tree on.
+
+    `sources` maps what was ingested after version `sealed_to` to the version it came with. What
+    came until then is in segments, which are objects of their own: `source_segments`, in the order
+    of the versions they cover, and `adopted_segments`, of logs that came before this one.
     """
 
     version: int = 0
@@ -57,6 +58,9 @@ class TableState:
     disputed: LayeredMap[str, Dispute] = field(default_factory=LayeredMap)
     jobs: HashTrieMap[str, Job] = HashTrieMap()
     sources: LayeredMap[str, int] = field(default_factory=LayeredMap)
+    sealed_to: int = 0
+    source_segments: tuple[SourceSegment, ...] = ()
+    adopted_segments: tuple[SourceSegment, ...] = ()
     transactions: LayeredMap[str, int] = field(default_factory=LayeredMap)
 
     def references_in(self, partition: str) -> list[Reference]:
@@ -120,10 +124,14 @@ class TableState:
         shard = self.shards[shard_id]
         return span.overlaps_span(shard.min_key, shard.max_key)
 
-    def has_ingested(self, source: str, now_ms: int) -> bool:
-        """Tell whether a source was ingested in the last 15 days."""
-        at = self.sources.get(source)
-        return at is not None and now_ms - at < SOURCES_REMEMBERED_MS
+    @property
+    def all_source_segments(self) -> tuple[SourceSegment, ...]:
+        """Every segment in which sources are remembered."""
+        return self.adopted_segments + self.source_segments
+
+    def sources_up_to(self, version: int) -> list[str]:
+        """Return the unsealed sources that came with a version or before, in no order."""
+        return [source for source, at in self.sources.items() if at <= version]
 
     def has_committed(self, transaction_id: str, now_ms: int) -> bool:
         """Tell whether a transaction was committed in the last day."""

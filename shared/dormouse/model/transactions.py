@@ -6,7 +6,7 @@ change, by whoever, is recognised as the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from hashlib import blake2b
 
 from dormouse.model.disputes import DisputeReason
@@ -14,6 +14,7 @@ from dormouse.model.key_types import KeyTypes
 from dormouse.model.keys import Key
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard
+from dormouse.model.source_segments import SourceSegment
 
 RULES = 1
 """The version of the rules by which this release judges. Raise it with every change of a verdict or
@@ -38,11 +39,16 @@ class RaiseRules:
 
 @dataclass(frozen=True, slots=True)
 class AddShards:
-    """Add what one ingest job wrote, and remember the sources it came from."""
+    """Add what one ingest job wrote, and remember the sources it came from.
+
+    `looked_up_to` is the `sealed_to` of the state in whose segments the sources were not found:
+    what was sealed since could have them.
+    """
 
     job: str
     sources: tuple[str, ...]
     shards: tuple[NewShard, ...]
+    looked_up_to: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,25 @@ class SettleDisputes:
 
 
 @dataclass(frozen=True, slots=True)
+class SealSources:
+    """Remember sources by a segment from here on, which also stands for the last few before it.
+
+    It has the unsealed sources up to its `up_to`, and those of the `replaced`, the last segments
+    there are, in order.
+    """
+
+    segment: SourceSegment
+    replaced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptSegments:
+    """Remember, in a log that begins, what was ingested by logs before it."""
+
+    segments: tuple[SourceSegment, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ClearTable:
     """Start over as `generation`: no shards, jobs or sources; the given partitions.
 
@@ -146,6 +171,8 @@ Transaction = (
     | ForgetShards
     | DisputeShards
     | SettleDisputes
+    | SealSources
+    | AdoptSegments
     | ClearTable
 )
 
@@ -176,8 +203,8 @@ def _content(transaction: Transaction) -> tuple[object, ...]:  # noqa: C901  # a
             return "initialise", _partitions(partitions), types, rules
         case RaiseRules(rules=rules):
             return "rules", rules
-        case AddShards(job=job, sources=sources, shards=shards):
-            return "add", job, sources, _shards(shards)
+        case AddShards(job=job, sources=sources, shards=shards, looked_up_to=looked_up_to):
+            return "add", job, sources, _shards(shards), looked_up_to
         case AssignJob(job=job, partition=partition, inputs=inputs):
             return "assign", job, partition, inputs
         case ReleaseJob(job=job):
@@ -195,13 +222,17 @@ def _content(transaction: Transaction) -> tuple[object, ...]:  # noqa: C901  # a
             return "dispute", reason.value, job, tuple(sorted(shards))
         case SettleDisputes(disputes=disputes):
             return "settle", tuple(sorted(disputes))
+        case SealSources(segment=segment, replaced=replaced):
+            return "seal", astuple(segment), replaced
+        case AdoptSegments(segments=segments):
+            return "adopt", tuple(astuple(segment) for segment in segments)
         case ClearTable(generation=generation, partitions=partitions):
             return "clear", generation, _partitions(partitions)
 
 
 def _partitions(partitions: tuple[Partition, ...]) -> tuple[object, ...]:
     ordered = sorted(partitions, key=lambda p: p.id)
-    return tuple((p.id, p.range.min, p.range.max, p.parent, p.children, p.height) for p in ordered)
+    return tuple((p.id, p.range.min, p.range.max, p.parent, p.children) for p in ordered)
 
 
 def _shards(shards: tuple[NewShard, ...]) -> tuple[object, ...]:

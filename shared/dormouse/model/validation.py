@@ -19,8 +19,10 @@ from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.rules import Rule, Violation
 from dormouse.model.schema import KEY_TYPES
 from dormouse.model.shards import NewShard
+from dormouse.model.source_segments import SourceSegment
 from dormouse.model.transactions import (
     AddShards,
+    AdoptSegments,
     AssignJob,
     ClearTable,
     DisputeShards,
@@ -31,6 +33,7 @@ from dormouse.model.transactions import (
     RaiseRules,
     ReleaseJob,
     ReplaceShards,
+    SealSources,
     SettleDisputes,
     SplitPartition,
 )
@@ -65,8 +68,9 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
             yield from _first_tree(partitions, key_types)
         case RaiseRules(rules=rules):
             yield from _number(rules, "the rules", INT64_MAX)
-        case AddShards(job=job, sources=sources, shards=shards):
+        case AddShards(job=job, sources=sources, shards=shards, looked_up_to=looked_up_to):
             yield from _ids([job])
+            yield from _number(looked_up_to, job, INT64_MAX)
             yield from _named_once(sources)
             yield from _shards(shards, types)
         case AssignJob(job=job, partition=partition, inputs=inputs):
@@ -93,9 +97,24 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
             yield from _named_once([shard for shard, _ in disputes])
             for shard, since_ms in disputes:
                 yield from _number(since_ms, shard, MAX_TIME_MS)
+        case SealSources(segment=segment, replaced=replaced):
+            yield from _segments([segment])
+            yield from _named_once(replaced)
+        case AdoptSegments(segments=segments):
+            yield from _segments(segments)
         case ClearTable(generation=generation, partitions=partitions):
             yield from _number(generation, "the new generation", INT64_MAX)
             yield from _tree(partitions, types)
+
+
+def _segments(segments: Sequence[SourceSegment]) -> Iterator[Violation]:
+    yield from _named_once([segment.id for segment in segments])
+    for segment in segments:
+        bounded = (segment.count, segment.size_bytes, segment.index_at, segment.slots)
+        for number in (*bounded, segment.after, segment.up_to):
+            yield from _number(number, segment.id, MAX_SHARD_BYTES)
+        if not segment.count:
+            yield Violation(Rule.SEGMENT_MISCOUNTED, shown(segment.id))
 
 
 def _first_tree(partitions: Sequence[Partition], types: KeyTypes) -> Iterator[Violation]:
@@ -109,7 +128,6 @@ def _tree(partitions: Sequence[Partition], types: KeyTypes) -> Iterator[Violatio
     """Yield what is wrong with a whole tree; ends are looked at before they are compared."""
     wrong = [*_ids(p.id for p in partitions), *_twice([p.id for p in partitions], Rule.NAMED_TWICE)]
     for partition in partitions:
-        wrong += _number(partition.height, partition.id, INT64_MAX)
         where = f"partition {shown(partition.id)}"
         wrong += _key(partition.range.min, types, 0, where)
         if partition.range.max is not None:

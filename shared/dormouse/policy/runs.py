@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from dormouse.model.names import run_of
 from dormouse.model.origins import Origin
-from dormouse.model.state import SOURCES_REMEMBERED_MS
 
 _BROKEN_OFF = "its run was broken off, and so never committed"
 
@@ -35,17 +34,12 @@ class _Run:
 
     id: str
     sources: frozenset[str]
-    written_ms: int
     whole: bool
     committed: bool
 
     def repeats(self, other: _Run) -> bool:
-        """Tell whether at most one of the runs can have been committed.
-
-        When sources are not remembered any more, they can be ingested again.
-        """
-        near = abs(self.written_ms - other.written_ms) < SOURCES_REMEMBERED_MS
-        return near and not self.sources.isdisjoint(other.sources)
+        """Return whether at most one of the runs can have been committed."""
+        return not self.sources.isdisjoint(other.sources)
 
 
 def choose_runs(origins: Mapping[str, Origin]) -> Choice:
@@ -113,7 +107,7 @@ def _run(run: str, found: Sequence[Origin], merged: bool) -> _Run:
     last = found[-1]
     lacks_others = last.last and len(found) <= last.number
     sources = frozenset(last.lineage.sources)
-    return _Run(run, sources, last.written_ms, last.last, merged or lacks_others)
+    return _Run(run, sources, last.last, merged or lacks_others)
 
 
 def _whole_compactions(
@@ -134,14 +128,9 @@ def _whole_compactions(
 
 
 def _was_ingested(run: _Run, committed: Iterable[_Run], carried: Iterable[Origin]) -> bool:
-    """Tell whether a source of `run` counts already.
-
-    What a compaction carries was ingested in the 15 days before it.
-    """
+    """Return whether a source of `run` counts already."""
     return any(run.repeats(other) for other in committed) or any(
-        -2 * SOURCES_REMEMBERED_MS < run.written_ms - origin.written_ms < SOURCES_REMEMBERED_MS
-        and not run.sources.isdisjoint(origin.lineage.sources)
-        for origin in carried
+        not run.sources.isdisjoint(origin.lineage.sources) for origin in carried
     )
 
 
@@ -183,27 +172,22 @@ def _cover(group: Sequence[_Run]) -> list[_Run] | None:
 
     All runs with a source have the same rows of it, so any such choice has the same rows.
     """
-    candidates = list(
-        {
-            (run.sources, run.written_ms // SOURCES_REMEMBERED_MS): run for run in reversed(group)
-        }.values()
-    )[::-1]
+    candidates = list({run.sources: run for run in reversed(group)}.values())[::-1]
 
     def extend(chosen: list[_Run]) -> list[_Run] | None:
         missing = next(
             (
-                (run, source)
+                source
                 for run in group
                 for source in sorted(run.sources)
-                if not any(source in c.sources and (c is run or c.repeats(run)) for c in chosen)
+                if not any(source in c.sources for c in chosen)
             ),
             None,
         )
         if missing is None:
             return chosen
-        run, source = missing
         for candidate in candidates:
-            fits = source in candidate.sources and (candidate is run or candidate.repeats(run))
+            fits = missing in candidate.sources
             if fits and not any(candidate.repeats(c) for c in chosen):
                 found = extend([*chosen, candidate])
                 if found is not None:

@@ -20,9 +20,7 @@ from dormouse.model.names import ending_path, ending_prefix, run_ended_by, run_o
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
-from dormouse.shards.footer import range_of_stored, stored_key
-
-VERSION = 2
+from dormouse.shards.footer import key_of_stored, stored_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,8 @@ class Ending:
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     v: int
-    range_min: str
-    range_max: str | None
+    partition: str
+    splits: tuple[str, ...]
     job: str
     written_ms: int
     generation: int
@@ -52,9 +50,9 @@ def put_ending(storage: Storage, table_id: str, ending: Ending) -> None:
     origin = ending.origin
     lineage = origin.lineage
     body = _Stored(
-        v=VERSION,
-        range_min=stored_key(origin.range.min),
-        range_max=None if origin.range.max is None else stored_key(origin.range.max),
+        v=1,
+        partition=origin.partition,
+        splits=tuple(stored_key(key) for key in origin.splits),
         job=origin.job,
         written_ms=origin.written_ms,
         generation=origin.generation,
@@ -96,10 +94,11 @@ def survey_endings(storage: Storage, table_id: str) -> tuple[list[Ending], list[
 def _origin(path: str, body: bytes) -> Origin:
     with told_as_corrupt(f"{path} is damaged"):
         note = decode_json(body, _Stored)
-        if note.v != VERSION:
+        if note.v != 1:
             raise CorruptDataError(f"it is of the unknown version {note.v}")
         return Origin(
-            range=range_of_stored(note.range_min, note.range_max),
+            partition=note.partition,
+            splits=tuple(key_of_stored(key) for key in note.splits),
             job=note.job,
             written_ms=note.written_ms,
             number=note.shards,
@@ -142,7 +141,6 @@ def spent_endings(
     current: Callable[[], TableState],
     *,
     before_ms: int,
-    now_ms: int,
 ) -> tuple[list[str], list[CorruptDataError]]:
     """Return the paths of notes that tell nothing any more, and what is wrong with damaged ones.
 
@@ -160,17 +158,17 @@ def spent_endings(
     spent = [
         ending_path(table_id, ending.run)
         for ending in endings
-        if ending.run in old and not _tells_something(ending, runs, state, now_ms)
+        if ending.run in old and not _tells_something(ending, runs, state)
     ]
     return spent, damaged
 
 
-def _tells_something(ending: Ending, runs: frozenset[str], state: TableState, now_ms: int) -> bool:
+def _tells_something(ending: Ending, runs: frozenset[str], state: TableState) -> bool:
     """Tell whether anything a note speaks of is still there; `runs` are those of the state."""
     if ending.run in runs or ending.run in state.jobs:
         return True
     lineage = ending.origin.lineage
     shards = (*lineage.inputs, *lineage.superseded, *lineage.completed)
     return any(run_of(shard)[0] in runs for shard in shards) or any(
-        state.has_ingested(source, now_ms) for source in lineage.sources
+        source in state.sources for source in lineage.sources
     )

@@ -47,7 +47,8 @@ def _recounted(
 ) -> dict[str, int] | None:
     """Return how many rows a shard has in the partition of each job that took some."""
     takings = state.taken.get(shard, ())
-    slices = [Slice(state.shards[shard], taking.range) for taking in takings]
+    spans = (state.partitions.get(taking.partition).range for taking in takings)
+    slices = [Slice(state.shards[shard], span) for span in spans]
     try:
         counts = count_slices(services.storage, table, slices)
     except (CorruptDataError, NotFoundError):

@@ -19,7 +19,7 @@ from dormouse.model.csv_dialect import csv_dialect
 from dormouse.model.names import shard_id_in
 from dormouse.model.origins import Lineage
 from dormouse.model.row_rules import row_rules
-from dormouse.model.rules import Rule
+from dormouse.model.rules import Rule, Violation
 from dormouse.model.shards import NewShard
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.state import TableState
@@ -31,12 +31,21 @@ from dormouse.shards.endings import discard_shards
 from dormouse.shards.intake import Intake, take_in
 from dormouse.shards.refining import refined
 from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.stages.seal_sources import look_up
 from dormouse.stages.tracking import record, tracked
-from dormouse.statestore.protocol import Rejected
+from dormouse.statestore.protocol import Outcome, Rejected
 
 FULL = "the scratch space was full before all rows were sorted and written"
 ATTEMPTS = 5
 """How often a job starts over because others ingested some of its sources meanwhile."""
+
+PASSING = {
+    Rule.SOURCE_INGESTED,
+    Rule.SOURCES_SEALED,
+    Rule.STALE_GENERATION,
+    Rule.PARTITION_MISSING,
+}
+"""What a commit breaks that another attempt, with the newest state, need not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +149,13 @@ def ingest(services: Services, job: IngestJob, write: Write = write_here) -> lis
 def _ingest(services: Services, table: Table, job: IngestJob, write: Write) -> Written | None:
     """Write and commit what is not ingested yet; None if the table was emptied since."""
     for _ in range(ATTEMPTS):
-        state = services.store(table).current()
+        known = look_up(services, table, job.sources)
+        state = known.state
         if job.generation < state.generation:
             return None
         if job.generation > state.generation:
             raise ContendedError(f"table {table.name!r} is about to be emptied")
-        now_ms = services.clock.now_ms()
-        fresh = [s for s in job.sources if not state.has_ingested(s.id, now_ms)]
+        fresh = known.fresh(job.sources)
         written = write(services, table, state, fresh) if fresh else Written()
         if _commit(services, table, state, written):
             return written
@@ -172,19 +181,42 @@ def _commit(services: Services, table: Table, state: TableState, written: Writte
     """Commit what was written for `state`; False to try again: others had some of the sources."""
     if not written.accepted:
         return True
-    addition = AddShards(
-        job_id_of(written.accepted), tuple(s.id for s in written.accepted), written.shards
-    )
-    (outcome,) = services.store(table).commit(addition, generation=state.generation)
+    outcome = _commit_looking(services, table, state, written)
     if not isinstance(outcome, Rejected):
         return True
     # Known not to have landed, and its names are this attempt's own: nobody can need the shards.
     shards = [new.shard.id for new in written.shards]
     discard_shards(services.storage, table.id, shards, state)
     broken = {violation.rule for violation in outcome.violations}
-    if broken <= {Rule.SOURCE_INGESTED, Rule.STALE_GENERATION, Rule.PARTITION_MISSING}:
+    if broken <= PASSING:
         return False
     raise ContendedError(f"the ingest was rejected: {outcome}")
+
+
+def _commit_looking(
+    services: Services, table: Table, state: TableState, written: Written
+) -> Outcome:
+    """Commit what was written; look the sources up again each time some were sealed meanwhile.
+
+    What is written stays good then, however long it took to write. Sources which others had by now
+    break a rule, as those do that are not sealed yet.
+    """
+    job, sources = job_id_of(written.accepted), tuple(s.id for s in written.accepted)
+    looked_up_to, looks = state.sealed_to, 1
+    while True:
+        addition = AddShards(job, sources, written.shards, looked_up_to)
+        (outcome,) = services.store(table).commit(addition, generation=state.generation)
+        if looks == ATTEMPTS or not isinstance(outcome, Rejected) or not _was_sealed(outcome):
+            return outcome
+        known, looks = look_up(services, table, written.accepted), looks + 1
+        if known.ids:
+            return Rejected(tuple(Violation(Rule.SOURCE_INGESTED, s) for s in sorted(known.ids)))
+        looked_up_to = known.state.sealed_to
+
+
+def _was_sealed(outcome: Rejected) -> bool:
+    """Return whether nothing is wrong but that sources were sealed since they were looked up."""
+    return {violation.rule for violation in outcome.violations} == {Rule.SOURCES_SEALED}
 
 
 def refuse(services: Services, table: Table, source: Source, error: RefusedSourceError) -> None:
@@ -224,6 +256,7 @@ def _write(
         table_id=table.id,
         schema=table.schema,
         job=job_id_of(tuple(sources)),
+        tree=state.partitions,
         written_ms=services.clock.now_ms(),
         generation=state.generation,
         lineage=Lineage(sources=tuple(s.id for s in sources)),

@@ -19,6 +19,7 @@ from dormouse.policy.splitting import splits_due
 from dormouse.ports import Services
 from dormouse.stages.assigning import assign, jobs_of
 from dormouse.stages.generations import begun
+from dormouse.stages.seal_sources import seal_sources
 
 SPLITS_PER_MESSAGE = 50
 """Every planning asks anew for all that are due; of so many footers are read in a minute or two."""
@@ -31,6 +32,7 @@ def plan_table(services: Services, message: TableChanged) -> Iterator[Outgoing]:
         return
     store = services.store(table)
     store.maintain()  # first: were it to fail after jobs were assigned, they would go unsent
+    seal_sources(services, table)
     state = begun(services, table)  # who emptied it may have died half way, and all wait for it
     if not table.online:
         return

@@ -20,6 +20,7 @@ from dormouse.model.state import TableState
 from dormouse.policy.spark import wait_seconds
 from dormouse.ports import Services
 from dormouse.stages.exports import forget_export, kept_export, task_messages, tasks_left
+from dormouse.stages.seal_sources import look_up
 from dormouse.stages.spark_requests import SparkRequest, forget
 from dormouse.stages.tracking import settle
 
@@ -55,11 +56,11 @@ def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
         return True
     if isinstance(job, CompactionJob):
         return job.job_id not in state.jobs
-    now_ms = services.clock.now_ms()
-    return all(
-        state.has_ingested(source.id, now_ms) or _is_refused(services, job.table_id, source.id)
-        for source in job.sources
-    )
+    table = services.table(job.table_id)
+    if table is None:
+        return True
+    left = look_up(services, table, job.sources).fresh(job.sources)
+    return all(_is_refused(services, job.table_id, source.id) for source in left)
 
 
 def input_of(services: Services, state: TableState, job: SparkJob) -> tuple[int, int]:

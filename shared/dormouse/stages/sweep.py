@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import cache
+from itertools import islice
 
 from msgspec import UNSET
 
@@ -20,7 +21,8 @@ from dormouse.messages import (
     TableChanged,
 )
 from dormouse.model.names import data_prefix, shard_id_of
-from dormouse.model.state import SOURCES_REMEMBERED_MS, TableState
+from dormouse.model.sources import Source
+from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.tables import Table
 from dormouse.policy.garbage import collectable, orphans
 from dormouse.policy.retrying import is_overdue
@@ -40,6 +42,7 @@ from dormouse.stages.exports import (
 from dormouse.stages.generations import spent_trees
 from dormouse.stages.purges import asked_by_purge, kept_purges
 from dormouse.stages.requests.delete_table import delete_all_of
+from dormouse.stages.seal_sources import look_up, spent_segments
 from dormouse.stages.spark_requests import SparkRequest, kept_requests, spent_notes
 from dormouse.stages.spark_work import QUEUE as SPARK_QUEUE
 from dormouse.stages.tracking import record, settle, tracked
@@ -49,6 +52,12 @@ SENT_AGAIN = "sent-again"
 ORPHANS = "garbage-orphans"
 """The job under which the tracker keeps what became of shards that nobody committed."""
 _IsDue = Callable[[int], bool]
+MISSED_MS = 30 * DAY_MS
+"""For how long audits look at a dropped file. Each costs a look-up for every file, and the first
+after a message was lost finds the file.
+"""
+LOOKED_UP_AT_ONCE = 1000
+"""Of so many files at once an audit asks whether they were ingested."""
 CLOCKS_APART_MS = 5 * 60 * 1000
 """How far the clocks of a function and of the object store may be apart, generously."""
 
@@ -73,7 +82,7 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[
     yield from messages
     yield from _overdue_garbage(services, table, state)
     if audit:
-        yield from _missed_files(services, table, state, spark)
+        yield from _missed_files(services, table, spark)
         _delete_orphans(services, table)
         damaged += _delete_notes(services, table)
     for error in (*unread.values(), *damaged):
@@ -175,7 +184,7 @@ def _overdue_garbage(services: Services, table: Table, state: TableState) -> lis
 
 
 def _missed_files(
-    services: Services, table: Table, state: TableState, spark: Iterable[SparkRequest]
+    services: Services, table: Table, spark: Iterable[SparkRequest]
 ) -> list[Outgoing]:
     """Give ingest jobs for files that were neither ingested nor refused while they could be.
 
@@ -183,17 +192,23 @@ def _missed_files(
     """
     jobs = (request.job for request in spark)
     begun = {source.id for job in jobs if isinstance(job, IngestJob) for source in job.sources}
-    now_ms = services.clock.now_ms()
-    since_ms = max(now_ms - SOURCES_REMEMBERED_MS, table.files_since_ms)
-    known = services.sources.list(f"{table.name}/", since_ms=since_ms)
-    missed = [
-        source
-        for source in known
-        if source.id not in begun
-        and not state.has_ingested(source.id, now_ms)
-        and services.tracker.get(table.id, source.id) is None
-    ]
+    since_ms = max(services.clock.now_ms() - MISSED_MS, table.files_since_ms)
+    listed = services.sources.list(f"{table.name}/", since_ms=since_ms)
+    known = (source for source in listed if source.id not in begun)
+    missed: list[Source] = []
+    while some := list(islice(known, LOOKED_UP_AT_ONCE)):
+        fresh = look_up(services, table, some).fresh(some)
+        missed += [source for source in fresh if not _was_refused(services, table, source)]
     return batch_files(services, missed, at_once=True)
+
+
+def _was_refused(services: Services, table: Table, source: Source) -> bool:
+    """Return whether a file was refused since it was last dropped."""
+    known = services.tracker.get(table.id, source.id)
+    if known is None:
+        return False
+    later = services.sources.list(source.key, since_ms=known.updated_ms + 1)
+    return all(dropped.id != source.id for dropped in later)
 
 
 def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[Outgoing]:
@@ -251,12 +266,12 @@ def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:
         table.id,
         lambda: _current(services, table),
         before_ms=now_ms - orphan_age_ms,
-        now_ms=now_ms,
     )
     delete_all(services, endings)
     delete_all(services, spent_notes(services, table.id, now_ms - patience_ms))
     state = _current(services, table)
     delete_all(services, spent_trees(services, table, state, now_ms - orphan_age_ms))
+    delete_all(services, spent_segments(services, table, now_ms - orphan_age_ms))
     return damaged
 
 

@@ -20,8 +20,10 @@ from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.model.partitions import Partition
 from dormouse.model.schema import Primitive
 from dormouse.model.shards import NewShard, Shard
+from dormouse.model.source_segments import SourceSegment
 from dormouse.model.transactions import (
     AddShards,
+    AdoptSegments,
     AssignJob,
     ClearTable,
     DisputeShards,
@@ -32,61 +34,15 @@ from dormouse.model.transactions import (
     RaiseRules,
     ReleaseJob,
     ReplaceShards,
+    SealSources,
     SettleDisputes,
     SplitPartition,
     Transaction,
 )
+from dormouse.statestore.codec_columns import COLUMNS
 from dormouse.statestore.codec_file import read_file, write_file
 
 KIND, FORMAT = "delta", 2
-
-_PLACED = pa.struct([("partition", pa.string()), ("rows", pa.int64())])
-_SPLIT = pa.struct([("partition", pa.string()), ("at", pa.binary())])
-_SHARD_ROWS = pa.struct([("shard", pa.string()), ("rows", pa.int64())])
-_DISPUTE = pa.struct([("shard", pa.string()), ("since_ms", pa.int64())])
-_SHARD = pa.struct(
-    [
-        ("id", pa.string()),
-        ("rows", pa.int64()),
-        ("size_bytes", pa.int64()),
-        ("min_key", pa.binary()),
-        ("max_key", pa.binary()),
-        ("placed", pa.list_(_PLACED)),
-    ]
-)
-_PARTITION = pa.struct(
-    [
-        ("id", pa.string()),
-        ("min_key", pa.binary()),
-        ("max_key", pa.binary()),
-        ("parent", pa.string()),
-        ("children", pa.list_(pa.string())),
-        ("height", pa.int64()),
-    ]
-)
-COLUMNS: dict[str, pa.DataType] = {
-    "kind": pa.string(),
-    "time_ms": pa.int64(),
-    "generation": pa.int64(),
-    "job": pa.string(),
-    "partition": pa.string(),
-    "sources": pa.list_(pa.string()),
-    "inputs": pa.list_(pa.string()),
-    "shards": pa.list_(_SHARD),
-    "partitions": pa.list_(_PARTITION),
-    "at": pa.binary(),
-    "rows_left": pa.list_(_SHARD_ROWS),
-    "splits": pa.list_(_SPLIT),
-    "forgotten": pa.list_(pa.string()),
-    "new_generation": pa.int64(),
-    "rows_taken": pa.list_(_SHARD_ROWS),
-    "rows_removed": pa.int64(),
-    "disputed": pa.list_(pa.string()),
-    "reason": pa.string(),
-    "settled": pa.list_(_DISPUTE),
-    "key_types": pa.list_(pa.string()),
-    "rules": pa.int64(),
-}
 
 
 class _Placed(msgspec.Struct):
@@ -119,7 +75,6 @@ class _Partition(msgspec.Struct):
     max_key: bytes | None
     parent: str | None
     children: tuple[str, str] | None
-    height: int
 
 
 class _Stored(msgspec.Struct, tag_field="kind", forbid_unknown_fields=True):
@@ -141,6 +96,7 @@ class _AddShards(_Stored, tag="add_shards"):
     job: str
     sources: tuple[str, ...]
     shards: tuple[_Shard, ...]
+    looked_up_to: int
 
 
 class _AssignJob(_Stored, tag="assign_job"):
@@ -191,6 +147,15 @@ class _SettleDisputes(_Stored, tag="settle_disputes"):
     settled: tuple[_Dispute, ...]
 
 
+class _SealSources(_Stored, tag="seal_sources"):
+    segments: tuple[SourceSegment]
+    replaced: tuple[str, ...]
+
+
+class _AdoptSegments(_Stored, tag="adopt_segments"):
+    segments: tuple[SourceSegment, ...]
+
+
 class _ClearTable(_Stored, tag="clear_table"):
     new_generation: int
     partitions: tuple[_Partition, ...]
@@ -208,6 +173,8 @@ _Row = (
     | _ForgetShards
     | _DisputeShards
     | _SettleDisputes
+    | _SealSources
+    | _AdoptSegments
     | _ClearTable
 )
 
@@ -255,8 +222,8 @@ def _row(entry: Entry) -> _Row:  # noqa: C901  # a case a kind
             return _InitialisePartitions(*at, stored, stored_types(key_types), rules)
         case RaiseRules(rules=rules):
             return _RaiseRules(*at, rules)
-        case AddShards(job=job, sources=sources, shards=shards):
-            return _AddShards(*at, job, sources, _stored_shards(shards))
+        case AddShards(job=job, sources=sources, shards=shards, looked_up_to=looked_up_to):
+            return _AddShards(*at, job, sources, _stored_shards(shards), looked_up_to)
         case AssignJob(job=job, partition=partition, inputs=inputs):
             return _AssignJob(*at, job, partition, inputs)
         case ReleaseJob(job=job):
@@ -275,6 +242,10 @@ def _row(entry: Entry) -> _Row:  # noqa: C901  # a case a kind
             return _DisputeShards(*at, shards, reason, job)
         case SettleDisputes(disputes=disputes):
             return _SettleDisputes(*at, tuple(_Dispute(*item) for item in disputes))
+        case SealSources(segment=segment, replaced=replaced):
+            return _SealSources(*at, (segment,), replaced)
+        case AdoptSegments(segments=segments):
+            return _AdoptSegments(*at, segments)
         case ClearTable(generation=generation, partitions=partitions):
             return _ClearTable(*at, generation, _stored_partitions(partitions))
 
@@ -291,7 +262,7 @@ def _transaction(row: _Row) -> Transaction:  # noqa: C901  # a case a kind
         case _RaiseRules():
             return RaiseRules(row.rules)
         case _AddShards():
-            return AddShards(row.job, row.sources, _shards(row.shards))
+            return AddShards(row.job, row.sources, _shards(row.shards), row.looked_up_to)
         case _AssignJob():
             return AssignJob(row.job, row.partition, row.inputs)
         case _ReleaseJob():
@@ -310,6 +281,10 @@ def _transaction(row: _Row) -> Transaction:  # noqa: C901  # a case a kind
             return DisputeShards(row.disputed, row.reason, row.job)
         case _SettleDisputes():
             return SettleDisputes(tuple((item.shard, item.since_ms) for item in row.settled))
+        case _SealSources():
+            return SealSources(row.segments[0], row.replaced)
+        case _AdoptSegments():
+            return AdoptSegments(row.segments)
         case _ClearTable():
             return ClearTable(row.new_generation, _partitions(row.partitions))
 
@@ -371,7 +346,6 @@ def _stored_partitions(partitions: tuple[Partition, ...]) -> tuple[_Partition, .
             max_key=None if partition.range.max is None else encode_key(partition.range.max),
             parent=partition.parent,
             children=partition.children,
-            height=partition.height,
         )
         for partition in partitions
     )
@@ -386,7 +360,6 @@ def _partitions(stored: tuple[_Partition, ...]) -> tuple[Partition, ...]:
             ),
             item.parent,
             item.children,
-            item.height,
         )
         for item in stored
     )

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from dormouse.errors import CorruptDataError
 from dormouse.model.transactions import Entry
-from dormouse.statestore.codec import COLUMNS, entries_of, rows_of
+from dormouse.statestore.codec import entries_of, rows_of
+from dormouse.statestore.codec_columns import COLUMNS
 from dormouse.statestore.codec_file import read_file, write_file
 
 KIND, FORMAT = "segment", 2

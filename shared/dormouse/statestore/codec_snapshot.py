@@ -24,6 +24,7 @@ from dormouse.model.shards import Holding, Job, Shard
 from dormouse.model.state import TableState
 from dormouse.statestore.codec import stored_types, types_of_stored
 from dormouse.statestore.codec_file import open_file, write_file
+from dormouse.statestore.codec_sealed import decode_sealed, encode_sealed
 from dormouse.statestore.snapshot_columns import (
     Column,
     ReferenceMap,
@@ -33,8 +34,8 @@ from dormouse.statestore.snapshot_columns import (
     number_columns,
     partition_columns,
     piece,
+    remembered_columns,
     shard_columns,
-    time_columns,
 )
 from dormouse.statestore.snapshot_digests import packed, unpacked
 from dormouse.statestore.snapshot_disputes import (
@@ -65,32 +66,33 @@ _COLUMNS: dict[str, pa.DataType] = {
     "max_key": pa.binary(),
     "parent": pa.string(),
     "children": pa.list_(pa.string()),
-    "height": pa.int64(),
     "job": pa.string(),
     "inputs": pa.list_(pa.string()),
     "time_ms": pa.int64(),
     "takings": TAKINGS,
     "reason": pa.string(),
+    "version": pa.int64(),
 }
 _SCHEMA = pa.schema(list(_COLUMNS.items()))
 
 # The columns of each item. References name partition and shard by their rows in those row groups.
 # A job's time is when it was assigned, of the others when they were committed or, for the shards
-# without references, lost the last. What was remembered has a digest instead of an id where all
-# ids are 32 hex digits.
-_PARTITION = ("id", "min_key", "max_key", "parent", "children", "height")
+# without references, lost the last; a source has the version it came with. What was remembered
+# has a digest instead of an id where all ids are 32 hex digits.
+_PARTITION = ("id", "min_key", "max_key", "parent", "children")
 _SHARD = ("id", "rows", "size_bytes", "min_key", "max_key")
 _REFERENCE = ("partition_row", "shard_row", "rows", "exact", "job")
 _JOB = ("id", "partition", "inputs", "time_ms")
-_REMEMBERED = ("id", "time_ms")
+_TIMED = ("id", "time_ms")
+_VERSIONED = ("id", "version")
 _ITEMS = {
     "partition": _PARTITION,
     "shard": _SHARD,
     "reference": _REFERENCE,
     "job": _JOB,
-    "unreferenced": (*_REMEMBERED, "digest"),
-    "source": (*_REMEMBERED, "digest"),
-    "transaction": (*_REMEMBERED, "digest"),
+    "unreferenced": (*_TIMED, "digest"),
+    "source": (*_VERSIONED, "digest"),
+    "transaction": (*_TIMED, "digest"),
     "taken": TAKEN,
     "dispute": DISPUTE,
 }
@@ -106,6 +108,7 @@ def encode_snapshot(table_id: str, state: TableState) -> bytes:
         "dormouse.key_types": " ".join(stored_types(state.key_types)),
         "dormouse.time_ms": str(state.time_ms),
         "dormouse.items": " ".join(_ITEMS),
+        "dormouse.sealed": encode_sealed(state).decode(),
     }
     groups = (_row_group(item, rows) for item, rows in _items(state))
     return write_file(groups, _SCHEMA, KIND, FORMAT, facts, repeating=["item"])
@@ -123,9 +126,9 @@ def _items(state: TableState) -> Iterator[tuple[str, pa.Table]]:
     yield "reference", _references(state.references, partition_ids, shard_ids)
     jobs = [(j.id, j.partition, j.inputs, j.assigned_ms) for j in state.jobs.values()]
     yield "job", _sorted(_table(_JOB, jobs), "id")
-    yield "unreferenced", _remembered(state.unreferenced)
-    yield "source", _remembered(state.sources)
-    yield "transaction", _remembered(state.transactions)
+    yield "unreferenced", _remembered(state.unreferenced, _TIMED)
+    yield "source", _remembered(state.sources, _VERSIONED)
+    yield "transaction", _remembered(state.transactions, _TIMED)
     yield "taken", _merged(state.taken, TAKEN, taken_row)
     yield "dispute", _merged(state.disputed, DISPUTE, dispute_row)
 
@@ -159,6 +162,7 @@ def _state(file: pq.ParquetFile, facts: dict[str, str]) -> TableState:
     counts = number_columns(_counted(references, len(shards)), shard_ids)
     job_rows = zip(*(rows_of("job")[name].to_pylist() for name in _JOB), strict=True)
     jobs = {job: Job(job, where, tuple(shards), at) for job, where, shards, at in job_rows}
+    sealed = decode_sealed(facts["dormouse.sealed"].encode(), "it")
     return TableState(
         version=int(facts["dormouse.version"]),
         time_ms=int(facts["dormouse.time_ms"]),
@@ -171,12 +175,15 @@ def _state(file: pq.ParquetFile, facts: dict[str, str]) -> TableState:
         rows=pc.sum(references["rows"]).as_py() or 0,
         reference_count=len(references),
         reference_counts=LayeredMap(counts),
-        unreferenced=_times(rows_of("unreferenced")),
         taken=LayeredMap(taken_columns(rows_of("taken"))),
         disputed=LayeredMap(dispute_columns(rows_of("dispute"))),
+        unreferenced=_numbers(rows_of("unreferenced"), "time_ms"),
         jobs=HashTrieMap(jobs),
-        sources=_times(rows_of("source")),
-        transactions=_times(rows_of("transaction")),
+        sources=_numbers(rows_of("source"), "version"),
+        sealed_to=sealed.sealed_to,
+        source_segments=sealed.segments,
+        adopted_segments=sealed.adopted,
+        transactions=_numbers(rows_of("transaction"), "time_ms"),
     )
 
 
@@ -194,19 +201,19 @@ def _counted(references: pa.Table, shards: int) -> Column:
     return pc.subtract(column(counted, "counts"), 1)
 
 
-def _times(rows: pa.Table) -> LayeredMap[str, int]:
+def _numbers(rows: pa.Table, number: str) -> LayeredMap[str, int]:
     name = "id" if rows["digest"].null_count else "digest"
-    kept = rows.select([name, "time_ms"])
+    kept = rows.select([name, number])
     ids = StoredIds(column(kept, name))
-    return LayeredMap(time_columns(kept, ids))
+    return LayeredMap(remembered_columns(kept, ids, number))
 
 
-def _remembered(times: LayeredMap[str, int]) -> pa.Table:
-    rows = _merged(times, _REMEMBERED, lambda name, at: (name, at))
+def _remembered(numbers: LayeredMap[str, int], columns: tuple[str, str]) -> pa.Table:
+    rows = _merged(numbers, columns, lambda name, at: (name, at))
     digests = packed(column(rows, "id"))
     if digests is None:
         return rows
-    return pa.table({"digest": digests, "time_ms": rows["time_ms"]})
+    return pa.table({"digest": digests, columns[1]: rows[columns[1]]})
 
 
 def _merged(
@@ -221,7 +228,7 @@ def _merged(
     stored = base.rows
     if "digest" in stored.column_names:
         ids = unpacked(column(stored, "digest"))
-        stored = pa.table({"id": ids, "time_ms": stored["time_ms"]})
+        stored = pa.table({"id": ids, columns[1]: stored[columns[1]]})
     if not entries.changes:
         return stored
     changed = pa.array(list(entries.changes), pa.string())
@@ -279,8 +286,7 @@ def _known(rows: Column) -> Column:
 def _partition_row(partition_id: str, partition: Partition) -> tuple[object, ...]:
     low, high = partition.range.min, partition.range.max
     end = None if high is None else encode_key(high)
-    place = partition.parent, partition.children, partition.height
-    return partition_id, encode_key(low), end, *place
+    return partition_id, encode_key(low), end, partition.parent, partition.children
 
 
 def _shard_row(shard_id: str, shard: Shard) -> tuple[object, ...]:

@@ -19,9 +19,10 @@ from dormouse.statestore.dynamodb_records import (
     padded,
 )
 from dormouse.statestore.dynamodb_remembered import (
-    REMEMBERED_MS,
+    LETTERS,
     is_forgotten,
     remembered_hash,
+    remembered_since,
 )
 from dormouse.statestore.dynamodb_states import Totals
 from dormouse.statestore.items import Item, ItemKey, Items
@@ -55,7 +56,7 @@ def delete_all(table_id: str, items: Items) -> None:
     places = [
         (table, key) for kind in KINDS for table, keys in [hashes(table_id, kind)] for key in keys
     ]
-    hash_keys = [f"{table_id}#{letter}" for letter in ("V", "G", *REMEMBERED_MS)]
+    hash_keys = [f"{table_id}#{letter}" for letter in ("V", "G", *LETTERS)]
     for table, hash_key in [*places, *(("references", key) for key in hash_keys)]:
         items.delete([item.key for item in items.query(table, hash_key)])
 
@@ -88,11 +89,11 @@ def _superseded_by(
 
 def _delete_forgotten(table_id: str, items: Items, oldest: Totals) -> None:
     """Delete what the oldest readable version does not remember any more."""
-    for letter, remembered_ms in REMEMBERED_MS.items():
+    for letter, since in remembered_since(oldest.sealed_to, oldest.time_ms).items():
         for item in items.query("references", remembered_hash(table_id, letter)):
             generation = item.values.get("generation")
             past = isinstance(generation, int) and generation < oldest.generation
-            if not past and not is_forgotten(item, oldest.time_ms - remembered_ms):
+            if not past and not is_forgotten(item, since):
                 break
             items.delete([item.key])
 

@@ -31,10 +31,10 @@ from dormouse.statestore.dynamodb_records import (
     newest,
 )
 from dormouse.statestore.dynamodb_remembered import (
-    REMEMBERED_MS,
     learned,
     recalled,
     remembered_hash,
+    remembered_since,
 )
 from dormouse.statestore.dynamodb_retirement import (
     delete_unneeded,
@@ -173,12 +173,11 @@ class DynamoSnapshots:
         return [
             recalled(
                 self._items.query("references", remembered_hash(self._table_id, letter)),
-                letter,
                 totals.version,
                 totals.generation,
-                totals.time_ms,
+                since,
             )
-            for letter in REMEMBERED_MS
+            for letter, since in remembered_since(totals.sealed_to, totals.time_ms).items()
         ]
 
     def _totals(self, snapshot: Snapshot) -> Totals:

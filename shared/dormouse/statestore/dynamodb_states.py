@@ -16,10 +16,11 @@ from dormouse.errors import InvariantError
 from dormouse.model.decoding import convert_plain, told_as_corrupt
 from dormouse.model.disputes import Dispute, Taking
 from dormouse.model.layered import GONE, LayeredMap
-from dormouse.model.partitions import PartitionTree
+from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.shards import Holding, Reference
 from dormouse.model.state import TableState
 from dormouse.statestore.codec import stored_types, types_of_stored
+from dormouse.statestore.codec_sealed import Sealed, decode_sealed, encode_sealed
 from dormouse.statestore.dynamodb_disputes import dispute_of, takings_of
 from dormouse.statestore.dynamodb_records import (
     Kind,
@@ -57,6 +58,16 @@ class Totals:
     rows: int
     taken: int
     disputed: int
+    sealed: bytes
+
+    @property
+    def sealed_to(self) -> int:
+        """The version up to which sources are in segments."""
+        return self.sources_sealed().sealed_to
+
+    def sources_sealed(self) -> Sealed:
+        """Return what the state says of sealed sources. Raises CorruptDataError."""
+        return decode_sealed(self.sealed, f"version {self.version}")
 
     @staticmethod
     def of(state: TableState) -> Totals:
@@ -75,6 +86,7 @@ class Totals:
             rows=state.rows,
             taken=len(state.taken),
             disputed=len(state.disputed),
+            sealed=encode_sealed(state),
         )
 
     @staticmethod
@@ -107,7 +119,7 @@ def whole_state(
     for reference in references_of(records["reference"]):
         held.setdefault(reference.partition, []).append(reference)
     holdings = {partition: holding_of(references) for partition, references in held.items()}
-    return TableState(
+    state = TableState(
         version=totals.version,
         time_ms=totals.time_ms,
         generation=totals.generation,
@@ -126,6 +138,7 @@ def whole_state(
         sources=sources,
         transactions=transactions,
     )
+    return _with_sealed(state, totals)
 
 
 def lazy_state(
@@ -162,20 +175,17 @@ def lazy_state(
         record = read("dispute", shard).get(shard)
         return None if record is None else dispute_of(shard, record)
 
-    def of_partition(name: str) -> Values | None:
-        return read("partition", name).get(name)
+    def partition(name: str) -> Partition | None:
+        record = read("partition", name).get(name)
+        return None if record is None else partition_of(name, record)
 
-    partitions = LookUps(
-        lambda name: None if (r := of_partition(name)) is None else partition_of(name, r),
-        totals.partitions,
-    )
-    return TableState(
+    state = TableState(
         version=totals.version,
         time_ms=totals.time_ms,
         generation=totals.generation,
         rules=totals.rules,
         key_types=types_of_stored(totals.key_types),
-        partitions=PartitionTree(LayeredMap(partitions)),
+        partitions=PartitionTree(LayeredMap(LookUps(partition, totals.partitions))),
         shards=of_shard(lambda name, r: shard_of(name, r).shard, totals.shards),
         references=LayeredMap(LookUps(holding, totals.holders)),
         rows=totals.rows,
@@ -187,6 +197,17 @@ def lazy_state(
         jobs=HashTrieMap(jobs_of(jobs)),
         sources=sources,
         transactions=transactions,
+    )
+    return _with_sealed(state, totals)
+
+
+def _with_sealed(state: TableState, totals: Totals) -> TableState:
+    sealed = totals.sources_sealed()
+    return replace(
+        state,
+        sealed_to=sealed.sealed_to,
+        source_segments=sealed.segments,
+        adopted_segments=sealed.adopted,
     )
 
 

@@ -217,7 +217,7 @@ def shard_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Shard]:
 
 def partition_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Partition]:
     """Give the partitions whose columns are `rows`."""
-    low, heights = column(rows, "min_key"), integers(column(rows, "height"))
+    low = column(rows, "min_key")
     high, parent, children = (piece(rows, name) for name in ("max_key", "parent", "children"))
 
     def partition(place: int) -> Partition:
@@ -227,15 +227,14 @@ def partition_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Partition]:
             KeyRange(decode_key(low[place].as_py()), None if end is None else decode_key(end)),
             parent[place].as_py(),
             None if halves is None else (halves[0], halves[1]),
-            heights[place],
         )
 
     return StoredMap(ids, partition, rows)
 
 
-def time_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[int]:
-    """Give the times of ids whose columns are `rows`."""
-    return StoredMap(ids, integers(column(rows, "time_ms")).__getitem__, rows)
+def remembered_columns(rows: pa.Table, ids: StoredIds, number: str) -> StoredMap[int]:
+    """Return the numbers of ids, times or versions, which the column of that name has."""
+    return StoredMap(ids, integers(column(rows, number)).__getitem__, rows)
 
 
 def number_columns(numbers: Column, ids: StoredIds) -> ColumnMap[int]:

@@ -90,6 +90,7 @@ class ShardTable:
                 "table",
                 self.schema,
                 job,
+                self.state.partitions,
                 lineage=Lineage(sources=(f"source-{job}",)),
             ),
             list(self.state.partitions.leaves()),

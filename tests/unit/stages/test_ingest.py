@@ -10,7 +10,6 @@ from dormouse.errors import InvalidRequestError
 from dormouse.messages import IngestJob, Outgoing, PartitionSplits
 from dormouse.model.tables import Table
 from dormouse.requests import SetProperties
-from tests.support.trees import LEFT, part
 from tests.support.world import World, letters
 
 
@@ -41,7 +40,7 @@ def test_a_job_none_of_whose_rows_count_is_done_and_not_repeated(world: World) -
     world.settle(twice=True)
     state = world.state(table)
     assert not len(state.shards)
-    assert state.has_ingested(source.id, world.clock.now_ms())
+    assert source.id in state.sources
     assert world.rows(table) == []
     assert not world.shard_objects(table)
 
@@ -59,10 +58,8 @@ def placed(world: World, table: Table) -> list[Placed]:
     return sorted(found.values())
 
 
-TOGETHER: list[Placed] = [
-    [(part("", "h"), 2, True), (part("h", "p"), 1, True), (part("p"), 3, True)]
-]
-APART: list[Placed] = sorted([held] for held in TOGETHER[0])
+APART: list[Placed] = [[("00", 2, True)], [("01", 1, True)], [("1", 3, True)]]
+TOGETHER: list[Placed] = [[("00", 2, True), ("01", 1, True), ("1", 3, True)]]
 
 
 @pytest.mark.parametrize(
@@ -119,11 +116,11 @@ def test_a_leaf_split_just_before_the_commit_passes_the_rows_on_to_its_children(
     world.deliver(world.queue.popleft())
     world.drop("letters/1.parquet", letters("afez"))
     world.before_next_commit(
-        lambda: world.deliver(Outgoing("partition-splits", PartitionSplits(table.id, 0, (LEFT,))))
+        lambda: world.deliver(Outgoing("partition-splits", PartitionSplits(table.id, 0, ("0",))))
     )
     world.deliver(world.queue.popleft())
     state = world.state(table)
-    assert [leaf.range.min for leaf in state.partitions.leaves()] == [(), ("d",), ("m",)]
+    assert [leaf.id for leaf in state.partitions.leaves()] == ["00", "01", "1"]
     assert [row["letter"] for row in world.rows(table)] == sorted("abcdefafez")
     world.settle()
     assert [row["letter"] for row in world.rows(table)] == sorted("abcdefafez")

@@ -17,7 +17,6 @@ from dormouse.model.tables import Table
 from dormouse.stages.check import check
 from dormouse.stages.compact import compact
 from dormouse.stages.rebuild import preview, rebuild
-from tests.support.trees import LEFT
 from tests.support.world import Crash, World, letters
 from tests.unit.stages.histories import History
 
@@ -161,7 +160,7 @@ def test_a_run_whose_last_shard_was_merged_and_collected_is_known_by_its_success
         world.drop(f"letters/{i}.parquet", letters("z", at=10 * i))
         world.settle()
     state = world.state(table)
-    (first,) = (r.shard for r in state.references_in(LEFT))
+    (first,) = (r.shard for r in state.references_in("0"))
     assert first.replace("-0", "-1") not in world.shard_objects(table)
     table = without_state(world, table)
     assert Counter(str(r["letter"]) for r in world.rows(table)) == {"a": 1, "z": 6}
@@ -341,6 +340,9 @@ def test_a_note_of_an_emptied_shard_is_kept_as_long_as_it_tells_something(world:
     world.age_objects(seconds=8 * 24 * 3600)
     world.sweep(audit=True)
     world.settle()
+    assert endings(world, table), "nothing else tells of its source after a loss of the state"
+    world.seal(table)
+    world.sweep(audit=True)
     assert not endings(world, table)
     assert not world.shard_objects(table)
 

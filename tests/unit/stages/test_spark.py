@@ -19,7 +19,7 @@ from dormouse.messages import (
     TableChanged,
 )
 from dormouse.model.names import data_prefix, spark_prefix, spark_request_path
-from dormouse.model.state import SOURCES_REMEMBERED_MS
+from dormouse.model.state import DAY_MS
 from dormouse.requests import IngestFiles, ReinitialiseTable
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.dispatch_spark import dispatch_spark
@@ -253,8 +253,8 @@ def test_a_job_that_spark_had_is_forgotten_once_functions_have_done_it(heavy: He
     again = SparkAgain(heavy.table.id, heavy.job.job_id)
     assert dispatch_spark(without, again) == [heavy.changed]
     assert heavy.kept() == []
-    heavy.world.clock.advance(seconds=SOURCES_REMEMBERED_MS // 1000 + 1)
-    assert dispatch_spark(without, again) == [], "its files are not remembered any more"
+    heavy.world.clock.advance(seconds=400 * DAY_MS // 1000)
+    assert dispatch_spark(without, again) == [heavy.changed], "its files are remembered"
 
 
 def test_what_spark_does_not_say_is_asked_again(heavy: Heavy) -> None:

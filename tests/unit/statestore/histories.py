@@ -25,6 +25,7 @@ from dormouse.model.transactions import (
     Transaction,
 )
 from dormouse.statestore.reading import fold_delta
+from tests.support.sealing import sealing_of
 from tests.support.strategies import short_keys
 from tests.support.trees import initialise
 
@@ -93,6 +94,7 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
     kinds += ["forget"] if state.unreferenced else []
     kinds += ["dispute"] if state.shards else []
     kinds += ["settle"] if state.disputed else []
+    kinds += ["seal"] if len(state.sources_up_to(state.version)) else []
     kinds += ["clear"] if len(past) > 10 else []
     match draw(st.sampled_from(kinds)):
         case "assign":
@@ -120,6 +122,10 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
                 (r.shard, draw(st.integers(0, 10))) for r in state.references_in(leaf)
             )
             return SplitPartition(leaf, draw(short_keys), rows_left)
+        case "seal":
+            up_to = draw(st.sampled_from(sorted(set(state.sources.values()) | {state.version})))
+            replaced = draw(st.integers(0, len(state.source_segments)))
+            return sealing_of(state, f"g{name}", up_to=up_to, replaced=replaced)
         case "forget":
             gone = draw(st.sets(st.sampled_from(sorted(state.unreferenced)), min_size=1))
             return ForgetShards(tuple(sorted(gone)))
@@ -136,4 +142,5 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
             delta = draw(st.sampled_from(past))
             return draw(st.sampled_from(delta.transactions))
     low, high = draw(short_keys), draw(short_keys)
-    return AddShards(f"a{name}", (f"source{name}",), (shard_of(f"s{name}", low, high),))
+    shards = (shard_of(f"s{name}", low, high),)
+    return AddShards(f"a{name}", (f"source{name}",), shards, state.sealed_to)

@@ -25,7 +25,8 @@ from dormouse.statestore.engine import Options
 from dormouse.statestore.pages import Snapshot
 from dormouse.statestore.protocol import Committed
 from dormouse.statestore.snapshots import without_forgotten
-from tests.support.trees import LEFT, RIGHT, initialise
+from tests.support.sealing import sealing_of
+from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, fail
 from tests.unit.statestore.histories import (
     ONE_LEAF,
@@ -256,14 +257,14 @@ def test_a_reader_overtaken_by_the_retirement_of_its_version_begins_anew(
 def test_one_partition_is_read_without_the_others(rig: ItemsRig) -> None:
     store = rig.store()
     store.commit(SplitPartition("root", ("m",)), generation=0)
-    many = tuple(shard_of(f"n{n}", ("a",), ("b",), LEFT) for n in range(200))
+    many = tuple(shard_of(f"n{n}", ("a",), ("b",), "0") for n in range(200))
     store.commit(AddShards("k1", (), many), generation=0)
-    store.commit(AddShards("k2", (), (shard_of("n200", ("x",), ("y",), RIGHT),)), generation=0)
+    store.commit(AddShards("k2", (), (shard_of("n200", ("x",), ("y",), "1"),)), generation=0)
     store.maintain()
     store.commit(addition(77, ("x",), ("y",)), generation=0)
     state = store.current()
     rig.quiet()
-    assert rig.store().references_of(RIGHT) == (state.version, state.references_in(RIGHT))
+    assert rig.store().references_of("1") == (state.version, state.references_in("1"))
     queries = rig.calls.count("before query")
     rig.quiet()
     assert rig.store().current() == state
@@ -302,13 +303,18 @@ def test_what_no_readable_version_needs_is_deleted_and_nothing_else(rig: ItemsRi
 
 def test_what_is_remembered_no_more_is_deleted(rig: ItemsRig) -> None:
     rig.options = EAGER
-    for n in range(10):
+    for n in range(12):
         fill_pages(rig, 1, first=100 * (n + 1))
         rig.clock.advance(seconds=2 * 24 * 60 * 60)
+        if n == 9:
+            state = rig.store().current()
+            rig.store().commit(sealing_of(state, up_to=state.version * 2 // 3), generation=0)
         rig.store().maintain()
     kept = [hash_key for hash_key, _ in rig.items.kept["references"]]
     assert kept.count("t#T") <= 2
-    assert 7 <= kept.count("t#I") <= 9
+    assert 3 <= kept.count("t#I") <= 5, "sources of before the sealing are in a segment"
+    state = rig.store().current()
+    assert state.sealed_to and min(state.sources.values()) > state.sealed_to
     assert without_forgotten(rig.store().current()) == without_forgotten(rig.replay())
 
 

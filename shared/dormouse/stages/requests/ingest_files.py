@@ -16,6 +16,7 @@ from dormouse.ports import Services
 from dormouse.requests import IngestFiles
 from dormouse.stages.batch_files import ingest_message
 from dormouse.stages.requests.named import living
+from dormouse.stages.seal_sources import look_up
 
 MAX_FILES = 100_000
 """A request holds all its files in memory, some 60 MB for so many."""
@@ -33,8 +34,8 @@ def ingest_files(services: Services, request: IngestFiles) -> list[Outgoing]:
     """
     table = living(services, request)
     found = _found(services, request.keys)
-    state, now_ms = services.store(table).current(), services.clock.now_ms()
-    fresh = [source for source in found.values() if not state.has_ingested(source.id, now_ms)]
+    sources = list(found.values())
+    fresh = look_up(services, table, sources).fresh(sources)
     asked = request.spark or None
     jobs = largest_batches(fresh) if asked else batches(fresh, table.properties)
     return [ingest_message(table, table.generation, sources, asked) for sources in jobs]

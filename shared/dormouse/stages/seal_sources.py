@@ -1,0 +1,103 @@
+"""seal_sources: the sources a state has gathered → a segment, in which they stay.
+
+Order: the segment is put, then committed. A crash in between leaves a segment that no state names,
+and an audit deletes it; so it does with those that a newer one has taken in. Who still reads such a
+one finds it gone, and reads the state again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.model.names import sources_path, sources_prefix, sources_segment_of
+from dormouse.model.sources import Source
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.model.transactions import SealSources
+from dormouse.policy.sealing import SEAL_AT, taken_in
+from dormouse.ports import Services
+from dormouse.statestore.codec_sources import Cover, digests_of, encode_sources
+from dormouse.statestore.sources import HINT, ingested_of, read_segment
+
+LOOKS = 5
+"""How often a look-up begins again because segments were merged meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """Which of the sources asked for were ingested, as `state` knows it."""
+
+    state: TableState
+    ids: frozenset[str]
+
+    def fresh(self, sources: Sequence[Source]) -> list[Source]:
+        """Return those of these sources that were not."""
+        return [source for source in sources if source.id not in self.ids]
+
+
+def look_up(services: Services, table: Table, sources: Sequence[Source]) -> LookedUp:
+    """Find which sources were ingested by now, however long ago: the one way to ask for it.
+
+    Raises:
+        CorruptDataError: where the table remembers them is damaged or lost.
+    """
+    store = services.store(table)
+    asked = [source.id for source in sources]
+    for _ in range(LOOKS):
+        state = store.current()
+        try:
+            return LookedUp(state, ingested_of(services.storage, table.id, state, asked))
+        except NotFoundError as error:
+            gone = error
+            newest = store.current()
+            if newest.all_source_segments == state.all_source_segments:
+                break
+    raise CorruptDataError(
+        f"sources that table {table.name!r} has ingested are lost: {gone}", hint=HINT
+    ) from gone
+
+
+def seal_sources(services: Services, table: Table, *, least: int = SEAL_AT) -> None:
+    """Seal what sources have gathered, if they are at least so many. Any number may at once.
+
+    Raises:
+        CorruptDataError: a segment that is to be merged is damaged or lost; none was sealed.
+    """
+    store = services.store(table)
+    state = store.current()
+    if len(state.sources) < least:
+        return
+    there = state.source_segments
+    fresh = state.sources_up_to(state.version)
+    taken = taken_in([segment.count for segment in there], len(fresh))
+    kept, replaced = there[: len(there) - taken], there[len(there) - taken :]
+    after = kept[-1].up_to if kept else 0
+    cover = Cover(table.id, table.log, state.generation, after, state.version)
+    try:
+        parts = [read_segment(services.storage, table.id, one.id)[2] for one in replaced]
+    except NotFoundError as error:
+        if store.current().source_segments == there:
+            raise CorruptDataError(
+                f"sources that table {table.name!r} has ingested are lost: {error}", hint=HINT
+            ) from error
+        return  # somebody else has sealed meanwhile
+    segment, body = encode_sources(services.ids.new(), cover, [*parts, digests_of(fresh)])
+    services.storage.put(sources_path(table.id, segment.id), body)
+    sealing = SealSources(segment, tuple(one.id for one in replaced))
+    store.commit(sealing, generation=state.generation)
+
+
+def spent_segments(services: Services, table: Table, before_ms: int) -> list[str]:
+    """Return the paths of segments, put before a time, that the state does not name."""
+    listed = list(services.storage.list(sources_prefix(table.id)))
+    if not listed:
+        return []
+    # Read after they were listed, so that it names each that was committed meanwhile.
+    named = {segment.id for segment in services.store(table).current().all_source_segments}
+    return [
+        stored.path
+        for stored in listed
+        if stored.modified_ms < before_ms and sources_segment_of(stored.path) not in named
+    ]
