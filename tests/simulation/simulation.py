@@ -370,9 +370,11 @@ class Simulation:
         self.spoiled.clear()
         people = self.instance.worker("people").wiring
         for table in self.instance.tables.all():
+            if table.deleting:
+                continue
             disputed = sorted(people.services.store(table).current().disputed)
             self.tell("people", f"mend table {table.id}, disputed: {disputed}")
-            if disputed and not table.deleting:
+            if disputed:
                 people.outbox.send(acknowledge(people.services, table, disputed))
         self.watch.look(self.turn)
 

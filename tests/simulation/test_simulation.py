@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from dormouse.model import fold
@@ -19,8 +20,11 @@ from dormouse.requests import (
     SetProperties,
 )
 from dormouse.shards import compacting
+from dormouse.shards.counted import Tally
+from dormouse.shards.drafts import ShardDraft
 from dormouse.shards.merging import merge_rows
 from dormouse.shards.reading import Slice
+from dormouse.shards.refining import refined
 from dormouse.stages import administer, collect_garbage, plan_table, sweep
 from dormouse.stages.requests import delete_table
 from dormouse.statestore import dynamodb_store
@@ -85,11 +89,34 @@ def _buried(_: object, table_id: str) -> Tombstone:
     return Tombstone(table_id, "", 0, True, "s3")
 
 
+def _one_row_less(batches: Iterable[pa.RecordBatch], *given: object) -> Iterator[pa.RecordBatch]:
+    """Leave a row of each batch out, and count it as what the rules removed."""
+    tally = next(each for each in given if isinstance(each, Tally))
+    for batch in refined(batches, *given):  # type: ignore[arg-type]
+        tally.rows += 1
+        yield batch.slice(1)
+
+
+_written_as_it_is = ShardDraft.write
+
+
+def _without_minus_zero(draft: ShardDraft, leaf: object, batch: pa.RecordBatch) -> None:
+    columns = [
+        pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
+        for column in batch.columns
+    ]
+    _written_as_it_is(draft, leaf, pa.RecordBatch.from_arrays(columns, schema=batch.schema))  # type: ignore[arg-type]
+
+
 PLANTED: dict[str, Plant] = {
     "what comes late for a deleted table stays": _instead(
         sweep_function, "collect_leftovers", lambda services: []
     ),
     "what has no proof of a deletion is deleted": _instead(MemoryTables, "tombstone", _buried),
+    "a merge loses rows, and takes them for removed": _instead(
+        compacting, "refined", _one_row_less
+    ),
+    "minus zero becomes zero": _instead(ShardDraft, "write", _without_minus_zero),
     "a commit against the rules counts": _instead(fold, "violations", lambda state, entry: ()),
     "garbage is collected without its delay": _instead(
         collect_garbage, "collectable", _collectable_at_once
