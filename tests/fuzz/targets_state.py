@@ -34,9 +34,9 @@ from tests.unit.statestore.samples import golden_files
 
 _GOLDEN = golden_files()
 _READERS: dict[str, Callable[[bytes], object]] = {
-    "all-1": lambda body: decode_delta(body, "the/path"),
-    "segment-1": lambda body: decode_segment(body, "the/path"),
-    "snapshot-1": lambda body: decode_snapshot("t", body, "the/path"),
+    "all-2": lambda body: decode_delta(body, "the/path"),
+    "segment-2": lambda body: decode_segment(body, "the/path"),
+    "snapshot-2": lambda body: decode_snapshot("t", body, "the/path"),
 }
 _READ = {name: read(_GOLDEN[name]) for name, read in _READERS.items()}
 
