@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 
 import rows_instance
 from dormouse.model.keys import KeyRange
+from dormouse.model.names import shard_path
 from dormouse.model.schema import Schema
+from dormouse.shards.auditing import audit_bytes
 from dormouse.shards.intake import Intake
 from dormouse.shards.merging import merge_rows
 from dormouse.shards.order import OrderCheck
@@ -59,7 +61,7 @@ def drain(batches: Iterable[pa.RecordBatch]) -> None:
 
 
 def compaction(part: str, number: int, kind: str, shards: Path, scratch: Path) -> None:
-    """Decode, merge, check and write the rows of all shards."""
+    """Prove, decode, merge, check and write the rows of all shards."""
     files = sorted(shards.resolve().glob("*/data/*.parquet"))
     storage = rows_instance.linked(files, scratch / "data")
     given = rows_instance.services(storage, scratch, MEMORY_BYTES, seed=6)
@@ -76,8 +78,13 @@ def compaction(part: str, number: int, kind: str, shards: Path, scratch: Path) -
         for file in files:
             drain(pq.ParquetFile(file).iter_batches())
 
+    def prove() -> None:
+        for slice in slices:
+            audit_bytes(storage, shard_path(table.id, slice.shard.id), slice.shard.size_bytes)
+
+    steps.run("read all bytes and check their CRCs", prove)
     steps.run("read and decode, with pyarrow", decode)
-    steps.run("read, decode and merge", lambda: drain(merged()))
+    steps.run("read, prove, decode and merge", lambda: drain(merged()))
     _output(steps, list(merged()), table.schema, scratch)
 
 

@@ -26,6 +26,8 @@ from dormouse.shards.reading import READ_THREADS, RowGroups, Slice, find_all, re
 from dormouse.shards.reads import CountedObjects, Reads
 from dormouse.shards.refining import filter_at, refined
 
+LIMITED_SCAN_BYTES = 32 * 1024 * 1024
+"""The memory for a scan that may be stopped early: it reads in small steps."""
 LOOK_UP_BYTES = 16 * 1024 * 1024
 """Up to what size in memory row groups are read at once instead of streamed."""
 
@@ -239,7 +241,9 @@ class _Query:
             columns=columns,
             where=where,
             scratch=self.scratch,
-            memory_bytes=self.memory_bytes,
+            memory_bytes=self.memory_bytes
+            if self.limit is None
+            else min(self.memory_bytes, LIMITED_SCAN_BYTES),
         )
 
     def _looked_up(self, step: LookUp, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -17,9 +17,9 @@ from dormouse.shards.statistics import key_span, stored_bytes
 
 SHARE_OF_MEMORY = 4
 """A step reads up to this part of the memory there is."""
-FIRST_STEP_BYTES, MOST_STEP_BYTES = 8 * 1024 * 1024, 64 * 1024 * 1024
-"""Each step reads twice what the one before it did, up to the most: so merging begins early, little
-is read in vain when it is stopped early, and two steps take little room in scratch."""
+STEP_BYTES = 64 * 1024 * 1024
+"""Nor more than this, so that two steps take little room in scratch and the first is there soon.
+Small steps cost more: their ends are looked for in each row."""
 GROUPS_PER_STEP = 4
 """A step reads at least so many row groups of each file that has its keys, or borders would be read
 too often."""
@@ -42,15 +42,13 @@ def steps(files: Sequence[pq.FileMetaData], schema: Schema, memory_bytes: int) -
     largest = max((size_bytes for _, size_bytes in groups), default=0)
     open_files = most_at_once([(begins[0], begins[-1]) for begins in lows if begins])
     least_bytes = GROUPS_PER_STEP * open_files * largest
-    most_bytes = max(min(memory_bytes // SHARE_OF_MEMORY, MOST_STEP_BYTES), least_bytes)
-    budget_bytes = min(max(FIRST_STEP_BYTES, least_bytes), most_bytes)
+    budget_bytes = max(min(memory_bytes // SHARE_OF_MEMORY, STEP_BYTES), least_bytes)
     cuts: list[Key] = []
     taken_bytes = 0
     for low, size_bytes in sorted(groups):
         if taken_bytes + size_bytes > budget_bytes and low > (cuts[-1] if cuts else ()):
             cuts.append(low)
             taken_bytes = 0
-            budget_bytes = min(2 * budget_bytes, most_bytes)
         taken_bytes += size_bytes
     ends = [*cuts, None]
     return [KeyRange(low, high) for low, high in zip([(), *cuts], ends, strict=True)]

@@ -274,8 +274,7 @@ def test_objects_in_memory_are_merged_as_those_of_a_folder_are(tmp_path: Path) -
 
 
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "FIRST_STEP_BYTES", 1)
-    monkeypatch.setattr(steps, "MOST_STEP_BYTES", 1)
+    monkeypatch.setattr(steps, "STEP_BYTES", 1)
     monkeypatch.setattr(steps, "GROUPS_PER_STEP", 1)
 
 

@@ -31,8 +31,7 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut a merge of a few rows into several steps."""
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
     monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
-    monkeypatch.setattr(steps, "FIRST_STEP_BYTES", 1)
-    monkeypatch.setattr(steps, "MOST_STEP_BYTES", 1)
+    monkeypatch.setattr(steps, "STEP_BYTES", 1)
     monkeypatch.setattr(steps, "GROUPS_PER_STEP", 1)
 
 
