@@ -60,6 +60,9 @@ bench-state: $(BENCH) ## Measure the state store: commits, writers, loads (ARGS=
 bench-rows: $(BENCH) ## Measure compaction, ingest, look-ups and memory beside peers (ARGS=--quick: a minute)
 	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python bench/rows_bench.py $(ARGS)
 
+bench-bit-flips: $(INSTALLED) ## Flip 2,000 bits of a shard, and see that no stage believes one; ten minutes (ARGS=--flips 200)
+	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.bit_flips $(ARGS)
+
 bench-spark: $(BENCH) ## Measure bulk imports and heavy compactions on Spark beside plain Spark (ARGS=--quick: minutes)
 	@PYTHONPATH=shared:cli:spark:bench:. $(BIN)/python bench/spark_bench.py $(ARGS)
 
@@ -122,4 +125,4 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo demo-spark test crash-points fuzz sim chaos load docs test-endpoint bench-state bench-rows bench-spark layer lint audit format lock build spark-package invoke clean
+.PHONY: help setup demo demo-spark test crash-points fuzz sim chaos load docs test-endpoint bench-state bench-rows bench-bit-flips bench-spark layer lint audit format lock build spark-package invoke clean

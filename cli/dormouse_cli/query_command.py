@@ -64,8 +64,7 @@ ExplainOption = Annotated[
     bool,
     typer.Option(
         "--explain",
-        help="Show no rows, but what is read for them. Requests of scans, by which much is read, "
-        "are not counted.",
+        help="Show no rows, but what is read for them.",
     ),
 ]
 ColumnsOption = Annotated[list[str] | None, typer.Option(metavar="A,B", help="Just these columns.")]

@@ -1,4 +1,4 @@
-"""Flip single bits of a shard, and print what each stage makes of them: make bit-flips."""
+"""Flip single bits of a shard, and print what each stage makes of them: make bench-bit-flips."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def main() -> int:
         lines, wrong = table(Trial(Path(folder)), options.flips, options.seed)
     print("\n".join(lines))
     if options.page:
-        PAGE.write_text(page_with(PAGE.read_text(), "bit-flips", "\n".join(lines)))
+        PAGE.write_text(page_with(PAGE.read_text(), "bench-bit-flips", "\n".join(lines)))
     return 1 if wrong else 0
 
 

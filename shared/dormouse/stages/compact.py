@@ -195,6 +195,8 @@ def _run(
         reason = error.explanation
     if _release(services, table, job, state.generation, reason, *disputes):
         _delete_outputs(services, table, job)
+    named = (shard for dispute in disputes for shard in dispute.shards)
+    record_disputes(services, table, services.store(table).current(), named)
     return None
 
 
