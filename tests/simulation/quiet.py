@@ -210,7 +210,6 @@ def _check_kept(simulation: Simulation, table: Table) -> None:
         table.id,
         lambda: state,
         before_ms=simulation.now_ms - orphan_age_ms - DAY_MS,
-        now_ms=simulation.now_ms,
     )
     for path in spent:
         oracle.fail(f"{path} is left")
