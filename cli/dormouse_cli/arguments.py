@@ -10,6 +10,7 @@ from pathlib import Path
 from dormouse.client import KeyValue
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.keys import KeyPart
+from dormouse.model.properties import KNOWN
 from dormouse.model.schema import Field, Primitive, Schema, parse_field
 from dormouse.model.spark import SparkOptions
 from dormouse.model.type_text import parse_type_text
@@ -79,7 +80,9 @@ def parse_columns(given: Sequence[str], schema: Schema) -> list[str] | None:
 
 
 def parse_properties(given: Sequence[str]) -> dict[str, object]:
-    """Give the properties written as ``name=value``; a value that is a whole number is one.
+    """Return the properties written as ``name=value``.
+
+    A value that is a whole number is one, unless the property is a text.
 
     Raises:
         InvalidRequestError: one is written otherwise.
@@ -89,7 +92,9 @@ def parse_properties(given: Sequence[str]) -> dict[str, object]:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise InvalidRequestError(f"{text!r} is no property", hint="write it as name=value")
-        properties[name] = int(value) if re.fullmatch(r"-?[0-9]{1,100}", value) else value
+        is_text = name in KNOWN and isinstance(KNOWN[name].default, str)
+        is_number = not is_text and re.fullmatch(r"-?[0-9]{1,100}", value)
+        properties[name] = int(value) if is_number else value
     return properties
 
 

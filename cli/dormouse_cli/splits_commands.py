@@ -9,7 +9,7 @@ import typer
 
 from dormouse.client.estimating import estimate_splits
 from dormouse.model.schema import Schema
-from dormouse_cli.arguments import read_file
+from dormouse_cli.arguments import parse_properties, read_file
 from dormouse_cli.parameters import TableName
 from dormouse_cli.session import table_of
 from dormouse_cli.split_points import Base64Option, show_split_points
@@ -25,6 +25,15 @@ def estimate(
     ],
     schema: Annotated[Path, typer.Option(metavar="FILE", help="The schema, as JSON.")],
     base64: Base64Option = False,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property",
+            metavar="NAME=VALUE",
+            help="A property the table will have: csv_separator, csv_quote, csv_header, csv_null. "
+            "Repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Print the split points that cut the rows of files into equal parts.
 
@@ -32,7 +41,9 @@ def estimate(
     what `table add --splits` takes.
     """
     parsed = Schema.loads(read_file(schema))
-    found = estimate_splits(parsed, files, partitions)
+    found = estimate_splits(
+        parsed, files, partitions, properties=parse_properties(properties or [])
+    )
     typer.echo(show_split_points(found.points, parsed, base64), nl=False)
     leaves = len(found.points) + 1
     note(f"{found.rows:,} rows, of {found.sampled:,} of which the keys were compared")

@@ -125,6 +125,28 @@ def test_a_table_is_compacted_split_and_cleaned_when_asked(
     assert flights("query", "flights", "--count").stdout == "6\n"
 
 
+def test_the_properties_of_csv_hold_for_estimates_tables_and_files(dormouse: Dormouse) -> None:
+    Path("schema.json").write_text(
+        json.dumps(
+            {
+                "rowKeyFields": [{"name": "k", "type": "LongType"}],
+                "valueFields": [{"name": "v", "type": "DoubleType", "nullable": True}],
+            }
+        )
+    )
+    Path("rows.csv").write_text("".join(f"{n};-9999\n" for n in range(100)))
+    settings = ("csv_separator=;", "csv_header=no", "csv_null=-9999")
+    given = [part for setting in settings for part in ("--property", setting)]
+    wanted = ("--partitions", "2", "--schema", "schema.json")
+    assert dormouse("splits", "estimate", "rows.csv", *wanted).exit_code == 4
+    found = dormouse("splits", "estimate", "rows.csv", *wanted, *given)
+    assert (found.exit_code, found.stdout) == (0, "50\n")
+    assert dormouse("table", "add", "t", "--schema", "schema.json", *given).exit_code == 0
+    assert dormouse("ingest", "t", "rows.csv", "--wait").exit_code == 0
+    row = dormouse("query", "t", "--key", "k=7", "--format", "json").stdout
+    assert json.loads(row) == {"k": 7, "v": None}
+
+
 def test_estimated_splits_make_a_table_whose_leaves_are_equal(
     flights: Dormouse, memory: InMemory
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
+from dormouse.model.csv_dialect import csv_dialect
 from dormouse.model.keys import Key
+from dormouse.model.properties import parse_properties
 from dormouse.model.schema import Schema
 from dormouse.policy.splitting import even_split_points
 from dormouse.shards.formats import read_source
@@ -30,12 +32,18 @@ class Estimate:
 
 
 def estimate_splits(
-    schema: Schema, files: Sequence[str | Path], partitions: int, *, seed: int = 0
+    schema: Schema,
+    files: Sequence[str | Path],
+    partitions: int,
+    *,
+    seed: int = 0,
+    properties: Mapping[str, object] | None = None,
 ) -> Estimate:
-    """Give the points which cut the rows of files into `partitions` equal parts, or fewer.
+    """Return the points which cut the rows of files into `partitions` equal parts, or fewer.
 
     They are fewer where rows share their keys. The files are Parquet, CSV or JSON lines, plain or
-    gzipped. A uniform sample of the keys is kept, the same for the same `seed`.
+    gzipped; `properties` of the table to be say how CSV is written. A uniform sample of the keys is
+    kept, the same for the same `seed`.
 
     Raises:
         NotFoundError: there is no such file.
@@ -46,11 +54,12 @@ def estimate_splits(
         raise InvalidRequestError("splits are estimated of one partition or more, and some files")
     most = min(max(SAMPLED_AT_LEAST, SAMPLED_PER_PARTITION * partitions), SAMPLED_AT_MOST)
     sample = KeySample(schema, most, seed)
+    dialect = csv_dialect(parse_properties(properties or {}))
     for path in map(Path, files):
         if not path.is_file():
             raise NotFoundError(f"there is no file {str(path)!r}")
         try:
-            for batch in read_source(path, path.name, schema):
+            for batch in read_source(path, path.name, schema, dialect):
                 sample.see(batch)
         except RefusedSourceError as error:
             raise RefusedSourceError(f"{path}: {error}", hint=error.hint) from error

@@ -204,3 +204,13 @@ def test_a_text_is_a_time_beside_any_other_or_beside_none(text: str, kind: Primi
         except (pa.ArrowException, ValueError):
             found.add("refused")
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("clock", ["T00:00:00.5", " 00:00:01", "T12:00", " 00:00+01:00"])
+def test_a_date_with_a_time_that_is_not_its_midnight_is_refused(tmp_path: Path, clock: str) -> None:
+    for name, body in (
+        ("x.csv", f"k,v\n1,2024-02-29{clock}\n"),
+        ("x.json", f'{{"k":1,"v":"2024-02-29{clock}"}}\n'),
+    ):
+        with pytest.raises(RefusedSourceError, match="line [12], column 'v'"):
+            read(tmp_path, name, body, schema_of(DAY))
