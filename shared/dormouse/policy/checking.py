@@ -40,6 +40,10 @@ class Damage(Enum):
         "bring the object back as it was written, from an older version or a backup; then "
         "`dormouse check NAME --acknowledge SHARD` has it merged again"
     )
+    SOURCES_LOST = (
+        "bring the segment back as it was written, from an older version or a backup: until then "
+        "nothing is ingested, for no one could tell what was ingested before"
+    )
     GARBAGE_OVERDUE = "see that the schedule runs the sweep and why gc-candidates has dead letters"
     ORPHAN = "see that the schedule runs the sweep's audit, which deletes what no commit can need"
     STRANGER = "find out who put it there, and delete it"

@@ -18,9 +18,11 @@ from dormouse.model.names import run_of, shard_id_in
 from dormouse.model.origins import Origin
 from dormouse.model.partitions import ROOT, Partition, PartitionTree, child_ids
 from dormouse.model.shards import NewShard, Shard
+from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
     AddShards,
+    AdoptSegments,
     AssignJob,
     ClearTable,
     Entry,
@@ -63,6 +65,7 @@ class RebuildPlan:
     left_out: tuple[tuple[str, str], ...]
     key_types: KeyTypes
     generation: int = 0
+    segments: tuple[SourceSegment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,8 @@ def transactions(plan: RebuildPlan) -> Iterator[Transaction]:
     yield InitialisePartitions(partitions, plan.key_types)
     if plan.generation:
         yield ClearTable(plan.generation, partitions)
+    if plan.segments:
+        yield AdoptSegments(plan.segments)
     for start in range(0, len(plan.sources), SOURCES_PER_TRANSACTION):
         chunk = plan.sources[start : start + SOURCES_PER_TRANSACTION]
         yield AddShards(f"rebuild-sources-{start}", chunk, ())

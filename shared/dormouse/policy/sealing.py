@@ -7,7 +7,9 @@ segments a level, besides the largest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from dormouse.model.source_segments import SourceSegment
 
 SEAL_AT = 4096
 """How many unsealed sources are worth a segment."""
@@ -32,6 +34,29 @@ def taken_in(counts: Sequence[int], fresh: int) -> int:
             return len(counts) - len(left)
         size += sum(left[-taken:])
         del left[-taken:]
+
+
+def whole_chain(found: Iterable[SourceSegment]) -> tuple[list[SourceSegment], list[str]]:
+    """Return as few of the segments of one log as cover all versions any covers, and what is wrong.
+
+    Of segments that were merged, and of such as were put but never committed, some may be there
+    still; each has just the sources of its versions. It is wrong that some versions are covered by
+    none while later ones are.
+    """
+    chains: dict[int, list[SourceSegment]] = {0: []}
+    ordered = sorted(found, key=lambda segment: (segment.after, -segment.up_to, segment.id))
+    for segment in ordered:
+        before = chains.get(segment.after)
+        known = chains.get(segment.up_to)
+        if before is not None and (known is None or len(before) + 1 < len(known)):
+            chains[segment.up_to] = [*before, segment]
+    end = max(chains)
+    beyond = [segment.id for segment in ordered if segment.up_to > end]
+    reasons = [
+        f"sources ingested after version {end} are lost: no segment leads up to segment {name}"
+        for name in beyond[:1]
+    ]
+    return chains[end], reasons
 
 
 def _up_to(level: int, counts: Sequence[int]) -> int:

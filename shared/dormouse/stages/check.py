@@ -7,12 +7,12 @@ is still wrong is reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.model.names import data_prefix, shard_path
+from dormouse.model.names import data_prefix, shard_path, sources_prefix, sources_segment_of
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
@@ -31,6 +31,7 @@ from dormouse.ports import Services, StoredObject
 from dormouse.shards.auditing import audit_bytes
 from dormouse.shards.footer import read_footer
 from dormouse.stages.disputes import dispute_findings
+from dormouse.statestore.sources import read_segment
 
 FOOTERS_AT_ONCE = 8
 _WITHOUT_STATE = (Damage.STATE_UNREADABLE, Damage.STATE_LOST)
@@ -96,10 +97,34 @@ def _look(
         *reference_findings(state),
         *_shard_findings(services, table, state, looked_at, objects, watch, all_bytes),
         *dispute_findings(services, table, state),
+        *_segment_findings(services, table, state, all_bytes),
         *overdue_findings(state, now_ms, table.properties),
         *stray_findings(state, ages, now_ms, table.properties),
     ]
     return CheckReport(state.version, len(referenced), state.rows, tuple(findings))
+
+
+def _segment_findings(
+    services: Services, table: Table, state: TableState, all_bytes: bool
+) -> Iterator[Finding]:
+    """Look whether all segments of sources are there and as large as they should be, or whole."""
+    listed = services.storage.list(sources_prefix(table.id))
+    sizes = {sources_segment_of(stored.path): stored.size_bytes for stored in listed}
+    for segment in state.all_source_segments:
+        found = sizes.get(segment.id)
+        if found != segment.size_bytes:
+            wrong = (
+                "is gone" if found is None else f"has {found:,} bytes, not {segment.size_bytes:,}"
+            )
+            yield Finding(Damage.SOURCES_LOST, segment.id, f"the segment {wrong}")
+        elif all_bytes:
+            try:
+                read, _, _ = read_segment(services.storage, table.id, segment.id)
+            except (NotFoundError, CorruptDataError) as error:
+                yield Finding(Damage.SOURCES_LOST, segment.id, error.explanation)
+                continue
+            if read != segment:
+                yield Finding(Damage.SOURCES_LOST, segment.id, "it is not what the state speaks of")
 
 
 def _shard_findings(

@@ -31,6 +31,7 @@ from dormouse.policy.rebuilding import (
 from dormouse.ports import Services, StoredObject
 from dormouse.shards.endings import read_endings
 from dormouse.shards.footer import FOOTERS_AT_ONCE, read_footer
+from dormouse.stages.seal_sources import kept_segments
 from dormouse.statestore.protocol import Rejected, StateStore
 
 Progress = Callable[[int, int], None]
@@ -125,6 +126,8 @@ def _difference(expected: TableState, found: TableState) -> str | None:
         return "shards"
     if found.references != expected.references:
         return "references"
+    if found.all_source_segments != expected.all_source_segments:
+        return "sealed sources"
     return None if set(found.sources) == set(expected.sources) else "sources"
 
 
@@ -135,7 +138,9 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
     # Before the shards: what a note speaks of must not be collected in between.
     notes = read_endings(services.storage, table.id)
     endings = {note.run: note.origin for note in notes}
+    segments, lost = kept_segments(services, table)
     found, reasons = _read(services, table, stored, watch)
+    reasons += lost
     plan: RebuildPlan | Refusal = (
         Refusal(tuple(reasons))
         if reasons
@@ -144,7 +149,7 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
     if isinstance(plan, Refusal):
         told = "; ".join(plan.reasons[:REASONS_TOLD])
         raise CorruptDataError(f"table {table.name!r} cannot be rebuilt: {told}", hint=HINT)
-    return replace(plan, left_out=plan.left_out + strangers)
+    return replace(plan, left_out=plan.left_out + strangers, segments=segments)
 
 
 def _read(

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.names import sources_path, sources_prefix, sources_segment_of
+from dormouse.model.source_segments import SourceSegment
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import SealSources
-from dormouse.policy.sealing import SEAL_AT, taken_in
+from dormouse.policy.sealing import SEAL_AT, taken_in, whole_chain
 from dormouse.ports import Services
 from dormouse.statestore.codec_sources import Cover, digests_of, encode_sources
 from dormouse.statestore.sources import HINT, ingested_of, read_segment
@@ -87,6 +88,33 @@ def seal_sources(services: Services, table: Table, *, least: int = SEAL_AT) -> N
     services.storage.put(sources_path(table.id, segment.id), body)
     sealing = SealSources(segment, tuple(one.id for one in replaced))
     store.commit(sealing, generation=state.generation)
+
+
+def kept_segments(services: Services, table: Table) -> tuple[tuple[SourceSegment, ...], list[str]]:
+    """Return segments with all that this generation of a table sealed, whatever its state says.
+
+    Besides, what is wrong with them.
+    """
+    by_log: dict[str, list[SourceSegment]] = {}
+    reasons: list[str] = []
+    for stored in services.storage.list(sources_prefix(table.id)):
+        try:
+            named, cover, _ = read_segment(
+                services.storage, table.id, sources_segment_of(stored.path)
+            )
+        except NotFoundError:
+            continue  # an audit has deleted it since it was listed
+        except CorruptDataError as error:
+            reasons.append(error.explanation)
+            continue
+        if cover.generation == table.generation:
+            by_log.setdefault(cover.log, []).append(named)
+    kept: list[SourceSegment] = []
+    for log in sorted(by_log):
+        chain, wrong = whole_chain(by_log[log])
+        kept += chain
+        reasons += wrong
+    return tuple(kept), reasons
 
 
 def spent_segments(services: Services, table: Table, before_ms: int) -> list[str]:

@@ -1,0 +1,235 @@
+"""Exactly once, for ever: what was ingested stays known when sealed, lost, emptied or damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dormouse.errors import CorruptDataError
+from dormouse.messages import IngestJob
+from dormouse.model.names import sources_prefix
+from dormouse.model.state import DAY_MS
+from dormouse.model.tables import Table
+from dormouse.requests import IngestFiles, ReinitialiseTable
+from dormouse.stages.check import check
+from dormouse.stages.ingest import ingest
+from dormouse.stages.rebuild import rebuild
+from dormouse.stages.seal_sources import look_up, seal_sources
+from tests.support.world import Crash, World, letters
+
+YEAR_SECONDS = 365 * DAY_MS // 1000
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def table(world: World) -> Table:
+    made = world.create()
+    world.drop("letters/1.parquet", letters("abc"))
+    world.settle()
+    return made
+
+
+def segments(world: World, table: Table) -> list[str]:
+    return [stored.path for stored in world.storage.list(sources_prefix(table.id))]
+
+
+def current(world: World, table: Table) -> Table:
+    found = world.tables.get(table.id)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("days", [16, 28, 365, 3650])
+def test_a_dead_letter_sent_back_after_any_time_adds_nothing(
+    world: World, sealed: bool, days: int
+) -> None:
+    table = world.create()
+    source = world.drop("letters/1.parquet", letters("abc"))
+    (letter,) = world.queue
+    world.settle()
+    if sealed:
+        world.seal(table)
+    world.clock.advance(seconds=days * DAY_MS // 1000)
+    world.queue.append(letter)
+    world.notify(source)
+    world.administer(IngestFiles("again", "letters", ("letters",)))
+    world.sweep(audit=True)
+    world.settle()
+    assert world.names(table) == "abc"
+
+
+def test_sealed_sources_leave_the_state_and_are_found_beside_new_ones(
+    world: World, table: Table
+) -> None:
+    world.seal(table)
+    world.drop("letters/2.parquet", letters("d"))
+    world.settle()
+    state = world.state(table)
+    assert len(state.sources) == 1 and state.source_segments[0].count == 1
+    sources = list(world.sources.list("letters/", since_ms=0))
+    assert not look_up(world.services, table, sources).fresh(sources)
+    assert world.names(table) == "abcd"
+
+
+def test_an_ingest_that_was_under_way_while_sources_were_sealed_is_not_written_twice(
+    world: World, table: Table
+) -> None:
+    world.drop("letters/2.parquet", letters("d"))
+    world.before_next_commit(lambda: world.seal(table))
+    world.settle()
+    assert world.names(table) == "abcd"
+    assert len(world.shard_objects(table)) == 2, "its shards stayed good"
+
+
+def test_an_ingest_whose_source_was_ingested_and_sealed_meanwhile_adds_nothing(
+    world: World, table: Table
+) -> None:
+    world.drop("letters/2.parquet", letters("d"))
+    (again,) = world.queue
+
+    def others() -> None:
+        world.deliver(again)
+        world.seal(table)
+
+    world.before_next_commit(others)
+    world.settle()
+    assert world.names(table) == "abcd"
+    assert len(world.shard_objects(table)) == 2, "the shards of the second are deleted"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_sealing_that_dies_loses_nothing_and_leaves_what_an_audit_deletes(
+    world: World, table: Table, when: str
+) -> None:
+    (world.before_next_commit if when == "before" else world.after_next_commit)(world.crash)
+    with pytest.raises(Crash):
+        world.seal(table)
+    assert len(segments(world, table)) == 1
+    world.seal(table)
+    assert world.state(table).source_segments[0].count == 1
+    world.age_objects(seconds=40 * 24 * 3600)
+    world.sweep(audit=True)
+    assert len(segments(world, table)) == 1
+    world.notify(*world.sources.list("letters/", since_ms=0))
+    world.settle()
+    assert world.names(table) == "abc"
+
+
+def test_ten_sealings_become_one_segment_and_what_it_replaced_is_deleted(
+    world: World, table: Table
+) -> None:
+    for number in range(2, 12):
+        world.seal(table)
+        world.drop(f"letters/{number}.parquet", letters("x", at=number))
+        world.settle()
+    world.seal(table)
+    state = world.state(table)
+    assert sum(segment.count for segment in state.source_segments) == 11
+    assert len(state.source_segments) == 2
+    world.age_objects(seconds=40 * 24 * 3600)
+    world.sweep(audit=True)
+    assert len(segments(world, table)) == 2
+    world.notify(*world.sources.list("letters/", since_ms=0))
+    world.settle()
+    assert world.names(table) == "abc" + 10 * "x"
+
+
+def test_who_meets_a_segment_that_was_merged_away_reads_the_state_again(
+    world: World, table: Table
+) -> None:
+    world.seal(table)
+    (gone,) = segments(world, table)
+    late = world.new_store(table)
+    late.current()
+    world.drop("letters/2.parquet", letters("d"))
+    world.settle()
+    state = world.state(table)
+    assert state.sources
+    taken = world.services.store(table)
+    sources = list(world.sources.list("letters/", since_ms=0))
+    original = taken.current
+
+    def stale_once() -> object:
+        taken.current = original  # type: ignore[method-assign]
+        return state
+
+    for number in range(3, 12):
+        world.seal(table)
+        world.drop(f"letters/{number}.parquet", letters("y", at=number))
+        world.settle()
+    world.seal(table)
+    world.storage.delete([gone])
+    taken.current = stale_once  # type: ignore[method-assign,assignment]
+    assert not look_up(world.services, table, sources).fresh(sources)
+
+
+def test_a_rebuilt_table_knows_what_was_sealed_and_what_was_not(world: World, table: Table) -> None:
+    world.seal(table)
+    world.drop("letters/2.parquet", letters("d"))
+    world.settle()
+    for _ in range(2):  # the second time, segments of two logs are there
+        rebuild(world.services, current(world, table))
+        world.seal(current(world, table))
+        world.notify(*world.sources.list("letters/", since_ms=0))
+        world.settle()
+        assert world.names(current(world, table)) == "abcd"
+    assert sum(s.count for s in world.state(current(world, table)).all_source_segments) >= 2
+
+
+def test_a_table_that_lost_a_segment_is_not_rebuilt_without_it(world: World, table: Table) -> None:
+    world.seal(table)
+    (lost,) = segments(world, table)
+    world.drop("letters/2.parquet", letters("d"))
+    world.settle()
+    seal_sources(world.services, table, least=1)
+    assert len(segments(world, table)) == 2
+    world.storage.delete([lost])
+    with pytest.raises(CorruptDataError, match="sources ingested after version 0 are lost"):
+        rebuild(world.services, current(world, table))
+
+
+def test_an_emptied_table_takes_the_same_files_again_once(world: World, table: Table) -> None:
+    world.seal(table)
+    world.administer(ReinitialiseTable("empty", "letters"))
+    world.settle()
+    world.administer(IngestFiles("again", "letters", ("letters",)))
+    world.settle(twice=True)
+    assert world.names(current(world, table)) == "abc"
+    world.age_objects(seconds=40 * 24 * 3600)
+    world.sweep(audit=True)
+    assert not segments(world, table), "what it remembered before is deleted"
+
+
+@pytest.mark.parametrize("place", ["record", "ids", "gone"])
+def test_what_cannot_be_read_is_never_taken_for_not_ingested(
+    world: World, table: Table, place: str
+) -> None:
+    world.seal(table)
+    (path,) = segments(world, table)
+    segment = world.state(table).source_segments[0]
+    body = bytearray(world.storage.get(path))
+    at = {"record": segment.index_at + 14, "ids": segment.index_at - 1, "gone": 0}[place]
+    body[at] ^= 4
+    world.storage.delete([path])
+    if place != "gone":
+        world.storage.put(path, bytes(body))
+    (source,) = world.sources.list("letters/", since_ms=0)
+    job = IngestJob(table.id, 0, "job", (source,))
+    with pytest.raises(CorruptDataError, match=segment.id):
+        ingest(world.services, job)
+    assert world.names(table) == "abc"
+    found = check(world.services, table, all_bytes=True).findings
+    assert [finding.subject for finding in found] == [segment.id]
+
+
+def test_a_deleted_table_leaves_no_segment(world: World, table: Table) -> None:
+    world.seal(table)
+    world.delete(table)
+    world.settle()
+    assert not segments(world, table)
