@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.fold import apply
 from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.properties import Properties
@@ -14,6 +15,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import (
     AddShards,
     AssignJob,
+    DisputeShards,
     Entry,
     ReplaceShards,
 )
@@ -64,6 +66,17 @@ def test_size_ratio_merges_shards_of_like_size_and_leaves_the_large_alone(
     rows: list[int], expected: list[list[int]]
 ) -> None:
     assert planned(table_with(*rows)) == expected
+
+
+@pytest.mark.parametrize("strategy", ["batch", "size_ratio"])
+def test_a_disputed_shard_is_planned_by_nobody_nor_are_the_others_of_its_run(strategy: str) -> None:
+    state = table_of({"r-0": 9, "r-1": 9, "s": 9, "t": 9, "u": 9, "v": 9})
+    damaged = DisputeShards(("r-1",), DisputeReason.BYTES_DAMAGED, "job")
+    disputed, verdict = apply(state, Entry(damaged, 0, 0))
+    assert not verdict.violations
+    properties = Properties(compaction_strategy=strategy, compaction_files=4)
+    for plans in (plan_compactions(disputed, properties), plan_full_compactions(disputed)):
+        assert [sorted(plan.inputs) for plan in plans] == [["s", "t", "u", "v"]]
 
 
 def test_size_ratio_cuts_many_shards_into_windows_each_judged_for_itself() -> None:

@@ -1,7 +1,10 @@
 """What may be deleted: only what nothing has referenced for the whole delay."""
 
+from dataclasses import replace
+
 import pytest
 
+from dormouse.model.disputes import Dispute, DisputeReason
 from dormouse.model.layered import LayeredMap
 from dormouse.model.state import TableState
 from dormouse.policy.garbage import collectable, waiting_seconds
@@ -12,6 +15,12 @@ STATE = TableState(unreferenced=LayeredMap().insert("old", 1_000).insert("young"
 def test_candidates_are_due_waiting_or_neither() -> None:
     due, waiting = collectable(STATE, ["young", "referenced", "old", "old"], 10_000, 9)
     assert (due, waiting) == (["old"], ["young"])
+
+
+def test_a_disputed_shard_is_neither_due_nor_waiting_however_old() -> None:
+    dispute = Dispute(DisputeReason.ROWS_LOST, 1_000)
+    state = replace(STATE, disputed=STATE.disputed.insert("old", dispute))
+    assert collectable(state, ["young", "old"], 10_000_000, 9) == (["young"], [])
 
 
 @pytest.mark.parametrize(("now_ms", "left"), [(1_000, 9), (1_001, 9), (9_999, 1), (10_000, 0)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.fold import apply
 from dormouse.model.names import id_prefix, shard_id_in
 from dormouse.model.partitions import ROOT, PartitionTree
@@ -11,6 +12,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import (
     AddShards,
     AssignJob,
+    DisputeShards,
     Entry,
 )
 from dormouse.policy.compaction import CompactionPlan
@@ -35,7 +37,7 @@ def table_with(*begun_ms: int) -> TableState:
     return after(state, AddShards("job", (), tuple(shards)))
 
 
-def after(state: TableState, *transactions: AddShards | AssignJob) -> TableState:
+def after(state: TableState, *transactions: AddShards | AssignJob | DisputeShards) -> TableState:
     for transaction in transactions:
         state, verdict = apply(state, Entry(transaction, 0, 0))
         assert not verdict.violations
@@ -68,6 +70,13 @@ def test_due_shards_go_oldest_first_in_batches_of_what_a_compaction_takes() -> N
     batches = rewritten(table_with(*times[::-1]), NOW_MS + 2 * DAY_MS, DAY_MS, compaction_files=2)
     ordered = [shard_begun(ms) for ms in times]
     assert batches == [tuple(ordered[:2]), tuple(ordered[2:4]), tuple(ordered[4:])]
+
+
+def test_a_disputed_shard_is_not_rewritten() -> None:
+    first, second = (shard_begun(NOW_MS + n) for n in range(2))
+    damaged = DisputeShards((first,), DisputeReason.BYTES_DAMAGED, "job")
+    state = after(table_with(NOW_MS, NOW_MS + 1), damaged)
+    assert rewritten(state, NOW_MS + 2 * DAY_MS) == [(second,)]
 
 
 def test_shards_of_running_or_planned_compactions_are_left_to_those() -> None:

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from dormouse.messages import CompactionJob, IngestJob
+from dormouse.model.disputes import DisputeReason
 from dormouse.model.names import data_prefix, shard_path
 from dormouse.model.purges import PurgeRequest
 from dormouse.model.tables import Table
-from dormouse.model.transactions import AssignJob
+from dormouse.model.transactions import AssignJob, DisputeShards
 from dormouse.shards.purging import RowMatcher
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.compact import compact
+from dormouse.stages.disputes import acknowledge
 from dormouse.stages.ingest import ingest
 from dormouse.stages.prove_purge import Proof, prove_purge
 from tests.support.world import Crash, World, letters, letters_file
@@ -46,6 +48,38 @@ def test_what_is_in_the_table_is_counted_with_the_shards_to_rewrite(
     assert (proof.rows, proof.objects, proof.shards) == (3, 3, 2)
     assert {found.reason for found in proof.remains} == {"it is part of the table"}
     assert not proof.is_complete
+
+
+def test_a_purge_leaves_a_disputed_shard_alone_until_that_is_settled(
+    world: World, table: Table
+) -> None:
+    first = min(s for s in world.state(table).shards)
+    damaged = DisputeShards((first,), DisputeReason.BYTES_DAMAGED, "job")
+    world.new_store(table).commit(damaged, generation=0)
+    world.purge(table, "letter = 'b'")
+    world.settle()
+    state = world.state(table)
+    assert first in {reference.shard for reference in state.all_references()}
+    assert not len(state.jobs), "no job was begun that would fail"
+    assert {r.path for r in prove(world, table).remains} == {shard_path(table.id, first)}
+    world.queue += acknowledge(world.services, table, [first])
+    world.age_objects(seconds=30 * 24 * 3600)
+    world.sweep()  # has the purge go on
+    world.settle()
+    assert prove(world, table).is_complete
+
+
+def test_a_replaced_shard_that_is_disputed_is_told_to_be_kept(world: World, table: Table) -> None:
+    world.purge(table, "letter = 'b'")
+    while world.queue:  # all but the collection
+        message = world.queue.popleft()
+        if message.queue != "gc-candidates":
+            world.queue += world.deliver(message)
+    replaced = tuple(sorted(world.state(table).unreferenced))
+    damaged = DisputeShards(replaced, DisputeReason.BYTES_DAMAGED, "job")
+    world.new_store(table).commit(damaged, generation=0)
+    reasons = {found.reason for found in prove(world, table).remains}
+    assert reasons == {"it is disputed, and kept until that is settled"}
 
 
 def test_what_was_replaced_is_told_with_the_time_it_goes(world: World, table: Table) -> None:
