@@ -138,7 +138,7 @@ def test_what_jobs_took_and_the_dispute_that_follows_are_known_to_every_process(
 ) -> None:
     """A job takes 4 rows of 10, another one 5: one is lost."""
     store.commit(addition(1), SplitPartition("root", ("m",)), generation=0)
-    for job, leaf, rows, low in (("left", "0", 4, ("a",)), ("right", "1", 5, ("z",))):
+    for job, leaf, rows, low in (("z-job", "0", 4, ("a",)), ("a-job", "1", 5, ("z",))):
         output = NewShard(Shard(f"{job}-0", rows, 100, low, low), ((leaf, rows),))
         done = ReplaceShards(job, leaf, ("s1",), (output,), (("s1", rows),))
         outcomes = store.commit(AssignJob(job, leaf, ("s1",)), done, generation=0)
@@ -147,7 +147,8 @@ def test_what_jobs_took_and_the_dispute_that_follows_are_known_to_every_process(
         assert instance.store("t").current().taken["s1"][-1] == Taking(job, leaf, rows)
     state = instance.store("t").current()
     assert state == store.current()
-    assert state.jobs_in_dispute("s1") == ["left", "right"]
+    assert state.jobs_in_dispute("s1") == ["a-job", "z-job"]
+    assert [taking.job for taking in state.taken["s1"]] == ["z-job", "a-job"]
     (kept,) = store.commit(ForgetShards(("s1",)), generation=0)
     assert kept == Rejected((Violation(Rule.SHARD_DISPUTED, "s1"),))
     settled = SettleDisputes((("s1", state.disputed["s1"].since_ms),))

@@ -221,13 +221,18 @@ def test_a_disputed_shard_outlives_every_collection(world: World) -> None:
     assert shard in world.state(table).disputed
 
 
-def test_rows_that_a_filter_removes_are_counted_and_dispute_nothing(world: World) -> None:
-    table, jobs = split_table(world)
-    world.administer(SetProperties("s", table.name, {"filters": "where(at < 12)"}))
+@pytest.mark.parametrize(
+    ("rule", "rows"), [({"filters": "where(at < 12)"}, 12), ({"aggregations": "last(note)"}, 16)]
+)
+def test_rows_that_a_rule_removes_are_counted_and_dispute_nothing(
+    world: World, rule: dict[str, str], rows: int
+) -> None:
+    table, jobs = split_table(world, words="aabcddefghhijjklmmnopp")
+    world.administer(SetProperties("s", table.name, rule))
     for job in jobs:
         run(world, table, job)
     assert not len(world.state(table).disputed)
-    assert world.state(table).rows == 12
+    assert world.state(table).rows == rows
 
 
 def test_counts_at_any_border_are_those_of_the_rows(world: World) -> None:
