@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
+from dormouse.model import checksums
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_path
 from dormouse.model.schema import Schema
 from dormouse.shards import crcs, local_copies, parquet, prefetch, steps
 from dormouse.shards.auditing import audit_bytes
-from dormouse.shards.footer import read_metadata
+from dormouse.shards.footer import read_footer, read_metadata
 from dormouse.shards.merging import merge_rows
 from dormouse.shards.reading import Slice
 from dormouse.storage import FolderStorage, MemoryStorage
-from tests.support.damage import flipped, last_row_group, regions, rewrite
+from tests.support.damage import flipped, footer_length, last_row_group, regions, rewrite
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.unit.shards.tables import MEMORY_BYTES, ShardTable
 
@@ -169,33 +170,41 @@ def test_parts_that_lie_outside_of_the_data_are_refused(shard: Shard) -> None:
 
 
 class Bodies(FolderStorage):
-    """A folder whose reads can be tampered with; `reads` are the spans that were read."""
+    """A folder whose reads are noted as path, start and length, and can be tampered with.
+
+    `before_read` has what is done before the read of a number, `short` how many bytes a read that
+    begins at `cut_at` lacks.
+    """
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.root = root
         self.reads: list[tuple[str, int, int]] = []
-        self.short = 0
-        self.before_read: dict[int, Any] = {}
+        self.before_read: dict[int, Callable[[], object]] = {}
+        self.cut_at, self.short = -1, 0
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
-        bodies, whole = self, super().open(path, size_bytes)
+        return cast(BinaryIO, _Tampered(self, path))
 
-        class Opened(io.BytesIO):
-            def read(self, size: int | None = -1, /) -> bytes:
-                if hook := bodies.before_read.pop(len(bodies.reads), None):
-                    hook()
-                    self.__init__(super_open(path).read())  # type: ignore[misc]
-                start = self.tell()
-                body = super().read(size)
-                bodies.reads.append((path, start, len(body)))
-                return body[: len(body) - bodies.short] if start == bodies.cut_at else body
 
-        super_open = lambda path: (self.root / path).open("rb")  # noqa: E731
-        with whole:
-            return Opened(whole.read())
+class _Tampered(io.RawIOBase):
+    def __init__(self, bodies: Bodies, path: str) -> None:
+        self._bodies, self._path, self._at = bodies, path, 0
 
-    cut_at = -1
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        assert whence == io.SEEK_SET
+        self._at = offset
+        return offset
+
+    def read(self, size: int = -1) -> bytes:
+        bodies = self._bodies
+        bodies.before_read.pop(len(bodies.reads), lambda: None)()
+        try:
+            body = (bodies.root / self._path).read_bytes()[self._at :][:size]
+        except FileNotFoundError as error:
+            raise NotFoundError(self._path) from error
+        bodies.reads.append((self._path, self._at, len(body)))
+        return body[: len(body) - bodies.short] if self._at == bodies.cut_at else body
 
 
 def merged(table: ShardTable, storage: Any, **options: Any) -> list[dict[str, object]]:
@@ -226,20 +235,37 @@ def test_a_shard_that_is_replaced_between_its_footer_and_its_rows_is_not_merged(
         merged(shard.table, bodies)
 
 
-def test_an_object_that_is_another_shard_is_told_before_any_row_is_read(tmp_path: Path) -> None:
+def test_the_end_that_is_merged_is_that_by_which_its_parts_were_chosen(tmp_path: Path) -> None:
+    """The rows are the same here; but what else a footer says decides what is read."""
     shard = Shard(tmp_path, SCHEMA)
-    (other,) = shard.table.add([{"k": k, "v": 0, "text": ""} for k in range(3000)])
+    other = bytearray(shard.body.replace(b'"written_ms":0,', b'"written_ms":7,'))
+    end = len(other) - footer_length(shard.body) - 8
+    digits = other.rfind(b"blake2b:") + len(b"blake2b:")
+    other[digits : digits + 32] = b"0" * 32
+    place, right = checksums.to_fill_in(bytes(other[end:]))
+    other[end + place : end + place + len(right)] = right
+    assert read_footer(shard.table.storage, shard.path, len(other)).origin.written_ms == 0
+    bodies = Bodies(tmp_path / "data")
+    bodies.before_read[1] = lambda: rewrite(shard.file, bytes(other))  # after the footer
+    with pytest.raises(DamagedShardError, match="another footer than it had before"):
+        merged(shard.table, bodies)
+
+
+def test_an_object_that_is_another_shard_of_the_same_size_is_told(tmp_path: Path) -> None:
+    shard = Shard(tmp_path, SCHEMA)
+    (other,) = shard.table.add(ROWS)
     theirs = tmp_path / "data" / shard_path("table", other.shard.id)
-    rewrite(theirs, shard.body.ljust(len(theirs.read_bytes()))[: theirs.stat().st_size])
+    assert len(theirs.read_bytes()) == len(shard.body)
+    rewrite(theirs, shard.body)
     for look_up_bytes in (0, 10**9):
-        with pytest.raises(DamagedShardError, match=other.shard.id):
+        with pytest.raises(DamagedShardError, match=f"{other.shard.id}.* is shard job0-0"):
             shard.table.rows(look_up_bytes=look_up_bytes)
 
 
 def test_a_shard_that_is_gone_is_not_found(shard: Shard) -> None:
     bodies = Bodies(shard.file.parents[2])
     bodies.before_read[1] = shard.file.unlink  # after the footer
-    with pytest.raises((NotFoundError, FileNotFoundError)):
+    with pytest.raises(NotFoundError):
         merged(shard.table, bodies)
 
 
