@@ -24,11 +24,13 @@ def busy(flights: Dormouse, memory: InMemory) -> Dormouse:
     """Compacted once, with a refused file, a failed compaction and one not begun."""
     (table,) = memory.world.tables.all()
     for number in range(12):
-        memory.world.drop(f"flights/{number}.csv", f"{HEADER}AA,{number},0,1\n".encode())
+        memory.world.drop(f"flights/{number}.csv", f"{HEADER}AA,{number},1970-01-01,1\n".encode())
     memory.world.drop("flights/bad.csv", b"carrier\nAA\n")
     memory.world.settle()
     for number in range(12):
-        memory.world.drop(f"flights/again-{number}.csv", f"{HEADER}BB,{number},0,1\n".encode())
+        memory.world.drop(
+            f"flights/again-{number}.csv", f"{HEADER}BB,{number},1970-01-01,1\n".encode()
+        )
     while memory.world.queue[0].queue == "ingest-jobs":
         memory.world.queue += memory.world.deliver(memory.world.queue.popleft())
     memory.world.queue += memory.world.deliver(memory.world.queue.popleft())
