@@ -15,8 +15,8 @@ from pyspark import RDD, SparkContext, StorageLevel
 
 from dormouse.errors import DormouseError, UnavailableError
 from dormouse.messages import IngestJob, Outgoing
+from dormouse.model.keys import KeyRange
 from dormouse.model.origins import Lineage
-from dormouse.model.partitions import ROOT
 from dormouse.model.ranks import SampledKeys, pooled
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.state import TableState
@@ -170,12 +170,10 @@ def _extended(
 
 
 def _context(services: Services, table: Table, state: TableState, job: str) -> ShardContext:
-    leaves = (leaf.id for leaf in state.partitions.leaves())
     return ShardContext(
         table_id=table.id,
         schema=table.schema,
         job=job,
-        tree=state.partitions.around(leaves),
         written_ms=services.clock.now_ms(),
         generation=state.generation,
     )
@@ -184,5 +182,5 @@ def _context(services: Services, table: Table, state: TableState, job: str) -> S
 def _end(services: Services, plan: Plan, accepted: tuple[Source, ...], shards: int) -> None:
     """Note that all shards of the run are written, and which sources they are made of."""
     context = replace(plan.context, lineage=Lineage(tuple(source.id for source in accepted)))
-    ending = Ending(plan.run, context.origin(ROOT, number=shards))
+    ending = Ending(plan.run, context.origin(KeyRange(), number=shards))
     put_ending(services.storage, plan.table.id, ending)

@@ -35,32 +35,32 @@ from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.machine import shard_of, verdict_of
-from tests.support.trees import initialise
+from tests.support.trees import LEFT, RIGHT, initialise
 
 TREE = tuple(PartitionTree.from_split_points([("m",)]).by_id.values())
-A, B, C, D = (shard_of(name, [(name,)], ("0", 1)) for name in "abcd")
+A, B, C, D = (shard_of(name, [(name,)], (LEFT, 1)) for name in "abcd")
 BEFORE: tuple[Transaction, ...] = (
     initialise(TREE),
     AddShards("one", ("source-one",), (A, B)),
     AddShards("two", ("source-two",), (C,)),
-    AssignJob("old", "0", ("c",)),
-    ReplaceShards("old", "0", ("c",), (), (("c", 1),), 1),
+    AssignJob("old", LEFT, ("c",)),
+    ReplaceShards("old", LEFT, ("c",), (), (("c", 1),), 1),
     AddShards("five", (), (D,)),
-    AssignJob("job", "0", ("a", "b")),
+    AssignJob("job", LEFT, ("a", "b")),
     DisputeShards(("d",), DisputeReason.BYTES_DAMAGED, "old"),
 )
 """A table of two leaves: a and b are inputs of a job, c is garbage, d is disputed."""
-OUTPUT = shard_of("output", [("a",), ("b",)], ("0", 2))
+OUTPUT = shard_of("output", [("a",), ("b",)], (LEFT, 2))
 KINDS: dict[str, Transaction] = {
     "initialise": initialise(TREE),
     "raise the rules": RaiseRules(RULES),
-    "add": AddShards("three", ("source-three",), (shard_of("z", [("z",)], ("1", 1)),)),
+    "add": AddShards("three", ("source-three",), (shard_of("z", [("z",)], (RIGHT, 1)),)),
     "add the same source": AddShards("four", ("source-three",), ()),
-    "assign": AssignJob("late", "0", ("a",)),
+    "assign": AssignJob("late", LEFT, ("a",)),
     "release": ReleaseJob("job"),
-    "replace": ReplaceShards("job", "0", ("a", "b"), (OUTPUT,), (("a", 1), ("b", 1))),
-    "split": SplitPartition("0", ("b",)),
-    "extend": ExtendTree((("0", ("a\0",)), ("1", ("x",)))),
+    "replace": ReplaceShards("job", LEFT, ("a", "b"), (OUTPUT,), (("a", 1), ("b", 1))),
+    "split": SplitPartition(LEFT, ("b",)),
+    "extend": ExtendTree(((LEFT, ("a\0",)), (RIGHT, ("x",)))),
     "forget": ForgetShards(("c",)),
     "dispute": DisputeShards(("b", "c"), DisputeReason.BYTES_DAMAGED, "job"),
     "settle": SettleDisputes((("d", 0),)),

@@ -35,7 +35,7 @@ from dormouse.statestore.protocol import (
     StateStore,
 )
 from tests.contract.state_stores import DELTAS, SNAPSHOTS, STORES, Instance, instance_of
-from tests.support.trees import initialise
+from tests.support.trees import LEFT, RIGHT, initialise
 from tests.unit.statestore.histories import ONE_LEAF, addition, merge_of, shard_of
 
 INITIALISE = initialise(ONE_LEAF)
@@ -129,7 +129,7 @@ def test_a_job_and_a_split_run_their_course_across_processes(
     merged = merge_of("j", ("s1", "s2"), shard_of("m", ("a",), ("z",)))
     instance.store("t").commit(merged, generation=0)
     state = store.current()
-    assert {(r.partition, r.shard) for r in state.all_references()} == {("0", "m"), ("1", "m")}
+    assert {(r.partition, r.shard) for r in state.all_references()} == {(LEFT, "m"), (RIGHT, "m")}
     assert state == instance.store("t").current()
 
 

@@ -152,7 +152,7 @@ DECLARATIONS = [
 _EXPORT = Export(
     "e", "out", "t", "letters", 1, 2, COUNTS, ("k",), (KeyRange(("a",), ("b", 1)),), "c > 1"
 )
-_ORIGIN = Origin("root", (("m",),), "j", 1, lineage=Lineage(("s",), ("i",), ("u",), ("c",)))
+_ORIGIN = Origin(KeyRange((), ("m",)), "j", 1, lineage=Lineage(("s",), ("i",), ("u",), ("c",)))
 _SHARD = Shard("s-0", 3, 100, ("a", 1), ("z", 2))
 _FOOTER = ShardFooter("t", "s-0", EVERY_TYPE, _ORIGIN, 3, ("a",), ("z",), ((("a",), 0),))
 _PATH = "the/path"

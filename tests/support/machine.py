@@ -14,7 +14,7 @@ from dormouse.model.disputes import DisputeReason
 from dormouse.model.fold import Verdict, apply
 from dormouse.model.invariants import broken_invariants
 from dormouse.model.keys import Key, KeyRange
-from dormouse.model.partitions import ROOT, PartitionTree, child_ids
+from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
@@ -134,7 +134,7 @@ class TableMachine(RuleBasedStateMachine):
         for at in points:
             leaf = tree.leaf_containing(at)
             if leaf.range.min < at:
-                tree = tree.split(leaf.id, at, *child_ids(leaf.id))
+                tree = tree.split(leaf.id, at)
                 splits.append((leaf.id, at))
         if splits:
             assert self.go(ExtendTree(tuple(splits))) == Verdict()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dormouse.model.key_types import KeyTypes
-from dormouse.model.partitions import Partition, PartitionTree
+from dormouse.model.keys import KeyRange
+from dormouse.model.partitions import Partition, PartitionTree, id_of
 from dormouse.model.schema import Primitive
 from dormouse.model.transactions import InitialisePartitions
 
@@ -19,3 +20,12 @@ def initialise(
     """Begin a table with these partitions."""
     tree = partitions.by_id.values() if isinstance(partitions, PartitionTree) else partitions
     return InitialisePartitions(tuple(tree), key_types)
+
+
+def part(low: str = "", high: str = "") -> str:
+    """Return the id of the partition of the texts from `low` to `high`; empty is without an end."""
+    return id_of(KeyRange((low,) if low else (), (high,) if high else None))
+
+
+LEFT, RIGHT = part("", "m"), part("m")
+"""The leaves of a tree that is split at "m"."""

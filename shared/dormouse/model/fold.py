@@ -6,13 +6,13 @@ changes nothing but the version, and says why; an entry that was applied before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dormouse.model.conserving import dispute, settle, take
 from dormouse.model.disputes import Taking
 from dormouse.model.keys import Key
-from dormouse.model.partitions import PartitionTree, child_ids
+from dormouse.model.partitions import PartitionTree
 from dormouse.model.rules import Violation, violations
 from dormouse.model.shards import Holding, Job, NewShard, Reference, Shard
 from dormouse.model.source_segments import SourceSegment
@@ -90,10 +90,11 @@ def _changed(state: TableState, entry: Entry) -> TableState:  # noqa: C901  # a 
                 state = take(dropped, shard, Taking(job, partition, rows.get(shard)))
             return replace(_add(state, outputs), jobs=state.jobs.remove(job))
         case SplitPartition(partition=partition, at=at, rows_left=rows_left):
-            tree = state.partitions.split(partition, at, *child_ids(partition))
-            return _push_down(replace(state, partitions=tree), partition, dict(rows_left))
+            return _split(state, partition, at, dict(rows_left))
         case ExtendTree(splits=splits):
-            return _extend(state, splits)
+            for partition, at in splits:
+                state = _split(state, partition, at, {})
+            return state
         case ForgetShards() | DisputeShards() | SettleDisputes():
             return _keep_or_forget(state, entry.transaction)
         case SealSources(segment=segment, replaced=replaced):
@@ -127,14 +128,11 @@ def _add(state: TableState, shards: Iterable[NewShard]) -> TableState:
     return state
 
 
-def _extend(state: TableState, splits: Sequence[tuple[str, Key]]) -> TableState:
-    tree = state.partitions
-    for partition, at in splits:
-        tree = tree.split(partition, at, *child_ids(partition))
-    extended = replace(state, partitions=tree)
-    for partition, _ in splits:  # those that were leaves before hold what is to be moved
-        extended = _push_down(extended, partition, {})
-    return extended
+def _split(state: TableState, partition: str, at: Key, rows_left: Mapping[str, int]) -> TableState:
+    """Return the state with a leaf split. Partitions that still hold references then stay."""
+    tree = state.partitions.with_halves(partition, at)
+    moved = _push_down(replace(state, partitions=tree), partition, rows_left)
+    return replace(moved, partitions=moved.partitions.balanced(partition, moved.references))
 
 
 def _keep_or_forget(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from dormouse.model.keys import KeyRange
 from dormouse.model.layered import K, LayeredMap, V
-from dormouse.model.partitions import ROOT, Partition, PartitionTree
+from dormouse.model.partitions import ROOT, Partition, PartitionTree, id_of
 from dormouse.model.shards import Holding, Reference
 from dormouse.model.state import TableState
 
@@ -45,22 +45,30 @@ def broken_tree(tree: PartitionTree, *, whole: bool = False) -> list[str]:
     broken = []
     if tree.get(ROOT).range != KeyRange():
         broken.append("the root does not span the key space")
-    parents: set[str] = set()
-    changed = set(_changed(tree.by_id, whole))
-    for partition_id in changed:
+    for partition_id in _touched(tree, whole):
         partition = tree.by_id.get(partition_id)
-        if partition is None:
-            broken.append(f"partition {partition_id} is gone")
-        else:
+        if partition is not None:
             broken += [*_broken_parent(tree, partition), *_broken_children(tree, partition)]
-            parents.add(partition.parent or ROOT)
-    for parent_id in parents - changed:
-        parent = tree.by_id.get(parent_id)
-        broken += [] if parent is None else _broken_children(tree, parent)
     return broken
 
 
+def _touched(tree: PartitionTree, whole: bool) -> set[str]:
+    """Return the partitions which may fit no more: those that changed, and beside them those which
+    they lie next to, or lay next to before they were joined otherwise and gone.
+    """
+    touched: set[str] = set()
+    for partition_id in _changed(tree.by_id, whole):
+        before = None if whole else tree.by_id.base.get(partition_id)
+        for partition in (before, tree.by_id.get(partition_id)):
+            if partition is not None:
+                touched.update((partition.id, partition.parent or ROOT))
+                touched.update(partition.children or ())
+    return touched
+
+
 def _broken_parent(tree: PartitionTree, partition: Partition) -> Iterator[str]:
+    if partition.id != id_of(partition.range):
+        yield f"partition {partition.id} is not called by its range"
     if partition.parent is None:
         if partition.id != ROOT:
             yield f"partition {partition.id} cannot be reached from the root"
@@ -74,6 +82,8 @@ def _broken_parent(tree: PartitionTree, partition: Partition) -> Iterator[str]:
 
 def _broken_children(tree: PartitionTree, partition: Partition) -> Iterator[str]:
     if partition.children is None:
+        if partition.height:
+            yield f"partition {partition.id} has no halves, but a height"
         return
     left, right = (tree.by_id.get(child) for child in partition.children)
     if left is None or right is None:
@@ -88,12 +98,15 @@ def _broken_children(tree: PartitionTree, partition: Partition) -> Iterator[str]
         or right.range.is_empty()
     ):
         yield f"the children of partition {partition.id} do not tile it"
+    if partition.height != 1 + max(left.height, right.height):
+        yield f"partition {partition.id} has another height than follows from its halves"
     if (left.parent, right.parent) != (partition.id, partition.id):
         yield f"a child of partition {partition.id} does not know its parent"
 
 
 def _broken_references(state: TableState, whole: bool) -> Iterator[str]:
-    for partition_id in _changed(state.references, whole):
+    gone = (p for p in _changed(state.partitions.by_id, whole) if p not in state.partitions)
+    for partition_id in {*_changed(state.references, whole), *gone}:
         held = state.references.get(partition_id, Holding())
         if partition_id not in state.partitions:
             if held:

@@ -58,6 +58,11 @@ class KeyRange:
         """Tell whether a full key lies in the range."""
         return self.min <= key and (self.max is None or key < self.max)
 
+    def covers(self, other: KeyRange) -> bool:
+        """Return whether every key of another range lies in this one."""
+        ends_first = other.max is not None and (self.max is None or other.max <= self.max)
+        return self.min <= other.min and (self.max is None or ends_first)
+
     def contains_span(self, low: Key, high: Key) -> bool:
         """Return whether all keys from `low` to those that begin with `high` lie in the range."""
         return self.contains(low) and (self.max is None or high < self.max[: len(high)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dormouse.model.keys import Key
+from dormouse.model.keys import KeyRange
 from dormouse.model.names import run_of, shard_id_in
 from dormouse.model.state import TableState
 
@@ -36,14 +36,14 @@ class Lineage:
 class Origin:
     """The run that wrote a shard, and its place in it.
 
-    `splits` are the keys at which the partitions above `partition` are split, from the root on.
+    `range` is that of the partition it was written for, or of the leaves from the first to the last
+    one that it has rows in: leaves meet at both its ends, whatever is split or joined later.
     `number` counts the shards of a run, which are written in order; only the `last` one tells that
     it is, so a run is whole if its last shard is there. `generation` is that of the table it was
     written for.
     """
 
-    partition: str
-    splits: tuple[Key, ...] = ()
+    range: KeyRange = KeyRange()
     job: str = ""
     written_ms: int = 0
     number: int = 0

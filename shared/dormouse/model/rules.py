@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dormouse.model.keys import Key
-from dormouse.model.partitions import PartitionTree, child_ids
+from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import NewShard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
@@ -231,7 +231,7 @@ def _split(tree: PartitionTree, partition_id: str, at: Key) -> Iterator[Violatio
         yield Violation(Rule.PARTITION_MISSING, partition_id)
         return
     partition = tree.get(partition_id)
-    if not partition.is_leaf or any(child in tree for child in child_ids(partition_id)):
+    if not partition.is_leaf:
         yield Violation(Rule.PARTITION_SPLIT, partition_id)
     elif not (partition.range.min < at and partition.range.contains(at)):
         yield Violation(Rule.SPLIT_OUTSIDE_PARTITION, partition_id)
@@ -242,7 +242,7 @@ def _extend(tree: PartitionTree, extend: ExtendTree) -> Iterator[Violation]:
         broken = list(_split(tree, partition_id, at))
         yield from broken
         if not broken:
-            tree = tree.split(partition_id, at, *child_ids(partition_id))
+            tree = tree.split(partition_id, at)
 
 
 def _keep_or_forget(

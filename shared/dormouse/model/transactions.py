@@ -232,7 +232,7 @@ def _content(transaction: Transaction) -> tuple[object, ...]:  # noqa: C901  # a
 
 def _partitions(partitions: tuple[Partition, ...]) -> tuple[object, ...]:
     ordered = sorted(partitions, key=lambda p: p.id)
-    return tuple((p.id, p.range.min, p.range.max, p.parent, p.children) for p in ordered)
+    return tuple((p.id, p.range.min, p.range.max, p.parent, p.children, p.height) for p in ordered)
 
 
 def _shards(shards: tuple[NewShard, ...]) -> tuple[object, ...]:

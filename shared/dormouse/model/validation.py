@@ -128,6 +128,7 @@ def _tree(partitions: Sequence[Partition], types: KeyTypes) -> Iterator[Violatio
     """Yield what is wrong with a whole tree; ends are looked at before they are compared."""
     wrong = [*_ids(p.id for p in partitions), *_twice([p.id for p in partitions], Rule.NAMED_TWICE)]
     for partition in partitions:
+        wrong += _number(partition.height, partition.id, INT64_MAX)
         where = f"partition {shown(partition.id)}"
         wrong += _key(partition.range.min, types, 0, where)
         if partition.range.max is not None:

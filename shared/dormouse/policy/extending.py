@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from dormouse.model.keys import Key
-from dormouse.model.partitions import Partition, PartitionTree, child_ids
+from dormouse.model.keys import Key, KeyRange
+from dormouse.model.partitions import Partition, PartitionTree, id_of
 from dormouse.model.ranks import SampledKeys
 from dormouse.policy.splitting import plan_split
 
@@ -17,6 +17,9 @@ MIN_ROWS_TO_SPLIT = 1000
 """A leaf that is to get fewer rows is left alone."""
 MIN_SHARE = 10
 """So is one that is to get less than this part of what the leaves get on average."""
+
+_Leaf = tuple[int, Key, str, SampledKeys]
+"""The rows to come, less than none so that the fullest comes first; where it lies, and its id."""
 
 
 def plan_extension(
@@ -31,24 +34,23 @@ def plan_extension(
     if len(leaves) >= min_leaves:
         return ()
     least = max(MIN_ROWS_TO_SPLIT, -(-known.rows // (len(leaves) * MIN_SHARE)))
-    fullest: list[tuple[int, str, SampledKeys]] = []
+    fullest: list[_Leaf] = []
     for leaf in leaves:
         _put(fullest, leaf, known, least)
     splits: list[tuple[str, Key]] = []
     while fullest and len(leaves) + len(splits) < min_leaves:
-        _, leaf_id, inside = heappop(fullest)
+        _, _, leaf_id, inside = heappop(fullest)
         plan = plan_split(tree.get(leaf_id).range, {"": inside})
         if plan is not None:  # else all its rows share one key
             splits.append((leaf_id, plan.at))
-            tree = tree.split(leaf_id, plan.at, *child_ids(leaf_id))
-            for child in child_ids(leaf_id):
-                _put(fullest, tree.get(child), inside, MIN_ROWS_TO_SPLIT)
+            span = tree.get(leaf_id).range
+            tree = tree.split(leaf_id, plan.at)
+            for half in (KeyRange(span.min, plan.at), KeyRange(plan.at, span.max)):
+                _put(fullest, tree.get(id_of(half)), inside, MIN_ROWS_TO_SPLIT)
     return tuple(splits)
 
 
-def _put(
-    fullest: list[tuple[int, str, SampledKeys]], leaf: Partition, known: SampledKeys, least: int
-) -> None:
+def _put(fullest: list[_Leaf], leaf: Partition, known: SampledKeys, least: int) -> None:
     inside = known.within(leaf.range)
     if inside.rows >= least:
-        heappush(fullest, (-inside.rows, leaf.id, inside))
+        heappush(fullest, (-inside.rows, leaf.range.min, leaf.id, inside))

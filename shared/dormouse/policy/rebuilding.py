@@ -13,10 +13,10 @@ from dormouse.errors import InvariantError
 from dormouse.model.fold import apply
 from dormouse.model.invariants import broken_invariants
 from dormouse.model.key_types import KeyTypes, key_fault
-from dormouse.model.keys import Key, KeyRange, after, show_key
+from dormouse.model.keys import KeyRange, after
 from dormouse.model.names import run_of, shard_id_in
 from dormouse.model.origins import Origin
-from dormouse.model.partitions import ROOT, Partition, PartitionTree, child_ids
+from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
@@ -50,7 +50,6 @@ class PlacedShard:
     """A shard, and the leaves where its rows count, or were `merged` into other shards."""
 
     shard: Shard
-    partition: str
     live: tuple[str, ...]
     merged: tuple[str, ...]
 
@@ -93,11 +92,10 @@ def plan_rebuild(
     ]
     if unfit := list(_unfit(by_id.values(), key_types)):
         return Refusal(tuple(unfit))
-    splits, reasons = _splits(by_id.values())
-    tree = _tree(splits, reasons)
+    reasons = list(_outside(by_id.values()))
     if reasons:
         return Refusal(tuple(reasons))
-    reasons += _outside(by_id.values(), tree)
+    tree = _tree(by_id.values())
     choice = choose_runs({shard: item.origin for shard, item in by_id.items()})
     reasons += choice.contradictions
     counted = [item for shard, item in by_id.items() if run_of(shard)[0] in choice.counted]
@@ -139,7 +137,7 @@ def transactions(plan: RebuildPlan) -> Iterator[Transaction]:
         yield AddShards(f"rebuild-sources-{start}", chunk, ())
     for start in range(0, len(plan.shards), SHARDS_PER_TRANSACTION):
         placed = plan.shards[start : start + SHARDS_PER_TRANSACTION]
-        new = (NewShard(item.shard, ((item.partition, item.shard.rows),)) for item in placed)
+        new = (NewShard(item.shard, ((ROOT, item.shard.rows),)) for item in placed)
         yield AddShards(f"rebuild-shards-{start}", (), tuple(new))
     merged: dict[str, list[str]] = {}
     for item in plan.shards:
@@ -174,51 +172,29 @@ def rebuilt(plan: RebuildPlan, now_ms: int) -> TableState:
 def _unfit(found: Iterable[FoundShard], key_types: KeyTypes) -> Iterator[str]:
     """Yield where keys are none of the table's, which could not even be compared."""
     for item in found:
-        splits = [key_fault(at, key_types, fewest_parts=1) for at in item.origin.splits]
-        ends = (item.shard.min_key, item.shard.max_key) if item.shard.rows else ()
-        full = [key_fault(key, key_types, fewest_parts=len(key_types)) for key in ends]
-        for fault in filter(None, (*splits, *full)):
+        span = item.origin.range
+        ends = [span.min] if span.max is None else [span.min, span.max]
+        keys = (item.shard.min_key, item.shard.max_key) if item.shard.rows else ()
+        faults = [key_fault(end, key_types, fewest_parts=0) for end in ends]
+        faults += [key_fault(key, key_types, fewest_parts=len(key_types)) for key in keys]
+        for fault in filter(None, faults):
             yield f"a key in shard {item.shard.id} is none of the table: {fault}"
 
 
-def _splits(found: Iterable[FoundShard]) -> tuple[dict[str, Key], list[str]]:
-    """Give the key at which each partition above one with shards is split."""
-    splits: dict[str, tuple[Key, str]] = {}
-    reasons = []
+def _outside(found: Iterable[FoundShard]) -> Iterator[str]:
     for item in found:
-        shard, origin = item.shard.id, item.origin
-        path = "" if origin.partition == ROOT else origin.partition
-        if len(path) != len(origin.splits) or path.strip("01"):
-            reasons.append(f"shard {shard} does not say where its partition {path} lies")
-            continue
-        for depth, at in enumerate(origin.splits):
-            parent = path[:depth] or ROOT
-            known, teller = splits.setdefault(parent, (at, shard))
-            if known != at:
-                reasons.append(
-                    f"partition {parent} is split at ({show_key(known)}) by shard {teller}, "
-                    f"and at ({show_key(at)}) by shard {shard}"
-                )
-    return {parent: at for parent, (at, _) in splits.items()}, reasons
+        shard, span = item.shard, item.origin.range
+        if span.is_empty():
+            yield f"shard {shard.id} was written for a range without keys"
+        elif shard.rows and not span.contains_span(shard.min_key, shard.max_key):
+            yield f"shard {shard.id} has keys outside the range it was written for"
 
 
-def _tree(splits: Mapping[str, Key], reasons: list[str]) -> PartitionTree:
-    """Build the tree from the root down; what cannot be split so is added to the reasons."""
-    tree = PartitionTree.of([Partition(ROOT)])
-    for parent in sorted(splits, key=lambda p: (0 if p == ROOT else len(p), p)):
-        at, split = splits[parent], tree.by_id.get(parent)
-        if split is not None and split.range.min < at and split.range.contains(at):
-            tree = tree.split(parent, at, *child_ids(parent))
-        else:
-            reasons.append(f"partition {parent} cannot be split at ({show_key(at)})")
-    return tree
-
-
-def _outside(found: Iterable[FoundShard], tree: PartitionTree) -> Iterator[str]:
-    for item in (item for item in found if item.shard.rows):
-        shard, partition = item.shard, tree.get(item.origin.partition)
-        if not partition.range.contains_span(shard.min_key, shard.max_key):
-            yield f"shard {shard.id} has keys outside its partition {partition.id}"
+def _tree(found: Iterable[FoundShard]) -> PartitionTree:
+    """Return a tree whose leaves meet wherever a shard says that they did."""
+    ranges = [item.origin.range for item in found]
+    ends = {span.min for span in ranges} | {span.max for span in ranges}
+    return PartitionTree.from_split_points(sorted(end for end in ends if end))
 
 
 def _claims(counted: Iterable[FoundShard]) -> dict[str, list[str]]:
@@ -236,16 +212,16 @@ def _place(
     by_id: Mapping[str, FoundShard],
     tree: PartitionTree,
 ) -> PlacedShard:
-    shard, partition = item.shard, item.origin.partition
+    shard = item.shard
     if not shard.rows:
-        return PlacedShard(shard, partition, (), ())
+        return PlacedShard(shard, (), ())
     span = KeyRange(shard.min_key, after(shard.max_key))
-    taken = [by_id[claimant].origin.partition for claimant in claims.get(shard.id, ())]
+    taken = [by_id[claimant].origin.range for claimant in claims.get(shard.id, ())]
     live: list[str] = []
     merged: list[str] = []
-    for leaf in tree.leaves_overlapping(span, below=partition):
-        (merged if any(_is_below(leaf.id, p) for p in taken) else live).append(leaf.id)
-    return PlacedShard(shard, partition, tuple(live), tuple(merged))
+    for leaf in tree.leaves_overlapping(span):
+        (merged if any(t.covers(leaf.range) for t in taken) else live).append(leaf.id)
+    return PlacedShard(shard, tuple(live), tuple(merged))
 
 
 def _overlaps(
@@ -279,8 +255,3 @@ def _runs_in(item: FoundShard) -> set[str]:
     """Give the runs of which a shard has rows: its own, and those of what it was merged from."""
     lineage = item.origin.lineage
     return {run_of(shard)[0] for shard in (item.shard.id, *lineage.inputs, *lineage.superseded)}
-
-
-def _is_below(partition: str, ancestor: str) -> bool:
-    """Tell by the ids, which are paths, whether a partition is another or lies below it."""
-    return ancestor == ROOT or partition.startswith(ancestor)

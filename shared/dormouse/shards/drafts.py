@@ -11,10 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.errors import AlreadyExistsError
-from dormouse.model.keys import Key
+from dormouse.model.keys import Key, KeyRange
 from dormouse.model.names import shard_path
 from dormouse.model.origins import Lineage, Origin
-from dormouse.model.partitions import ROOT, Partition, PartitionTree
+from dormouse.model.partitions import Partition
 from dormouse.model.schema import Schema
 from dormouse.model.shards import NewShard, Shard
 from dormouse.ports import Storage
@@ -22,32 +22,28 @@ from dormouse.shards.footer import METADATA_KEY, ShardFooter, encode_footer, rea
 from dormouse.shards.parquet import ParquetFile
 from dormouse.shards.samples import KeySampler
 
-UNSPLIT = PartitionTree.of([Partition(ROOT)])
-
 
 @dataclass(frozen=True, slots=True)
 class ShardContext:
     """What the footers of a job's shards say beside their rows.
 
-    `tree` has the leaves the shards are written for, `written_ms` is when the run began,
-    `generation` that of the table. Of a run that several write side by side, this writer's is the
-    `part` of that number; the shards of such a run do not say which is the last (see `endings`).
+    `written_ms` is when the run began, `generation` that of the table. Of a run that several write
+    side by side, this writer's is the `part` of that number; the shards of such a run do not say
+    which is the last (see `endings`).
     """
 
     table_id: str
     schema: Schema
     job: str
-    tree: PartitionTree = UNSPLIT
     written_ms: int = 0
     generation: int = 0
     lineage: Lineage = Lineage()
     part: int | None = None
 
-    def origin(self, partition: str, *, number: int = 0, last: bool = True) -> Origin:
-        """Give what the job's shard of that number says of where it comes from."""
+    def origin(self, span: KeyRange, *, number: int = 0, last: bool = True) -> Origin:
+        """Return what the job's shard of that number and range says of where it comes from."""
         return Origin(
-            partition=partition,
-            splits=self.tree.split_keys_above(partition),
+            range=span,
             job=self.job,
             written_ms=self.written_ms,
             generation=self.generation,
@@ -97,6 +93,7 @@ class ShardDraft:
         self._file = ParquetFile(self._local, context.schema)
         self._sampler = KeySampler(context.schema)
         self._rows_by_leaf: dict[str, int] = {}
+        self._range = KeyRange()
 
     @property
     def size_bytes(self) -> int:
@@ -120,6 +117,8 @@ class ShardDraft:
     def write(self, leaf: Partition, batch: pa.RecordBatch) -> None:
         """Add rows, which lie in `leaf` and follow those before."""
         rows = self._rows_by_leaf.get(leaf.id, 0)
+        first = self._range if self._rows_by_leaf else leaf.range
+        self._range = KeyRange(first.min, leaf.range.max)
         self._rows_by_leaf[leaf.id] = rows + batch.num_rows
         self._sampler.see(batch)
         self._file.write(batch)
@@ -127,12 +126,11 @@ class ShardDraft:
     def finish(self, *, last: bool) -> WrittenShard:
         """Complete the file; `last` tells whether its run ends with it. Requires: it has rows."""
         context = self._context
-        partition = _common_partition(list(self._rows_by_leaf))
         footer = ShardFooter(
             table_id=context.table_id,
             shard_id=self._shard_id,
             schema=context.schema,
-            origin=context.origin(partition, number=self._number, last=last),
+            origin=context.origin(self._range, number=self._number, last=last),
             rows=self._sampler.rows,
             min_key=self._sampler.min_key,
             max_key=self._sampler.max_key,
@@ -144,17 +142,6 @@ class ShardDraft:
     def discard(self) -> None:
         """Leave nothing of it in scratch."""
         self._file.discard()
-
-
-def _common_partition(leaves: list[str]) -> str:
-    """Give the deepest partition that holds all these leaves: ids are paths from the root."""
-    first, last = min(leaves), max(leaves)
-    if first == last:
-        return first
-    same = 0
-    while same < min(len(first), len(last)) and first[same] == last[same]:
-        same += 1
-    return first[:same] or ROOT
 
 
 def _adopt(storage: Storage, path: str, expected: ShardFooter) -> int:

@@ -20,7 +20,9 @@ from dormouse.model.names import ending_path, ending_prefix, run_ended_by, run_o
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
-from dormouse.shards.footer import key_of_stored, stored_key
+from dormouse.shards.footer import range_of_stored, stored_key
+
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,8 @@ class Ending:
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     v: int
-    partition: str
-    splits: tuple[str, ...]
+    range_min: str
+    range_max: str | None
     job: str
     written_ms: int
     generation: int
@@ -50,9 +52,9 @@ def put_ending(storage: Storage, table_id: str, ending: Ending) -> None:
     origin = ending.origin
     lineage = origin.lineage
     body = _Stored(
-        v=1,
-        partition=origin.partition,
-        splits=tuple(stored_key(key) for key in origin.splits),
+        v=VERSION,
+        range_min=stored_key(origin.range.min),
+        range_max=None if origin.range.max is None else stored_key(origin.range.max),
         job=origin.job,
         written_ms=origin.written_ms,
         generation=origin.generation,
@@ -94,11 +96,10 @@ def survey_endings(storage: Storage, table_id: str) -> tuple[list[Ending], list[
 def _origin(path: str, body: bytes) -> Origin:
     with told_as_corrupt(f"{path} is damaged"):
         note = decode_json(body, _Stored)
-        if note.v != 1:
+        if note.v != VERSION:
             raise CorruptDataError(f"it is of the unknown version {note.v}")
         return Origin(
-            partition=note.partition,
-            splits=tuple(key_of_stored(key) for key in note.splits),
+            range=range_of_stored(note.range_min, note.range_max),
             job=note.job,
             written_ms=note.written_ms,
             number=note.shards,

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from dormouse.errors import CorruptDataError, DamagedShardError
 from dormouse.model import checksums
 from dormouse.model.decoding import decode_json, told_as_corrupt
-from dormouse.model.keys import Key, decode_key, encode_key
+from dormouse.model.keys import Key, KeyRange, decode_key, encode_key
 from dormouse.model.names import shard_path
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.ranks import SampledKeys
@@ -32,7 +32,7 @@ from dormouse.shards.crcs import ENDING_BYTES, MAGIC
 from dormouse.shards.parquet import likely_footer_bytes
 
 METADATA_KEY = "dormouse"
-VERSION = 1
+VERSION = 2
 FOOTERS_AT_ONCE = 8
 TYPICAL_COLUMNS = 4
 
@@ -78,8 +78,8 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     table_id: str
     shard_id: str
     schema: dict[str, object]
-    partition: str
-    splits: tuple[str, ...]
+    range_min: str
+    range_max: str | None
     job: str
     written_ms: int
     generation: int
@@ -104,8 +104,8 @@ def encode_footer(footer: ShardFooter) -> bytes:
             table_id=footer.table_id,
             shard_id=footer.shard_id,
             schema=footer.schema.to_json(),
-            partition=origin.partition,
-            splits=tuple(stored_key(key) for key in origin.splits),
+            range_min=stored_key(origin.range.min),
+            range_max=None if origin.range.max is None else stored_key(origin.range.max),
             job=origin.job,
             written_ms=origin.written_ms,
             generation=origin.generation,
@@ -147,8 +147,7 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
 
 def _origin(body: _Stored) -> Origin:
     return Origin(
-        partition=body.partition,
-        splits=tuple(key_of_stored(key) for key in body.splits),
+        range=range_of_stored(body.range_min, body.range_max),
         job=body.job,
         written_ms=body.written_ms,
         generation=body.generation,
@@ -166,6 +165,11 @@ def stored_key(key: Key) -> str:
 def key_of_stored(stored: str) -> Key:
     """Give the key of such digits. Raises ValueError if they are none."""
     return decode_key(bytes.fromhex(stored))
+
+
+def range_of_stored(low: str, high: str | None) -> KeyRange:
+    """Return the range of such ends. Raises ValueError if they are none."""
+    return KeyRange(key_of_stored(low), None if high is None else key_of_stored(high))
 
 
 def read_footers(

@@ -22,10 +22,10 @@ from dormouse.model.shards import NewShard
 from dormouse.ports import Storage
 from dormouse.shards.ahead import ahead
 from dormouse.shards.arrow import row_key
-from dormouse.shards.drafts import UNSPLIT, ShardContext, ShardDraft
+from dormouse.shards.drafts import ShardContext, ShardDraft
 from dormouse.shards.order import OrderCheck, rows_below, span_of
 
-__all__ = ["UNSPLIT", "ShardContext", "write_shards"]
+__all__ = ["ShardContext", "write_shards"]
 
 TARGET_BYTES = 512 * 1024 * 1024
 

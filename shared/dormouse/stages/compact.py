@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from dormouse.errors import (
@@ -158,7 +157,6 @@ def _compaction(
         table_id=table.id,
         schema=table.schema,
         job=job.id,
-        tree=state.partitions.around([job.partition]),
         written_ms=services.clock.now_ms(),
         generation=state.generation,
         lineage=lineage_of(dict(zip(job.inputs, (f.origin for f in footers), strict=True)), state),
@@ -206,7 +204,8 @@ def _written(services: Services, compaction: Compaction, merge: Merge) -> Replac
     done = _conserved(compaction, merged, rows_taken(services, compaction))
     if not merged.ended:
         job = compaction.job
-        origin = replace(compaction.context.origin(job.partition), number=len(merged.outputs))
+        span = compaction.partition.range
+        origin = compaction.context.origin(span, number=len(merged.outputs))
         put_ending(services.storage, compaction.table.id, Ending(job.id, origin))
     return done
 

@@ -256,7 +256,6 @@ def _write(
         table_id=table.id,
         schema=table.schema,
         job=job_id_of(tuple(sources)),
-        tree=state.partitions,
         written_ms=services.clock.now_ms(),
         generation=state.generation,
         lineage=Lineage(sources=tuple(s.id for s in sources)),

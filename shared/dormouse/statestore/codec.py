@@ -75,6 +75,7 @@ class _Partition(msgspec.Struct):
     max_key: bytes | None
     parent: str | None
     children: tuple[str, str] | None
+    height: int
 
 
 class _Stored(msgspec.Struct, tag_field="kind", forbid_unknown_fields=True):
@@ -346,6 +347,7 @@ def _stored_partitions(partitions: tuple[Partition, ...]) -> tuple[_Partition, .
             max_key=None if partition.range.max is None else encode_key(partition.range.max),
             parent=partition.parent,
             children=partition.children,
+            height=partition.height,
         )
         for partition in partitions
     )
@@ -360,6 +362,7 @@ def _partitions(stored: tuple[_Partition, ...]) -> tuple[Partition, ...]:
             ),
             item.parent,
             item.children,
+            item.height,
         )
         for item in stored
     )

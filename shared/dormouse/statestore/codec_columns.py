@@ -36,6 +36,7 @@ _PARTITION = pa.struct(
         ("max_key", pa.binary()),
         ("parent", pa.string()),
         ("children", pa.list_(pa.string())),
+        ("height", pa.int64()),
     ]
 )
 COLUMNS: dict[str, pa.DataType] = {

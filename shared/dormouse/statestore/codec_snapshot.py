@@ -66,6 +66,7 @@ _COLUMNS: dict[str, pa.DataType] = {
     "max_key": pa.binary(),
     "parent": pa.string(),
     "children": pa.list_(pa.string()),
+    "height": pa.int64(),
     "job": pa.string(),
     "inputs": pa.list_(pa.string()),
     "time_ms": pa.int64(),
@@ -79,7 +80,7 @@ _SCHEMA = pa.schema(list(_COLUMNS.items()))
 # A job's time is when it was assigned, of the others when they were committed or, for the shards
 # without references, lost the last; a source has the version it came with. What was remembered
 # has a digest instead of an id where all ids are 32 hex digits.
-_PARTITION = ("id", "min_key", "max_key", "parent", "children")
+_PARTITION = ("id", "min_key", "max_key", "parent", "children", "height")
 _SHARD = ("id", "rows", "size_bytes", "min_key", "max_key")
 _REFERENCE = ("partition_row", "shard_row", "rows", "exact", "job")
 _JOB = ("id", "partition", "inputs", "time_ms")
@@ -286,7 +287,8 @@ def _known(rows: Column) -> Column:
 def _partition_row(partition_id: str, partition: Partition) -> tuple[object, ...]:
     low, high = partition.range.min, partition.range.max
     end = None if high is None else encode_key(high)
-    return partition_id, encode_key(low), end, partition.parent, partition.children
+    place = partition.parent, partition.children, partition.height
+    return partition_id, encode_key(low), end, *place
 
 
 def _shard_row(shard_id: str, shard: Shard) -> tuple[object, ...]:

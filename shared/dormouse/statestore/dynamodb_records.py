@@ -181,6 +181,7 @@ def partition_of(partition_id: str, record: Values) -> Partition:
             KeyRange(low, decode_key(high) if isinstance(high, bytes) else None),
             parent if isinstance(parent, str) else None,
             (left, _field(record, "right", str)) if isinstance(left, str) else None,
+            _field(record, "height", int),
         )
 
 
@@ -239,7 +240,10 @@ def _change(name: Name, before: Values | None, after: Values | None) -> Iterator
 def _partition(partition: Partition | None) -> Values | None:
     if partition is None:
         return None
-    record: dict[str, Value] = {"low": encode_key(partition.range.min)}
+    record: dict[str, Value] = {
+        "low": encode_key(partition.range.min),
+        "height": partition.height,
+    }
     if partition.range.max is not None:
         record["high"] = encode_key(partition.range.max)
     if partition.parent is not None:

@@ -217,7 +217,7 @@ def shard_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Shard]:
 
 def partition_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Partition]:
     """Give the partitions whose columns are `rows`."""
-    low = column(rows, "min_key")
+    low, heights = column(rows, "min_key"), integers(column(rows, "height"))
     high, parent, children = (piece(rows, name) for name in ("max_key", "parent", "children"))
 
     def partition(place: int) -> Partition:
@@ -227,6 +227,7 @@ def partition_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Partition]:
             KeyRange(decode_key(low[place].as_py()), None if end is None else decode_key(end)),
             parent[place].as_py(),
             None if halves is None else (halves[0], halves[1]),
+            heights[place],
         )
 
     return StoredMap(ids, partition, rows)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.model.layered import LayeredMap
-from dormouse.model.partitions import ROOT, Partition, PartitionTree
+from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import Holding, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse_cli.report.outline import outline
@@ -74,10 +74,11 @@ def test_what_has_most_rows_is_drawn_finest() -> None:
 
 
 def test_a_tree_much_deeper_than_python_recurses_is_drawn() -> None:
-    tree, leaf = PartitionTree.of([Partition(ROOT)]), ROOT
+    tree, held = PartitionTree.from_split_points([]), set[str]()
     for depth in range(1, 1500):
-        tree = tree.split(leaf, (depth,), f"left-{depth}", f"right-{depth}")
-        leaf = f"right-{depth}"
+        leaf = tree.leaf_containing((depth,)).id
+        held.add(leaf)  # so that no other takes its place, and the tree grows as deep as it can
+        tree = tree.with_halves(leaf, (depth,)).balanced(leaf, held)
     blocks = outline(replace(TableState(), partitions=tree), 10_000)
     assert sum(block.is_bottom for block in blocks) == 1500
 

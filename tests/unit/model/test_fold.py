@@ -25,7 +25,7 @@ from dormouse.model.transactions import (
     transaction_id,
 )
 from tests.support.machine import TableMachine, shard_of
-from tests.support.trees import initialise
+from tests.support.trees import LEFT, RIGHT, initialise, part
 
 TestAnyHistory = TableMachine.TestCase
 TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
@@ -46,7 +46,7 @@ def state_after(*transactions: Transaction, time_ms: int = 0) -> TableState:
 AN = shard_of("an", [("a",), ("n",)])
 B = shard_of("b", [("b",), ("c",)])
 ADDED = AddShards("add", ("source",), (AN, B))
-ASSIGNED = AssignJob("job", "0", ("an", "b"))
+ASSIGNED = AssignJob("job", LEFT, ("an", "b"))
 
 
 @pytest.mark.parametrize(
@@ -58,28 +58,28 @@ ASSIGNED = AssignJob("job", "0", ("an", "b"))
         (AddShards("x", (), (B,)), Rule.SHARD_EXISTS, "b"),
         (AddShards("x", (), (shard_of("c", [("c",)]),) * 2), Rule.SHARD_EXISTS, "c"),
         (AddShards("x", (), (shard_of("c", [("c",)], ("9", 1)),)), Rule.PARTITION_MISSING, "9"),
-        (AddShards("x", (), (shard_of("c", [("c",)], ("1", 1)),)), Rule.OUTSIDE_PARTITION, "c"),
+        (AddShards("x", (), (shard_of("c", [("c",)], (RIGHT, 1)),)), Rule.OUTSIDE_PARTITION, "c"),
         (
-            AddShards("x", (), (shard_of("c", [("c",), ("z",)], ("0", 1), (ROOT, 1)),)),
+            AddShards("x", (), (shard_of("c", [("c",), ("z",)], (LEFT, 1), (ROOT, 1)),)),
             Rule.ROWS_COUNTED_TWICE,
             "c",
         ),
-        (AddShards("x", (), (shard_of("c", [("c",)], ("0", 7)),)), Rule.ROWS_MISCOUNTED, "c"),
-        (AssignJob("job", "1", ("an",)), Rule.JOB_EXISTS, "job"),
-        (AssignJob("other", "1", ("b",)), Rule.REFERENCE_MISSING, "b"),
-        (AssignJob("other", "0", ("b",)), Rule.REFERENCE_ASSIGNED, "b"),
-        (AssignJob("other", "1", ()), Rule.NO_INPUTS, "other"),
-        (AssignJob("other", "1", ("an", "an")), Rule.NO_INPUTS, "other"),
+        (AddShards("x", (), (shard_of("c", [("c",)], (LEFT, 7)),)), Rule.ROWS_MISCOUNTED, "c"),
+        (AssignJob("job", RIGHT, ("an",)), Rule.JOB_EXISTS, "job"),
+        (AssignJob("other", RIGHT, ("b",)), Rule.REFERENCE_MISSING, "b"),
+        (AssignJob("other", LEFT, ("b",)), Rule.REFERENCE_ASSIGNED, "b"),
+        (AssignJob("other", RIGHT, ()), Rule.NO_INPUTS, "other"),
+        (AssignJob("other", RIGHT, ("an", "an")), Rule.NO_INPUTS, "other"),
         (ReleaseJob("other"), Rule.JOB_MISSING, "other"),
-        (ReplaceShards("other", "0", ("b",), ()), Rule.JOB_MISSING, "other"),
-        (ReplaceShards("job", "0", ("b",), ()), Rule.REFERENCE_NOT_ASSIGNED, "job"),
-        (ReplaceShards("job", "1", ("an",), ()), Rule.REFERENCE_NOT_ASSIGNED, "an"),
+        (ReplaceShards("other", LEFT, ("b",), ()), Rule.JOB_MISSING, "other"),
+        (ReplaceShards("job", LEFT, ("b",), ()), Rule.REFERENCE_NOT_ASSIGNED, "job"),
+        (ReplaceShards("job", RIGHT, ("an",), ()), Rule.REFERENCE_NOT_ASSIGNED, "an"),
         (
             ReplaceShards(
                 "job",
-                "0",
+                LEFT,
                 ("an", "b"),
-                (shard_of("z", [("z",)], ("1", 1)),),
+                (shard_of("z", [("z",)], (RIGHT, 1)),),
                 (("an", 1), ("b", 2)),
                 2,
             ),
@@ -87,17 +87,21 @@ ASSIGNED = AssignJob("job", "0", ("an", "b"))
             "z",
         ),
         (
-            ReplaceShards("job", "0", ("an", "b"), (AN,), (("an", 1), ("b", 2)), 1),
+            ReplaceShards("job", LEFT, ("an", "b"), (AN,), (("an", 1), ("b", 2)), 1),
             Rule.SHARD_EXISTS,
             "an",
         ),
         (SplitPartition("9", ("c",)), Rule.PARTITION_MISSING, "9"),
         (SplitPartition(ROOT, ("c",)), Rule.PARTITION_SPLIT, ROOT),
-        (SplitPartition("0", ("m",)), Rule.SPLIT_OUTSIDE_PARTITION, "0"),
+        (SplitPartition(LEFT, ("m",)), Rule.SPLIT_OUTSIDE_PARTITION, LEFT),
         (ExtendTree(()), Rule.NO_SPLITS, "splits"),
-        (ExtendTree((("0", ("c",)), ("0", ("d",)))), Rule.PARTITION_SPLIT, "0"),
-        (ExtendTree((("0", ("c",)), ("00", ("d",)))), Rule.SPLIT_OUTSIDE_PARTITION, "00"),
-        (ExtendTree((("00", ("a",)),)), Rule.PARTITION_MISSING, "00"),
+        (ExtendTree(((LEFT, ("c",)), (LEFT, ("d",)))), Rule.PARTITION_SPLIT, LEFT),
+        (
+            ExtendTree(((LEFT, ("c",)), (part("", "c"), ("d",)))),
+            Rule.SPLIT_OUTSIDE_PARTITION,
+            part("", "c"),
+        ),
+        (ExtendTree(((part("", "b"), ("a",)),)), Rule.PARTITION_MISSING, part("", "b")),
         (ForgetShards(("b",)), Rule.SHARD_REFERENCED, "b"),
         (ForgetShards(("x",)), Rule.SHARD_MISSING, "x"),
         (ClearTable(0, SPLIT_AT_M), Rule.STALE_GENERATION, "generation 0"),
@@ -124,40 +128,40 @@ def test_what_was_queued_before_a_clear_is_refused_after_it() -> None:
 def test_a_shard_over_two_leaves_is_referenced_in_both_and_its_rows_are_shared() -> None:
     state = state_after(ADDED)
     found = {(r.partition, r.shard, r.rows, r.exact) for r in state.all_references()}
-    assert found == {("0", "an", 1, False), ("1", "an", 1, False), ("0", "b", 2, True)}
+    assert found == {(LEFT, "an", 1, False), (RIGHT, "an", 1, False), (LEFT, "b", 2, True)}
 
 
 def test_a_split_shares_rows_as_the_splitter_counted_them() -> None:
-    wide = AddShards("wide", (), (shard_of("w", [("n",)] * 9 + [("x",)], ("1", 10)),))
-    state = state_after(wide, SplitPartition("1", ("x",), (("w", 9),)))
-    assert [(r.partition, r.rows) for r in state.references_in("10")] == [("10", 9)]
-    assert [(r.partition, r.rows) for r in state.references_in("11")] == [("11", 1)]
+    wide = AddShards("wide", (), (shard_of("w", [("n",)] * 9 + [("x",)], (RIGHT, 10)),))
+    state = state_after(wide, SplitPartition(RIGHT, ("x",), (("w", 9),)))
+    halves = part("m", "x"), part("x")
+    assert [[r.rows for r in state.references_in(half)] for half in halves] == [[9], [1]]
 
 
 def test_a_split_leaves_the_inputs_of_a_running_job_alone_until_it_is_taken_back() -> None:
-    state = state_after(ADDED, ASSIGNED, SplitPartition("0", ("b",)))
-    assert [r.shard for r in state.references_in("0")] == ["an", "b"]
+    state = state_after(ADDED, ASSIGNED, SplitPartition(LEFT, ("b",)))
+    assert [r.shard for r in state.references_in(LEFT)] == ["an", "b"]
     released, _ = apply(state, Entry(ReleaseJob("job"), 0, 0))
-    assert not released.references_in("0")
-    assert [r.shard for r in released.references_in("01")] == ["an", "b"]
+    assert not released.references_in(LEFT)
+    assert [r.shard for r in released.references_in(part("b", "m"))] == ["an", "b"]
 
 
 def test_the_output_of_a_job_begun_before_a_split_lands_on_the_halves() -> None:
-    output = shard_of("out", [("a",), ("b",), ("c",)], ("0", 3))
+    output = shard_of("out", [("a",), ("b",), ("c",)], (LEFT, 3))
     state = state_after(
         ADDED,
         ASSIGNED,
-        SplitPartition("0", ("b",)),
-        ReplaceShards("job", "0", ("an", "b"), (output,), (("an", 1), ("b", 2))),
+        SplitPartition(LEFT, ("b",)),
+        ReplaceShards("job", LEFT, ("an", "b"), (output,), (("an", 1), ("b", 2))),
     )
-    assert [r.shard for r in state.references_in("00")] == ["out"]
-    assert [r.shard for r in state.references_in("01")] == ["out"]
+    assert [r.shard for r in state.references_in(part("", "b"))] == ["out"]
+    assert [r.shard for r in state.references_in(part("b", "m"))] == ["out"]
     assert list(state.unreferenced) == ["b"], "an still has its reference in the other leaf"
 
 
 def test_a_job_may_leave_no_rows_at_all() -> None:
-    state = state_after(ADDED, ASSIGNED, ReplaceShards("job", "0", ("an", "b"), ()))
-    assert not state.references_in("0")
+    state = state_after(ADDED, ASSIGNED, ReplaceShards("job", LEFT, ("an", "b"), ()))
+    assert not state.references_in(LEFT)
     assert not len(state.jobs)
 
 
@@ -175,24 +179,24 @@ def test_a_source_has_the_version_that_it_comes_with() -> None:
 
 
 def test_a_tree_extended_by_several_splits_moves_references_all_the_way_down() -> None:
-    state = state_after(ADDED, ExtendTree((("0", ("c",)), ("00", ("b",)))))
+    state = state_after(ADDED, ExtendTree(((LEFT, ("c",)), (part("", "c"), ("b",)))))
     found = {(r.partition, r.shard) for r in state.all_references()}
     assert found == {
-        ("000", "an"),
-        ("001", "an"),
-        ("01", "an"),
-        ("001", "b"),
-        ("01", "b"),
-        ("1", "an"),
+        (part("", "b"), "an"),
+        (part("b", "c"), "an"),
+        (part("c", "m"), "an"),
+        (part("b", "c"), "b"),
+        (part("c", "m"), "b"),
+        (RIGHT, "an"),
     }
 
 
 def test_a_state_tells_what_is_free_assigned_and_unreferenced_since_when() -> None:
     state = state_after(ADDED, ASSIGNED, time_ms=5)
-    assert [(r.partition, r.shard) for r in state.free_references()] == [("1", "an")]
-    assert state.is_assigned("job", "0", ["an", "b"])
-    assert not state.is_assigned("job", "1", ["an"])
-    assert not state.is_assigned("job", "0", ["unknown"])
+    assert [(r.partition, r.shard) for r in state.free_references()] == [(RIGHT, "an")]
+    assert state.is_assigned("job", LEFT, ["an", "b"])
+    assert not state.is_assigned("job", RIGHT, ["an"])
+    assert not state.is_assigned("job", LEFT, ["unknown"])
     assert state.has_shards
-    done, _ = apply(state, Entry(ReplaceShards("job", "0", ("an", "b"), ()), 9, 0))
+    done, _ = apply(state, Entry(ReplaceShards("job", LEFT, ("an", "b"), ()), 9, 0))
     assert (done.unreferenced_before(9), done.unreferenced_before(10)) == ([], ["b"])

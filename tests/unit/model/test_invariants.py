@@ -13,7 +13,7 @@ from dormouse.model.layered import LayeredMap
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.shards import Holding, Job, Reference, Shard
 from dormouse.model.state import TableState
-from tests.support.trees import TEXT
+from tests.support.trees import LEFT, RIGHT, TEXT
 
 TREE = PartitionTree.from_split_points([("m",)])
 SHARD = Shard("s", 2, 200, ("a",), ("b",))
@@ -21,7 +21,7 @@ SOUND = TableState(
     key_types=TEXT,
     partitions=TREE,
     shards=LayeredMap.of({"s": SHARD}),
-    references=LayeredMap.of({"0": Holding().insert(Reference("0", "s", 2))}),
+    references=LayeredMap.of({LEFT: Holding().insert(Reference(LEFT, "s", 2))}),
     rows=2,
     reference_count=1,
     reference_counts=LayeredMap.of({"s": 1}),
@@ -51,35 +51,35 @@ def with_reference(state: TableState, reference: Reference) -> TableState:
 
 
 BREAKS: list[tuple[str, Callable[[TableState], TableState]]] = [
-    ("do not tile it", lambda s: with_partition(s, replace(TREE.get("0"), range=KeyRange()))),
-    ("does not know its parent", lambda s: with_partition(s, replace(TREE.get("0"), parent=None))),
-    ("lacks a child", lambda s: with_partition(s, replace(TREE.get("0"), children=("x", "y")))),
-    ("cannot be reached", lambda s: with_partition(s, Partition("9", KeyRange(), "0"))),
+    ("do not tile it", lambda s: with_partition(s, replace(TREE.get(LEFT), range=KeyRange()))),
+    ("does not know its parent", lambda s: with_partition(s, replace(TREE.get(LEFT), parent=None))),
+    ("lacks a child", lambda s: with_partition(s, replace(TREE.get(LEFT), children=("x", "y")))),
+    ("cannot be reached", lambda s: with_partition(s, Partition("9", KeyRange(), LEFT))),
     (
         "lacks a child",
-        lambda s: replace(s, partitions=PartitionTree(s.partitions.by_id.remove("1"))),
+        lambda s: replace(s, partitions=PartitionTree(s.partitions.by_id.remove(RIGHT))),
     ),
-    ("outside the shard's keys", lambda s: with_reference(s, Reference("1", "s", 2))),
-    ("has no shard", lambda s: with_reference(s, Reference("0", "x", 2))),
+    ("outside the shard's keys", lambda s: with_reference(s, Reference(RIGHT, "s", 2))),
+    ("has no shard", lambda s: with_reference(s, Reference(LEFT, "x", 2))),
     ("is unknown", lambda s: with_reference(s, Reference("9", "s", 2))),
     ("has no shard", lambda s: replace(s, shards=s.shards.remove("s"))),
-    ("job j, which is unknown", lambda s: with_reference(s, Reference("0", "s", 2, job="j"))),
+    ("job j, which is unknown", lambda s: with_reference(s, Reference(LEFT, "s", 2, job="j"))),
     ("waits on a split partition", lambda s: with_reference(s, Reference("root", "s", 2))),
     (
         "lost its input",
         lambda s: replace(
-            with_reference(s, Reference("0", "s", 2)),
-            jobs=s.jobs.insert("j", Job("j", "0", "s", 0)),
+            with_reference(s, Reference(LEFT, "s", 2)),
+            jobs=s.jobs.insert("j", Job("j", LEFT, "s", 0)),
         ),
     ),
     ("are counted", lambda s: replace(s, reference_counts=s.reference_counts.insert("s", 2))),
     ("for collection", lambda s: replace(s, unreferenced=s.unreferenced.insert("s", 0))),
     ("for collection", lambda s: replace(s, unreferenced=s.unreferenced.insert("x", 0))),
-    ("are counted", lambda s: replace(s, references=s.references.remove("0"))),
+    ("are counted", lambda s: replace(s, references=s.references.remove(LEFT))),
     (
         "miscounted",
         lambda s: replace(
-            s, references=s.references.insert("0", replace(s.references["0"], rows=3))
+            s, references=s.references.insert(LEFT, replace(s.references[LEFT], rows=3))
         ),
     ),
 ]
@@ -102,7 +102,7 @@ def test_what_breaks_by_a_change_is_noticed_where_it_changed(
 def test_rows_that_are_referenced_on_two_levels_are_noticed() -> None:
     for sound in (SOUND, rebased(SOUND)):
         above = with_reference(sound, Reference("root", "s", 2, job="j"))
-        again = with_reference(above, Reference("0", "s", 2))
+        again = with_reference(above, Reference(LEFT, "s", 2))
         assert any("referenced twice" in said for said in broken_invariants(again))
 
 

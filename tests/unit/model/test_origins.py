@@ -14,9 +14,7 @@ def state_of(shards: list[str], sources: list[str]) -> TableState:
 
 
 def test_shards_and_sources_that_are_gone_are_not_spoken_of() -> None:
-    merged = Origin(
-        "root", lineage=Lineage(("old", "new"), ("a-0", "b-0"), ("c-0", "d-0"), ("e-1", "f-1"))
-    )
+    merged = Origin(lineage=Lineage(("old", "new"), ("a-0", "b-0"), ("c-0", "d-0"), ("e-1", "f-1")))
     state = state_of(["j-0", "b-0", "d-0", "f-0"], ["new"])
     assert lineage_of({"j-0": merged}, state) == Lineage(
         ("new",), ("j-0",), ("b-0", "d-0"), ("f-1",)
@@ -25,13 +23,13 @@ def test_shards_and_sources_that_are_gone_are_not_spoken_of() -> None:
 
 def test_only_the_last_shard_of_a_run_passes_its_sources_on() -> None:
     lineage = Lineage(sources=("s",))
-    first = Origin("0", number=0, last=False, lineage=lineage)
-    last = Origin("1", number=1, last=True, lineage=lineage)
+    first = Origin(number=0, last=False, lineage=lineage)
+    last = Origin(number=1, last=True, lineage=lineage)
     state = state_of(["r-0", "r-1"], ["s"])
     assert lineage_of({"r-0": first}, state) == Lineage(inputs=("r-0",))
     assert lineage_of({"r-1": last}, state) == Lineage(("s",), ("r-1",), (), ("r-1",))
 
 
 def test_a_run_of_one_shard_needs_no_witness() -> None:
-    only = Origin("root", lineage=Lineage(sources=("s",)))
+    only = Origin(lineage=Lineage(sources=("s",)))
     assert lineage_of({"r-0": only}, state_of(["r-0"], ["s"])) == Lineage(("s",), ("r-0",))

@@ -1,5 +1,8 @@
 """The partition tree: its leaves tile the key space, however it grew."""
 
+import math
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,8 +10,9 @@ from hypothesis import strategies as st
 from dormouse.errors import InvalidRequestError, InvariantError, NotFoundError
 from dormouse.model.invariants import broken_tree
 from dormouse.model.keys import Key, KeyRange
-from dormouse.model.partitions import ROOT, Partition, PartitionTree, child_ids
-from tests.support.strategies import short_keys, short_ranges
+from dormouse.model.partitions import ROOT, Partition, PartitionTree, id_of
+from tests.support.strategies import int64, short_keys, short_ranges
+from tests.support.trees import LEFT, RIGHT
 
 trees = st.lists(short_keys, unique=True, max_size=12).map(
     lambda points: PartitionTree.from_split_points(sorted(points))
@@ -48,7 +52,7 @@ def test_a_leaf_is_never_split_at_its_edge_or_outside(at: Key) -> None:
     tree = PartitionTree.from_split_points([("a",), ("m",)])
     leaf = tree.leaf_containing(("b",))
     with pytest.raises(InvariantError):
-        tree.split(leaf.id, at, *child_ids(leaf.id))
+        tree.split(leaf.id, at)
 
 
 def test_an_unknown_partition_is_not_found() -> None:
@@ -61,16 +65,16 @@ def test_an_unknown_partition_is_not_found() -> None:
     [
         [],
         [Partition(ROOT, KeyRange(("a",)))],
-        [Partition(ROOT, children=("0", "1"))],
+        [Partition(ROOT, children=(LEFT, RIGHT))],
         [
-            Partition(ROOT, children=("0", "1")),
-            Partition("0", KeyRange((), ("m",)), ROOT),
-            Partition("1", KeyRange(("n",), None), ROOT),
+            Partition(ROOT, children=(LEFT, RIGHT)),
+            Partition(LEFT, KeyRange((), ("m",)), ROOT),
+            Partition(RIGHT, KeyRange(("n",), None), ROOT),
         ],
         [
-            Partition(ROOT, children=("0", "1")),
-            Partition("0", KeyRange((), ("m",)), None),
-            Partition("1", KeyRange(("m",), None), ROOT),
+            Partition(ROOT, children=(LEFT, RIGHT)),
+            Partition(LEFT, KeyRange((), ("m",)), None),
+            Partition(RIGHT, KeyRange(("m",), None), ROOT),
         ],
         [Partition(ROOT, children=(ROOT, ROOT))],
         [Partition(ROOT), Partition("stray", KeyRange(("a",), ("b",)))],
@@ -80,13 +84,70 @@ def test_a_tree_with_a_gap_a_loop_or_a_stray_is_found_broken(partitions: list[Pa
     assert broken_tree(PartitionTree.of(partitions))
 
 
-@given(points=st.lists(short_keys, unique=True).map(sorted), data=st.data())
-def test_what_is_around_some_leaves_is_a_tree_that_places_them_alike(
-    points: list[Key], data: st.DataObject
+@given(points=st.lists(int64, min_size=1, max_size=60, unique=True), data=st.data())
+def test_a_tree_grown_in_any_order_holds_together_and_stays_low(
+    points: list[int], data: st.DataObject
 ) -> None:
-    tree = PartitionTree.from_split_points(points)
-    leaves = data.draw(st.lists(st.sampled_from([leaf.id for leaf in tree.leaves()])))
-    around = tree.around(leaves)
-    for leaf in leaves:
-        assert around.get(leaf) == tree.get(leaf)
-        assert around.split_keys_above(leaf) == tree.split_keys_above(leaf)
+    tree = PartitionTree.from_split_points([])
+    for count, point in enumerate(points, start=2):
+        leaf = tree.leaf_containing((point,))
+        # Partitions that hold references stay: they make branches longer, but break nothing.
+        pinned = data.draw(st.sets(st.sampled_from(sorted(tree.by_id)), max_size=2))
+        held = {name for name in pinned if name in tree}
+        tree = tree.with_halves(leaf.id, (point,)).balanced(leaf.id, held)
+        assert not broken_tree(tree, whole=True)
+        assert held <= set(tree.by_id)
+        assert sum(1 for _ in tree.leaves()) == count
+    assert [leaf.range.min for leaf in tree.leaves()][1:] == [(p,) for p in sorted(points)]
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        range(2000),
+        range(2000, 0, -1),
+        [n for pair in zip(range(1000), range(5000, 4000, -1), strict=True) for n in pair],
+        [n * 7919 % 2003 for n in range(1, 2001)],
+    ],
+    ids=["rising", "falling", "from both ends", "scattered"],
+)
+def test_no_leaf_lies_deep_however_keys_arrive(order: Sequence[int]) -> None:
+    tree = PartitionTree.from_split_points([])
+    for point in order:
+        tree = tree.split(tree.leaf_containing((point,)).id, (point,))
+    assert max(tree.depth(leaf.id) for leaf in tree.leaves()) <= 2 * math.log2(len(order) + 1)
+    assert tree.get(ROOT).height == max(tree.depth(leaf.id) for leaf in tree.leaves())
+    assert not broken_tree(tree, whole=True)
+
+
+def test_partitions_that_were_held_while_a_branch_grew_are_joined_when_it_grows_again() -> None:
+    tree, held = PartitionTree.from_split_points([]), [ROOT]
+    for point in range(200):
+        leaf = tree.leaf_containing((point,))
+        tree = tree.with_halves(leaf.id, (point,)).balanced(leaf.id, held)
+        held.append(leaf.id)
+    assert tree.get(ROOT).height == 200
+    tree = tree.split(tree.leaf_containing((200,)).id, (200,))
+    assert tree.get(ROOT).height <= 2 * math.log2(201)
+    assert not broken_tree(tree, whole=True)
+
+
+@given(trees, short_keys)
+def test_a_partition_is_called_by_its_range_alone(tree: PartitionTree, at: Key) -> None:
+    leaf = tree.leaf_containing(at)
+    if leaf.range.min < at:
+        tree = tree.split(leaf.id, at)
+    assert all(name == id_of(tree.get(name).range) for name in tree.by_id)
+    assert all(name == ROOT or len(name) == 20 for name in tree.by_id)
+
+
+def test_a_tree_of_a_thousand_levels_is_gone_through_without_recursion() -> None:
+    tree = PartitionTree.from_split_points([])
+    everything = set()
+    for point in range(1000):
+        leaf = tree.leaf_containing((point,))
+        everything.add(leaf.id)
+        tree = tree.with_halves(leaf.id, (point,)).balanced(leaf.id, everything)
+    assert tree.get(ROOT).height == 1000
+    assert not broken_tree(tree, whole=True)
+    assert sum(1 for _ in tree.leaves()) == 1001

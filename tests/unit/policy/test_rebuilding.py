@@ -6,14 +6,16 @@ import re
 
 import pytest
 
-from dormouse.model.keys import Key
+from dormouse.model.keys import KeyRange
 from dormouse.model.names import number_in, shard_id_in
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.partitions import ROOT
 from dormouse.model.shards import Shard
 from dormouse.model.state import DAY_MS
 from dormouse.policy.rebuilding import FoundShard, RebuildPlan, Refusal, plan_rebuild, rebuilt
-from tests.support.trees import TEXT
+from tests.support.trees import LEFT, RIGHT, TEXT
+
+ALL, BELOW_M, FROM_M = KeyRange(), KeyRange((), ("m",)), KeyRange(("m",))
 
 
 def shard(
@@ -21,16 +23,14 @@ def shard(
     low: str = "a",
     high: str = "z",
     *,
-    partition: str = ROOT,
-    splits: tuple[Key, ...] = (),
+    span: KeyRange = ALL,
     number: int = 0,
     last: bool = True,
     day: int = 0,
     lineage: Lineage | None = None,
 ) -> FoundShard:
     origin = Origin(
-        partition,
-        splits,
+        span,
         "job",
         day * DAY_MS,
         number,
@@ -57,8 +57,8 @@ def live(plan: RebuildPlan | Refusal) -> dict[str, tuple[str, ...]]:
 
 
 def test_an_output_takes_the_place_of_its_inputs_in_its_own_partition_only() -> None:
-    plan = planned([shard("r-0"), merged("j-0", "r-0", high="c", partition="0", splits=(("m",),))])
-    assert live(plan) == {"j-0": ("0",), "r-0": ("1",)}
+    plan = planned([shard("r-0"), merged("j-0", "r-0", high="c", span=BELOW_M)])
+    assert live(plan) == {"j-0": (LEFT,), "r-0": (RIGHT,)}
 
 
 def test_the_shards_of_one_compaction_take_the_place_of_its_inputs_together() -> None:
@@ -102,18 +102,12 @@ def test_no_shards_make_an_empty_table() -> None:
     ("found", "reason"),
     [
         (
-            [
-                shard("r-0", high="c", partition="0", splits=(("m",),)),
-                shard("q-0", low="x", partition="1", splits=(("n",),)),
-            ],
-            r"partition root is split at \(n\) by shard q-0, and at \(m\) by shard r-0",
+            [shard("r-0", span=BELOW_M)],
+            "r-0 has keys outside the range it was written for",
         ),
-        ([shard("r-0", partition="0", splits=(("m",),))], "r-0 has keys outside its partition 0"),
-        ([shard("r-0", partition="01", splits=(("m",),))], "r-0 does not say where"),
-        (
-            [shard("r-0", low="n", partition="00", splits=(("m",), ("p",)))],
-            r"partition 0 cannot be split at \(p\)",
-        ),
+        ([shard("r-0", span=KeyRange(("m",), ("c",)))], "r-0 was written for a range without keys"),
+        ([shard("r-0", span=KeyRange((), (7,)))], "r-0 is none of the table: its part 1 is no Str"),
+        ([shard("r-0", span=KeyRange((), ("m", "n")))], "r-0 is none of the table: it has 2 parts"),
         (
             [shard("r-0"), merged("j-0", "r-0"), merged("k-0", "r-0")],
             "shards j-0 and k-0 both hold rows of shard r-0 in partition root",
@@ -169,17 +163,16 @@ def test_of_two_runs_with_a_source_one_counts_however_far_apart_they_were_writte
 
 
 def test_a_run_without_its_last_shard_counts_if_anything_of_it_was_merged() -> None:
-    def first(run: str, partition: str, low: str, high: str) -> FoundShard:
-        return shard(f"{run}-0", low, high, partition=partition, splits=(("m",),), last=False)
+    def first(run: str) -> FoundShard:
+        return shard(f"{run}-0", "a", "c", span=BELOW_M, last=False)
 
     witness = shard(
         "j-0",
         "n",
-        partition="1",
-        splits=(("m",),),
+        span=FROM_M,
         lineage=Lineage(inputs=("gone-0",), completed=("r-1",)),
     )
-    plan = planned([first("r", "0", "a", "c"), first("q", "0", "a", "c"), witness])
+    plan = planned([first("r"), first("q"), witness])
     assert set(live(plan)) == {"j-0", "r-0"}
     assert isinstance(plan, RebuildPlan)
     assert plan.left_out == (("q-0", "its run was broken off, and so never committed"),)
@@ -187,7 +180,7 @@ def test_a_run_without_its_last_shard_counts_if_anything_of_it_was_merged() -> N
 
 def test_a_whole_run_that_lacks_a_shard_was_committed_and_the_shard_merged() -> None:
     lineage = Lineage(sources=("s",))
-    rest = shard("r-1", "n", partition="1", splits=(("m",),), number=1, lineage=lineage)
+    rest = shard("r-1", "n", span=FROM_M, number=1, lineage=lineage)
     repeat = shard("q-0", lineage=lineage)
     assert set(live(planned([rest, repeat]))) == {"r-1"}
 
@@ -208,7 +201,7 @@ def part(run: str, task: int, low: str, high: str, *inputs: str) -> FoundShard:
 
 
 def ending(shards: int, *inputs: str, sources: tuple[str, ...] = ()) -> Origin:
-    return Origin(ROOT, job="job", number=shards, lineage=Lineage(sources, inputs))
+    return Origin(job="job", number=shards, lineage=Lineage(sources, inputs))
 
 
 def test_a_run_written_side_by_side_counts_with_the_note_that_ends_it_and_only_then() -> None:

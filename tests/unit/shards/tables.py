@@ -90,7 +90,6 @@ class ShardTable:
                 "table",
                 self.schema,
                 job,
-                self.state.partitions,
                 lineage=Lineage(sources=(f"source-{job}",)),
             ),
             list(self.state.partitions.leaves()),

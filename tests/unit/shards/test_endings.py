@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dormouse.model.keys import KeyRange
 from dormouse.model.names import ending_path, shard_path
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.shards import Shard
@@ -27,9 +28,9 @@ class NotingStorage(MemoryStorage):
 def test_a_note_comes_back_as_it_was_put_and_is_put_once() -> None:
     storage = MemoryStorage()
     lineage = Lineage(("s",), ("a-0",), ("b-0",), ("c-1",))
-    origin = Origin("01", ((), ("k", 7)), "job", 5, 3, True, lineage, 2)
+    origin = Origin(KeyRange((), ("k", 7)), "job", 5, 3, True, lineage, 2)
     put_ending(storage, "t", Ending("run", origin))
-    put_ending(storage, "t", Ending("run", Origin("0")))
+    put_ending(storage, "t", Ending("run", Origin(KeyRange(("b",)))))
     assert read_endings(storage, "t") == [Ending("run", origin)]
 
 

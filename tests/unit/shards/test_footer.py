@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.model.keys import Key
+from dormouse.model.keys import Key, KeyRange
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.schema import Schema
 from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer, read_footer
@@ -36,8 +36,7 @@ def footer_of(sampler: KeySampler) -> ShardFooter:
         shard_id="s",
         schema=SCHEMA,
         origin=Origin(
-            "01",
-            ((), (7,)),
+            KeyRange((), (7,)),
             "j",
             written_ms=5,
             number=3,
@@ -126,7 +125,7 @@ def shard(tmp_path: Path) -> bytes:
 
 def test_damaged_footers_are_called_corrupt_never_misread(shard: bytes) -> None:
     foreign = b"PAR1 but not Parquet" + shard[-8:-4] + b"PAR1"
-    unknown = shard.replace(b'{"v":1,', b'{"v":9,')
+    unknown = shard.replace(b'{"v":2,', b'{"v":9,')
     nonsense = shard.replace(b'"rows":100', b'"rows":101')
     for body in (shard[:-1], shard[:-9], b"", b"PAR1", foreign, unknown, nonsense, b"x" * 500):
         storage = MemoryStorage()

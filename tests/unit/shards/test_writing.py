@@ -27,7 +27,7 @@ from dormouse.ports import Storage
 from dormouse.shards import parquet
 from dormouse.shards.footer import read_footer
 from dormouse.shards.order import OrderCheck
-from dormouse.shards.writing import UNSPLIT, ShardContext, write_shards
+from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.storage import MemoryStorage
 from tests.unit.shards.strategies import Row
 from tests.unit.shards.tables import batches_of
@@ -62,8 +62,7 @@ def write(storage: Storage, tmp_path: Path) -> Write:
         inputs: tuple[str, ...] = ("x", "y"),
         **how: Any,
     ) -> list[NewShard]:
-        tree = PartitionTree.of([UNSPLIT.get("root"), *leaves]) if len(leaves) == 1 else SPLIT
-        context = ShardContext("table", SCHEMA, "job", tree, lineage=Lineage(inputs=inputs))
+        context = ShardContext("table", SCHEMA, "job", lineage=Lineage(inputs=inputs))
         batches = batches_of(rows, SCHEMA, size)
         return write_shards(
             storage, batches, context, leaves, lambda n: f"job-{n}", scratch=tmp_path, **how
@@ -121,9 +120,7 @@ def test_only_the_last_shard_of_a_run_says_so_and_each_where_its_partition_lies(
         for new in shards
     ]
     assert [(o.number, o.last) for o in origins] == [(0, False), (1, False), (2, True)]
-    assert [(o.partition, o.splits) for o in origins] == [
-        (leaf.id, SPLIT.split_keys_above(leaf.id)) for leaf in list(SPLIT.leaves())[:3]
-    ]
+    assert [origin.range for origin in origins] == [leaf.range for leaf in SPLIT.leaves()][:3]
 
 
 def test_a_row_no_leaf_holds_is_a_bug_and_never_dropped(write: Write) -> None:
@@ -172,7 +169,7 @@ def test_a_shard_says_to_any_parquet_reader_how_it_is_sorted(
     assert group.column(0).has_column_index
     assert group.column(0).has_offset_index
     footer = read_footer(storage, path, new.shard.size_bytes)
-    assert footer.origin == Origin("root", (), "job", lineage=Lineage(inputs=("x", "y")))
+    assert footer.origin == Origin(job="job", lineage=Lineage(inputs=("x", "y")))
     assert (footer.min_key, footer.max_key, footer.rows) == (("a", 0), ("b", 1), 2)
 
 
@@ -185,13 +182,7 @@ def test_rows_of_several_leaves_may_share_a_shard_which_counts_them_leaf_by_leaf
     counted = [(leaves[0].id, 2), (leaves[1].id, 1), (leaves[2].id, 2)]
     assert list(new.rows_by_partition) == counted
     footer = read_footer(storage, "table/data/job-0.parquet", new.shard.size_bytes)
-    partition = SPLIT.get(footer.origin.partition)
-    assert partition.range.contains_span(("a", 0), ("b", 4))
-    assert not any(
-        SPLIT.get(child).range.contains_span(("a", 0), ("b", 4))
-        for child in partition.children or ()
-    )
-    assert footer.origin.splits == SPLIT.split_keys_above(partition.id)
+    assert footer.origin.range == KeyRange((), leaves[2].range.max)
 
 
 def test_a_spanning_shard_in_one_leaf_is_written_for_that_leaf(
@@ -200,7 +191,7 @@ def test_a_spanning_shard_in_one_leaf_is_written_for_that_leaf(
     leaves = list(SPLIT.leaves())
     (new,) = write([row("b", 3), row("b", 4)], leaves, spanning=True)
     footer = read_footer(storage, "table/data/job-0.parquet", new.shard.size_bytes)
-    assert footer.origin.partition == leaves[2].id
+    assert footer.origin.range == leaves[2].range
 
 
 _keys = st.lists(st.tuples(st.sampled_from("abcz"), st.integers(0, 4)), min_size=1, max_size=30)
@@ -216,7 +207,7 @@ def test_shards_are_cut_at_their_target_between_row_keys_wherever_batches_end(
 
     def run(size: int) -> tuple[list[NewShard], list[Origin]]:
         storage = MemoryStorage()
-        context = ShardContext("table", SCHEMA, "job", SPLIT)
+        context = ShardContext("table", SCHEMA, "job")
         shards = write_shards(
             storage,
             batches_of(rows, SCHEMA, size),

@@ -12,6 +12,7 @@ from dormouse.messages import CompactionJob, GarbageCandidates, PartitionSplits
 from dormouse.model.tables import Table
 from dormouse.requests import CollectGarbage, CompactTable, SplitPartitions
 from dormouse.stages.administer import administer
+from tests.support.trees import LEFT, RIGHT
 from tests.support.world import World, letters
 
 
@@ -98,7 +99,7 @@ def test_leaves_over_the_threshold_are_split_though_the_table_is_offline(world: 
 
 def test_a_forced_split_halves_a_leaf_of_few_rows_once(world: World) -> None:
     table = filled(world, "abcdxyz")
-    request = SplitPartitions("s", "letters", "0", forced=True)
+    request = SplitPartitions("s", "letters", LEFT, forced=True)
     for _ in range(2):
         world.administer(request)
         world.tracker.kept.clear()  # as if cut off before it was recorded
@@ -119,8 +120,13 @@ def test_all_leaves_are_split_by_force_but_those_of_a_single_key(world: World) -
     [
         ("000", False, NotFoundError, "no partition '000'"),
         ("root", True, InvalidRequestError, "split already"),
-        ("0", False, InvalidRequestError, "has 2 rows, and is split from 1,000,000,000 on; a forc"),
-        ("1", True, InvalidRequestError, "has 0 rows, and is split from 2 on"),
+        (
+            LEFT,
+            False,
+            InvalidRequestError,
+            "has 2 rows, and is split from 1,000,000,000 on; a forc",
+        ),
+        (RIGHT, True, InvalidRequestError, "has 0 rows, and is split from 2 on"),
     ],
 )
 def test_a_split_that_cannot_be_is_refused_with_the_reason(

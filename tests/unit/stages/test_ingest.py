@@ -10,6 +10,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.messages import IngestJob, Outgoing, PartitionSplits
 from dormouse.model.tables import Table
 from dormouse.requests import SetProperties
+from tests.support.trees import LEFT, part
 from tests.support.world import World, letters
 
 
@@ -58,8 +59,10 @@ def placed(world: World, table: Table) -> list[Placed]:
     return sorted(found.values())
 
 
-APART: list[Placed] = [[("00", 2, True)], [("01", 1, True)], [("1", 3, True)]]
-TOGETHER: list[Placed] = [[("00", 2, True), ("01", 1, True), ("1", 3, True)]]
+TOGETHER: list[Placed] = [
+    [(part("", "h"), 2, True), (part("h", "p"), 1, True), (part("p"), 3, True)]
+]
+APART: list[Placed] = sorted([held] for held in TOGETHER[0])
 
 
 @pytest.mark.parametrize(
@@ -116,11 +119,11 @@ def test_a_leaf_split_just_before_the_commit_passes_the_rows_on_to_its_children(
     world.deliver(world.queue.popleft())
     world.drop("letters/1.parquet", letters("afez"))
     world.before_next_commit(
-        lambda: world.deliver(Outgoing("partition-splits", PartitionSplits(table.id, 0, ("0",))))
+        lambda: world.deliver(Outgoing("partition-splits", PartitionSplits(table.id, 0, (LEFT,))))
     )
     world.deliver(world.queue.popleft())
     state = world.state(table)
-    assert [leaf.id for leaf in state.partitions.leaves()] == ["00", "01", "1"]
+    assert [leaf.range.min for leaf in state.partitions.leaves()] == [(), ("d",), ("m",)]
     assert [row["letter"] for row in world.rows(table)] == sorted("abcdefafez")
     world.settle()
     assert [row["letter"] for row in world.rows(table)] == sorted("abcdefafez")

@@ -17,6 +17,7 @@ from dormouse.model.tables import Table
 from dormouse.stages.check import check
 from dormouse.stages.compact import compact
 from dormouse.stages.rebuild import preview, rebuild
+from tests.support.trees import LEFT
 from tests.support.world import Crash, World, letters
 from tests.unit.stages.histories import History
 
@@ -160,7 +161,7 @@ def test_a_run_whose_last_shard_was_merged_and_collected_is_known_by_its_success
         world.drop(f"letters/{i}.parquet", letters("z", at=10 * i))
         world.settle()
     state = world.state(table)
-    (first,) = (r.shard for r in state.references_in("0"))
+    (first,) = (r.shard for r in state.references_in(LEFT))
     assert first.replace("-0", "-1") not in world.shard_objects(table)
     table = without_state(world, table)
     assert Counter(str(r["letter"]) for r in world.rows(table)) == {"a": 1, "z": 6}

@@ -62,7 +62,7 @@ def test_a_damaged_object_stops_nothing_that_a_sweep_does(
     export_id = world.export(table)
     purge_id = world.purge(table, "letter = 'z'")
     world.queue.clear()
-    put_ending(world.storage, table.id, Ending("spent", Origin("root")))
+    put_ending(world.storage, table.id, Ending("spent", Origin()))
     rests = [
         f"{data_prefix(table.id)}{'0' * 32}.parquet",
         spark_run_path(table.id, "gone", 1, "run"),

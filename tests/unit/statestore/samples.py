@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.keys import KeyRange
-from dormouse.model.partitions import ROOT, Partition
+from dormouse.model.partitions import ROOT, Partition, PartitionTree, id_of
 from dormouse.model.schema import Primitive
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
@@ -44,11 +44,13 @@ from dormouse.statestore.reading import fold_delta
 GOLDEN = Path(__file__).parent / "golden"
 
 _KEY_TYPES = (Primitive.STRING, Primitive.LONG, Primitive.BYTES)
-_TREE = (
-    Partition(ROOT, KeyRange(), None, ("0", "1")),
-    Partition("0", KeyRange((), ("m", 7, b"\x00\xff")), ROOT),
-    Partition("1", KeyRange(("m", 7, b"\x00\xff"), None), ROOT),
+_AT = ("m", 7, b"\x00\xff")
+_TREE = tuple(
+    sorted(
+        PartitionTree.from_split_points([_AT]).by_id.values(), key=lambda p: (p.range.min, p.height)
+    )
 )
+_LEFT, _RIGHT = id_of(KeyRange((), _AT)), id_of(KeyRange(_AT))
 _SHARD = Shard("s1", 12, 3456, ("a", -1, b""), ("\U0001f42d", 2**63 - 1, b"\xff"))
 _OUTPUT = Shard("s2", 5, 789, ("a", -1, b""), ("b", 0, b""))
 
@@ -60,24 +62,26 @@ ENTRIES = {
     "raise_rules": Entry(RaiseRules(RULES), 1_500, 0),
     "adopt_segments": Entry(AdoptSegments((_ADOPTED,)), 1_600, 0),
     "add_shards": Entry(
-        AddShards("job1", ("source1", "source2"), (NewShard(_SHARD, (("0", 5), ("1", 7))),)),
+        AddShards("job1", ("source1", "source2"), (NewShard(_SHARD, ((_LEFT, 5), (_RIGHT, 7))),)),
         2_000,
         0,
     ),
-    "assign_job": Entry(AssignJob("job2", "0", ("s1",)), 3_000, 0),
+    "assign_job": Entry(AssignJob("job2", _LEFT, ("s1",)), 3_000, 0),
     "release_job": Entry(ReleaseJob("job3"), 4_000, 0),
     "replace_shards": Entry(
-        ReplaceShards("job2", "0", ("s1",), (NewShard(_OUTPUT, (("0", 5),)),), (("s1", 6),), 1),
+        ReplaceShards("job2", _LEFT, ("s1",), (NewShard(_OUTPUT, ((_LEFT, 5),)),), (("s1", 6),), 1),
         5_000,
         0,
     ),
-    "split_partition": Entry(SplitPartition("1", ("z",), (("s1", 3),)), 6_000, 0),
+    "split_partition": Entry(SplitPartition(_RIGHT, ("z",), (("s1", 3),)), 6_000, 0),
     "dispute_shards": Entry(
         DisputeShards(("s1", "s2"), DisputeReason.BYTES_DAMAGED, "job2"), 6_200, 0
     ),
     "settle_disputes": Entry(SettleDisputes((("s2", 6_200),)), 6_400, 0),
     "forget_shards": Entry(ForgetShards(("s0", "s9")), 7_000, 0),
-    "extend_tree": Entry(ExtendTree((("0", ("c",)), ("00", ("b", 0)))), 7_500, 0),
+    "extend_tree": Entry(
+        ExtendTree(((_LEFT, ("c",)), (id_of(KeyRange((), ("c",))), ("b", 0)))), 7_500, 0
+    ),
     "seal_sources": Entry(SealSources(_SEALED), 7_800, 0),
     "clear_table": Entry(ClearTable(1, (Partition(ROOT),)), 8_000, 0),
 }

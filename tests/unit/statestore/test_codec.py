@@ -51,7 +51,7 @@ new_shards = st.lists(st.builds(NewShard, shards, counts), max_size=3).map(tuple
 ranges = st.builds(KeyRange, keys, st.none() | keys)
 children = st.none() | st.tuples(text, text)
 partitions = st.lists(
-    st.builds(Partition, text, ranges, st.none() | text, children), max_size=3
+    st.builds(Partition, text, ranges, st.none() | text, children, int64), max_size=3
 ).map(tuple)
 key_types = st.lists(st.sampled_from(sorted(KEY_TYPES, key=str)), max_size=3).map(tuple)
 segments = st.builds(SourceSegment, text, int64, int64, int64, int64, int64, int64)

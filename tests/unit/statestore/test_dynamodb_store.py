@@ -26,7 +26,7 @@ from dormouse.statestore.pages import Snapshot
 from dormouse.statestore.protocol import Committed
 from dormouse.statestore.snapshots import without_forgotten
 from tests.support.sealing import sealing_of
-from tests.support.trees import initialise
+from tests.support.trees import LEFT, RIGHT, initialise
 from tests.unit.statestore.faults import Crash, fail
 from tests.unit.statestore.histories import (
     ONE_LEAF,
@@ -257,14 +257,14 @@ def test_a_reader_overtaken_by_the_retirement_of_its_version_begins_anew(
 def test_one_partition_is_read_without_the_others(rig: ItemsRig) -> None:
     store = rig.store()
     store.commit(SplitPartition("root", ("m",)), generation=0)
-    many = tuple(shard_of(f"n{n}", ("a",), ("b",), "0") for n in range(200))
+    many = tuple(shard_of(f"n{n}", ("a",), ("b",), LEFT) for n in range(200))
     store.commit(AddShards("k1", (), many), generation=0)
-    store.commit(AddShards("k2", (), (shard_of("n200", ("x",), ("y",), "1"),)), generation=0)
+    store.commit(AddShards("k2", (), (shard_of("n200", ("x",), ("y",), RIGHT),)), generation=0)
     store.maintain()
     store.commit(addition(77, ("x",), ("y",)), generation=0)
     state = store.current()
     rig.quiet()
-    assert rig.store().references_of("1") == (state.version, state.references_in("1"))
+    assert rig.store().references_of(RIGHT) == (state.version, state.references_in(RIGHT))
     queries = rig.calls.count("before query")
     rig.quiet()
     assert rig.store().current() == state
