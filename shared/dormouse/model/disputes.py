@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from dormouse.model.keys import KeyRange
+
 
 class DisputeReason(Enum):
     """Why a shard is disputed; the value is stored, and what metrics and logs call it."""
@@ -21,11 +23,15 @@ class DisputeReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """The rows which a job took of a shard in a partition; `rows` is None if nobody counted."""
+    """The rows which a job took of a shard in a partition; `rows` is None if nobody counted.
+
+    The `range` is that of the partition, which may be gone when somebody counts them again.
+    """
 
     job: str
     partition: str
     rows: int | None
+    range: KeyRange = KeyRange()
 
 
 @dataclass(frozen=True, slots=True)

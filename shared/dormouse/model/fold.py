@@ -84,10 +84,10 @@ def _changed(state: TableState, entry: Entry) -> TableState:  # noqa: C901  # a 
             free = replace(_mark(state, released, None), jobs=state.jobs.remove(job))
             return _push_down(free, released.partition, {})
         case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
-            rows = dict(done.rows_taken)
+            rows, span = dict(done.rows_taken), state.partitions.get(partition).range
             for shard in inputs:
                 dropped = _drop(state, partition, shard)
-                state = take(dropped, shard, Taking(job, partition, rows.get(shard)))
+                state = take(dropped, shard, Taking(job, partition, rows.get(shard), span))
             return replace(_add(state, outputs), jobs=state.jobs.remove(job))
         case SplitPartition(partition=partition, at=at, rows_left=rows_left):
             return _split(state, partition, at, dict(rows_left))

@@ -47,8 +47,7 @@ def _recounted(
 ) -> dict[str, int] | None:
     """Return how many rows a shard has in the partition of each job that took some."""
     takings = state.taken.get(shard, ())
-    spans = (state.partitions.get(taking.partition).range for taking in takings)
-    slices = [Slice(state.shards[shard], span) for span in spans]
+    slices = [Slice(state.shards[shard], taking.range) for taking in takings]
     try:
         counts = count_slices(services.storage, table, slices)
     except (CorruptDataError, NotFoundError):

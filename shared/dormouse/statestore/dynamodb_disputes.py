@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from dormouse.model.decoding import told_as_corrupt
 from dormouse.model.disputes import Dispute, DisputeReason, Taking
+from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.statestore.items import Value, Values
 
 
@@ -18,7 +19,11 @@ def takings_to(shard: str, takings: tuple[Taking, ...]) -> dict[str, Values]:
 
 
 def _taking(place: int, taking: Taking) -> Values:
+    low, high = taking.range.min, taking.range.max
     record: dict[str, Value] = {"place": place, "partition": taking.partition}
+    record["low"] = encode_key(low)
+    if high is not None:
+        record["high"] = encode_key(high)
     return record if taking.rows is None else {**record, "rows": taking.rows}
 
 
@@ -29,9 +34,11 @@ def takings_of(records: Mapping[str, Values]) -> dict[str, tuple[Taking, ...]]:
         shard, _, job = text.partition("/")
         with told_as_corrupt(f"what job {job} took of shard {shard} cannot be read"):
             match record:
-                case {"place": int(place), "partition": str(partition)}:
-                    rows = record.get("rows")
-                    taking = Taking(job, partition, rows if isinstance(rows, int) else None)
+                case {"place": int(place), "partition": str(partition), "low": bytes(low)}:
+                    rows, high = record.get("rows"), record.get("high")
+                    end = decode_key(high) if isinstance(high, bytes) else None
+                    counted = rows if isinstance(rows, int) else None
+                    taking = Taking(job, partition, counted, KeyRange(decode_key(low), end))
                 case _:
                     raise ValueError(f"it has {', '.join(record)}")
         found.setdefault(shard, []).append((place, taking))

@@ -5,13 +5,24 @@ Used by `codec_snapshot`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from dormouse.model.disputes import Dispute, DisputeReason, Taking
+from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.statestore.snapshot_columns import StoredIds, StoredMap, column, integers, piece
 
 TAKINGS = pa.list_(
-    pa.struct([("job", pa.string()), ("partition", pa.string()), ("rows", pa.int64())])
+    pa.struct(
+        [
+            ("job", pa.string()),
+            ("partition", pa.string()),
+            ("rows", pa.int64()),
+            ("low", pa.binary()),
+            ("high", pa.binary()),
+        ]
+    )
 )
 TAKEN = ("id", "takings")
 DISPUTE = ("id", "reason", "time_ms", "inputs")
@@ -20,7 +31,13 @@ DISPUTE = ("id", "reason", "time_ms", "inputs")
 
 def taken_row(shard_id: str, takings: tuple[Taking, ...]) -> tuple[object, ...]:
     """Return what was taken of a shard as a row."""
-    return shard_id, [(t.job, t.partition, t.rows) for t in takings]
+    return shard_id, [_taking(taking) for taking in takings]
+
+
+def _taking(taking: Taking) -> tuple[object, ...]:
+    high = taking.range.max
+    ends = encode_key(taking.range.min), None if high is None else encode_key(high)
+    return taking.job, taking.partition, taking.rows, *ends
 
 
 def dispute_row(shard_id: str, dispute: Dispute) -> tuple[object, ...]:
@@ -33,9 +50,17 @@ def taken_columns(rows: pa.Table) -> StoredMap[tuple[Taking, ...]]:
     takings = column(rows, "takings")
 
     def value(place: int) -> tuple[Taking, ...]:
-        return tuple(Taking(**taking) for taking in takings[place].as_py())
+        return tuple(
+            Taking(taken["job"], taken["partition"], taken["rows"], _range(taken))
+            for taken in takings[place].as_py()
+        )
 
     return StoredMap(StoredIds(column(rows, "id")), value, rows)
+
+
+def _range(taken: Mapping[str, bytes | None]) -> KeyRange:
+    high = taken["high"]
+    return KeyRange(decode_key(taken["low"] or b""), None if high is None else decode_key(high))
 
 
 def dispute_columns(rows: pa.Table) -> StoredMap[Dispute]:

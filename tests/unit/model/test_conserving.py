@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dormouse.model.disputes import Dispute, DisputeReason, Taking
 from dormouse.model.fold import apply
 from dormouse.model.invariants import broken_invariants
-from dormouse.model.keys import Key
+from dormouse.model.keys import Key, KeyRange
 from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.rules import Rule
 from dormouse.model.state import TableState
@@ -29,9 +29,10 @@ from dormouse.model.transactions import (
 )
 from dormouse.policy.garbage import collectable
 from tests.support.machine import shard_of
-from tests.support.trees import initialise
+from tests.support.trees import initialise, part
 
 TREE = tuple(PartitionTree.from_split_points([]).by_id.values())
+LEFT, RIGHT = part("", "i"), part("i")
 LETTERS: list[Key] = [(letter,) for letter in "abcdefghijklmnop"]
 S = shard_of("s", LETTERS)
 SPLIT = (initialise(TREE), AddShards("add", (), (S,)), SplitPartition(ROOT, ("i",)))
@@ -49,7 +50,7 @@ def folded(*transactions: Transaction, start: TableState | None = None) -> Table
 
 def merge(job: str, leaf: str, rows: int, removed: int = 0) -> tuple[Transaction, ...]:
     """A job which says that it took so many rows of the shard, and wrote them but those removed."""
-    first = LETTERS[0] if leaf == "0" else LETTERS[8]
+    first = LETTERS[0] if leaf == LEFT else LETTERS[8]
     kept = rows - removed
     outputs = (shard_of(f"{job}-0", [first] * kept, (leaf, kept)),) if kept else ()
     taken = (("s", rows),)
@@ -57,19 +58,22 @@ def merge(job: str, leaf: str, rows: int, removed: int = 0) -> tuple[Transaction
 
 
 def test_all_rows_taken_by_two_jobs_are_remembered_until_the_second_and_no_longer() -> None:
-    state = folded(*SPLIT, *merge("left", "0", 8))
-    assert state.taken["s"] == (Taking("left", "0", 8),)
-    state = folded(*merge("right", "1", 8), start=state)
+    state = folded(*SPLIT, *merge("left", LEFT, 8))
+    assert state.taken["s"] == (Taking("left", LEFT, 8, KeyRange((), ("i",))),)
+    state = folded(*merge("right", RIGHT, 8), start=state)
     assert not len(state.taken)
     assert not len(state.disputed)
     assert list(state.unreferenced) == ["s"]
 
 
 def test_one_row_of_sixteen_lost_after_a_split_disputes_the_shard_with_both_jobs() -> None:
-    state = folded(*SPLIT, *merge("left", "0", 8), *merge("right", "1", 7))
+    state = folded(*SPLIT, *merge("left", LEFT, 8), *merge("right", RIGHT, 7))
     assert state.disputed["s"].reason is DisputeReason.ROWS_LOST
     assert state.jobs_in_dispute("s") == ["left", "right"]
-    assert state.taken["s"] == (Taking("left", "0", 8), Taking("right", "1", 7))
+    assert state.taken["s"] == (
+        Taking("left", LEFT, 8, KeyRange((), ("i",))),
+        Taking("right", RIGHT, 7, KeyRange(("i",))),
+    )
     assert not len(state.jobs), "the job itself is accepted"
     assert collectable(state, ["s"], 10**12, 0) == ([], [])
     _, verdict = apply(state, Entry(ForgetShards(("s",)), 99, 0))
@@ -77,12 +81,12 @@ def test_one_row_of_sixteen_lost_after_a_split_disputes_the_shard_with_both_jobs
 
 
 def test_a_row_taken_twice_disputes_the_shard_too() -> None:
-    state = folded(*SPLIT, *merge("left", "0", 9), *merge("right", "1", 8))
+    state = folded(*SPLIT, *merge("left", LEFT, 9), *merge("right", RIGHT, 8))
     assert "s" in state.disputed
 
 
 def test_rows_that_rules_or_a_purge_removed_are_not_lost() -> None:
-    state = folded(*SPLIT, *merge("left", "0", 8, removed=3), *merge("right", "1", 8, removed=8))
+    state = folded(*SPLIT, *merge("left", LEFT, 8, removed=3), *merge("right", RIGHT, 8, removed=8))
     assert not len(state.disputed)
 
 
@@ -95,8 +99,8 @@ def test_a_shard_of_one_reference_is_judged_at_once() -> None:
 
 
 def test_what_was_not_counted_is_no_evidence_against_anybody() -> None:
-    uncounted = AssignJob("gone", "0", ("s",)), ReplaceShards("gone", "0", ("s",), ())
-    state = folded(*SPLIT, *uncounted, *merge("right", "1", 8))
+    uncounted = AssignJob("gone", LEFT, ("s",)), ReplaceShards("gone", LEFT, ("s",), ())
+    state = folded(*SPLIT, *uncounted, *merge("right", RIGHT, 8))
     assert (len(state.taken), len(state.disputed)) == (0, 0)
 
 
@@ -116,9 +120,9 @@ def test_what_was_not_counted_is_no_evidence_against_anybody() -> None:
 def test_a_job_that_contradicts_itself_is_rejected(
     taken: tuple[tuple[str, int], ...], removed: int, rule: Rule
 ) -> None:
-    state = folded(*SPLIT, AssignJob("j", "0", ("s",)))
-    output = shard_of("j-0", LETTERS[:8], ("0", 8))
-    done = ReplaceShards("j", "0", ("s",), (output,), taken, removed)
+    state = folded(*SPLIT, AssignJob("j", LEFT, ("s",)))
+    output = shard_of("j-0", LETTERS[:8], (LEFT, 8))
+    done = ReplaceShards("j", LEFT, ("s",), (output,), taken, removed)
     after, verdict = apply(state, Entry(done, 9, 0))
     assert after is state
     assert rule in {violation.rule for violation in verdict.violations}
@@ -136,7 +140,7 @@ def test_rows_lost_take_the_place_of_a_dispute_over_bytes_which_settles_them_not
     damaged = DisputeShards(("s",), DisputeReason.BYTES_DAMAGED, "one")
     state = folded(*SPLIT, damaged)
     seen = SettleDisputes((("s", state.disputed["s"].since_ms),))
-    state = folded(*merge("left", "0", 8), *merge("right", "1", 7), start=state)
+    state = folded(*merge("left", LEFT, 8), *merge("right", RIGHT, 7), start=state)
     assert state.disputed["s"].reason is DisputeReason.ROWS_LOST
     after, verdict = apply(state, Entry(seen, 99, 0))
     assert after is state
@@ -144,7 +148,7 @@ def test_rows_lost_take_the_place_of_a_dispute_over_bytes_which_settles_them_not
 
 
 def test_a_settled_shard_waits_for_its_collection_from_then_on() -> None:
-    state = folded(*SPLIT, *merge("left", "0", 8), *merge("right", "1", 7))
+    state = folded(*SPLIT, *merge("left", LEFT, 8), *merge("right", RIGHT, 7))
     settled = SettleDisputes((("s", state.disputed["s"].since_ms),))
     state, _ = apply(state, Entry(settled, 10_000, 0))
     assert state.unreferenced["s"] == 10_000
@@ -161,7 +165,7 @@ def test_the_same_damage_can_be_disputed_again_by_another_job_after_it_was_settl
 
 
 def test_emptying_a_table_ends_what_was_counted_and_disputed() -> None:
-    state = folded(*SPLIT, *merge("left", "0", 7))
+    state = folded(*SPLIT, *merge("left", LEFT, 7))
     state = folded(DisputeShards(("s",), DisputeReason.BYTES_DAMAGED, "one"), start=state)
     cleared = folded(ClearTable(1, TREE), start=state)
     assert (len(cleared.taken), len(cleared.disputed)) == (0, 0)
@@ -170,9 +174,9 @@ def test_emptying_a_table_ends_what_was_counted_and_disputed() -> None:
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
-        ({"taken": (Taking("j", "0", 8),), "shard": "x"}, "which is unknown"),
-        ({"taken": (Taking("j", "0", 17),), "shard": "s"}, "than it can have"),
-        ({"taken": (Taking("j", "0", 1), Taking("k", "0", 1)), "shard": "s"}, "taken twice"),
+        ({"taken": (Taking("j", LEFT, 8),), "shard": "x"}, "which is unknown"),
+        ({"taken": (Taking("j", LEFT, 17),), "shard": "s"}, "than it can have"),
+        ({"taken": (Taking("j", LEFT, 1), Taking("k", LEFT, 1)), "shard": "s"}, "taken twice"),
         ({"disputed": Dispute(DisputeReason.ROWS_LOST, 1), "shard": "x"}, "disputed but unknown"),
     ],
 )
@@ -187,14 +191,16 @@ def test_a_state_whose_takings_or_disputes_cannot_be_is_broken(
 
 
 def test_takings_of_a_shard_without_references_are_kept_for_a_dispute_only() -> None:
-    state = folded(*SPLIT, *merge("left", "0", 8), *merge("right", "1", 7))
+    state = folded(*SPLIT, *merge("left", LEFT, 8), *merge("right", RIGHT, 7))
     wrong = replace(state, disputed=state.disputed.discard("s"))
     assert any("were taken" in sentence for sentence in broken_invariants(wrong, whole=True))
 
 
 @given(st.lists(st.integers(0, 16), min_size=2, max_size=2))
 def test_a_shard_is_disputed_exactly_if_the_sum_is_not_its_rows(rows: list[int]) -> None:
-    left, right = (merge(f"j{leaf}", leaf, count) for leaf, count in zip("01", rows, strict=True))
+    left, right = (
+        merge(f"j-{leaf}", leaf, count) for leaf, count in zip((LEFT, RIGHT), rows, strict=True)
+    )
     state = folded(*SPLIT, *left, *right)
     assert ("s" in state.disputed) == (sum(rows) != 16)
     assert ("s" in state.taken) == ("s" in state.disputed)

@@ -29,6 +29,7 @@ from dormouse.stages import compact as compact_stage
 from dormouse.stages.check import check
 from dormouse.stages.compact import compact, merge_here
 from dormouse.stages.disputes import acknowledge
+from tests.support.trees import part
 from tests.support.world import World, letters
 
 WORDS = "abcdefghijklmnop"
@@ -56,8 +57,8 @@ def split_table(world: World, words: str = WORDS, **properties: object) -> tuple
     store = world.new_store(table)
     (shard,) = store.current().shards
     store.commit(SplitPartition("root", ("i",)), generation=0)
-    jobs = [world.ids.new() for _ in "01"]
-    for job, leaf in zip(jobs, "01", strict=True):
+    jobs = [world.ids.new() for _ in range(2)]
+    for job, leaf in zip(jobs, (part("", "i"), part("i")), strict=True):
         store.commit(AssignJob(job, leaf, (shard,)), generation=0)
     return table, jobs
 
