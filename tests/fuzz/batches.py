@@ -32,6 +32,7 @@ from dormouse.stages.exports import keep_export, keep_tasks
 from dormouse.stages.manifests import manifest_at
 from tests.functions.conftest import TABLE_ID, Functions, instance_in
 from tests.fuzz import samples
+from tests.support.trees import part
 from tests.support.world import letters
 
 MIDDLE = 1
@@ -39,7 +40,7 @@ BESIDE = (0, 2)
 ROWS = "abhixy"
 """The letters of the table's rows: two in each leaf."""
 _SPLITS = (("g",), ("p",))
-LEAVES = ("00", "01", "1")
+LEAVES = part("", "g"), part("g", "p"), part("p")
 JOBS = ("job-0", "job-1", "job-2")
 _NUMBERS = range(3)
 
