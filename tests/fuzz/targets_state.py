@@ -12,6 +12,7 @@ from dormouse.aws.table_items import defaults_item, id_item, revision_of, settin
 from dormouse.errors import CorruptDataError
 from dormouse.model import checksums
 from dormouse.model.tables import Table
+from dormouse.statestore import codec, codec_segment, codec_snapshot
 from dormouse.statestore.codec import decode_delta
 from dormouse.statestore.codec_segment import decode_segment
 from dormouse.statestore.codec_snapshot import decode_snapshot
@@ -34,9 +35,9 @@ from tests.unit.statestore.samples import golden_files
 
 _GOLDEN = golden_files()
 _READERS: dict[str, Callable[[bytes], object]] = {
-    "all-2": lambda body: decode_delta(body, "the/path"),
-    "segment-2": lambda body: decode_segment(body, "the/path"),
-    "snapshot-2": lambda body: decode_snapshot("t", body, "the/path"),
+    f"all-{codec.FORMAT}": lambda body: decode_delta(body, "the/path"),
+    f"segment-{codec_segment.FORMAT}": lambda body: decode_segment(body, "the/path"),
+    f"snapshot-{codec_snapshot.FORMAT}": lambda body: decode_snapshot("t", body, "the/path"),
 }
 _READ = {name: read(_GOLDEN[name]) for name, read in _READERS.items()}
 
@@ -101,7 +102,13 @@ _HEAD = {
 }
 _KEYS = {"k": {"S": "t#S1"}, "i": {"S": "name/part@000000000001"}}
 _RECORDS = [
-    {"low": {"B": b""}, "high": {"B": b"\2a\0"}, "left": {"S": "0"}, "right": {"S": "1"}},
+    {
+        "low": {"B": b""},
+        "high": {"B": b"\2a\0"},
+        "left": {"S": "0"},
+        "right": {"S": "1"},
+        "height": {"N": "1"},
+    },
     {
         "rows": {"N": "1"},
         "size_bytes": {"N": "1"},

@@ -22,6 +22,7 @@ from dormouse.model.schema import Schema
 from dormouse.model.sources import format_of
 from dormouse.shards.csv_files import read_csv
 from dormouse.shards.json_files import read_json_lines
+from dormouse.shards.key_sizes import with_fitting_keys
 from dormouse.shards.parquet_files import read_parquet
 
 _GZIP = b"\x1f\x8b"
@@ -42,8 +43,15 @@ def read_source(
 
     Raises:
         RefusedSourceError: the format is unknown, the file damaged, a column missing, unknown or
-            of the wrong type, or a value wrong or null; before or between batches.
+            of the wrong type, a value wrong or null, or a row key too large; before or between
+            batches.
     """
+    yield from with_fitting_keys(_read(local, key, schema, dialect), schema)
+
+
+def _read(
+    local: Path, key: str, schema: Schema, dialect: CsvDialect | None
+) -> Iterator[pa.RecordBatch]:
     suffix, zipped = format_of(key)
     _check_content(local, suffix, zipped)
     try:

@@ -7,6 +7,7 @@ import binascii
 import datetime as dt
 
 from dormouse.errors import InvalidRequestError
+from dormouse.model.key_types import key_fault
 from dormouse.model.keys import INT64_MAX, INT64_MIN, Key, KeyPart
 from dormouse.model.schema import Field, FieldType, Primitive, Schema
 from dormouse.shards.arrow import key_part
@@ -51,13 +52,17 @@ def check_split_point(schema: Schema, key: Key, where: str) -> Key:
     """Return a key if partitions can meet at it; `where` is for errors.
 
     Raises:
-        InvalidRequestError: it goes on with a sort key.
+        InvalidRequestError: it goes on with a sort key, or is larger than a row key may be.
     """
     if len(key) > len(schema.row_keys):
         name = schema.keys[len(schema.row_keys)].name
         raise InvalidRequestError(
             f"{where} goes on with {name!r}, which is a sort key",
             hint="partitions are ranges of row keys alone",
+        )
+    if fault := key_fault(key, schema.key_types, fewest_parts=1):
+        raise InvalidRequestError(
+            f"{where} is no key of the table: {fault}", hint="choose a shorter one"
         )
     return key
 

@@ -1,0 +1,209 @@
+"""No transaction ends a table: both stores refuse nonsense before it is written, and read on after
+nonsense that another release, a bug or a hand put into the log.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dormouse.errors import InvalidRequestError, NewerRulesError, OutcomeUnknownError
+from dormouse.model.invariants import broken_invariants
+from dormouse.model.keys import Key
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.state import TableState
+from dormouse.model.transactions import (
+    RULES,
+    AddShards,
+    AssignJob,
+    Entry,
+    ForgetShards,
+    RaiseRules,
+    ReplaceShards,
+    SplitPartition,
+    Transaction,
+)
+from dormouse.statestore import reading
+from dormouse.statestore.codec import encode_delta
+from dormouse.statestore.dynamodb_store import DynamoDBStateStore
+from dormouse.statestore.engine import LogStateStore, Options
+from dormouse.statestore.memory_pages import MemoryPages
+from dormouse.statestore.pages import place_after
+from dormouse.statestore.protocol import Rejected
+from dormouse.statestore.reading import fold_delta
+from dormouse.statestore.s3 import S3StateStore
+from dormouse.storage import MemoryStorage
+from tests.support import arbitrary
+from tests.support.adapters import CountingIds, FakeClock
+from tests.support.machine import shard_of
+from tests.support.trees import LEFT, RIGHT, initialise
+from tests.unit.statestore.faults import small_pages
+from tests.unit.statestore.memory_items import MemoryItems
+
+HOMES = ["objects", "items"]
+MODES = ["append", "strict"]
+BEGUN: tuple[Transaction, ...] = (
+    initialise(PartitionTree.from_split_points([("m",)])),
+    AddShards("add", ("source1",), (shard_of("s1", [("a",), ("z",)]), shard_of("s2", [("b",)]))),
+    AssignJob("j1", LEFT, ("s1", "s2")),
+)
+
+
+class Home:
+    """Where the state of one table is kept; each process opens a store of its own."""
+
+    def __init__(self, kept_in: str, commits: str = "append") -> None:
+        self.kept_in, self.options = kept_in, Options(is_strict=commits == "strict")
+        self.clock, self.pages, self.storage = FakeClock(0), MemoryPages(), MemoryStorage()
+        self.ids, self.items = CountingIds(self.clock), MemoryItems(self.pages)
+
+    def store(self) -> LogStateStore:
+        """Open the state as a process does that knows nothing yet."""
+        if self.kept_in == "items":
+            return DynamoDBStateStore(
+                "t", self.items, self.pages, self.clock, self.ids, options=self.options
+            )
+        return S3StateStore(
+            "t", self.storage, self.pages, self.clock, self.ids, options=self.options
+        )
+
+    def begun(self) -> LogStateStore:
+        """Open the state of a table that has something to lose."""
+        store = self.store()
+        store.commit(*BEGUN, generation=0)
+        return store
+
+    def put_by_hand(self, *entries: Entry) -> None:
+        """Put entries into the log past everything that looks at them before."""
+        store = self.store()
+        reader, delta_id = store._reader, self.ids.new()
+        reader.deltas.put(delta_id, encode_delta(entries))
+        page, _ = place_after(store._follower.last_seen().version)
+        assert reader.log.append(delta_id, page).version is not None
+
+
+def assert_whole(home: Home, *stores: LogStateStore) -> TableState:
+    """Check that all see one sound state, and a process that comes anew sees it too."""
+    state = home.store().current()
+    for store in stores:
+        assert store.current() == state
+    assert not broken_invariants(state, whole=True)
+    stores[0].maintain()
+    assert home.store().current() == state
+    return state
+
+
+@pytest.mark.parametrize("commits", MODES)
+@pytest.mark.parametrize("kept_in", HOMES)
+@settings(max_examples=60, deadline=None)
+@given(drawn=st.lists(arbitrary.transactions, min_size=1, max_size=6), together=st.booleans())
+def test_whatever_is_committed_is_refused_or_judged_and_the_table_reads_on(
+    kept_in: str, commits: str, drawn: list[Transaction], together: bool
+) -> None:
+    with small_pages(3):
+        home = Home(kept_in, commits)
+        store, other = home.begun(), home.store()
+        for some in [tuple(drawn)] if together else [(one,) for one in drawn]:
+            before = other.current()
+            try:
+                outcomes = store.commit(*some, generation=before.generation)
+            except InvalidRequestError:
+                assert other.current() == before, "nothing was written"
+            else:
+                assert len(outcomes) == len(some)
+        assert_whole(home, store, other)
+        written = AddShards("later", (), (shard_of("later", [("c",)]),))
+        (outcome,) = store.commit(written, generation=store.current().generation)
+        assert not isinstance(outcome, Rejected)
+
+
+@pytest.mark.parametrize("kept_in", HOMES)
+@settings(max_examples=60, deadline=None)
+@given(
+    drawn=st.lists(arbitrary.transactions, min_size=1, max_size=4),
+    time_ms=st.sampled_from([0, 5, 2**63 - 1, -1]),
+    generation=st.sampled_from([0, 0, 0, 1, -1, 2**63 - 1]),
+)
+def test_whatever_is_in_the_log_all_the_same_folds_to_a_verdict_for_every_reader(
+    kept_in: str, drawn: list[Transaction], time_ms: int, generation: int
+) -> None:
+    entries = []
+    for one in drawn:
+        with suppress(OverflowError, UnicodeEncodeError, pa.ArrowException):
+            entry = Entry(one, time_ms, generation)
+            encode_delta([entry])  # what cannot be written cannot be read
+            entries.append(entry)
+    assume(entries)
+    with small_pages(3):
+        home = Home(kept_in)
+        warm = home.begun()
+        expected, _ = fold_delta(warm.current(), entries)
+        home.put_by_hand(*entries)
+        assert assert_whole(home, warm, home.store()) == expected
+
+
+@pytest.mark.parametrize("commits", MODES)
+@pytest.mark.parametrize("kept_in", HOMES)
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (ForgetShards(("s1", "s1")), "s1: it is named more than once"),
+        (ReplaceShards("j1", LEFT, ("s1", "s1"), ()), "each once"),
+        (SplitPartition(RIGHT, (7,)), "its part 1 is no StringType"),
+        (SplitPartition(RIGHT, ("secret" * 1000,)), "it takes 6,000 bytes, more than 4,096"),
+        (RaiseRules(RULES + 1), f"judges by rules {RULES}"),
+    ],
+)
+def test_what_can_never_hold_is_refused_before_it_is_written_and_says_why(
+    kept_in: str, commits: str, wrong: Transaction, said: str
+) -> None:
+    home = Home(kept_in, commits)
+    store = home.begun()
+    for process in (store, home.store()):
+        before = process.current()
+        with pytest.raises(InvalidRequestError, match=said) as refused:
+            process.commit(AddShards("fine", (), ()), wrong, generation=0)
+        assert "secret" not in refused.value.explanation
+        assert process.current() == before
+
+
+@pytest.mark.parametrize("kept_in", HOMES)
+def test_keys_are_judged_by_their_types_before_the_first_tree_is_written(kept_in: str) -> None:
+    first = initialise(PartitionTree.from_split_points([("m",)]))
+    keys: list[Key] = [("p",), (1,)]
+    for key in keys:
+        store = Home(kept_in).store()
+        if key == ("p",):
+            store.commit(first, SplitPartition(RIGHT, key), generation=0)
+            assert len(store.current().partitions) == 5
+        else:
+            with pytest.raises(InvalidRequestError):
+                store.commit(first, SplitPartition(RIGHT, key), generation=0)
+            assert store.current() == TableState()
+
+
+@pytest.mark.parametrize("kept_in", HOMES)
+def test_rules_that_a_later_release_raised_stop_an_older_one_wherever_it_reads(
+    kept_in: str,
+) -> None:
+    with small_pages(2):
+        home = Home(kept_in)
+        warm = home.begun()
+        warm.current()
+        home.put_by_hand(Entry(RaiseRules(RULES + 1), 1, 0))
+        with patch.object(reading, "RULES", RULES + 1):  # the release that raised them goes on
+            later = home.store()
+            for number in range(8):
+                later.commit(AddShards(f"later{number}", (), ()), generation=0)
+                later.maintain()
+        for store in (warm, home.store()):  # from memory, and from snapshots and segments
+            with pytest.raises(NewerRulesError, match=f"rules {RULES + 1}") as refused:
+                store.current()
+            assert "upgrade" in refused.value.hint
+            with pytest.raises((NewerRulesError, OutcomeUnknownError)):
+                store.commit(AddShards("mine", (), ()), generation=0)

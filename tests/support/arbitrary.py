@@ -1,0 +1,105 @@
+"""Hypothesis strategies for arbitrary entries: most of them nonsense, some of it almost right.
+
+Names, partitions and keys are drawn from few, some of which there are, so that nonsense meets a
+table that has something to lose; and from all there could be: of foreign types, huge, empty.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dormouse.model.disputes import DisputeReason
+from dormouse.model.key_types import MAX_KEY_BYTES
+from dormouse.model.keys import Key, KeyRange
+from dormouse.model.partitions import ROOT, Partition, PartitionTree
+from dormouse.model.schema import Primitive
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.transactions import (
+    RULES,
+    AddShards,
+    AssignJob,
+    ClearTable,
+    DisputeShards,
+    ExtendTree,
+    ForgetShards,
+    InitialisePartitions,
+    RaiseRules,
+    ReleaseJob,
+    ReplaceShards,
+    SettleDisputes,
+    SplitPartition,
+    Transaction,
+)
+from tests.support.trees import LEFT, RIGHT, part
+
+_KNOWN_NAMES = ["s1", "s2", "s3", "j1", "j2", "source1"]
+_ODD_NAMES = ["", "\0", "a/b", "\ud800", "é", "x" * 5000, "a\nb"]
+_KNOWN_PARTITIONS = [ROOT, LEFT, RIGHT, part("", "d"), part("d", "m"), part("m", "t")]
+
+names = st.sampled_from(_KNOWN_NAMES + _KNOWN_NAMES + _ODD_NAMES) | st.text(max_size=3)
+partition_ids = st.sampled_from(_KNOWN_PARTITIONS * 2 + ["nowhere"]) | names
+numbers = st.sampled_from([0, 1, 1, 2, 5, -1, 2**31, 2**63 - 1, 2**63, -(2**63) - 1, 2**200])
+_letters = st.sampled_from([("a",), ("d",), ("f",), ("m",), ("q",), ("t",), ("z",)])
+_odd_parts = st.sampled_from(
+    [0, True, 2**63, -(2**70), b"", b"\0\xff", "", "\0", "\ud800", "k" * (MAX_KEY_BYTES + 1)]
+)
+keys: st.SearchStrategy[Key] = (
+    _letters | _letters | _letters | st.lists(_odd_parts, max_size=3).map(tuple)
+)
+
+
+def _many(of: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Few, or none, or one of them many times."""
+    repeated = st.tuples(of, st.sampled_from([2, 300])).map(lambda drawn: (drawn[0],) * drawn[1])
+    return st.lists(of, max_size=3).map(tuple) | repeated
+
+
+_counted = _many(st.tuples(names, numbers))
+
+
+@st.composite
+def _sound_shards(draw: st.DrawFn) -> NewShard:
+    """A shard that may well be added."""
+    low, high = sorted([draw(_letters), draw(_letters)])
+    name = draw(st.sampled_from(_KNOWN_NAMES) | st.uuids().map(lambda drawn: drawn.hex))
+    placed = draw(st.sampled_from([ROOT, ROOT, *_KNOWN_PARTITIONS]))
+    return NewShard(Shard(name, 5, 100, low, high), ((placed, 5),))
+
+
+_shards = _sound_shards() | st.builds(
+    NewShard,
+    st.builds(Shard, names, numbers, numbers, keys, keys),
+    _many(st.tuples(partition_ids, numbers)),
+)
+_ranges = st.builds(KeyRange, keys, st.none() | keys)
+_partitions = st.builds(
+    Partition,
+    partition_ids,
+    _ranges,
+    st.none() | partition_ids,
+    st.none() | st.tuples(partition_ids, partition_ids),
+    numbers,
+)
+_trees = st.sampled_from(
+    [tuple(PartitionTree.from_split_points(points).by_id.values()) for points in ([], [("m",)])]
+) | _many(_partitions)
+_key_types = st.just((Primitive.STRING,)) | _many(st.sampled_from(Primitive))
+
+transactions: st.SearchStrategy[Transaction] = st.one_of(
+    st.builds(InitialisePartitions, _trees, _key_types, st.sampled_from([RULES, 0, -1])),
+    st.builds(RaiseRules, st.sampled_from([RULES, 0, -1, -(2**70)])),
+    st.builds(AddShards, names, _many(names), _many(_shards)),
+    st.builds(AddShards, st.uuids().map(str), st.just(()), st.tuples(_sound_shards())),
+    st.builds(AssignJob, names, partition_ids, _many(names)),
+    st.builds(ReleaseJob, names),
+    st.builds(ReplaceShards, names, partition_ids, _many(names), _many(_shards), _counted, numbers),
+    st.builds(SplitPartition, partition_ids, keys, _counted),
+    st.builds(ExtendTree, _many(st.tuples(partition_ids, keys))),
+    st.builds(ForgetShards, _many(names)),
+    st.builds(DisputeShards, _many(names), st.sampled_from(DisputeReason), names),
+    st.builds(SettleDisputes, _counted),
+    st.builds(ClearTable, numbers, _trees),
+)
+"""Of every kind. Rules beyond those known are left out: who meets them reads no further."""
