@@ -16,9 +16,11 @@ from dormouse.model.keys import Key, KeyRange
 from dormouse.model.partitions import ROOT, Partition, PartitionTree
 from dormouse.model.schema import Primitive
 from dormouse.model.shards import NewShard, Shard
+from dormouse.model.source_segments import SourceSegment
 from dormouse.model.transactions import (
     RULES,
     AddShards,
+    AdoptSegments,
     AssignJob,
     ClearTable,
     DisputeShards,
@@ -28,6 +30,7 @@ from dormouse.model.transactions import (
     RaiseRules,
     ReleaseJob,
     ReplaceShards,
+    SealSources,
     SettleDisputes,
     SplitPartition,
     Transaction,
@@ -85,12 +88,15 @@ _partitions = st.builds(
 _trees = st.sampled_from(
     [tuple(PartitionTree.from_split_points(points).by_id.values()) for points in ([], [("m",)])]
 ) | _many(_partitions)
+_segments = st.builds(SourceSegment, names, *[numbers] * 6)
 _key_types = st.just((Primitive.STRING,)) | _many(st.sampled_from(Primitive))
 
 transactions: st.SearchStrategy[Transaction] = st.one_of(
     st.builds(InitialisePartitions, _trees, _key_types, st.sampled_from([RULES, 0, -1])),
     st.builds(RaiseRules, st.sampled_from([RULES, 0, -1, -(2**70)])),
-    st.builds(AddShards, names, _many(names), _many(_shards)),
+    st.builds(AddShards, names, _many(names), _many(_shards), numbers),
+    st.builds(SealSources, _segments, _many(names)),
+    st.builds(AdoptSegments, _many(_segments)),
     st.builds(AddShards, st.uuids().map(str), st.just(()), st.tuples(_sound_shards())),
     st.builds(AssignJob, names, partition_ids, _many(names)),
     st.builds(ReleaseJob, names),

@@ -20,6 +20,7 @@ from dormouse.stages.administer import administer
 from dormouse.stages.exports import kept_export
 from dormouse.stages.manifests import manifest_at
 from dormouse.stages.requests import export_rows as request
+from tests.support.trees import LEFT, RIGHT
 from tests.support.world import Crash, World, letters
 from tests.unit.stages.exports import (
     ALL,
@@ -60,7 +61,7 @@ def test_what_happens_to_the_table_meanwhile_is_not_exported(world: World) -> No
     world.export(table, to="out")
     tasks = list(world.queue)
     world.queue.clear()
-    for leaf in ("0", "1"):
+    for leaf in (LEFT, RIGHT):
         world.queue.append(Outgoing("partition-splits", PartitionSplits(table.id, 0, (leaf,))))
     world.set_online(table, True)
     world.drop("letters/late.parquet", letters("nobodyknows", at=900))
