@@ -24,8 +24,10 @@ import dormouse
 from dormouse.aws import deliveries, handling
 from dormouse.aws.logs import logger
 from dormouse.aws.wiring import Wiring
+from dormouse.policy import sealing
 from dormouse.shards import engine
 from dormouse.shards.drafts import ShardDraft
+from dormouse.stages.seal_sources import seal_sources
 from tests.unit.statestore.faults import small_pages as small_segments
 from tests.unit.statestore.memory_items import small_pages
 
@@ -33,6 +35,9 @@ _Result = TypeVar("_Result")
 
 PAGE_CAPACITY = 4
 """Ids in a page of a log: so that short runs consolidate, keep snapshots and collect, too."""
+
+SEALED = 3
+"""So few sources are sealed already, and few segments of them merged."""
 
 
 class AtOnce(Executor):
@@ -82,6 +87,8 @@ def deterministic(
             stack.enter_context(patch.object(module, "logger", _Log(failed)))
         stack.enter_context(patch.object(engine, "_batches", _passing(native)))
         stack.enter_context(patch.object(ShardDraft, "write", _written(native)))
+        stack.enter_context(patch.multiple(sealing, SEAL_AT=SEALED, PER_LEVEL=2))
+        stack.enter_context(patch.object(seal_sources, "__kwdefaults__", {"least": SEALED}))
         stack.enter_context(small_segments(PAGE_CAPACITY))
         stack.enter_context(small_pages(PAGE_CAPACITY))
         for name in _modules_with_threads():

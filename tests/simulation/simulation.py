@@ -36,7 +36,7 @@ STEPS_FOR_AN_OPERATION = 25
 """For each so many steps, users do one thing at most."""
 CHECKED = ("/data/", "/deltas/", "/segments/", "/snapshots/")
 """What of a path says that its object has checksums, so that no damage in it is believed."""
-SHARE_LONG = 0.0
+SHARE_LONG = 0.25
 """This part of the runs goes on for two months: as long as a message and its letters can live."""
 AT_ONCE = 6
 """How many processes are at work at a time, at most."""

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from dormouse.model import fold
+from dormouse.model.state import TableState
 from dormouse.model.tombstones import Tombstone
 from dormouse.requests import (
     AlterSchema,
@@ -25,7 +26,7 @@ from dormouse.shards.drafts import ShardDraft
 from dormouse.shards.merging import merge_rows
 from dormouse.shards.reading import Slice
 from dormouse.shards.refining import refined
-from dormouse.stages import administer, collect_garbage, plan_table, sweep
+from dormouse.stages import administer, collect_garbage, plan_table, seal_sources, sweep
 from dormouse.stages.requests import delete_table
 from dormouse.statestore import dynamodb_store
 from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
@@ -97,6 +98,12 @@ def _one_row_less(batches: Iterable[pa.RecordBatch], *given: object) -> Iterator
         yield batch.slice(1)
 
 
+def _not_sealed(
+    storage: object, table_id: str, state: TableState, asked: Iterable[str]
+) -> frozenset[str]:
+    return frozenset(source for source in asked if source in state.sources)
+
+
 _written_as_it_is = ShardDraft.write
 
 
@@ -116,6 +123,7 @@ PLANTED: dict[str, Plant] = {
     "a merge loses rows, and takes them for removed": _instead(
         compacting, "refined", _one_row_less
     ),
+    "sealed sources are forgotten": _instead(seal_sources, "ingested_of", _not_sealed),
     "minus zero becomes zero": _instead(ShardDraft, "write", _without_minus_zero),
     "a commit against the rules counts": _instead(fold, "violations", lambda state, entry: ()),
     "garbage is collected without its delay": _instead(
