@@ -39,6 +39,12 @@ def ingest(
     ] = None,
     spark: SparkOption = False,
     properties: JobPropertyOption = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Ingest files once more that were ingested before, to have them twice."
+        ),
+    ] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until each file is ingested or refused.")
     ] = False,
@@ -64,13 +70,28 @@ def ingest(
         if prefixes:
             instance = instance_of(ctx)
             keys = [_key_in(instance.bucket.name, prefix) for prefix in prefixes]
-            chosen, done = instance.ingest_files(name, keys, spark=asked), "on the way"
+            chosen, done = instance.ingest_files(name, keys, spark=asked, again=again), "on the way"
         else:
-            chosen, done = _drop(progress, table_of(ctx, name), files or []), "dropped"
+            handle = table_of(ctx, name)
+            chosen, done = _drop(progress, handle, files or [], again), "dropped"
         if wait:
             _watch(progress, chosen, timeout)
-    count = len(chosen.sources)
-    note(f"{count} file{'s'[: count != 1]} {'ingested' if wait else done}")
+    _tell(chosen, "ingested" if wait else done)
+
+
+def _tell(chosen: Ingested, done: str) -> None:
+    """Say what becomes of files, and of which nothing does since they were ingested before."""
+    known = sum(source.id in chosen.known for source in chosen.sources)
+    fresh = len(chosen.sources) - known
+    if fresh:
+        note(f"{_files(fresh)} {done}")
+    if known or not fresh:
+        which = _files(known) if known else "all files there are"
+        note(f"{which} already ingested; --again adds the same rows once more")
+
+
+def _files(count: int) -> str:
+    return f"{count} file{'s'[: count != 1]}"
 
 
 def _key_in(bucket: str, text: str) -> str:
@@ -107,9 +128,9 @@ def wait_for(target: Instance | TableHandle, timeout_seconds: float) -> None:
     note("nothing is pending")
 
 
-def _drop(progress: Progress, handle: TableHandle, files: list[Path]) -> Ingested:
+def _drop(progress: Progress, handle: TableHandle, files: list[Path], again: bool) -> Ingested:
     task = progress.add_task("uploaded", total=None)
-    return handle.ingest(files, watch=lambda source: progress.advance(task))
+    return handle.ingest(files, again=again, watch=lambda source: progress.advance(task))
 
 
 def _watch(progress: Progress, dropped: Ingested, timeout_seconds: float) -> None:

@@ -187,14 +187,16 @@ class ExportRows(Request, frozen=True, tag="export_rows"):
 
 class IngestFiles(Request, frozen=True, tag="ingest_files"):
     """Ingest what lies in the ingest bucket already, in any folder of it, into a table. Each of
-    `keys` is that of an object or a folder. What the table has ingested already is left out. With
-    `spark`, it is one bulk import, or a few if there are very many files; else what the table's
-    properties say.
+    `keys` is that of an object or a folder. What the table has ingested already is left out, unless
+    it is meant to be ingested `again`: then this request adds it once more, and no repetition of
+    the request adds it twice. With `spark`, it is one bulk import, or a few if there are very many
+    files; else what the table's properties say.
     """
 
     name: str
     keys: tuple[str, ...]
     spark: SparkOptions | UnsetType | None = UNSET
+    again: bool = False
     v: Literal[1] = 1
 
 

@@ -87,7 +87,28 @@ def test_what_lies_in_the_ingest_bucket_is_ingested_by_its_prefix(
     assert (result.exit_code, "2 files ingested" in result.stderr) == (0, True)
     assert flights("query", "flights", "--count").stdout == "7\n"
     again = flights("ingest", "flights", "--prefix", "archive")
-    assert "0 files on the way" in again.stderr
+    assert "already ingested" in again.stderr
+
+
+def test_a_second_drop_says_that_it_adds_nothing_and_again_adds_the_rows(
+    flights: Dormouse,
+) -> None:
+    second = flights("ingest", "flights", "rows.csv", "--wait")
+    assert second.exit_code == 0
+    assert "1 file already ingested" in second.stderr
+    assert "1 file ingested" not in second.stderr
+    assert flights("wait", "flights").exit_code == 0
+    assert flights("query", "flights", "--count").stdout == "5\n"
+    lines = flights("jobs", "flights", "--kind", "ingest", "--format", "json").stdout.splitlines()
+    told = [(job["rows"], job["reason"][:16]) for job in map(json.loads, lines)]
+    assert sorted(told) == [(0, "already ingested"), (5, "")]
+    again = flights("ingest", "flights", "rows.csv", "--again", "--wait")
+    assert "1 file ingested" in again.stderr
+    assert flights("query", "flights", "--count").stdout == "10\n"
+    assert "again-" in flights("jobs", "flights").stdout
+    by_key = flights("ingest", "flights", "--prefix", "flights/rows.csv", "--again", "--wait")
+    assert by_key.exit_code == 0
+    assert flights("query", "flights", "--count").stdout == "15\n"
 
 
 def test_a_prefix_must_be_there_in_the_ingest_bucket_and_stand_alone(flights: Dormouse) -> None:

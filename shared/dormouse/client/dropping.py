@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,11 @@ import pyarrow.parquet as pq
 from dormouse.client.waiting import WAIT_SECONDS, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.model.sources import Source, format_of, table_name_of
-from dormouse.ports import JobRecord
-from dormouse.stages.seal_sources import look_up
+from dormouse.model.state import TableState
+from dormouse.model.tables import Table
+from dormouse.ports import JobRecord, Services
+from dormouse.stages.known_sources import look_up, look_up_ids, refusal_of
+from dormouse.statestore.sources import ingested_of
 
 if TYPE_CHECKING:
     from dormouse.client.table import TableHandle
@@ -80,12 +83,46 @@ def ingest_key(table_name: str, name: str) -> str:
     return key
 
 
+def drop_files(
+    handle: TableHandle,
+    files: Sequence[tuple[str, Path]],
+    again: bool,
+    watch: Callable[[Source], None] | None,
+) -> Ingested:
+    """Upload files under their keys; `again`, in a folder of their own below that of the table."""
+    before = handle.state()  # what is ingested as soon as it is there was not before
+    own = f"{handle.name}/"
+    beside = f"{own}again-{handle.services.ids.new()}/" if again else own
+    sources = []
+    for key, local in files:
+        sources.append(handle.bucket.drop(beside + key.removeprefix(own), local))
+        if watch is not None:
+            watch(sources[-1])
+    known = _ingested_before(handle.services, handle.current(), before, sources)
+    return Ingested(handle, tuple(sources), known)
+
+
+def _ingested_before(
+    services: Services, table: Table, before: TableState, sources: Sequence[Source]
+) -> frozenset[str]:
+    """Return the ids of dropped sources which the table had ingested at an earlier state of it."""
+    ids = [source.id for source in sources]
+    if not len(before.sources) and not before.all_source_segments:
+        return frozenset()
+    try:
+        return ingested_of(services.storage, table.id, before, ids)
+    except NotFoundError:  # segments were merged since; few files are ingested that quickly
+        return look_up_ids(services, table, ids).ids
+
+
 @dataclass(frozen=True, slots=True)
 class Ingested:
     """Files on their way into a table."""
 
     handle: TableHandle
     sources: tuple[Source, ...]
+    known: frozenset[str] = frozenset()
+    """The ids of those sources that were rows of the table before: they add nothing."""
 
     def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
         """Wait until each file is ingested or refused.
@@ -96,11 +133,12 @@ class Ingested:
         """
         refused: dict[str, JobRecord] = {}
         left = list(self.sources)
-        table_id = self.handle.table.id
+        services, table_id = self.handle.services, self.handle.table.id
 
         def look() -> int:
-            left[:] = look_up(self.handle.services, self.handle.current(), left).fresh(left)
-            found = {s.id: record for s in left if (record := self.handle.refusal(s, table_id))}
+            left[:] = look_up(services, self.handle.current(), left).fresh(left)
+            refusals = ((s.id, refusal_of(services, s, table_id)) for s in left)
+            found = {source: record for source, record in refusals if record is not None}
             left[:] = [s for s in left if s.id not in found]
             refused.update(found)
             return len(left)

@@ -244,19 +244,24 @@ class Instance:
             self._administer(request)
 
     def ingest_files(
-        self, name: str, keys: Iterable[str], *, spark: SparkOptions | None = None
+        self,
+        name: str,
+        keys: Iterable[str],
+        *,
+        spark: SparkOptions | None = None,
+        again: bool = False,
     ) -> Ingested:
         """Ingest what lies in the ingest bucket already: objects, and whole folders of it.
 
-        Gives those files which the table has not ingested yet. With `spark` they are one bulk
-        import, or a few if there are very many.
+        Returns those files which the table has not ingested yet; with `again`, all of them. With
+        `spark` they are one bulk import, or a few if there are very many.
 
         Raises:
             NotFoundError: there is nothing under some key, or no table of that name.
             InvalidRequestError: no key is given, or there are too many files at once.
         """
         handle = self.table(name)
-        request = IngestFiles(self.services.ids.new(), name, tuple(keys), spark)
+        request = IngestFiles(self.services.ids.new(), name, tuple(keys), spark, again)
         sent = [m.message for m in self._administer(request)]
         sources = (source for m in sent if isinstance(m, IngestJob) for source in m.sources)
         return Ingested(handle, tuple(sources))

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
-from dormouse.ports import NO_TABLE, JobRecord, Tracker
+from dormouse.ports import NO_TABLE, JobRecord, Services
+from dormouse.stages.known_sources import look_up_ids
+
+SINCE_INGESTED = "it was refused at first, and is ingested since it was dropped again"
 
 
-def jobs_of(tracker: Tracker, table: Table, state: TableState) -> list[JobRecord]:
-    """Give a table's jobs, those that wait to be run, and files dropped before it was there."""
+def jobs_of(services: Services, table: Table) -> list[JobRecord]:
+    """Return a table's jobs, those that wait to be run, and files dropped before it was there."""
+    tracker = services.tracker
     records = {record.job_id: record for record in tracker.records(table.id)}
+    refused = [job for job, record in records.items() if record.state == "refused"]
+    known = look_up_ids(services, table, refused)
+    for job in known.ids:
+        records[job] = replace(records[job], state="finished", reason=SINCE_INGESTED)
+    state = known.state
     waiting = (r for r in _assigned(table, state) if r.job_id not in records)
     folder = f"{table.name}/"
     strays = (

@@ -12,6 +12,7 @@ import pyarrow as pa
 from dormouse.client.dropping import (
     Ingested,
     Ingestible,
+    drop_files,
     files_to_drop,
     ingest_key,
     write_rows,
@@ -37,10 +38,10 @@ from dormouse.shards.predicates import parse_predicate
 from dormouse.shards.querying import QueryResult, check_columns, query_rows
 from dormouse.stages.administer import administer
 from dormouse.stages.check import CheckReport, Progress, check
+from dormouse.stages.known_sources import look_up, refusal_of
 from dormouse.stages.measure import levels
 from dormouse.stages.prove_purge import Proof
 from dormouse.stages.rebuild import Rebuilt, preview, rebuild
-from dormouse.stages.seal_sources import look_up
 
 PENDING_FILES_MS = 7 * DAY_MS
 """How long a dropped file counts as pending: as long as the tracker remembers a refusal."""
@@ -218,12 +219,16 @@ class TableHandle:
         what: Ingestible,
         name: str | None = None,
         *,
+        again: bool = False,
         watch: Callable[[Source], None] | None = None,
     ) -> Ingested:
         """Drop rows, files, or the files of folders into the ingest bucket, in the table's folder.
 
         `name` is what a single file, or a file of rows, is called there. The call ends when all is
         uploaded; `Ingested.wait` ends when it is rows of the table.
+
+        A file that the table has ingested adds nothing, however long ago that was, if it has the
+        same name and content. With `again` it does: it is dropped in a folder of its own.
 
         Raises:
             NotFoundError: there is no such file; then nothing was uploaded.
@@ -234,24 +239,14 @@ class TableHandle:
             with tempfile.TemporaryDirectory(dir=self.services.scratch) as folder:
                 local = Path(folder) / "rows.parquet"
                 write_rows(what, local)
-                return self._drop([(key, local)], watch)
+                return drop_files(self, [(key, local)], again, watch)
         paths = [what] if isinstance(what, str | Path) else list(what)
         files = files_to_drop(self.name, paths)
         if name is not None:
             if len(files) != 1:
                 raise InvalidRequestError("a name can be given to a single file only")
             files = [(ingest_key(self.name, name), files[0][1])]
-        return self._drop(files, watch)
-
-    def _drop(
-        self, files: Sequence[tuple[str, Path]], watch: Callable[[Source], None] | None
-    ) -> Ingested:
-        sources = []
-        for key, local in files:
-            sources.append(self.bucket.drop(key, local))
-            if watch is not None:
-                watch(sources[-1])
-        return Ingested(self, tuple(sources))
+        return drop_files(self, files, again, watch)
 
     def export(
         self,
@@ -320,7 +315,7 @@ class TableHandle:
         known = look_up(self.services, self.current(), dropped)
         waiting = known.fresh(dropped)
         # What was dropped before the table was made is recorded under no table.
-        refused = [s for s in waiting if self.refusal(s, self.table.id, NO_TABLE)]
+        refused = [s for s in waiting if refusal_of(self.services, s, self.table.id, NO_TABLE)]
         return len(known.state.jobs) + len(waiting) - len(refused)
 
     def check(self, watch: Progress | None = None, *, all_bytes: bool = False) -> CheckReport:
@@ -387,12 +382,4 @@ class TableHandle:
 
         Records of what has begun live for seven days.
         """
-        return jobs_of(self.services.tracker, self.table, self.state())
-
-    def refusal(self, source: Source, *table_ids: str) -> JobRecord | None:
-        """Give the record of a source's refusal for one of these tables; None if there is none."""
-        for table_id in table_ids:
-            record = self.services.tracker.get(table_id, source.id)
-            if record is not None and record.kind == "ingest" and record.state == "refused":
-                return record
-        return None
+        return jobs_of(self.services, self.current())

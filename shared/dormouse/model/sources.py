@@ -28,7 +28,8 @@ class Source:
     Bucket, key and ETag identify it: the same content dropped again under the same key is the same
     source, and is ingested once. `version` is its version id where that is known, else empty. It
     helps to download the object and is no part of its identity, since a notification of a versioned
-    bucket names it and a listing does not: both must mean the same source.
+    bucket names it and a listing does not: both must mean the same source. `again` is the request
+    that means to have it once more: so it is another source for each such request.
     """
 
     bucket: str
@@ -36,11 +37,13 @@ class Source:
     etag: ObjectTag
     size_bytes: WholeNumber
     version: ObjectTag = ""
+    again: ObjectTag = ""
 
     @property
     def id(self) -> str:
         """The 32 hex digits under which the table remembers having ingested it."""
-        parts = "\0".join((self.bucket, self.key, self.etag))
+        again = (self.again,) if self.again else ()
+        parts = "\0".join((self.bucket, self.key, self.etag, *again))
         return blake2b(parts.encode(), digest_size=16).hexdigest()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dormouse.errors import ContendedError, CrowdedError, RefusedSourceError
@@ -31,7 +31,7 @@ from dormouse.shards.endings import discard_shards
 from dormouse.shards.intake import Intake, take_in
 from dormouse.shards.refining import refined
 from dormouse.shards.writing import ShardContext, write_shards
-from dormouse.stages.seal_sources import look_up
+from dormouse.stages.known_sources import look_up
 from dormouse.stages.tracking import record, tracked
 from dormouse.statestore.protocol import Outcome, Rejected
 
@@ -39,6 +39,9 @@ FULL = "the scratch space was full before all rows were sorted and written"
 ATTEMPTS = 5
 """How often a job starts over because others ingested some of its sources meanwhile."""
 
+KNOWN = "already ingested: nothing was added; who means to add the same rows again asks for that"
+REPEATED = "repeated-"
+"""What the id of a record begins with that a job came once more after it was done."""
 PASSING = {
     Rule.SOURCE_INGESTED,
     Rule.SOURCES_SEALED,
@@ -52,12 +55,14 @@ PASSING = {
 class Written:
     """What is good of a job's sources, how many rows these have, and the shards made of them.
 
-    There may be fewer rows in the shards: the table's rules drop or join some.
+    There may be fewer rows in the shards: the table's rules drop or join some. `known` counts the
+    sources that were ingested before.
     """
 
     accepted: tuple[Source, ...] = ()
     rows_read: int = 0
     shards: tuple[NewShard, ...] = ()
+    known: int = 0
 
     @property
     def rows(self) -> int:
@@ -120,12 +125,15 @@ def ingest(services: Services, job: IngestJob, write: Write = write_here) -> lis
         _refuse_all(services, job)
         return []
     changed = [Outgoing("table-changes", TableChanged(table.id))]
+    if _is_known(services, table, job):
+        _record_known(services, table, job)
+        return changed  # that it changed may not have been told
     with tracked(
         services,
         table.id,
         job.job_id,
         "ingest",
-        subject=job.sources[0].key if len(job.sources) == 1 else f"{len(job.sources)} files",
+        subject=_subject(job),
         files=len(job.sources),
         size_bytes=sum(source.size_bytes for source in job.sources),
     ):
@@ -140,6 +148,7 @@ def ingest(services: Services, job: IngestJob, write: Write = write_here) -> lis
         job.job_id,
         "ingest",
         "finished",
+        reason=_why_fewer(written, job),
         rows=written.rows,
         rows_read=written.rows_read,
     )
@@ -158,8 +167,46 @@ def _ingest(services: Services, table: Table, job: IngestJob, write: Write) -> W
         fresh = known.fresh(job.sources)
         written = write(services, table, state, fresh) if fresh else Written()
         if _commit(services, table, state, written):
-            return written
+            return replace(written, known=len(known.ids))
     raise ContendedError(f"ingest job {job.job_id} lost {ATTEMPTS} times to other jobs")
+
+
+def _is_known(services: Services, table: Table, job: IngestJob) -> bool:
+    """Return whether all of a job was ingested before, so that there is nothing to do."""
+    known = look_up(services, table, job.sources)
+    return job.generation == known.state.generation and not known.fresh(job.sources)
+
+
+def _record_known(services: Services, table: Table, job: IngestJob) -> None:
+    """Record that a job added nothing, and keep what is recorded of the run that did."""
+    earlier = services.tracker.get(table.id, job.job_id)
+    is_told = earlier is not None and earlier.state == "finished" and earlier.reason != KNOWN
+    record(
+        services,
+        table.id,
+        f"{REPEATED}{job.job_id}" if is_told else job.job_id,
+        "ingest",
+        "finished",
+        subject=_subject(job),
+        reason=KNOWN,
+        files=len(job.sources),
+        size_bytes=sum(source.size_bytes for source in job.sources),
+    )
+
+
+def _subject(job: IngestJob) -> str:
+    """Return what a job is about, as people are told."""
+    first = job.sources[0]
+    what = first.key if len(job.sources) == 1 else f"{len(job.sources)} files"
+    return f"{what}, again" if first.again else what
+
+
+def _why_fewer(written: Written, job: IngestJob) -> str:
+    if not written.known:
+        return ""
+    if written.known == len(job.sources):
+        return KNOWN
+    return f"{written.known} of {len(job.sources)} files were already ingested"
 
 
 def _refuse_all(services: Services, job: IngestJob) -> None:

@@ -7,57 +7,15 @@ one finds it gone, and reads the state again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.names import sources_path, sources_prefix, sources_segment_of
 from dormouse.model.source_segments import SourceSegment
-from dormouse.model.sources import Source
-from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import SealSources
 from dormouse.policy.sealing import SEAL_AT, taken_in, whole_chain
 from dormouse.ports import Services
 from dormouse.statestore.codec_sources import Cover, digests_of, encode_sources
-from dormouse.statestore.sources import HINT, ingested_of, read_segment
-
-LOOKS = 5
-"""How often a look-up begins again because segments were merged meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class LookedUp:
-    """Which of the sources asked for were ingested, as `state` knows it."""
-
-    state: TableState
-    ids: frozenset[str]
-
-    def fresh(self, sources: Sequence[Source]) -> list[Source]:
-        """Return those of these sources that were not."""
-        return [source for source in sources if source.id not in self.ids]
-
-
-def look_up(services: Services, table: Table, sources: Sequence[Source]) -> LookedUp:
-    """Find which sources were ingested by now, however long ago: the one way to ask for it.
-
-    Raises:
-        CorruptDataError: where the table remembers them is damaged or lost.
-    """
-    store = services.store(table)
-    asked = [source.id for source in sources]
-    for _ in range(LOOKS):
-        state = store.current()
-        try:
-            return LookedUp(state, ingested_of(services.storage, table.id, state, asked))
-        except NotFoundError as error:
-            gone = error
-            newest = store.current()
-            if newest.all_source_segments == state.all_source_segments:
-                break
-    raise CorruptDataError(
-        f"sources that table {table.name!r} has ingested are lost: {gone}", hint=HINT
-    ) from gone
+from dormouse.statestore.sources import HINT, read_segment
 
 
 def seal_sources(services: Services, table: Table, *, least: int = SEAL_AT) -> None:

@@ -20,7 +20,7 @@ from dormouse.model.state import TableState
 from dormouse.policy.spark import wait_seconds
 from dormouse.ports import Services
 from dormouse.stages.exports import forget_export, kept_export, task_messages, tasks_left
-from dormouse.stages.seal_sources import look_up
+from dormouse.stages.known_sources import look_up, refusal_of
 from dormouse.stages.spark_requests import SparkRequest, forget
 from dormouse.stages.tracking import settle
 
@@ -60,7 +60,7 @@ def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
     if table is None:
         return True
     left = look_up(services, table, job.sources).fresh(job.sources)
-    return all(_is_refused(services, job.table_id, source.id) for source in left)
+    return all(refusal_of(services, source, job.table_id) for source in left)
 
 
 def input_of(services: Services, state: TableState, job: SparkJob) -> tuple[int, int]:
@@ -124,8 +124,3 @@ def again(services: Services, request: SparkRequest) -> Outgoing:
 def age_seconds(services: Services, request: SparkRequest) -> float:
     """Give how long ago a job was first given to Spark."""
     return (services.clock.now_ms() - request.requested_ms) / 1000
-
-
-def _is_refused(services: Services, table_id: str, source_id: str) -> bool:
-    known = services.tracker.get(table_id, source_id)
-    return known is not None and known.state == "refused"

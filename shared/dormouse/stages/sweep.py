@@ -40,9 +40,10 @@ from dormouse.stages.exports import (
     tasks_left,
 )
 from dormouse.stages.generations import spent_trees
+from dormouse.stages.known_sources import look_up, refusal_of
 from dormouse.stages.purges import asked_by_purge, kept_purges
 from dormouse.stages.requests.delete_table import delete_all_of
-from dormouse.stages.seal_sources import look_up, spent_segments
+from dormouse.stages.seal_sources import spent_segments
 from dormouse.stages.spark_requests import SparkRequest, kept_requests, spent_notes
 from dormouse.stages.spark_work import QUEUE as SPARK_QUEUE
 from dormouse.stages.tracking import record, settle, tracked
@@ -198,17 +199,8 @@ def _missed_files(
     missed: list[Source] = []
     while some := list(islice(known, LOOKED_UP_AT_ONCE)):
         fresh = look_up(services, table, some).fresh(some)
-        missed += [source for source in fresh if not _was_refused(services, table, source)]
+        missed += [source for source in fresh if refusal_of(services, source, table.id) is None]
     return batch_files(services, missed, at_once=True)
-
-
-def _was_refused(services: Services, table: Table, source: Source) -> bool:
-    """Return whether a file was refused since it was last dropped."""
-    known = services.tracker.get(table.id, source.id)
-    if known is None:
-        return False
-    later = services.sources.list(source.key, since_ms=known.updated_ms + 1)
-    return all(dropped.id != source.id for dropped in later)
 
 
 def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[Outgoing]:

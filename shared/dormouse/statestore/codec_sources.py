@@ -59,7 +59,7 @@ def digest_of(source: str) -> bytes:
     """Return the 16 bytes by which a source is remembered: those its id shows, if it does."""
     if _NAMED.fullmatch(source):
         return bytes.fromhex(source)
-    return blake2b(source.encode(), digest_size=ID_BYTES).digest()
+    return blake2b(source.encode(), digest_size=ID_BYTES, person=b"named otherwise").digest()
 
 
 def digests_of(sources: Iterable[str]) -> Column:

@@ -6,17 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from dormouse.client.jobs import SINCE_INGESTED, jobs_of
 from dormouse.errors import CorruptDataError
 from dormouse.messages import IngestJob
 from dormouse.model.names import sources_prefix
+from dormouse.model.schema import Field, Primitive
 from dormouse.model.state import DAY_MS
 from dormouse.model.tables import Table
-from dormouse.requests import IngestFiles, ReinitialiseTable
+from dormouse.requests import IngestFiles, ReinitialiseTable, SetProperties
 from dormouse.stages.check import check
-from dormouse.stages.ingest import ingest
+from dormouse.stages.ingest import KNOWN, REPEATED, ingest
+from dormouse.stages.known_sources import look_up, refusal_of
 from dormouse.stages.rebuild import rebuild
-from dormouse.stages.seal_sources import look_up, seal_sources
-from tests.support.world import Crash, World, letters
+from dormouse.stages.seal_sources import seal_sources
+from tests.support.world import Crash, World, letters, letters_file
 
 YEAR_SECONDS = 365 * DAY_MS // 1000
 
@@ -233,3 +236,115 @@ def test_a_deleted_table_leaves_no_segment(world: World, table: Table) -> None:
     world.delete(table)
     world.settle()
     assert not segments(world, table)
+
+
+def records(world: World, table: Table) -> dict[str, tuple[str, int, str]]:
+    found = world.tracker.records(table.id)
+    return {r.job_id: (r.state, r.rows, r.reason) for r in found if r.kind == "ingest"}
+
+
+def test_a_second_drop_says_so_and_leaves_the_record_of_the_first(
+    world: World, table: Table
+) -> None:
+    (job_id, told), *_ = records(world, table).items()
+    assert told == ("finished", 3, "")
+    for _ in range(2):
+        world.drop("letters/1.parquet", letters("abc"))
+        world.settle(twice=True)
+    assert records(world, table) == {
+        job_id: told,
+        f"{REPEATED}{job_id}": ("finished", 0, KNOWN),
+    }
+
+
+def test_a_run_that_died_after_its_commit_is_finished_when_it_comes_again(world: World) -> None:
+    table = world.create()
+    world.drop("letters/1.parquet", letters("abc"))
+    (message,) = world.queue
+    world.after_next_commit(world.crash)
+    with pytest.raises(Crash):
+        world.settle()
+    world.queue.append(message)
+    world.settle()
+    assert list(records(world, table).values()) == [("finished", 0, KNOWN)]
+    assert world.names(table) == "abc"
+
+
+def test_a_job_some_of_whose_files_are_rows_already_says_how_many(
+    world: World, table: Table
+) -> None:
+    (one,) = world.sources.list("letters/", since_ms=0)
+    two = world.sources.drop("letters/2.parquet", letters_file(letters("d")))
+    world.notify(one, two)
+    world.settle()
+    assert ("finished", 1, "1 of 2 files were already ingested") in records(world, table).values()
+
+
+def test_who_asks_for_files_again_has_them_once_more_for_each_request(
+    world: World, table: Table
+) -> None:
+    world.seal(table)
+    for request_id in ("one", "one", "two"):
+        world.administer(IngestFiles(request_id, "letters", ("letters",), again=True))
+        world.settle(twice=True)
+    assert world.names(table) == "aaabbbccc"
+    subjects = [r.subject for r in world.tracker.records(table.id) if r.kind == "ingest"]
+    assert subjects.count("letters/1.parquet, again") >= 2
+    for _ in range(2):
+        world.notify(*world.sources.list("letters/", since_ms=0))
+        world.settle()
+    assert world.names(table) == "aaabbbccc"
+    rebuild(world.services, current(world, table))
+    assert world.names(current(world, table)) == "aaabbbccc"
+
+
+@pytest.mark.parametrize("by", ["drop", "audit", "request"])
+def test_a_refused_file_dropped_again_after_a_change_is_ingested(world: World, by: str) -> None:
+    table = world.create(csv_separator=";")
+    body = b"letter,at,note\na,1,x\n"
+    source = world.drop("letters/1.csv", body)
+    world.settle()
+    assert refusal_of(world.services, source, table.id) is not None
+    world.sweep(audit=True)
+    world.settle()
+    assert world.names(table) == "", "an audit alone does not try it again"
+    world.administer(SetProperties("set", "letters", {"csv_separator": ","}))
+    world.clock.advance(seconds=60)
+    if by == "drop":
+        world.drop("letters/1.csv", body)
+    elif by == "audit":
+        world.sources.drop("letters/1.csv", body)
+        world.sweep(audit=True)
+    else:
+        world.administer(IngestFiles("again", "letters", ("letters/1.csv",)))
+    world.settle()
+    assert world.names(current(world, table)) == "a"
+    (told,) = [r for r in jobs_of(world.services, table) if r.job_id == source.id]
+    assert (told.state, told.reason) == ("finished", SINCE_INGESTED)
+
+
+def test_a_refused_file_dropped_again_after_the_schema_changed_is_ingested(world: World) -> None:
+    table = world.create()
+    body = b'{"letter": "a", "at": 1, "note": "x", "more": "y"}\n'
+    first = world.drop("letters/1.json", body)
+    world.settle()
+    assert refusal_of(world.services, first, table.id) is not None
+    world.alter(table, add=[Field("more", Primitive.STRING, nullable=True)])
+    world.clock.advance(seconds=60)
+    world.drop("letters/1.json", body)
+    world.settle()
+    assert [row["more"] for row in world.rows(current(world, table))] == ["y"]
+
+
+def test_a_refused_file_dropped_again_without_a_change_is_refused_again(world: World) -> None:
+    table = world.create()
+    source = world.drop("letters/1.csv", b"letter,at\na,never\n")
+    world.settle()
+    first = refusal_of(world.services, source, table.id)
+    world.clock.advance(seconds=60)
+    world.drop("letters/1.csv", b"letter,at\na,never\n")
+    assert refusal_of(world.services, source, table.id) is None, "it has not been judged again"
+    world.settle()
+    second = refusal_of(world.services, source, table.id)
+    assert first is not None and second is not None
+    assert second.updated_ms > first.updated_ms

@@ -254,7 +254,7 @@ def test_a_job_that_spark_had_is_forgotten_once_functions_have_done_it(heavy: He
     assert dispatch_spark(without, again) == [heavy.changed]
     assert heavy.kept() == []
     heavy.world.clock.advance(seconds=400 * DAY_MS // 1000)
-    assert dispatch_spark(without, again) == [heavy.changed], "its files are remembered"
+    assert dispatch_spark(without, again) == []
 
 
 def test_what_spark_does_not_say_is_asked_again(heavy: Heavy) -> None:

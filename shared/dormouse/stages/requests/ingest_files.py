@@ -7,6 +7,7 @@ knows what is ingested.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.messages import Outgoing
@@ -15,8 +16,8 @@ from dormouse.policy.batching import batches, largest_batches
 from dormouse.ports import Services
 from dormouse.requests import IngestFiles
 from dormouse.stages.batch_files import ingest_message
+from dormouse.stages.known_sources import look_up
 from dormouse.stages.requests.named import living
-from dormouse.stages.seal_sources import look_up
 
 MAX_FILES = 100_000
 """A request holds all its files in memory, some 60 MB for so many."""
@@ -34,7 +35,8 @@ def ingest_files(services: Services, request: IngestFiles) -> list[Outgoing]:
     """
     table = living(services, request)
     found = _found(services, request.keys)
-    sources = list(found.values())
+    again = request.request_id if request.again else ""
+    sources = [replace(source, again=again) for source in found.values()]
     fresh = look_up(services, table, sources).fresh(sources)
     asked = request.spark or None
     jobs = largest_batches(fresh) if asked else batches(fresh, table.properties)
