@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 
 from dormouse.errors import AlreadyExistsError
+from dormouse.model.names import delta_prefix, table_prefix
 from dormouse.ports import NO_TABLE
 from dormouse.requests import CreateTable, DeleteTable
 from dormouse.stages.leftovers import collect_leftovers
@@ -97,11 +99,16 @@ def test_one_refused_at_once_leaves_nothing_even_of_a_delivery_that_died_before(
     assert states(world) == [others.id]
 
 
-def test_one_refused_that_began_nothing_leaves_no_tombstone(world: World) -> None:
+def test_one_refused_leaves_nothing_of_a_delivery_that_died_before_its_entry_was_in_the_log(
+    world: World,
+) -> None:
+    table_id = blake2b(REQUEST.request_id.encode(), digest_size=8).hexdigest()
+    world.storage.put(f"{delta_prefix(table_id)}{'0' * 32}.parquet", b"put, and not appended")
     others_take_the_name(world)
     with pytest.raises(AlreadyExistsError):
         world.administer(REQUEST)
-    assert list(world.tables.tombstones(0)) == []
+    assert list(world.storage.list(table_prefix(table_id))) == []
+    assert world.tables.tombstone(table_id) is not None  # for what may yet be put
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])

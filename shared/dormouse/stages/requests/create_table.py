@@ -77,15 +77,14 @@ def _refuse(services: Services, table: Table) -> None:
     """Refuse to make a table whose name is taken, unless another delivery has made it.
 
     The state that this delivery or another began goes, under a tombstone: without, another could
-    make a table of it at the same time.
+    make a table of it at the same time. Even if no entry is to be seen: one may have been put by a
+    delivery that died before it was in the log, and nobody else would look for it.
 
     Raises:
         AlreadyExistsError: the name is another table's.
     """
     if _was_made(services, table):
         return
-    if not len(services.store(table).current().partitions):
-        raise _taken(table)
     now_ms = services.clock.now_ms()
     tombstone = services.tables.bury(Tombstone.of(table, now_ms, was_registered=False))
     if tombstone is not None and not tombstone.was_registered:
