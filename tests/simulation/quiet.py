@@ -50,7 +50,7 @@ def come_to_rest(simulation: Simulation) -> None:
     simulation.mend()
     wait(simulation)
     if simulation.is_long:
-        simulation.instance.clock.advance(seconds=13 * 24 * 3600)  # letters live for 14 days
+        pass_days(simulation, 13)  # letters live for 14
     for _ in range(ROUNDS):
         for queue in sorted({queue for queue, _ in simulation.instance.queues.dead()}):
             simulation.number += 1
@@ -73,7 +73,7 @@ def come_to_rest(simulation: Simulation) -> None:
 def ask_again(simulation: Simulation) -> None:
     """Hear of each file twice more, weeks later: from S3, and by a folder that is asked for."""
     for way in ("told", "asked"):
-        simulation.instance.clock.advance(seconds=16 * 24 * 3600)
+        pass_days(simulation, 16)
         swept(simulation, audit=True)
         if way == "told":
             simulation.workload.hear_again()
@@ -89,7 +89,15 @@ def _let_letters_lie(simulation: Simulation) -> None:
         return
     while (delivery := simulation.instance.take("admin")) is not None:
         simulation.handle_alone(delivery)
-    simulation.instance.clock.advance(seconds=13 * 24 * 3600)
+    pass_days(simulation, 13)
+
+
+def pass_days(simulation: Simulation, days: int) -> None:
+    """Let days go by in which nothing comes but the audits, which have a schedule of their own."""
+    for _ in range(days):
+        simulation.instance.clock.advance(seconds=24 * 3600)
+        simulation.instance.worker("auditor").scheduled("sweep", audit=True)
+        simulation.watch.look(simulation.turn)
 
 
 def ask_for_a_compaction(simulation: Simulation) -> None:

@@ -111,6 +111,18 @@ def test_one_refused_leaves_nothing_of_a_delivery_that_died_before_its_entry_was
     assert world.tables.tombstone(table_id) is not None  # for what may yet be put
 
 
+def test_one_that_comes_weeks_after_another_died_makes_the_table_of_the_state_there_is(
+    world: World,
+) -> None:
+    world.after_next_commit(world.crash)
+    with pytest.raises(Crash):
+        world.administer(REQUEST)
+    world.clock.advance(seconds=20 * 24 * 3600)
+    world.administer(REQUEST)
+    (table,) = world.tables.all()
+    assert len(world.services.store(table).current().partitions)
+
+
 @pytest.mark.parametrize("rebuilt", [False, True])
 def test_a_duplicate_leaves_a_table_alone_that_is_being_rebuilt(
     world: World, rebuilt: bool
