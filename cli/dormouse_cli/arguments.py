@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dormouse.client import KeyValue
@@ -24,20 +24,19 @@ def parse_key(text: str, schema: Schema) -> Keys:
     """Give the key, or prefix of one, written as ``name=value,name=value…``.
 
     A comma divides where a name and ``=`` follow, unless a backslash is before it, so that values
-    may have commas. Sort keys go on where all row keys are given.
+    may have commas; two backslashes there are one that ends the value. Sort keys go on where all
+    row keys are given.
 
     Raises:
         InvalidRequestError: a name is no key or comes twice, or a value is not of its type.
     """
     key: Keys = {}
-    start = _key_start(schema)
-    for assignment in re.split(rf"(?<!\\),(?={start})", text):
+    for assignment in _assignments(text, schema):
         name, equals, value = _divided(assignment, schema)
         if not equals:
             raise InvalidRequestError(f"{assignment!r} is no key", hint="write it as name=value")
         if name in key:
             raise InvalidRequestError(f"key {name!r} is given twice")
-        value = re.sub(rf"\\,(?={start})", ",", value)
         key[name] = parse_part(value, _key(schema, name, is_first=not key))
     return key
 
@@ -199,6 +198,21 @@ def _key_start(schema: Schema) -> str:
     """
     names = sorted((field.name for field in schema.fields), key=len, reverse=True)
     return f"(?:{'|'.join(map(re.escape, names))}|{_PLAIN_NAME})="
+
+
+def _assignments(text: str, schema: Schema) -> Iterator[str]:
+    """Yield the parts of a key, without the backslashes before a comma, a name and ``=``."""
+    part, at = "", 0
+    for comma in re.finditer(rf"(\\*),(?={_key_start(schema)})", text):
+        backslashes = len(comma[1])
+        part += text[at : comma.start()] + "\\" * (backslashes // 2)
+        at = comma.end()
+        if backslashes % 2:
+            part += ","
+        else:
+            yield part
+            part = ""
+    yield part + text[at:]
 
 
 def _divided(assignment: str, schema: Schema) -> tuple[str, str, str]:

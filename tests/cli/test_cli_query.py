@@ -23,6 +23,27 @@ def carriers_and_flights(output: str) -> list[tuple[str, int]]:
 ALL = [("AA", 9), ("AA", 12), ("AA,flight=3", 1), ("B6", 7), ("UA", 1545)]
 
 
+PATHS = Schema(
+    (Field("path", Primitive.STRING), Field("name", Primitive.STRING)),
+    (Field("part", Primitive.STRING),),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        (r"path=a\,name=b", ["a,name=b"]),
+        (r"path=a\\,name=b", ["a\\", "b"]),
+        (r"path=a\\\,name=b", [r"a\,name=b"]),
+        (r"path=a\\\\,name=b,part=\\", ["a\\\\", "b", r"\\"]),
+        (r"path=C:\x\\y\,y", [r"C:\x\\y\,y"]),
+        ("path=,name=,part=", ["", "", ""]),
+    ],
+)
+def test_backslashes_divide_keys_or_keep_commas(text: str, values: list[str]) -> None:
+    assert list(parse_key(text, PATHS).values()) == values
+
+
 def test_json_is_one_object_a_line_in_key_order_and_nothing_else(flights: Dormouse) -> None:
     result = flights("query", "flights", "--format", "json")
     assert result.exit_code == 0

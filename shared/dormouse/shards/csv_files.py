@@ -19,7 +19,7 @@ from dormouse.model.csv_dialect import CsvDialect
 from dormouse.model.schema import Field, Schema
 from dormouse.shards.arrow import Array, arrow_schema, nulls
 from dormouse.shards.casting import Place, check_columns, check_nulls, convert
-from dormouse.shards.csv_structure import Block, CsvBlocks, CsvStructure
+from dormouse.shards.csv_structure import UTF8_MARK, Block, CsvBlocks, CsvStructure
 from dormouse.shards.json_cells import json_column
 from dormouse.shards.text_cells import text_parser
 
@@ -79,6 +79,10 @@ def _parser(dialect: CsvDialect, names: Sequence[str]) -> Callable[[bytes], pa.T
     def parse(data: bytes) -> pa.Table:
         if not data.strip(b"\r\n") and len(names) > 1:
             return schema.empty_table()
+        if data.startswith(UTF8_MARK):  # which Arrow skips in each block
+            data = UTF8_MARK + data
+        if not data.endswith(b"\n"):  # there Arrow takes nothing after a quoted field for ""
+            data += b"\n"
         reading = csv.ReadOptions(
             use_threads=False, block_size=len(data) + 1, column_names=list(names)
         )

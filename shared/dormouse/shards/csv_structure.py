@@ -25,6 +25,8 @@ RECORD_BYTES = 4 * 1024 * 1024
 """How long a record may be."""
 FIELD_LINES = 1000
 """How many line ends a quoted field may hold: two stray quotes make one of all between them."""
+UTF8_MARK = b"\xef\xbb\xbf"
+"""What some programs write at the beginning of a file in UTF-8."""
 _HINT = (
     "a field is enclosed in quotes as a whole, and quotes within are doubled; the properties "
     "csv_quote and csv_separator say which characters these are"
@@ -161,7 +163,7 @@ class CsvStructure:
             return False
         if b"\r" not in data or data.count(b"\r") == data.count(b"\r\n"):
             return True
-        outside = self._between.sub(self._quote, data)
+        outside = self._between.sub(lambda _: self._quote, data)
         return outside.count(b"\r") == outside.count(b"\r\n")
 
     def _neighbours_fit(self, data: bytes) -> bool:
@@ -272,4 +274,4 @@ def without_mark(start: bytes) -> bytes:
     """
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise RefusedSourceError("the file is in UTF-16", hint="write it in UTF-8")
-    return start.removeprefix(b"\xef\xbb\xbf")
+    return start.removeprefix(UTF8_MARK)

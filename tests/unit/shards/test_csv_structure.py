@@ -179,6 +179,20 @@ def test_line_ends_blank_lines_and_the_mark_of_utf_8() -> None:
     assert read('\ufeff"k","v"\na,b\n') == [["a", "b"]]
 
 
+def test_a_mark_of_utf_8_that_begins_no_file_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read("k,v\n\ufeffa,b\n") == [["\ufeffa", "b"]]
+    monkeypatch.setattr(csv_structure, "BLOCK_BYTES", 10)
+    rows = [["\ufeffa", f"b{n}"] for n in range(30)]
+    assert read("k,v\n" + "".join(f"{k},{v}\n" for k, v in rows)) == rows
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_nothing_after_a_quoted_field_is_null_also_where_the_file_ends(end: str) -> None:
+    assert read(f'k,v\n"a",{end}') == [["a", None]]
+    assert read(f'k,v\na,b\n"a",{end}') == [["a", "b"], ["a", None]]
+    assert read(f'k,v\n"a",""{end}') == [["a", ""]]
+
+
 def test_a_blank_line_in_a_file_of_one_column_is_a_null() -> None:
     assert read("k\na\nb\n", KEY) == [["a"], ["b"]]
     with refused("line 3, column 'k': there is no value"):
@@ -211,6 +225,7 @@ def test_blocks_are_cut_between_records_wherever_they_end(monkeypatch: pytest.Mo
         ({"csv_separator": "\\t"}, "k\tv\na\tb,c\nd\t\n"),
         ({"csv_separator": "|", "csv_quote": "'"}, "k|v\n'a'|b,c\nd|\n"),
         ({"csv_quote": ""}, "k,v\na,b.c\nd,\n"),
+        ({"csv_quote": "\\"}, "k,v\na,\\b,c\\\nd,\n"),
         ({"csv_header": "no"}, 'a,"b,c"\nd,\n'),
         ({"csv_null": "\\N"}, 'k,v\na,"b,c"\nd,\\N\n'),
         ({"csv_null": "NULL"}, 'k,v\na,"b,c"\nd,NULL\n'),
@@ -231,6 +246,14 @@ def test_a_null_text_is_null_where_it_is_the_whole_field_and_not_quoted() -> Non
     assert read(body, TWO, dialect) == wanted
     with refused("line 2, column 'k': there is no value"):
         read("k,v\nNULL,b\n", TWO, dialect)
+
+
+@pytest.mark.parametrize("quote", ["\\", "$", "&", "'"])
+def test_a_carriage_return_within_any_quotes_is_text(quote: str) -> None:
+    dialect = csv_dialect(parse_properties({"csv_quote": quote}))
+    assert read(f"k,v\na,{quote}b\rc{quote}\n", TWO, dialect) == [["a", "b\rc"]]
+    with refused("line 3, column 'v': a carriage return"):
+        read(f"k,v\na,{quote}b\rc{quote}\nd,e\rf\n", TWO, dialect)
 
 
 def test_without_quotes_a_quote_is_text() -> None:
