@@ -57,6 +57,9 @@ sim: $(INSTALLED) ## Simulate instances in which everything fails (SEED=1 SEEDS=
 bench-state: $(BENCH) ## Measure the state store: commits, writers, loads (ARGS=--quick: a minute)
 	@$(BIN)/python bench/state_bench.py $(ARGS)
 
+bench-sources: $(INSTALLED) ## Measure what ten million remembered sources take (ARGS=100000 for fewer)
+	@PYTHONPATH=bench $(BIN)/python bench/remembered_sources.py $(ARGS)
+
 bench-rows: $(BENCH) ## Measure compaction, ingest, look-ups and memory beside peers (ARGS=--quick: a minute)
 	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python bench/rows_bench.py $(ARGS)
 
@@ -125,4 +128,4 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo demo-spark test crash-points fuzz sim chaos load docs test-endpoint bench-state bench-rows bench-bit-flips bench-spark layer lint audit format lock build spark-package invoke clean
+.PHONY: help setup demo demo-spark test crash-points fuzz sim chaos load docs test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-spark layer lint audit format lock build spark-package invoke clean

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from unittest.mock import patch
 
+from dormouse.errors import DormouseError
 from dormouse.model.spark import SparkOptions
 from dormouse.model.tables import Table
+from dormouse.policy import sealing
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -25,6 +28,7 @@ from dormouse.requests import (
     SetProperties,
     SplitPartitions,
 )
+from dormouse.stages.seal_sources import seal_sources
 from dormouse.statestore.bodies import Bodies
 from dormouse.statestore.engine import LogStateStore
 from tests.simulation.crash_points import Operation
@@ -236,6 +240,27 @@ def _snapshots(instance: Instance, worker: Worker) -> dict[str, Rows]:
     return {NAME: rows(*texts, "oak")}
 
 
+def _to_seal(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    """Bring a table to its second sealing, which takes in the segment of the first."""
+    create(instance, worker)
+    drop(instance, TEXTS[0])
+    settle(instance, worker)
+    _seal(instance, worker)
+    drop(instance, *TEXTS[1:], first=1)
+    settle(instance, worker)
+    return ALL
+
+
+def _seal(instance: Instance, worker: Worker) -> None:
+    """Seal as a planning does, however few the sources are; two segments are merged."""
+    services = worker.wiring.services
+    table = services.tables.named(NAME)
+    assert table is not None
+    # As a planning that fails: the next one seals.
+    with patch.multiple(sealing, SEAL_AT=1, PER_LEVEL=2), suppress(DormouseError):
+        seal_sources(services, table, least=1)
+
+
 def _failed(prepare: Prepare) -> Prepare:
     """Bring a job that Spark was given to the event of its run, which died before it did anything.
 
@@ -272,6 +297,7 @@ FLOW: Sequence[Operation] = (
     Operation("compact", _before("compaction-jobs"), handles("compaction-jobs")),
     Operation("collect garbage", _before("gc-candidates"), handles("gc-candidates")),
     Operation("plan: snapshot maintenance", _snapshots, handles("table-changes")),
+    Operation("plan: seal sources", _to_seal, _seal),
     Operation(
         "split",
         _before("partition-splits", split_threshold_rows=6),

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dormouse.model.names import delta_prefix, segment_prefix, snapshot_prefix, state_prefix
+from dormouse.model.names import (
+    delta_prefix,
+    segment_prefix,
+    snapshot_prefix,
+    sources_path,
+    sources_prefix,
+    state_prefix,
+)
+from dormouse.model.state import DAY_MS
 from dormouse.model.tables import Table
 from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.pages import version_before
@@ -66,6 +74,11 @@ def _strange(instance: Instance, table: Table) -> Iterator[str]:
     """Give the objects that are no part of a state, where it is kept."""
     on_s3 = table.properties.state_store == "s3"
     parts = (delta_prefix(table.id), segment_prefix(table.id), snapshot_prefix(table.id))
+    state = instance.worker("collector").wiring.services.store(table).current()
+    sealed = {sources_path(table.id, segment.id) for segment in state.all_source_segments}
+    young_ms = instance.clock.now_ms() - table.properties.orphan_age_seconds * 1000 - DAY_MS
     for stored in instance.storage.list(state_prefix(table.id)):
-        if not (on_s3 and stored.path.startswith(parts)):
+        is_left = stored.path.startswith(sources_prefix(table.id)) and stored.modified_ms > young_ms
+        is_part = stored.path in sealed or (on_s3 and stored.path.startswith(parts))
+        if not is_part and not is_left:
             yield f"{stored.path} is no part of the state"

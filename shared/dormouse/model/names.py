@@ -167,7 +167,7 @@ def snapshot_prefix(table_id: str) -> str:
 
 def sources_prefix(table_id: str) -> str:
     """Return the prefix of the segments in which a table remembers its sources."""
-    return f"{table_id}/sources/"
+    return f"{state_prefix(table_id)}sources/"
 
 
 def sources_path(table_id: str, segment: str) -> str:

@@ -7,45 +7,61 @@ one finds it gone, and reads the state again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.names import sources_path, sources_prefix, sources_segment_of
 from dormouse.model.source_segments import SourceSegment
+from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import SealSources
 from dormouse.policy.sealing import SEAL_AT, taken_in, whole_chain
 from dormouse.ports import Services
+from dormouse.stages.tracking import record, settle
 from dormouse.statestore.codec_sources import Cover, digests_of, encode_sources
-from dormouse.statestore.sources import HINT, read_segment
+from dormouse.statestore.sources import read_segment
+
+SEALING = "seal-sources"
+"""The job under which the tracker keeps that segments could not be merged."""
 
 
 def seal_sources(services: Services, table: Table, *, least: int = SEAL_AT) -> None:
     """Seal what sources have gathered, if they are at least so many. Any number may at once.
 
-    Raises:
-        CorruptDataError: a segment that is to be merged is damaged or lost; none was sealed.
+    Where a segment that is to be merged is damaged or lost, sources are sealed beside it, so that
+    the planning of the table goes on, and the job is recorded as failed.
     """
-    store = services.store(table)
-    state = store.current()
+    state = services.store(table).current()
     if len(state.sources) < least:
         return
     there = state.source_segments
-    fresh = state.sources_up_to(state.version)
-    taken = taken_in([segment.count for segment in there], len(fresh))
-    kept, replaced = there[: len(there) - taken], there[len(there) - taken :]
+    taken = taken_in([segment.count for segment in there], len(state.sources))
+    replaced = there[len(there) - taken :]
+    try:
+        _seal(services, table, state, replaced)
+    except (NotFoundError, CorruptDataError) as error:
+        if services.store(table).current().source_segments != there:
+            return  # somebody else has sealed meanwhile, and the audit deleted what was replaced
+        _seal(services, table, state, ())
+        reason = f"segments of sources cannot be merged: {error.explanation}"
+        record(services, table.id, SEALING, "sealing", "failed", reason=reason)
+    else:
+        if replaced:
+            settle(services, table.id, SEALING, failed=True)
+
+
+def _seal(
+    services: Services, table: Table, state: TableState, replaced: Sequence[SourceSegment]
+) -> None:
+    kept = state.source_segments[: len(state.source_segments) - len(replaced)]
     after = kept[-1].up_to if kept else 0
     cover = Cover(table.id, table.log, state.generation, after, state.version)
-    try:
-        parts = [read_segment(services.storage, table.id, one.id)[2] for one in replaced]
-    except NotFoundError as error:
-        if store.current().source_segments == there:
-            raise CorruptDataError(
-                f"sources that table {table.name!r} has ingested are lost: {error}", hint=HINT
-            ) from error
-        return  # somebody else has sealed meanwhile
-    segment, body = encode_sources(services.ids.new(), cover, [*parts, digests_of(fresh)])
+    parts = [read_segment(services.storage, table.id, one.id)[2] for one in replaced]
+    fresh = digests_of(state.sources_up_to(state.version))
+    segment, body = encode_sources(services.ids.new(), cover, [*parts, fresh])
     services.storage.put(sources_path(table.id, segment.id), body)
     sealing = SealSources(segment, tuple(one.id for one in replaced))
-    store.commit(sealing, generation=state.generation)
+    services.store(table).commit(sealing, generation=state.generation)
 
 
 def kept_segments(services: Services, table: Table) -> tuple[tuple[SourceSegment, ...], list[str]]:

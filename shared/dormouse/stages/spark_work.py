@@ -16,12 +16,13 @@ from dormouse.messages import (
     TableChanged,
 )
 from dormouse.model.names import dead_letters
+from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.policy.spark import wait_seconds
 from dormouse.ports import Services
 from dormouse.stages.exports import forget_export, kept_export, task_messages, tasks_left
-from dormouse.stages.known_sources import look_up, refusal_of
-from dormouse.stages.spark_requests import SparkRequest, forget
+from dormouse.stages.known_sources import look_up
+from dormouse.stages.spark_requests import SparkRequest, forget, spark_request
 from dormouse.stages.tracking import settle
 
 QUEUE = "spark-jobs"
@@ -47,7 +48,8 @@ def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
     """Tell whether nothing is left to do of a job.
 
     That is so if its table was emptied since; if a compaction is assigned no more; if each source
-    of an ingest is ingested, or known to be refused; and if an export has ended. To an export it
+    of an ingest is ingested, or was refused since Spark was given the job (a file that was refused
+    before was dropped again, and is to be judged again); and if an export has ended. To an export it
     does not matter what became of its table.
     """
     if isinstance(job, ExportJob):
@@ -60,7 +62,12 @@ def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
     if table is None:
         return True
     left = look_up(services, table, job.sources).fresh(job.sources)
-    return all(refusal_of(services, source, job.table_id) for source in left)
+    request = spark_request(services, job.table_id, job.job_id) if left else None
+    return (
+        not left
+        or request is not None
+        and all(_was_refused(services, source, request) for source in left)
+    )
 
 
 def input_of(services: Services, state: TableState, job: SparkJob) -> tuple[int, int]:
@@ -124,3 +131,9 @@ def again(services: Services, request: SparkRequest) -> Outgoing:
 def age_seconds(services: Services, request: SparkRequest) -> float:
     """Give how long ago a job was first given to Spark."""
     return (services.clock.now_ms() - request.requested_ms) / 1000
+
+
+def _was_refused(services: Services, source: Source, request: SparkRequest) -> bool:
+    known = services.tracker.get(request.job.table_id, source.id)
+    is_refused = known is not None and known.state == "refused"
+    return known is not None and is_refused and known.updated_ms >= request.requested_ms

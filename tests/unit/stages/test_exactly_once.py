@@ -13,12 +13,13 @@ from dormouse.model.names import sources_prefix
 from dormouse.model.schema import Field, Primitive
 from dormouse.model.state import DAY_MS
 from dormouse.model.tables import Table
+from dormouse.model.transactions import AddShards
 from dormouse.requests import IngestFiles, ReinitialiseTable, SetProperties
 from dormouse.stages.check import check
 from dormouse.stages.ingest import KNOWN, REPEATED, ingest
 from dormouse.stages.known_sources import look_up, refusal_of
 from dormouse.stages.rebuild import rebuild
-from dormouse.stages.seal_sources import seal_sources
+from dormouse.stages.seal_sources import SEALING, seal_sources
 from tests.support.world import Crash, World, letters, letters_file
 
 YEAR_SECONDS = 365 * DAY_MS // 1000
@@ -229,6 +230,23 @@ def test_what_cannot_be_read_is_never_taken_for_not_ingested(
     assert world.names(table) == "abc"
     found = check(world.services, table, all_bytes=True).findings
     assert [finding.subject for finding in found] == [segment.id]
+
+
+def test_a_damaged_segment_stops_no_sealing_and_is_recorded(world: World, table: Table) -> None:
+    world.seal(table)
+    (path,) = segments(world, table)
+    body = bytearray(world.storage.get(path))
+    body[20] ^= 1
+    world.storage.delete([path])
+    world.storage.put(path, bytes(body))
+    for number in range(2, 13):
+        state = world.state(table)
+        added = AddShards(f"job{number}", (f"source{number}",), (), state.sealed_to)
+        world.services.store(table).commit(added, generation=0)
+        world.seal(table)
+    told = world.tracker.get(table.id, SEALING)
+    assert told is not None and told.state == "failed" and path in told.reason
+    assert sum(segment.count for segment in world.state(table).source_segments) == 12
 
 
 def test_a_deleted_table_leaves_no_segment(world: World, table: Table) -> None:
