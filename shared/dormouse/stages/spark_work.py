@@ -49,8 +49,8 @@ def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
 
     That is so if its table was emptied since; if a compaction is assigned no more; if each source
     of an ingest is ingested, or was refused since Spark was given the job (a file that was refused
-    before was dropped again, and is to be judged again); and if an export has ended. To an export it
-    does not matter what became of its table.
+    before was dropped again, and is to be judged again); and if an export has ended. To an export
+    it does not matter what became of its table.
     """
     if isinstance(job, ExportJob):
         return kept_export(services, job.table_id, job.job_id) is None
