@@ -138,13 +138,14 @@ def test_what_jobs_took_and_the_dispute_that_follows_are_known_to_every_process(
 ) -> None:
     """A job takes 4 rows of 10, another one 5: one is lost."""
     store.commit(addition(1), SplitPartition("root", ("m",)), generation=0)
-    for job, leaf, rows, low in (("z-job", "0", 4, ("a",)), ("a-job", "1", 5, ("z",))):
+    for job, leaf, rows, low in (("z-job", LEFT, 4, ("a",)), ("a-job", RIGHT, 5, ("z",))):
         output = NewShard(Shard(f"{job}-0", rows, 100, low, low), ((leaf, rows),))
         done = ReplaceShards(job, leaf, ("s1",), (output,), (("s1", rows),))
         outcomes = store.commit(AssignJob(job, leaf, ("s1",)), done, generation=0)
         assert all(isinstance(outcome, Committed) for outcome in outcomes)
         store.maintain()
-        assert instance.store("t").current().taken["s1"][-1] == Taking(job, leaf, rows)
+        span = store.current().partitions.get(leaf).range
+        assert instance.store("t").current().taken["s1"][-1] == Taking(job, leaf, rows, span)
     state = instance.store("t").current()
     assert state == store.current()
     assert state.jobs_in_dispute("s1") == ["a-job", "z-job"]
@@ -310,7 +311,7 @@ def test_after_maintenance_a_cold_reader_sees_the_same(
 
 
 @patch.object(consolidation, "LEAST_BYTES_TO_SNAPSHOT", 1)
-def test_a_snapshot_forgets_what_no_rule_heeds_any_more(
+def test_a_snapshot_forgets_transactions_that_no_rule_heeds_any_more_and_no_source(
     instance: Instance, store: StateStore
 ) -> None:
     for n in range(60):
@@ -321,7 +322,7 @@ def test_a_snapshot_forgets_what_no_rule_heeds_any_more(
         store.commit(addition(n), generation=0)
     store.maintain()
     state = instance.store("t").current()
-    assert set(state.sources) == {f"source{n}" for n in range(60, 110)}
+    assert set(state.sources) == {f"source{n}" for n in range(110)}
     assert set(state.transactions) == {transaction_id(addition(n)) for n in range(60, 110)}
     assert state.reference_count == 110
 
