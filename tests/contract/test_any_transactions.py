@@ -16,6 +16,7 @@ from dormouse.errors import InvalidRequestError, NewerRulesError, OutcomeUnknown
 from dormouse.model.invariants import broken_invariants
 from dormouse.model.keys import Key
 from dormouse.model.partitions import PartitionTree
+from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
     RULES,
@@ -207,3 +208,26 @@ def test_rules_that_a_later_release_raised_stop_an_older_one_wherever_it_reads(
             assert "upgrade" in refused.value.hint
             with pytest.raises((NewerRulesError, OutcomeUnknownError)):
                 store.commit(AddShards("mine", (), ()), generation=0)
+
+
+@pytest.mark.parametrize("kept_in", HOMES)
+def test_a_job_assigned_again_in_another_partition_took_of_both_for_every_reader(
+    kept_in: str,
+) -> None:
+    with small_pages(2):
+        home = Home(kept_in)
+        warm = home.store()
+        tree = PartitionTree.from_split_points([("d",), ("m",)])
+        leaves = [leaf.id for leaf in tree.leaves()]
+        whole = NewShard(Shard("s", 9, 1, ("a",), ("z",)), tuple((leaf, 3) for leaf in leaves))
+        warm.commit(initialise(tree), AddShards("add", (), (whole,)), generation=0)
+        for leaf, letter in zip(leaves, "afq", strict=True):
+            merged = NewShard(Shard(letter, 3, 1, (letter,), (letter,)), ((leaf, 3),))
+            done = ReplaceShards("j", leaf, ("s",), (merged,), (("s", 3),))
+            home.store().commit(AssignJob("j", leaf, ("s",)), done, generation=0)
+            for _ in range(4):  # so that who comes next reads what was kept of it
+                warm.commit(AddShards("none", (), ()), generation=0)
+                warm.maintain()
+            state = assert_whole(home, warm)
+        assert state.reference_counts["s"] == 0
+        assert not len(state.disputed) and not len(state.taken)

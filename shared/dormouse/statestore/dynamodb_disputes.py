@@ -11,16 +11,16 @@ from dormouse.statestore.items import Value, Values
 
 
 def takings_to(shard: str, takings: tuple[Taking, ...]) -> dict[str, Values]:
-    """Return the record of each taking of a shard by its name.
+    """Return the record of each taking of a shard by its name, which says its place among them.
 
-    The place tells the order, in which takings are kept.
+    It does not say the job: one that ended can be assigned again, and take of another partition.
     """
-    return {f"{shard}/{t.job}": _taking(place, t) for place, t in enumerate(takings)}
+    return {f"{shard}/{place:09d}": _taking(taking) for place, taking in enumerate(takings)}
 
 
-def _taking(place: int, taking: Taking) -> Values:
+def _taking(taking: Taking) -> Values:
     low, high = taking.range.min, taking.range.max
-    record: dict[str, Value] = {"place": place, "partition": taking.partition}
+    record: dict[str, Value] = {"job": taking.job, "partition": taking.partition}
     record["low"] = encode_key(low)
     if high is not None:
         record["high"] = encode_key(high)
@@ -29,23 +29,20 @@ def _taking(place: int, taking: Taking) -> Values:
 
 def takings_of(records: Mapping[str, Values]) -> dict[str, tuple[Taking, ...]]:
     """Return the takings of records by their shard."""
-    found: dict[str, list[tuple[int, Taking]]] = {}
-    for text, record in records.items():
-        shard, _, job = text.partition("/")
-        with told_as_corrupt(f"what job {job} took of shard {shard} cannot be read"):
+    found: dict[str, list[Taking]] = {}
+    for text, record in sorted(records.items()):
+        shard = text.partition("/")[0]
+        with told_as_corrupt(f"what was taken, {text}, cannot be read"):
             match record:
-                case {"place": int(place), "partition": str(partition), "low": bytes(low)}:
+                case {"job": str(job), "partition": str(partition), "low": bytes(low)}:
                     rows, high = record.get("rows"), record.get("high")
                     end = decode_key(high) if isinstance(high, bytes) else None
                     counted = rows if isinstance(rows, int) else None
                     taking = Taking(job, partition, counted, KeyRange(decode_key(low), end))
                 case _:
                     raise ValueError(f"it has {', '.join(record)}")
-        found.setdefault(shard, []).append((place, taking))
-    return {
-        shard: tuple(taking for _, taking in sorted(placed, key=lambda item: item[0]))
-        for shard, placed in found.items()
-    }
+        found.setdefault(shard, []).append(taking)
+    return {shard: tuple(takings) for shard, takings in found.items()}
 
 
 def dispute_to(dispute: Dispute | None) -> Values | None:

@@ -9,7 +9,7 @@ removed at the version of the name's next item, and nothing is ever changed:
 - shards: ``<table>#S<lane>``, ``<shard>@<version>``, with the count of their references;
 - partitions: ``<table>#P``, ``<partition>@<version>``;
   ``<table>#J``, ``<job>/<part>@<version>``, a thousand of a job's inputs in each part;
-  ``<table>#T``, ``<shard>/<job>@<version>``, what a job took of a shard; and
+  ``<table>#T``, ``<shard>/<number>@<version>``, what a job took of a shard; and
   ``<table>#D``, ``<shard>@<version>``, a dispute.
 """
 

@@ -22,8 +22,9 @@ from dormouse.model.state import TRANSACTIONS_REMEMBERED_MS, TableState
 from dormouse.statestore.dynamodb_records import changed, padded
 from dormouse.statestore.items import Item, ItemKey
 
-_PER_ITEM = 4000
-"""Ids in one item: 20 bytes each if they are digests, and far below 400 KB if they are not."""
+_PER_ITEM = 3000
+"""Ids in one item: 20 bytes each if they are digests, and below 400 KB even if they are the longest
+there can be, of characters that hardly compress."""
 
 LETTERS = ("I", "T")
 """The kinds of items, by the letter in their hash key."""

@@ -9,10 +9,15 @@ from dormouse.model.disputes import Dispute, DisputeReason, Taking
 from dormouse.statestore.dynamodb_disputes import dispute_of, dispute_to, takings_of, takings_to
 from dormouse.statestore.items import Values
 
-TAKINGS = (Taking("z", "0", 4), Taking("a", "10", 0), Taking("m", "11", None))
+TAKINGS = (
+    Taking("z", "0", 4),
+    Taking("a", "10", 0),
+    Taking("m", "11", None),
+    *(Taking("z", str(number), number) for number in range(12)),
+)
 
 
-def test_takings_keep_their_order_whatever_their_jobs_are_called() -> None:
+def test_takings_keep_their_order_whatever_their_jobs_are_called_and_however_often() -> None:
     records = takings_to("s", TAKINGS)
     assert takings_of(dict(sorted(records.items()))) == {"s": TAKINGS}
 
@@ -35,5 +40,5 @@ def test_a_record_that_no_dispute_has_is_corrupt(record: Values) -> None:
 
 
 def test_a_record_that_no_taking_has_is_corrupt() -> None:
-    with pytest.raises(CorruptDataError, match="job j took of shard s"):
-        takings_of({"s/j": {"place": 1}})
+    with pytest.raises(CorruptDataError, match="what was taken, s/1, cannot"):
+        takings_of({"s/1": {"partition": "0"}})
