@@ -186,6 +186,20 @@ def test_a_rebuilt_table_knows_what_was_sealed_and_what_was_not(world: World, ta
     assert sum(s.count for s in world.state(current(world, table)).all_source_segments) >= 2
 
 
+def test_a_rebuilt_table_knows_sealed_sources_that_no_footer_names_any_more(world: World) -> None:
+    table = world.create(compaction_strategy="batch", compaction_files=2)
+    world.drop("letters/1.parquet", letters("abc"))
+    world.settle()
+    world.seal(table)
+    world.drop("letters/2.parquet", letters("d"))
+    world.settle()
+    assert len(world.shard_objects(table)) == 1, "both shards are merged and deleted"
+    rebuild(world.services, current(world, table))
+    world.notify(*world.sources.list("letters/", since_ms=0))
+    world.settle()
+    assert world.names(current(world, table)) == "abcd"
+
+
 def test_a_table_that_lost_a_segment_is_not_rebuilt_without_it(world: World, table: Table) -> None:
     world.seal(table)
     (lost,) = segments(world, table)
