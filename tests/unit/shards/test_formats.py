@@ -80,12 +80,6 @@ KEY_ONLY = Schema.from_json(
         "valueFields": [{"name": "v", "type": "LongType"}],
     }
 )
-LONG_VALUES = Schema.from_json(
-    {
-        "rowKeyFields": [{"name": "k", "type": "LongType"}],
-        "valueFields": [{"name": "v", "type": "StringType"}],
-    }
-)
 
 
 def gzipped(body: bytes) -> bytes:
@@ -154,12 +148,8 @@ def test_long_values_that_parquet_stores_once_come_in_small_batches(tmp_path: Pa
     local = tmp_path / "x.parquet"
     pq.write_table(pa.table({"k": range(2000), "v": ["a" * 100_000] * 2000}), local)
     assert local.stat().st_size < 200_000
-<<<<<<< Updated upstream
     schema = Schema((Field("k", Primitive.LONG),), values=(Field("v", Primitive.STRING),))
     batches = list(read_source(local, "x.parquet", schema))
-=======
-    batches = list(read_source(local, "x.parquet", LONG_VALUES))
->>>>>>> Stashed changes
     assert sum(batch.num_rows for batch in batches) == 2000
     assert max(batch.nbytes for batch in batches) <= 5 * 2**20
 
