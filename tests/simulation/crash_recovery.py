@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from dormouse.errors import DormouseError
 from dormouse.model.invariants import broken_invariants
-from dormouse.model.names import data_prefix, shard_path, state_prefix
+from dormouse.model.names import data_prefix, shard_path, sources_path, state_prefix
 from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE
 from dormouse.shards.querying import query_rows
@@ -202,6 +202,7 @@ def _of_table(instance: Instance, table: Table) -> Iterator[str]:
     for shard in state.unreferenced:
         yield f"shard {shard} is never deleted"
     known = {shard_path(table.id, shard) for shard in state.shards}
+    known |= {sources_path(table.id, segment.id) for segment in state.all_source_segments}
     kept_for_good = (state_prefix(table.id), f"{table.id}/endings/")
     for stored in instance.storage.list(f"{table.id}/"):
         if stored.path not in known and not stored.path.startswith(kept_for_good):
