@@ -22,8 +22,9 @@ from dormouse.policy.spark import wait_seconds
 from dormouse.ports import Services
 from dormouse.stages.exports import forget_export, kept_export, task_messages, tasks_left
 from dormouse.stages.known_sources import look_up
+from dormouse.stages.manifests import manifest_at
 from dormouse.stages.spark_requests import SparkRequest, forget, spark_request
-from dormouse.stages.tracking import settle
+from dormouse.stages.tracking import record, settle
 
 QUEUE = "spark-jobs"
 
@@ -116,9 +117,27 @@ def abandon(services: Services, job: SparkJob, reason: str) -> list[Outgoing]:
 
 def finish(services: Services, job: SparkJob) -> list[Outgoing]:
     """Forget a job that is settled, and tell of it in case the driver could not."""
-    settle(services, job.table_id, job.job_id)
+    if not isinstance(job, ExportJob) or _is_whole(services, job):
+        settle(services, job.table_id, job.job_id)
+    else:
+        _tell_given_up(services, job)
     forget(services, job)
     return [Outgoing("table-changes", TableChanged(job.table_id))]
+
+
+def _is_whole(services: Services, job: ExportJob) -> bool:
+    """Return whether an export that is over has its manifest where the tracker says it goes."""
+    known = services.tracker.get(job.table_id, job.job_id)
+    manifest = manifest_at(services.results, known.subject) if known and known.subject else None
+    return manifest is not None and manifest.export == job.job_id
+
+
+def _tell_given_up(services: Services, job: ExportJob) -> None:
+    """Tell that an export failed, if a record by a clock that is ahead hides that it did."""
+    known = services.tracker.get(job.table_id, job.job_id)
+    if known is not None and not known.is_finished:
+        reason = "it was given up, and left no manifest; ask for it again"
+        record(services, job.table_id, job.job_id, known.kind, "failed", reason=reason)
 
 
 def again(services: Services, request: SparkRequest) -> Outgoing:

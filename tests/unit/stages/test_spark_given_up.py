@@ -8,6 +8,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from dormouse.model.names import export_prefix
+from dormouse.stages.exports import forget_export, kept_export
 from tests.support.world import World
 from tests.unit.stages.heavy import Heavy, heavy_compaction, heavy_export, heavy_ingest
 
@@ -131,3 +132,17 @@ def test_an_export_given_up_is_over_and_leaves_no_letter_that_nobody_could_send_
     assert heavy.world.spark.runs == {}
     prefix = export_prefix(heavy.table.id)
     assert heavy.kept() == [] and list(heavy.world.storage.list(prefix)) == []
+
+
+def test_an_export_given_up_is_not_told_to_be_finished_by_one_who_did_not_see_it_fail(
+    tmp_path: Path,
+) -> None:
+    heavy = heavy_export(World(tmp_path))
+    heavy.dispatch()
+    services = heavy.world.services
+    export = kept_export(services, heavy.table.id, heavy.job.job_id)
+    assert export is not None
+    forget_export(services, export)  # its record of failing was older than another's, and not kept
+    heavy.end("succeeded")
+    told = heavy.record()
+    assert told.state == "failed" and "no manifest" in told.reason
