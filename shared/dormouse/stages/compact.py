@@ -5,8 +5,9 @@ wins: nothing that shapes them may depend on when a run happens. Order of writes
 messages. A crash leaves outputs that the next run adopts. If they are not what it would write (the
 rules of the table were changed, or the code), the job is taken back and planned anew.
 A job of a purge leaves out the rows which that purge removes. The table's filters and aggregations
-hold. If an input is not as it was written, the job is taken back and that shard disputed: it is
-kept, an alarm tells of it, and no plan takes it, while the other inputs are free for other jobs.
+hold. If an input is not as it was written, also when it is read again, the job is taken back and
+that shard disputed: it is kept, an alarm tells of it, and no plan takes it, while the other inputs
+are free for other jobs.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from dormouse.shards.purging import RowMatcher
 from dormouse.shards.reading import Slice
 from dormouse.shards.writing import ShardContext
 from dormouse.stages.collect_garbage import MAX_DELAY_SECONDS
-from dormouse.stages.disputes import record_disputes
+from dormouse.stages.disputes import is_sound, record_disputes
 from dormouse.stages.purges import purge_request
 from dormouse.stages.tracking import record, settle, tracked
 from dormouse.statestore.protocol import Rejected
@@ -187,8 +188,8 @@ def _run(
         reason, disputes = error.explanation, []
     except DamagedShardError as error:
         damaged = shard_id_of(error.path)
-        if damaged not in job.inputs:
-            raise
+        if damaged not in job.inputs or is_sound(services, table, state.shards[damaged]):
+            raise  # the next run of the job reads what is stored
         disputes = [DisputeShards((damaged,), DisputeReason.BYTES_DAMAGED, job.id)]
         reason = error.explanation
     if _release(services, table, job, state.generation, reason, *disputes):

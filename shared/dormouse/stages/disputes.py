@@ -8,15 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dormouse.errors import ContendedError, CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.errors import (
+    ContendedError,
+    CorruptDataError,
+    DamagedShardError,
+    InvalidRequestError,
+    NotFoundError,
+)
 from dormouse.messages import Outgoing
 from dormouse.model.disputes import dispute_id
+from dormouse.model.names import shard_path
+from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import SettleDisputes
 from dormouse.policy.checking import Finding, dispute_finding
 from dormouse.ports import Services
+from dormouse.shards.auditing import audit_bytes
 from dormouse.shards.counting import count_slices
+from dormouse.shards.footer import check_identity, read_metadata
 from dormouse.shards.reading import Slice
 from dormouse.stages.collect_garbage import candidates
 from dormouse.stages.tracking import record, settle
@@ -32,6 +42,21 @@ def record_disputes(
             found = dispute_finding(state, shard, None)
             reason, job_id = f"{found.damage.name.lower()}: {found.detail}", dispute_id(shard)
             record(services, table.id, job_id, "dispute", "failed", subject=shard, reason=reason)
+
+
+def is_sound(services: Services, table: Table, shard: Shard) -> bool:
+    """Return whether all bytes of a shard are as they were written, now that they are read again.
+
+    Bytes may have been damaged on their way, too.
+    """
+    path = shard_path(table.id, shard.id)
+    try:
+        metadata = read_metadata(services.storage, path, shard.size_bytes)
+        check_identity(metadata, path, table.id, shard)
+        audit_bytes(services.storage, path, shard.size_bytes)
+    except (DamagedShardError, NotFoundError):
+        return False
+    return True
 
 
 def dispute_findings(services: Services, table: Table, state: TableState) -> list[Finding]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pyarrow.parquet as pq
 import pytest
 
+from dormouse.errors import DamagedShardError
 from dormouse.messages import CompactionJob, Outgoing
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.names import shard_path
+from dormouse.model.names import shard_id_of, shard_path
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob
 from dormouse.shards import parquet, steps
 from dormouse.stages.compact import compact
+from dormouse.storage import FolderStorage
 from tests.support.damage import flipped, last_row_group, rewrite
 from tests.support.world import World, letters
 
@@ -106,6 +112,60 @@ def test_the_job_is_taken_back_and_the_shard_disputed(
     assert record is not None
     assert record.state == "failed"
     assert shard_path(table.id, shard) in record.reason
+
+
+class DamagedOnTheWay:
+    """A storage whose read of that number gives a wrong byte; what is stored is sound."""
+
+    def __init__(self, inner: FolderStorage, number: int, place: float) -> None:
+        self._inner, self._place, self.left = inner, place, number
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        with self._inner.open(path, size_bytes) as file:
+            body = file.read()
+        return Wire(body, self) if shard_id_of(path) else io.BytesIO(body)
+
+    def arrived(self, read: bytes) -> bytes:
+        self.left -= 1
+        return read if self.left or not read else flipped(read, int(len(read) * self._place))
+
+
+class Wire(io.BytesIO):
+    def __init__(self, body: bytes, storage: DamagedOnTheWay) -> None:
+        super().__init__(body)
+        self._storage = storage
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._storage.arrived(super().read(size))
+
+
+@pytest.mark.parametrize("place", [0.0, 0.5, 0.99])
+def test_what_was_damaged_on_its_way_is_read_again_and_never_disputed(
+    tmp_path: Path, place: float
+) -> None:
+    outcomes = []
+    for number in range(1, 30):
+        world = World(tmp_path / str(number))
+        table, job = table_with_job(world)
+        rows = world.rows(table)
+        storage = DamagedOnTheWay(world.storage, number, place)
+        world.services = replace(world.services, storage=storage)
+        with suppress(DamagedShardError):
+            run(world, table, job)
+        outcomes.append(bool(world.state(table).jobs))
+        run(world, table, job)
+        state = world.state(table)
+        assert not state.jobs
+        assert not state.disputed
+        assert len(state.shards) - len(state.unreferenced) == 1
+        assert world.rows(table) == rows
+        if storage.left > 0:
+            break
+    assert storage.left > 0, "each read was wrong once"
+    assert True in outcomes, "a job is left to be run again"
 
 
 def test_it_is_neither_planned_again_nor_collected_and_the_others_are_merged(world: World) -> None:
