@@ -14,8 +14,6 @@ from dormouse.model.names import (
     data_prefix,
     ending_prefix,
     shard_id_of,
-    sources_path,
-    sources_prefix,
     state_prefix,
     table_prefix,
 )
@@ -210,15 +208,11 @@ def _check_kept(simulation: Simulation, table: Table) -> None:
     objects = {shard_id_of(stored.path) for stored in storage.list(data_prefix(table.id))}
     if objects != set(state.shards):
         oracle.fail(f"objects and state differ in {sorted(map(str, objects ^ set(state.shards)))}")
-    sources_at = sources_prefix(table.id)
     looked_at = (data_prefix(table.id), state_prefix(table.id), ending_prefix(table.id))
-    sealed = {sources_path(table.id, segment.id) for segment in state.all_source_segments}
-    orphan_age_ms = table.properties.orphan_age_seconds * 1000
     for stored in storage.list(table_prefix(table.id)):
-        is_young = stored.modified_ms >= simulation.now_ms - orphan_age_ms - DAY_MS
-        may_stay = stored.path in sealed or (stored.path.startswith(sources_at) and is_young)
-        if not may_stay and not stored.path.startswith(looked_at):
+        if not stored.path.startswith(looked_at):
             oracle.fail(f"{stored.path} is left")
+    orphan_age_ms = table.properties.orphan_age_seconds * 1000
     spent, _ = spent_endings(
         storage,
         table.id,

@@ -23,7 +23,7 @@ from tests.simulation.crash_points import Operation, ground, sampled
 from tests.simulation.crash_recovery import Rows, settle
 from tests.simulation.instance import Instance, Worker
 
-POINTS, TWICE = 8, 2
+POINTS, TWICE = 6, 1
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 
