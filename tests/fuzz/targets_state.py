@@ -146,7 +146,7 @@ def _item(item: Any) -> None:
         lambda: [shard_of("s", found.values) for found in items.query("shards", "t#S1")],
         lambda: list(references_of(newest(items.query("references", "t#R1"), 9))),
         lambda: jobs_of(newest(items.query("partitions", "t#J"), 9)),
-        lambda: recalled(items.query("references", "t#I"), "I", 9, 0, 0),
+        lambda: recalled(items.query("references", "t#I"), 9, 0, 0),
         lambda: [Totals.of_values(found.values) for found in items.query("partitions", "t#V")],
         lambda: DynamoBodies("t", items).get("name"),
     ]
