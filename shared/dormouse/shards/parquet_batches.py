@@ -50,7 +50,11 @@ def open_parquet(local: Path, read_dictionary: list[str] | None = None) -> pq.Pa
             hint="write the file with larger row groups, or fewer columns",
         )
     return pq.ParquetFile(
-        local, read_dictionary=read_dictionary, pre_buffer=False, buffer_size=BUFFER_BYTES
+        local,
+        read_dictionary=read_dictionary,
+        pre_buffer=False,
+        buffer_size=BUFFER_BYTES,
+        page_checksum_verification=True,  # of pages that have one: Spark writes them
     )
 
 

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import RefusedSourceError
-from dormouse.model.schema import Schema
+from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.shards import parquet_batches
 from dormouse.shards.formats import read_source
+from tests.support.damage import flipped
 
 SCHEMA = Schema.from_json(
     {
@@ -116,3 +117,25 @@ def test_a_footer_too_large_for_memory_is_refused(
     with pytest.raises(RefusedSourceError, match="the footer has .* at most 10,000") as caught:
         list(read_source(local, "x.parquet", SCHEMA))
     assert "larger row groups" in caught.value.hint
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_pages_of_a_file_that_have_checksums_are_held_against_them(
+    tmp_path: Path, checksums: bool
+) -> None:
+    local = tmp_path / "x.parquet"
+    table = pa.table({"k": range(1000), "v": [f"v{n % 7}" for n in range(1000)]})
+    pq.write_table(table, local, write_page_checksum=checksums)
+    schema = Schema(
+        (Field("k", Primitive.LONG),), values=(Field("v", Primitive.STRING, nullable=True),)
+    )
+    assert pa.Table.from_batches(read_source(local, "x.parquet", schema)).to_pylist() == (
+        table.to_pylist()
+    )
+    if not checksums:
+        return
+    body = local.read_bytes()
+    for place in range(200, 1800, 100):
+        local.write_bytes(flipped(body, place))
+        with pytest.raises(RefusedSourceError):
+            list(read_source(local, "x.parquet", schema))
