@@ -22,7 +22,8 @@ SCHEMA = Schema.from_json(
                 "name": "l",
                 "type": {"ListType": {"elementType": "StringType"}},
                 "nullable": True,
-            }
+            },
+            {"name": "t", "type": "StringType", "nullable": True},
         ],
     }
 )
@@ -44,7 +45,7 @@ def test_a_long_value_that_comes_often_later_on_fills_no_memory(
         lists = pa.ListArray.from_arrays(pa.array(range(1101), pa.int32()), column)
         table = pa.table({"k": pa.array(["a"] * 1100), "l": lists})
     else:
-        table = pa.table({"k": column})
+        table = pa.table({"k": pa.array(["a"] * 1100), "t": column})
     local = tmp_path / "x"
     pq.write_table(table, local, store_schema=store_schema)
     rows = 0
@@ -99,9 +100,9 @@ def test_a_footer_is_read_as_often_for_many_row_groups_as_for_one(
     counts = []
     for groups in (1, 50):
         local = tmp_path / f"{groups}"
-        with pq.ParquetWriter(local, pa.schema([("k", pa.string())])) as writer:
+        with pq.ParquetWriter(local, pa.schema([("k", pa.string()), ("t", pa.string())])) as writer:
             for _ in range(groups):
-                writer.write_table(pa.table({"k": [LONG[:5000]] * 2}))
+                writer.write_table(pa.table({"k": ["a"] * 2, "t": [LONG[:5000]] * 2}))
         opened.clear()
         assert sum(b.num_rows for b in read_source(local, "x.parquet", SCHEMA)) == 2 * groups
         counts.append(len(opened))
