@@ -22,6 +22,7 @@ from dormouse.model.transactions import (
     RULES,
     AddShards,
     AssignJob,
+    ClearTable,
     Entry,
     ForgetShards,
     RaiseRules,
@@ -35,7 +36,7 @@ from dormouse.statestore.dynamodb_store import DynamoDBStateStore
 from dormouse.statestore.engine import LogStateStore, Options
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.pages import place_after
-from dormouse.statestore.protocol import Rejected
+from dormouse.statestore.protocol import Committed, Rejected
 from dormouse.statestore.reading import fold_delta
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
@@ -186,6 +187,23 @@ def test_keys_are_judged_by_their_types_before_the_first_tree_is_written(kept_in
             with pytest.raises(InvalidRequestError):
                 store.commit(first, SplitPartition(RIGHT, key), generation=0)
             assert store.current() == TableState()
+
+
+@pytest.mark.parametrize("part", [2**63, -(2**63) - 1, 1.5, None, ("m",), "\ud800"], ids=repr)
+def test_what_no_key_can_hold_is_refused_before_there_is_a_first_tree(part: object) -> None:
+    store = Home(HOMES[0]).store()
+    with pytest.raises(InvalidRequestError):
+        store.commit(SplitPartition(RIGHT, (part,)), generation=0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kept_in", HOMES)
+def test_no_generation_is_the_last(kept_in: str) -> None:
+    store = Home(kept_in).begun()
+    tree = tuple(store.current().partitions.by_id.values())
+    (far,) = store.commit(ClearTable(2**63 - 1, tree), generation=0)
+    assert isinstance(far, Rejected)
+    (cleared,) = store.commit(ClearTable(1, tree), generation=0)
+    assert isinstance(cleared, Committed)
 
 
 @pytest.mark.parametrize("kept_in", HOMES)

@@ -51,6 +51,16 @@ def key_fault(key: Key, types: KeyTypes, *, fewest_parts: int) -> str:
     return ""
 
 
+def part_fault(key: Key) -> str:
+    """Return what keeps `key` from being a key of any table at all; empty if nothing does."""
+    for number, part in enumerate(key, start=1):
+        if not any(
+            _fits(part, kind) for kind in (Primitive.LONG, Primitive.STRING, Primitive.BYTES)
+        ):
+            return f"its part {number} is of no type that a row key can have"
+    return ""
+
+
 def _fits(part: KeyPart, kind: Primitive) -> bool:
     if kind in _WHOLE:
         return type(part) is int and part in _WHOLE[kind]  # a bool is no number here

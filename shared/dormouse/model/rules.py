@@ -36,6 +36,10 @@ from dormouse.model.transactions import (
     transaction_id,
 )
 
+MAX_GENERATIONS_AHEAD = 1_000_000
+"""A generation is the next one or, in a state that was rebuilt, that of the table. After one near
+the greatest number there is, the table could never be cleared again."""
+
 
 class Rule(Enum):
     """The rule which a transaction broke; the value is a sentence about its subject."""
@@ -136,6 +140,8 @@ def _broken(state: TableState, transaction: Transaction, now_ms: int) -> Iterabl
 def _clear(state: TableState, clear: ClearTable) -> Iterator[Violation]:
     if clear.generation <= state.generation:
         yield Violation(Rule.STALE_GENERATION, f"generation {clear.generation}")
+    if clear.generation > state.generation + MAX_GENERATIONS_AHEAD:
+        yield Violation(Rule.OUT_OF_BOUNDS, f"generation {clear.generation}")
 
 
 def _raise(state: TableState, raised: RaiseRules) -> Iterator[Violation]:

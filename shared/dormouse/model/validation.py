@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from dormouse.model.invariants import broken_tree
-from dormouse.model.key_types import KeyTypes, key_fault
+from dormouse.model.key_types import KeyTypes, key_fault, part_fault
 from dormouse.model.keys import INT64_MAX, Key
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.rules import Rule, Violation
@@ -54,7 +54,7 @@ _ID = re.compile(r"[ -.0-~]+")
 def faults(entry: Entry, key_types: KeyTypes) -> tuple[Violation, ...]:
     """Return every reason why `entry` can hold in no state of a table with row keys of these types.
 
-    Without types, of a table that has no tree yet, keys are not judged.
+    Without types, of a table that has no tree yet, keys need only have parts that can be stored.
     """
     return tuple(_faults(entry, key_types))
 
@@ -204,7 +204,8 @@ def _shard(new: NewShard, types: KeyTypes) -> Iterator[Violation]:
 
 
 def _key(key: Key, types: KeyTypes, fewest_parts: int, where: str) -> Iterator[Violation]:
-    if types and (fault := key_fault(key, types, fewest_parts=fewest_parts)):
+    fault = key_fault(key, types, fewest_parts=fewest_parts) if types else part_fault(key)
+    if fault:
         yield Violation(Rule.KEY_UNFIT, f"{where} ({fault})")
 
 
