@@ -8,6 +8,7 @@ fails. `sql_parser` makes trees of text, `conditions` asks rows by them.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -47,6 +48,7 @@ DATE_PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "DOW", "DOY", "HOUR", "MINUTE")
 """What EXTRACT can take from a timestamp, in UTC, or a date."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FINER = re.compile(r"[.,]\d{6}\d*[1-9]")
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
@@ -135,6 +137,17 @@ def common_type(left: FieldType, right: FieldType) -> FieldType | None:
         if {left, right} == {wide, narrow}:
             return wide
     return None
+
+
+def time_of(text: str) -> dt.datetime:
+    """Return the time that an ISO 8601 text stands for.
+
+    Raises:
+        ValueError: it stands for none, or for one between two microseconds: it would be cut.
+    """
+    if _FINER.search(text):
+        raise ValueError("times are whole microseconds")
+    return dt.datetime.fromisoformat(text)
 
 
 def microseconds(time: dt.datetime) -> int:

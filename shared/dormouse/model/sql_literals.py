@@ -9,7 +9,7 @@ from decimal import Decimal
 from sqlglot import exp
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.expressions import Literal, common_type, days, microseconds
+from dormouse.model.expressions import Literal, common_type, days, microseconds, time_of
 from dormouse.model.keys import INT64_MAX, INT64_MIN
 from dormouse.model.schema import DecimalType, FieldType, Primitive, type_name
 
@@ -109,7 +109,7 @@ def _typed(node: exp.Cast) -> Literal:
         text, kind = node.this.name, node.to.this
         try:
             if kind in (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ):
-                time = dt.datetime.fromisoformat(text)
+                time = time_of(text)
                 utc = time.astimezone(dt.UTC) if time.tzinfo else time  # is there such a time?
                 return Literal(microseconds(utc), Primitive.TIMESTAMP)
             if kind is exp.DataType.Type.DATE:

@@ -184,7 +184,10 @@ def read_footers(
 
     def read(shard: Shard) -> tuple[Shard, ShardFooter]:
         path = shard_path(table_id, shard.id)
-        return shard, read_footer(storage, path, shard.size_bytes)
+        footer = read_footer(storage, path, shard.size_bytes)
+        with damage_of(path):
+            _check_names(path, (footer.table_id, footer.shard_id), (table_id, shard.id))
+        return shard, footer
 
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as threads:
         yield from threads.map(read, shards)
@@ -216,13 +219,17 @@ def check_identity(metadata: pq.FileMetaData, path: str, table_id: str, shard: S
     with damage_of(path):
         with told_as_corrupt(f"the footer of shard {path} is damaged"):
             found = decode_json(_stored(metadata, path), _Identity)
-        if (found.table_id, found.shard_id) != (table_id, shard.id):
-            raise CorruptDataError(
-                f"{path} is shard {found.shard_id} of table {found.table_id}",
-                hint="an object never changes once it is put, so somebody replaced it by hand",
-            )
+        _check_names(path, (found.table_id, found.shard_id), (table_id, shard.id))
         if metadata.num_rows != shard.rows:
             raise CorruptDataError(f"{path} holds {metadata.num_rows} rows, not {shard.rows}")
+
+
+def _check_names(path: str, found: tuple[str, str], expected: tuple[str, str]) -> None:
+    if found != expected:
+        raise CorruptDataError(
+            f"{path} is shard {found[1]} of table {found[0]}",
+            hint="an object never changes once it is put, so somebody replaced it by hand",
+        )
 
 
 def _stored(metadata: pq.FileMetaData, path: str) -> bytes:

@@ -7,6 +7,7 @@ import binascii
 import datetime as dt
 
 from dormouse.errors import InvalidRequestError
+from dormouse.model.expressions import time_of
 from dormouse.model.key_types import key_fault
 from dormouse.model.keys import INT64_MAX, INT64_MIN, Key, KeyPart
 from dormouse.model.schema import Field, FieldType, Primitive, Schema
@@ -98,7 +99,7 @@ def _parse(text: str, kind: Primitive) -> KeyPart:
         case Primitive.TIMESTAMP:
             if text.removeprefix("-").isdecimal():
                 return int(text)
-            return key_part(dt.datetime.fromisoformat(text), kind)
+            return key_part(time_of(text), kind)
         case Primitive.DATE:
             is_iso = len(text) == len("20240229") and text.isdecimal()
             if text.removeprefix("-").isdecimal() and not is_iso:

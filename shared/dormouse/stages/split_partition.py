@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping
 
 from dormouse.errors import DormouseError
 from dormouse.messages import Outgoing, PartitionSplits, TableChanged
-from dormouse.model.names import shard_path
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import SplitPartition
 from dormouse.policy.retrying import rest_ms
 from dormouse.policy.splitting import KeyRanks, SplitPlan, plan_split
 from dormouse.ports import Services
-from dormouse.shards.footer import read_footer
+from dormouse.shards.footer import read_footers
 from dormouse.stages.tracking import record, settle, tracked
 from dormouse.statestore.protocol import Rejected
 
@@ -92,12 +91,10 @@ def _plan(
 ) -> SplitPlan | str:
     """Give the plan, or the reason why there is none."""
     references = sorted(state.references_in(partition), key=lambda r: (-r.rows, r.shard))
-    footers: dict[str, KeyRanks] = {}
+    largest = [state.shards[reference.shard] for reference in references[:MAX_FOOTERS]]
     with tracked(services, table.id, _job_id(partition), "split", subject=partition):
-        for reference in references[:MAX_FOOTERS]:
-            shard = state.shards[reference.shard]
-            path = shard_path(table.id, shard.id)
-            footers[shard.id] = read_footer(services.storage, path, shard.size_bytes)
+        read = read_footers(services.storage, table.id, largest)
+        footers: dict[str, KeyRanks] = {shard.id: footer for shard, footer in read}
     plan = plan_split(state.partitions.get(partition).range, footers)
     if plan is None:
         return "not split: all its rows share one key"

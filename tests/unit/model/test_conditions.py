@@ -110,6 +110,7 @@ REFUSED = [
     (f"name NOT ILIKE '{'a' * (MAX_PATTERN + 1)}'", "starts_with, ends_with and contains"),
     ("at > TIMESTAMP '0001-01-01 00:00:00+14:00'", "is no time: date value out of range"),
     ("at > TIMESTAMP '9999-12-31 23:00:00-14:00'", "is no time: date value out of range"),
+    ("at >= TIMESTAMP '2026-01-31 12:00:00.0000001'", "is no time: times are whole microseconds"),
 ]
 
 

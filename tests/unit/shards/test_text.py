@@ -45,6 +45,7 @@ def test_times_are_iso_or_microseconds_and_bytes_base64(
         ("not base64", Primitive.BYTES),
         ("2024-02-30", Primitive.DATE),
         ("noon", Primitive.TIMESTAMP),
+        ("1970-01-01T00:00:00.0000001", Primitive.TIMESTAMP),
         ("\ud800", Primitive.STRING),
         ("1.5", Primitive.DOUBLE),
     ],

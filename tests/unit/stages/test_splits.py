@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.messages import TableChanged
+from dormouse.errors import DamagedShardError
+from dormouse.messages import PartitionSplits, TableChanged
 from dormouse.model.keys import KeyRange
+from dormouse.model.names import shard_path
 from dormouse.stages.plan_table import plan_table
+from dormouse.stages.split_partition import split_partition
+from tests.support.damage import rewrite
 from tests.support.world import World
 
 
@@ -98,3 +102,22 @@ def test_after_splits_references_have_moved_to_the_leaves_whose_rows_their_shard
         assert 0 < len(world.rows(table, leaf.range)) < 10
     assert world.shard_objects(table) == set(state.shards)
     assert len(world.rows(table, KeyRange(("10",), ("20",)))) == 10
+
+
+def test_no_leaf_is_split_by_the_keys_of_another_shard(world: World) -> None:
+    table = world.create()
+    world.set_online(table, False)
+    for name in ("ab", "yz"):
+        world.drop(f"letters/{name}.parquet", rows(*name))
+        world.settle()
+    first, second = (
+        world.folder / "data" / shard_path(table.id, shard)
+        for shard in sorted(world.state(table).shards)
+    )
+    rewrite(first, second.read_bytes())
+    asked = PartitionSplits(table.id, 0, ("root",), forced=True)
+    with pytest.raises(ExceptionGroup) as failed:
+        list(split_partition(world.services, asked))
+    (error,) = failed.value.exceptions
+    assert isinstance(error, DamagedShardError)
+    assert error.path == shard_path(table.id, first.stem)
