@@ -128,4 +128,7 @@ invoke: $(INSTALLED) ## Run one function on one event in a container: make invok
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo demo-spark test crash-points fuzz sim chaos load docs test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-spark layer lint audit format lock build spark-package invoke clean
+faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
+	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.faults $(ARGS)
+
+.PHONY: help setup demo demo-spark test crash-points fuzz sim chaos load docs test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-spark faults layer lint audit format lock build spark-package invoke clean

@@ -1,0 +1,79 @@
+"""Whoever decides by what DynamoDB says asks for consistent reads.
+
+moto answers every read with the newest, so an eventually consistent read shows in no result here:
+what is looked at is what each adapter asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import botocore.client
+import pytest
+
+from dormouse.statestore.items import Item, ItemKey
+from dormouse.statestore.pages import LOWEST_FLOOR
+from tests.contract.mocked_aws import mocked_aws
+from tests.contract.state_items import dynamodb_items
+from tests.contract.test_tables import A, registry
+
+READS = {"GetItem", "Query", "Scan", "BatchGetItem"}
+
+
+@dataclass
+class Requests:
+    """The reads that were asked for, and whether each was to be consistent."""
+
+    seen: list[tuple[str, bool]] = field(default_factory=list)
+
+    def all_consistent(self, *operations: str) -> bool:
+        """Return whether these were asked for, and every read was to be consistent."""
+        asked = {operation for operation, _ in self.seen}
+        return asked.issuperset(operations) and all(consistent for _, consistent in self.seen)
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[Requests]:
+    seen = Requests()
+    call = botocore.client.BaseClient._make_api_call  # type: ignore[attr-defined]
+
+    def recorded(self: Any, operation: str, parameters: dict[str, Any]) -> Any:
+        if operation in READS:
+            asked = parameters.get("RequestItems", {"": parameters}).values()
+            consistent = all(each.get("ConsistentRead") is True for each in asked)
+            seen.seen.append((operation, consistent))
+        return call(self, operation, parameters)
+
+    monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", recorded)
+    yield seen
+
+
+def test_the_log_and_the_items_of_a_state_are_read_consistently(
+    monkeypatch: pytest.MonkeyPatch, requests: Requests
+) -> None:
+    with dynamodb_items(monkeypatch) as (items, pages, _):
+        pages.open_page("t", 0, LOWEST_FLOOR)
+        pages.head("t")
+        pages.page("t", 0)
+        items.put(Item(ItemKey("shards", "t#S0", "a@1"), {"rows": 1}))
+        assert len(list(items.query("shards", "t#S0"))) == 1
+        list(items.query("shards", "t#S0", prefix="a"))
+        list(items.query("shards", "t#S0", up_to="b"))
+    assert requests.all_consistent("GetItem", "Query")
+
+
+def test_the_registry_is_read_consistently(
+    monkeypatch: pytest.MonkeyPatch, requests: Requests
+) -> None:
+    with mocked_aws(monkeypatch):
+        tables = registry()
+        tables.create(A)
+        tables.tombstone(A.id)
+        tables.get(A.id)
+        tables.named(A.name)
+        tables.all()
+        tables.defaults()
+        tables.change(A.id, lambda table: table)
+    assert requests.all_consistent("GetItem", "Scan")

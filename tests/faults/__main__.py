@@ -1,0 +1,128 @@
+"""Plant faults one at a time, and see that the tests named with each notice: ``make faults``.
+
+Each process works on a copy of the project of its own. First the tests named are run without any
+fault: they must pass. A fault is noticed if its tests fail; if they cannot even be collected, the
+fault is broken code instead of a fault, and counts as neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue
+
+from tests.faults.plants import ROOT, Fault, all_faults
+
+COPIED = ("shared", "cli", "spark", "functions", "tests", "events", "docs", "bench", "tools")
+FILES = ("pyproject.toml", "template.yaml", "Makefile", "README.md", "CHANGELOG.md")
+SECONDS = 900
+"""A fault may make a loop endless: tests that have not ended by then are stopped, and noticed it."""
+NOTICED, LIVED, BROKEN = "noticed", "LIVED", "BROKEN"
+
+
+def main() -> int:
+    """Plant the faults asked for; return 1 if one lived or was broken, 0 if all were noticed."""
+    parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
+    parser.add_argument("--only", default="", help="faults whose area or name holds this text")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    asked = parser.parse_args()
+    chosen = [f for f in all_faults() if asked.only in f.area or asked.only in f.name]
+    faults = [fault for fault in chosen if not fault.unnoticed]
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        copies: Queue[Path] = Queue()
+        for number in range(asked.processes):
+            copies.put(_copy(Path(folder) / str(number)))
+        if not _is_sound(copies, faults):
+            return 1
+        verdicts = _try_all(faults, copies, asked.processes)
+    for fault in chosen:
+        if fault.unnoticed:
+            print(f"explained  {fault.area}: {fault.name}: {fault.unnoticed}")
+    counts = Counter(verdicts)
+    share = counts[NOTICED] / max(1, len(faults))
+    print(
+        f"{len(chosen)} faults: {counts[NOTICED]} noticed ({share:.0%}), {counts[LIVED]} lived, "
+        f"{counts[BROKEN]} broken, {len(chosen) - len(faults)} explained"
+    )
+    return int(counts[NOTICED] < len(faults))
+
+
+def _copy(target: Path) -> Path:
+    for name in COPIED:
+        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy2(ROOT / name, target / name)
+    return target
+
+
+def _is_sound(copies: Queue[Path], faults: Sequence[Fault]) -> bool:
+    """Run all tests named, without a fault; return whether they pass."""
+    copy = copies.get()
+    tests = sorted({test for fault in faults for test in fault.tests})
+    code, output = _pytest(copy, tests)
+    copies.put(copy)
+    if code:
+        print(output[-4000:])
+        print("without any fault these tests fail already: mend that first")
+    return code == 0
+
+
+def _try_all(faults: Sequence[Fault], copies: Queue[Path], processes: int) -> list[str]:
+    def one(fault: Fault) -> str:
+        copy = copies.get()
+        try:
+            return _try(fault, copy)
+        finally:
+            copies.put(copy)
+
+    verdicts = []
+    with ThreadPoolExecutor(processes) as threads:
+        for done, (fault, verdict) in enumerate(
+            zip(faults, threads.map(one, faults), strict=True), start=1
+        ):
+            print(f"{done:4}/{len(faults)}  {verdict:8} {fault.area}: {fault.name}", flush=True)
+            verdicts.append(verdict)
+    return verdicts
+
+
+def _try(fault: Fault, copy: Path) -> str:
+    path = copy / fault.file
+    sound = path.read_text()
+    try:
+        fault.plant(copy)
+        code, _ = _pytest(copy, fault.tests)
+    finally:
+        path.write_text(sound)
+    return {0: LIVED, 1: NOTICED, -1: NOTICED}.get(code, BROKEN)
+
+
+def _pytest(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
+    """Run tests in a copy; return pytest's exit code, or -1 if they did not end, and the output."""
+    paths = [str(copy / part) for part in ("shared", "cli", "spark", ".")]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    try:
+        run = subprocess.run(
+            command,
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        return -1, str(error.output or "")
+    return run.returncode, run.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())
