@@ -24,7 +24,7 @@ from tests.faults.plants import ROOT, Fault, all_faults
 COPIED = ("shared", "cli", "spark", "functions", "tests", "events", "docs", "bench", "tools")
 FILES = ("pyproject.toml", "template.yaml", "Makefile", "README.md", "CHANGELOG.md")
 SECONDS = 900
-"""A fault may make a loop endless: tests that have not ended by then are stopped, and noticed it."""
+"""A fault may make a loop endless: tests that have not ended by then are stopped, and noticed."""
 NOTICED, LIVED, BROKEN = "noticed", "LIVED", "BROKEN"
 
 
