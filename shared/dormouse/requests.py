@@ -124,7 +124,7 @@ class AlterSchema(Request, frozen=True, tag="alter_schema"):
 class PurgeRows(Request, frozen=True, tag="purge_rows"):
     """Remove all rows that match: those `where` is true of, or those whose key begins with one of
     `keys`; either is given. A key is a list of parts, row keys and then sort keys. With `spark`,
-    shards are rewritten by Spark, else by whoever compacts.
+    shards are rewritten by Spark, else by the functions that compact.
     """
 
     name: str

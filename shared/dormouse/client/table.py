@@ -322,7 +322,7 @@ class TableHandle:
         """Verify the table's state in itself and against its shards; nothing is changed.
 
         With `all_bytes`, every byte of the shards is read and held against what was written, else
-        just their footers. `watch` is told how many shards were looked at, of how many.
+        just their footers. `watch` is called with the number of shards looked at, and of all.
 
         Raises:
             NotFoundError: the table was deleted.

@@ -48,7 +48,7 @@ MAX_JOBS_NAMED = 1000
 
 
 def dispute_id(shard: str) -> str:
-    """Return the id under which the tracker tells of the disputes over a shard."""
+    """Return the id of the tracker's record of the disputes over a shard."""
     return f"dispute-{shard}"
 
 

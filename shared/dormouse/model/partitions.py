@@ -1,9 +1,9 @@
 """The partition tree: a binary tree of key ranges whose leaves tile the key space.
 
-A partition is called by its range, so an id means one range for ever, whoever splits what first.
-Leaves are only ever split. The partitions above them come and go, so that no branch grows much
-longer than the others however keys arrive: where one does, partitions side by side are joined
-otherwise, as in an AVL tree. Those that hold references stay.
+A partition is called by its range, so an id means one range for ever, in whatever order leaves
+are split. Leaves are only ever split. The partitions above them come and go, so that no branch
+grows much longer than the others however keys arrive: where one does, partitions side by side are
+joined otherwise, as in an AVL tree. Those that hold references stay.
 """
 
 from __future__ import annotations

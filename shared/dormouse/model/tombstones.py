@@ -2,7 +2,7 @@
 
 The registry puts it before the first thing of a table is destroyed, and only over an id that is not
 registered or is in deletion; from then on it registers no table of that id. So what lies under an
-id with a tombstone can be deleted at any time, whoever put it there and by whatever clock.
+id with a tombstone can be deleted at any time, no matter which process put it there, and when.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ of what the fold makes of an entry, and keep judging older versions as they were
 
 @dataclass(frozen=True, slots=True)
 class InitialisePartitions:
-    """Give a table without partitions its first tree, the types of its row keys, and its rules."""
+    """Begin a table: its first tree of partitions, the types of its row keys, and its rules."""
 
     partitions: tuple[Partition, ...]
     key_types: KeyTypes
@@ -123,7 +123,7 @@ class DisputeShards:
 class SettleDisputes:
     """End disputes: each is a shard, and the time since when it is disputed.
 
-    A dispute raised later is another one, which whoever settles this one has not seen.
+    A dispute raised later is another one, which the person who settles this one has not seen.
     """
 
     disputes: tuple[tuple[str, int], ...]

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 @dataclass
 class Tally:
-    """How many rows were left out on the way, counted by whoever left them out."""
+    """How many rows were left out on the way, counted by the step that left them out."""
 
     rows: int = 0
 

@@ -92,7 +92,7 @@ def _parser(dialect: CsvDialect, names: Sequence[str]) -> Callable[[bytes], pa.T
 
 
 class _Lines:
-    """Tells in which line of the file a row of a block begins."""
+    """Finds the line of the file in which a row of a block begins."""
 
     def __init__(self, structure: CsvStructure, block: Block) -> None:
         self._structure, self._block = structure, block

@@ -63,7 +63,7 @@ def _hint(found: pa.DataType, wanted: FieldType) -> str:
 
 
 class _Rows:
-    """Tells in which row group of a file a row is, both counted from 1."""
+    """Finds the row group of a file that holds a row, both counted from 1."""
 
     def __init__(self, metadata: pq.FileMetaData) -> None:
         self._metadata = metadata

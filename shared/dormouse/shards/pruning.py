@@ -39,7 +39,7 @@ class ValueBounds:
 
     @staticmethod
     def of(where: Predicate | None, schema: Schema) -> ValueBounds:
-        """Return what a condition tells of columns: nothing if there is none."""
+        """Return the bounds that a condition sets for columns: none if there is no condition."""
         ranges = {}
         for field in schema.fields:
             if where is not None and field.name in where.columns and field.type in _BOUNDED:

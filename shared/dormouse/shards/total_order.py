@@ -1,7 +1,7 @@
 """An order of the cells of any type, and which of them are equal.
 
 Floating numbers are ordered as conditions compare them: -inf, …, 0.0, …, inf, NaN. -0.0 equals 0.0,
-and all NaNs are equal. Which of equal cells comes first is told by their bits, so that what is
+and all NaNs are equal. Which of equal cells comes first is decided by their bits, so that what is
 chosen of several never depends on the order they come in, and is one of them to the bit.
 """
 

@@ -6,7 +6,7 @@ messages. A crash leaves outputs that the next run adopts. If they are not what 
 rules of the table were changed, or the code), the job is taken back and planned anew.
 A job of a purge leaves out the rows which that purge removes. The table's filters and aggregations
 hold. If an input is not as it was written, also when it is read again, the job is taken back and
-that shard disputed: it is kept, an alarm tells of it, and no plan takes it, while the other inputs
+that shard disputed: it is kept, an alarm fires, and no plan takes it, while the other inputs
 are free for other jobs.
 """
 

@@ -1,6 +1,6 @@
-"""Disputed shards, as people are told of them, and what they decide.
+"""Disputed shards, as people see them, and what they decide.
 
-The metric that counts them, and with it the alarm, is told by `measure`. The tracker names each
+The metric that counts them, and with it the alarm, is emitted by `measure`. The tracker names each
 with its jobs; a run that dies before it could do so leaves that to `check`, which finds them all.
 """
 
