@@ -255,7 +255,8 @@ def _seal(instance: Instance, worker: Worker) -> None:
     """Seal as a planning does, however few the sources are; two segments are merged."""
     services = worker.wiring.services
     table = services.tables.named(NAME)
-    assert table is not None
+    if table is None or table.deleting:  # by somebody else meanwhile
+        return
     # As a planning that fails: the next one seals.
     with patch.multiple(sealing, SEAL_AT=1, PER_LEVEL=2), suppress(DormouseError):
         seal_sources(services, table, least=1)

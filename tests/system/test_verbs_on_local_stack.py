@@ -33,6 +33,7 @@ from dormouse.requests import (
     SetProperties,
     SplitPartitions,
 )
+from dormouse.stages.known_sources import refusal_of
 from dormouse_cli.main import app
 from tests.system.conftest import LIMIT_SECONDS, System
 
@@ -272,7 +273,7 @@ def test_every_file_dropped_while_a_table_is_renamed_is_ingested_or_refused(
     sources = [source for each in dropped for source in each.sources]
 
     def refused() -> list[object]:
-        found = [moved.refusal(s, NO_TABLE, moved.table.id) for s in sources]
+        found = [refusal_of(moved.services, s, NO_TABLE, moved.table.id) for s in sources]
         return [record.reason for record in found if record is not None]
 
     until(system, lambda: moved.count() + 10 * len(refused()) >= 80)

@@ -24,6 +24,7 @@ from dormouse.model.shards import Shard
 from dormouse.ports import Objects
 from dormouse.shards.arrow import arrow_schema, conform
 from dormouse.shards.crcs import Part, chunk_parts
+from dormouse.shards.engine_reads import may_be_read
 from dormouse.shards.evolution import renamed, stored_names
 from dormouse.shards.index import ShardIndex, read_index
 from dormouse.shards.order import within
@@ -68,12 +69,34 @@ def narrowed(groups: RowGroups, step: KeyRange, schema: Schema) -> RowGroups:
 
 
 def reached(groups: RowGroups, step: KeyRange, schema: Schema) -> RowGroups:
-    """Return what of a slice lies in `step` too, with all row groups that the engine may read.
-
-    It looks at each column for itself less than `narrowed` does.
-    """
+    """Return what of a slice lies in `step` too, with all row groups that the engine may read."""
     part = replace(groups.slice, range=groups.slice.range.intersection(step))
-    return RowGroups(part, groups.index, groups.index.row_groups_in(fitted(part.range, schema)))
+    return RowGroups(part, groups.index, _read_by_engine(part, groups.index, schema))
+
+
+def _read_by_engine(slice: Slice, index: ShardIndex, schema: Schema) -> range:
+    """Return the row groups in which the keys of a slice can lie, and those beside them that have
+    the first key of one of its ends: of others, that one column says that they are not needed.
+    """
+    if slice.is_whole:
+        return range(len(index.spans))
+    wanted = fitted(slice.range, schema)
+    among = index.row_groups_in(wanted)
+    first, end = among.start, among.stop
+    if wanted.is_empty():
+        return among
+    for number in reversed(range(first)):
+        high = index.spans[number][1]
+        if high is not None and high[:1] < wanted.min[:1]:
+            break
+        if may_be_read(index.metadata.row_group(number), wanted, schema.keys):
+            first = number
+    for number in range(end, len(index.spans)):
+        if wanted.max is not None and index.spans[number][0][:1] > wanted.max[:1]:
+            break
+        if may_be_read(index.metadata.row_group(number), wanted, schema.keys):
+            end = number + 1
+    return range(first, end)
 
 
 def _row_groups(slice: Slice, index: ShardIndex, schema: Schema) -> RowGroups:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dormouse.model.keys import KeyRange
 from dormouse.model.names import ending_path, ending_prefix, run_of, shard_path
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.tables import Table
@@ -61,7 +62,7 @@ def test_a_note_put_after_the_first_look_at_the_state_is_kept(
 
 def test_a_note_whose_run_is_yet_to_be_committed_is_kept(world: World) -> None:
     table = world.create()
-    origin = Origin("", (), "job", 1, 2, lineage=Lineage(sources=("source",)))
+    origin = Origin(KeyRange(), "job", 1, 2, lineage=Lineage(sources=("source",)))
     put_ending(world.storage, table.id, Ending("0123-import", origin))
     world.age_objects(seconds=WEEK_SECONDS - 3600)
     world.sweep(audit=True)
@@ -89,7 +90,7 @@ def test_an_orphan_goes_with_its_note(world: World) -> None:
     table = world.create()
     shard = f"{world.ids.new()}-0"
     world.storage.put(shard_path(table.id, shard), b"of a run that died")
-    origin = Origin("", (), "job", 1, 1, lineage=Lineage(sources=("source",)))
+    origin = Origin(KeyRange(), "job", 1, 1, lineage=Lineage(sources=("source",)))
     put_ending(world.storage, table.id, Ending(run_of(shard)[0], origin))
     world.age_objects(seconds=2 * WEEK_SECONDS)
     world.sweep(audit=True)
