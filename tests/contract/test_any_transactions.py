@@ -90,7 +90,7 @@ class Home:
 
 
 def assert_whole(home: Home, *stores: LogStateStore) -> TableState:
-    """Check that all see one sound state, and a process that comes anew sees it too."""
+    """Check that all see one sound state, and a process that starts cold sees it too."""
     state = home.store().current()
     for store in stores:
         assert store.current() == state

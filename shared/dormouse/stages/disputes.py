@@ -36,7 +36,7 @@ from dormouse.statestore.protocol import Rejected
 def record_disputes(
     services: Services, table: Table, state: TableState, shards: Iterable[str]
 ) -> None:
-    """Tell of those among `shards` that are disputed, each with the jobs that took rows of it."""
+    """Record those of `shards` that are disputed, each with the jobs that took rows of it."""
     for shard in sorted(set(shards)):
         if shard in state.disputed:
             found = dispute_finding(state, shard, None)

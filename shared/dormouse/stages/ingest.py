@@ -195,7 +195,7 @@ def _record_known(services: Services, table: Table, job: IngestJob) -> None:
 
 
 def _subject(job: IngestJob) -> str:
-    """Return what a job is about, as people are told."""
+    """Return what a job is about, as its record shows it."""
     first = job.sources[0]
     what = first.key if len(job.sources) == 1 else f"{len(job.sources)} files"
     return f"{what}, again" if first.again else what

@@ -133,7 +133,7 @@ def _is_whole(services: Services, job: ExportJob) -> bool:
 
 
 def _tell_given_up(services: Services, job: ExportJob) -> None:
-    """Tell that an export failed, if a record by a clock that is ahead hides that it did."""
+    """Record that an export failed, if a record by a clock that is ahead hides that it did."""
     known = services.tracker.get(job.table_id, job.job_id)
     if known is not None and not known.is_finished:
         reason = "it was given up, and left no manifest; ask for it again"

@@ -46,7 +46,7 @@ def remembered_hash(table_id: str, letter: str) -> str:
 
 
 def learned(table_id: str, before: TableState, after: TableState) -> Iterator[Item]:
-    """Give the items for what `after` remembers and `before` did not, or by another number."""
+    """Yield the items for what `after` remembers and `before` did not, or by another number."""
     since = remembered_since(after.sealed_to, after.time_ms)
     for letter, known, now_known in (
         ("I", before.sources, after.sources),

@@ -8,7 +8,7 @@ from dormouse.model.state import TRANSACTIONS_REMEMBERED_MS, TableState
 
 
 def without_forgotten(state: TableState) -> TableState:
-    """Give `state` without the transactions whose time of being remembered is over.
+    """Return `state` without the transactions whose time of being remembered is over.
 
     The fold would not heed them any more at this time or later, so nothing else changes.
     """
