@@ -173,7 +173,10 @@ class MemoryTracker:
 
 @dataclass
 class MemorySources:
-    """The ingest bucket as a dict of key to content; the ETag is the content's MD5, as on S3."""
+    """The ingest bucket as a dict of key to content and time, to the second.
+
+    The ETag is the content's MD5, as on S3.
+    """
 
     clock: FakeClock
     bucket: str = "ingest"
@@ -181,7 +184,8 @@ class MemorySources:
 
     def drop(self, key: str, body: bytes) -> Source:
         """Put an object, as a user would; gives the source its notification names."""
-        self.objects[key] = (body, self.clock.now_ms())
+        now_ms = self.clock.now_ms()
+        self.objects[key] = (body, now_ms - now_ms % 1000)
         return self.source(key)
 
     def download(self, source: Source, local: Path) -> None:
@@ -196,7 +200,7 @@ class MemorySources:
     def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
         for key, (_, dropped_ms) in sorted(self.objects.items()):
             in_folder = key.startswith(prefix) and not key.endswith("/")
-            if in_folder and dropped_ms >= since_ms:
+            if in_folder and dropped_ms >= since_ms - since_ms % 1000:
                 yield self.source(key)
 
     def source(self, key: str) -> Source:

@@ -53,16 +53,25 @@ def look_up_ids(services: Services, table: Table, ids: Sequence[str]) -> LookedU
     ) from gone
 
 
-def refusal_of(services: Services, source: Source, *table_ids: str) -> JobRecord | None:
+def refusal_of(
+    services: Services, source: Source, *table_ids: str, in_doubt: bool = False
+) -> JobRecord | None:
     """Return the record of a source's refusal for one of these tables, if it is the last word.
 
-    It is not where the object was put later: then it was dropped again, and the schema or the
-    table's properties may be others by now.
+    It is not where the object was put in a later second: then it was dropped again, and the schema
+    or the table's properties may be others by now. S3 dates objects by the second, so one that was
+    put in the very second of its refusal may have been dropped before or after it. That counts as
+    refused, but `in_doubt` counts it as dropped again: the audit then judges it once more.
     """
     for table_id in table_ids:
         known = services.tracker.get(table_id, source.id)
         if known is not None and known.kind == "ingest" and known.state == "refused":
-            later = services.sources.list(source.key, since_ms=known.updated_ms + 1)
+            since_ms = known.updated_ms if in_doubt else _next_second_ms(known.updated_ms)
+            later = services.sources.list(source.key, since_ms=since_ms)
             if all((each.key, each.etag) != (source.key, source.etag) for each in later):
                 return known
     return None
+
+
+def _next_second_ms(time_ms: int) -> int:
+    return time_ms - time_ms % 1000 + 1000

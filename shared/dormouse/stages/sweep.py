@@ -199,7 +199,7 @@ def _missed_files(
     missed: list[Source] = []
     while some := list(islice(known, LOOKED_UP_AT_ONCE)):
         fresh = look_up(services, table, some).fresh(some)
-        missed += [source for source in fresh if refusal_of(services, source, table.id) is None]
+        missed += [s for s in fresh if refusal_of(services, s, table.id, in_doubt=True) is None]
     return batch_files(services, missed, at_once=True)
 
 

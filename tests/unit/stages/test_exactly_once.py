@@ -335,6 +335,7 @@ def test_a_refused_file_dropped_again_after_a_change_is_ingested(world: World, b
     table = world.create(csv_separator=";")
     body = b"letter,at,note\na,1,x\n"
     source = world.drop("letters/1.csv", body)
+    world.clock.advance(seconds=1)
     world.settle()
     assert refusal_of(world.services, source, table.id) is not None
     world.sweep(audit=True)
@@ -353,6 +354,24 @@ def test_a_refused_file_dropped_again_after_a_change_is_ingested(world: World, b
     assert world.names(current(world, table)) == "a"
     (told,) = [r for r in jobs_of(world.services, table) if r.job_id == source.id]
     assert (told.state, told.reason) == ("finished", SINCE_INGESTED)
+
+
+def test_a_file_refused_in_the_second_it_was_dropped_is_refused_and_judged_once_more(
+    world: World,
+) -> None:
+    table = world.create()
+    source = world.drop("letters/1.csv", b"letter,at\na,never\n")
+    world.clock.advance(seconds=0.001)
+    world.settle()
+    assert refusal_of(world.services, source, table.id) is not None, "who waits is told"
+    assert refusal_of(world.services, source, table.id, in_doubt=True) is None
+    for _ in range(2):
+        world.clock.advance(seconds=60)
+        world.sweep(audit=True)
+        world.settle()
+        refusal = refusal_of(world.services, source, table.id, in_doubt=True)
+        assert refusal is not None
+    assert refusal.updated_ms == world.clock.now_ms() - 60_000, "judged once, not at each audit"
 
 
 def test_a_refused_file_dropped_again_after_the_schema_changed_is_ingested(world: World) -> None:
