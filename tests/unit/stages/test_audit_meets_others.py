@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from dormouse.model.keys import KeyRange
-from dormouse.model.names import ending_path, ending_prefix, run_of, shard_path
+from dormouse.model.names import (
+    ending_path,
+    ending_prefix,
+    run_of,
+    shard_path,
+    sources_path,
+    sources_prefix,
+    tree_path,
+)
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.tables import Table
+from dormouse.ports import StoredObject
 from dormouse.shards.endings import Ending, put_ending
 from dormouse.stages import sweep
 from tests.support.world import World, letters
@@ -84,6 +93,46 @@ def test_a_shard_that_is_committed_after_the_first_look_is_no_orphan_however_old
 
     meanwhile(world, monkeypatch, work)
     assert world.names(table) == "ab"
+
+
+@pytest.mark.parametrize("path", [sources_path, tree_path])
+def test_what_is_put_before_it_is_named_is_kept_till_nobody_can_be_about_to_name_it(
+    world: World, path: Callable[[str, str], str]
+) -> None:
+    table = world.create()
+    put = path(table.id, "0123")
+    world.storage.put(put, b"put, and not yet named")
+    world.age_objects(seconds=WEEK_SECONDS - 3600)
+    world.sweep(audit=True)
+    assert world.storage.get(put)
+    world.age_objects(seconds=WEEK_SECONDS + 3600)
+    world.sweep(audit=True)
+    assert put not in {stored.path for stored in world.storage.list(table.id)}
+
+
+def test_a_segment_that_is_committed_while_an_audit_lists_is_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, whole = world.create(), world.storage.list
+    world.drop("letters/0.parquet", letters("ab"))
+    world.settle()
+    hooks: list[Callable[[], None]] = []
+
+    def seals() -> None:
+        world.seal(table)
+        world.age_objects(seconds=2 * WEEK_SECONDS)  # by a clock that is far apart
+
+    def listing(prefix: str) -> Iterator[StoredObject]:
+        if prefix == sources_prefix(table.id) and hooks:
+            hooks.pop()()
+        return whole(prefix)
+
+    hooks.append(seals)
+    monkeypatch.setattr(world.storage, "list", listing)
+    world.sweep(audit=True)
+    assert not hooks
+    (segment,) = world.state(table).source_segments
+    assert world.storage.get(sources_path(table.id, segment.id))
 
 
 def test_an_orphan_goes_with_its_note(world: World) -> None:

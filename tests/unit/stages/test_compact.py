@@ -12,7 +12,7 @@ from dormouse.errors import UnavailableError, UnsortedRowsError
 from dormouse.messages import CompactionJob, Outgoing, TableChanged
 from dormouse.model.names import shard_path
 from dormouse.model.tables import Table
-from dormouse.model.transactions import AddShards, AssignJob
+from dormouse.model.transactions import AddShards, AssignJob, ReleaseJob
 from dormouse.shards import parquet
 from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.order import OrderCheck
@@ -137,6 +137,31 @@ def test_outputs_that_another_run_commits_just_then_are_left_alone(
     run(world, table, job)
     assert set(world.state(table).shards) <= world.shard_objects(table)
     assert world.rows(table) == in_order(world)
+
+
+def test_a_result_that_comes_too_late_is_told_to_have_failed_and_changes_nothing(
+    world: World,
+) -> None:
+    table, job = table_with_job(world)
+    store = world.new_store(table)
+    world.before_next_commit(lambda: store.commit(ReleaseJob(job), generation=0))
+    assert run(world, table, job) == [Outgoing("table-changes", TableChanged(table.id))]
+    record = world.tracker.get(table.id, job)
+    assert record is not None
+    assert record.state == "failed"
+    assert "came too late" in record.reason
+    assert not set(world.state(table).shards) & {f"{job}-{n}" for n in range(99)}
+    assert world.rows(table) == in_order(world)
+
+
+def test_a_job_whose_run_died_just_after_its_commit_is_announced_by_the_next(
+    world: World,
+) -> None:
+    table, job = table_with_job(world)
+    world.after_next_commit(world.crash)
+    with pytest.raises(Crash):
+        run(world, table, job)
+    assert run(world, table, job) == [Outgoing("table-changes", TableChanged(table.id))]
 
 
 def test_an_upload_that_fails_leaves_the_job_to_be_run_again(

@@ -97,6 +97,22 @@ def test_a_merge_that_loses_or_repeats_one_row_of_a_split_shard_commits_nothing(
     assert not len(world.state(table).disputed)
 
 
+def test_an_output_that_lost_a_row_on_its_way_to_storage_is_not_committed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, jobs = split_table(world)
+    before, whole = world.state(table), compacting.write_shards
+
+    def lossy(storage: object, rows: Batches, *args: Any, **named: Any) -> object:
+        return whole(storage, without_first_row(rows), *args, **named)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compacting, "write_shards", lossy)
+        with pytest.raises(InvariantError, match="kept 8 and wrote 7; nothing was committed"):
+            run(world, table, jobs[1])
+    assert world.state(table) == before
+
+
 @pytest.mark.parametrize(
     ("rule", "step"),
     [

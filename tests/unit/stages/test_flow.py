@@ -297,6 +297,24 @@ def test_the_output_of_an_assigned_job_is_kept_for_its_next_run_however_old(worl
     assert len(world.rows(table)) == 2
 
 
+def test_a_deletion_that_died_half_way_is_ended_by_the_sweep(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.create()
+    world.drop("letters/1.parquet", letters("a"))
+    world.settle()
+
+    def dies(_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(world.storage, "delete", dies)
+        world.delete(table)
+    world.sweep()
+    assert world.tables.get(table.id) is None
+    assert not list(world.storage.list(table.id))
+
+
 def test_a_deleted_table_leaves_nothing_and_its_queued_messages_do_nothing(world: World) -> None:
     table = world.create(split_threshold_rows=4)
     for i in range(4):
