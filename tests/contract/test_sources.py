@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from botocore.exceptions import ReadTimeoutError
+from botocore.exceptions import ClientError, ReadTimeoutError
 from mypy_boto3_s3 import S3Client
 
+from dormouse.aws import s3
 from dormouse.aws.s3 import S3Sources
 from dormouse.errors import RefusedSourceError, UnavailableError
 from dormouse.model.sources import Source
@@ -114,6 +115,19 @@ def test_what_was_dropped_before_the_time_asked_for_is_left_out(bucket: Bucket) 
     assert list(bucket.sources.list("t/", since_ms=year_3000_ms)) == []
 
 
+def test_what_was_dropped_in_the_second_asked_for_is_listed_though_s3_dates_it_before(
+    on_s3: OnS3,
+) -> None:
+    on_s3.drop("t/a.csv", b"rows")
+    (stored,) = on_s3.client.list_objects_v2(Bucket="ingest")["Contents"]
+    second_ms = int(stored["LastModified"].timestamp()) * 1000
+    at_its_end, after_it = (
+        [source.key for source in on_s3.sources.list("t/", since_ms=second_ms + more_ms)]
+        for more_ms in (999, 1000)
+    )
+    assert (at_its_end, after_it) == (["t/a.csv"], [])
+
+
 def test_a_listing_found_content_overwritten_since_is_refused(
     bucket: Bucket, tmp_path: Path
 ) -> None:
@@ -169,6 +183,20 @@ def test_a_version_deleted_for_good_is_refused(on_s3: OnS3, tmp_path: Path) -> N
     on_s3.drop("t/a.csv", b"other rows")
     on_s3.client.delete_object(Bucket="ingest", Key="t/a.csv", VersionId=source.version)
     with pytest.raises(RefusedSourceError, match="'t/a.csv' was deleted"):
+        on_s3.sources.download(source, tmp_path / "local")
+
+
+@pytest.mark.parametrize("code", ["NoSuchKey", "NoSuchVersion", "MethodNotAllowed"])
+def test_a_source_of_which_a_marker_is_left_or_nothing_is_refused_and_not_tried_for_ever(
+    on_s3: OnS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    source = on_s3.drop("t/a.csv", b"rows")
+
+    def gone(*_: object, **__: object) -> object:
+        raise ClientError({"Error": {"Code": code, "Message": ""}}, "GetObject")
+
+    monkeypatch.setattr(s3, "get_object", gone)
+    with pytest.raises(RefusedSourceError, match="was deleted before it was ingested"):
         on_s3.sources.download(source, tmp_path / "local")
 
 

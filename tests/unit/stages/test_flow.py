@@ -118,6 +118,7 @@ def test_a_bad_file_is_refused_with_its_reason_and_its_neighbours_are_ingested(
     assert (refused.state, refused.subject) == ("refused", "letters/bad.parquet")
     assert "Parquet" in refused.reason
     assert "letters/bad.parquet" in world.sources.objects, "nothing is lost"
+    assert set(world.state(table).sources) == {good.id}
 
 
 def test_a_refused_file_is_ingested_when_it_is_mended_and_dropped_again(world: World) -> None:

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import ContendedError, InvalidRequestError
 from dormouse.messages import IngestJob, Outgoing, PartitionSplits
+from dormouse.model.rules import Rule, Violation
 from dormouse.model.tables import Table
-from dormouse.requests import SetProperties
+from dormouse.requests import ReinitialiseTable, SetProperties
+from dormouse.stages.ingest import ingest
+from dormouse.statestore.protocol import Rejected
+from tests.support.adapters import HookedStore
 from tests.support.trees import LEFT, part
 from tests.support.world import World, letters
 
@@ -93,6 +97,35 @@ def test_a_table_whose_csv_marks_contradict_each_other_cannot_be_made_or_set(wor
     with pytest.raises(InvalidRequestError, match="the same character"):
         world.administer(SetProperties("1", table.name, {"csv_quote": ";"}))
     assert world.tables.named(table.name).properties.csv_quote == '"'  # type: ignore[union-attr]
+
+
+def test_a_job_of_a_generation_still_to_come_comes_again_and_adds_nothing(world: World) -> None:
+    table = world.create()
+    source = world.sources.drop("letters/1.csv", b"letter,at\na,1\n")
+    job = IngestJob(table.id, 1, "early", (source,))
+    with pytest.raises(ContendedError, match="about to be emptied"):
+        ingest(world.services, job)
+    assert not world.rows(table)
+    world.administer(ReinitialiseTable("empty", "letters"))
+    ingest(world.services, job)
+    assert world.names(table) == "a"
+
+
+def test_an_ingest_that_is_rejected_for_good_is_never_told_to_be_done(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.create()
+    world.drop("letters/1.parquet", letters("ab"))
+    (outgoing,) = world.queue
+    assert isinstance(outgoing.message, IngestJob)
+    refusal = Rejected((Violation(Rule.ROWS_MISCOUNTED, "shard"),))
+    with monkeypatch.context() as patch, pytest.raises(ContendedError, match="was rejected"):
+        patch.setattr(HookedStore, "commit", lambda *_, **__: (refusal,))
+        world.deliver(outgoing)
+    record = world.tracker.get(table.id, outgoing.message.job_id)
+    assert record is not None
+    assert record.state == "failed"
+    assert not world.shard_objects(table)
 
 
 def test_a_shard_for_several_leaves_ends_when_it_is_large_enough(world: World) -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.messages import PurgeStep
-from dormouse.model.names import shard_path
+from dormouse.messages import CompactionJob, PurgeStep
+from dormouse.model.names import purge_prefix, shard_path
 from dormouse.model.partitions import ROOT
 from dormouse.model.transactions import AssignJob, ReleaseJob
+from dormouse.ports import JobRecord
+from dormouse.shards.purging import RowMatcher
+from dormouse.stages import purge_rows as purge_stage
+from dormouse.stages.compact import compact
 from dormouse.stages.purge_rows import purge_rows
 from dormouse.stages.purges import known_verdicts
-from tests.support.world import World
-from tests.unit.stages.purges import filled, stored
+from tests.support.world import Crash, World
+from tests.unit.stages.purges import filled, in_table, stored
 
 
 @pytest.fixture
@@ -100,6 +104,73 @@ def test_a_step_ends_in_time_and_the_next_goes_on_where_it_stopped(world: World)
         looked_at.append(len(known_verdicts(world.services, table.id, purge)))
     assert looked_at == [4, 8, 10]
     assert again.delay_seconds > 0
+
+
+@pytest.mark.parametrize("place", [0, 5])
+def test_a_purge_is_not_finished_by_a_step_that_had_no_time_for_all_shards(
+    world: World, place: int
+) -> None:
+    table = filled(world, *("ab" if number == place else "ac" for number in range(6)))
+    purge = world.purge(table, "letter = 'b'")
+    while world.queue:
+        outgoing = world.queue.popleft()
+        if isinstance(outgoing.message, PurgeStep):
+            world.queue += purge_rows(world.services, outgoing.message, step_seconds=0)
+        else:
+            world.queue += world.deliver(outgoing)
+        world.clock.advance(seconds=outgoing.delay_seconds)
+    told = world.tracker.get(table.id, purge)
+    assert told is not None
+    assert (told.state, told.rows) == ("finished", 1)
+    assert stored(world, table) == list("aaaaaaccccc")
+
+
+def test_a_shard_that_was_merged_and_collected_just_then_is_looked_for_in_its_outputs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(world, "ab", "bc")
+    purge = world.purge(table, "letter = 'b'")
+    whole = RowMatcher.count
+
+    def merged_meanwhile(self: RowMatcher, *args: Any, **named: Any) -> int:
+        monkeypatch.setattr(RowMatcher, "count", whole)
+        store = world.new_store(table)
+        shards = tuple(sorted(store.current().shards))
+        store.commit(AssignJob("merge", ROOT, shards), generation=0)
+        compact(world.services, CompactionJob(table.id, 0, "merge"))
+        world.storage.delete([shard_path(table.id, shard) for shard in shards])
+        return whole(self, *args, **named)
+
+    monkeypatch.setattr(RowMatcher, "count", merged_meanwhile)
+    monkeypatch.setattr(purge_stage, "LOOKS_AT_ONCE", 1)
+    world.settle()
+    told = world.tracker.get(table.id, purge)
+    assert told is not None
+    assert told.state == "finished"
+    assert in_table(world, table) == "ac"
+
+
+def test_a_purge_whose_last_step_dies_before_it_could_tell_is_told_by_the_redelivery(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(world, "ab")
+    purge = world.purge(table, "letter = 'z'")
+    step, whole = world.queue[0], world.tracker.record
+
+    def dies(record: JobRecord) -> None:
+        if record.state == "finished":
+            raise Crash
+        whole(record)
+
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(world.tracker, "record", dies)
+        world.settle()
+    world.queue.append(step)
+    world.settle()
+    told = world.tracker.get(table.id, purge)
+    assert told is not None
+    assert told.state == "finished"
+    assert list(world.storage.list(purge_prefix(table.id))) == []
 
 
 def test_a_damaged_shard_keeps_no_other_from_being_purged(world: World) -> None:

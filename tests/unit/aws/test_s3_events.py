@@ -1,0 +1,36 @@
+"""Notifications of S3: objects of the ingest bucket that were created, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dormouse.aws.s3_events import created_objects
+from dormouse.errors import InvalidRequestError
+
+
+def notification(event: str = "ObjectCreated:Put", bucket: str = "ingest", **found: object) -> str:
+    stored = {"key": "t/a.csv", "eTag": '"e"', "size": 3, **found}
+    record = {"eventName": event, "s3": {"bucket": {"name": bucket}, "object": stored}}
+    return json.dumps({"Records": [record]})
+
+
+def test_a_notification_about_another_bucket_is_not_believed() -> None:
+    with pytest.raises(InvalidRequestError, match="bucket 'others'"):
+        created_objects(notification(bucket="others"), "ingest")
+
+
+@pytest.mark.parametrize("event", ["ObjectRemoved:Delete", "ObjectRestore:Post", "s3:Unknown"])
+def test_what_is_told_of_objects_that_were_not_created_adds_none(event: str) -> None:
+    assert created_objects(notification(event), "ingest") == []
+
+
+def test_the_test_event_of_a_bucket_tells_of_nothing() -> None:
+    assert created_objects(json.dumps({"Event": "s3:TestEvent"}), "ingest") == []
+
+
+def test_an_object_is_known_by_its_own_key_content_and_version() -> None:
+    (source,) = created_objects(notification(key="t/a+b%2Bc.csv", versionId="v1"), "ingest")
+    assert (source.key, source.etag, source.version) == ("t/a b+c.csv", "e", "v1")
+    assert (source.bucket, source.size_bytes) == ("ingest", 3)
