@@ -6,6 +6,9 @@ INSTALLED := $(VENV)/.installed
 CONTRACT := tests/contract/test_state_store.py
 BENCH := $(VENV)/.installed-bench
 FUZZ := $(VENV)/.installed-fuzz
+PIP := python -m pip install --quiet --disable-pip-version-check
+PINNED := $(PIP) --require-hashes --requirement
+LOCK = build/lock/bin/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --custom-compile-command "make lock"
 export SAM_CLI_TELEMETRY := 0
 export ARCH ?= arm64
 
@@ -16,8 +19,8 @@ setup: $(INSTALLED) ## Create .venv and install what everything here needs
 $(INSTALLED): pyproject.toml requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Dormouse needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(BIN)/$(PINNED) requirements.txt
+	$(BIN)/$(PIP) --no-deps --editable .
 	@touch $@
 
 demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacted; look some up
@@ -35,8 +38,8 @@ crash-points: $(INSTALLED) ## Cut every operation off at each of its calls, and 
 fuzz: $(FUZZ) ## Give bad input to all that takes any, for MINUTES=20 (NAMES=… for some targets)
 	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.fuzz $(or $(MINUTES),20) $(NAMES)
 
-$(FUZZ): $(INSTALLED)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0 || echo "no atheris for this Python: without it"
+$(FUZZ): $(INSTALLED) requirements-fuzz.txt
+	@$(BIN)/$(PINNED) requirements-fuzz.txt || echo "no atheris for this Python: without it"
 	@touch $@
 
 test-endpoint: $(INSTALLED) ## Hold the state stores to their contract on AWS_ENDPOINT_URL_DYNAMODB (and _S3), else on the local stack
@@ -70,7 +73,7 @@ bench-spark: $(BENCH) ## Measure bulk imports and heavy compactions on Spark bes
 	@PYTHONPATH=shared:cli:spark:bench:. $(BIN)/python bench/spark_bench.py $(ARGS)
 
 $(BENCH): $(INSTALLED) requirements-bench.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-bench.txt
+	$(BIN)/$(PINNED) requirements-bench.txt
 	@touch $@
 
 docs: $(INSTALLED) ## Make the documents that follow from the code: properties, messages
@@ -90,15 +93,16 @@ format: $(INSTALLED) ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lock: ## Resolve the dependencies anew and pin them in requirements.txt
+lock: ## Resolve all dependencies again; pin them, with the hashes of all their files
 	$(PYTHON) -m venv --clear build/lock
-	build/lock/bin/python -m pip install --quiet --disable-pip-version-check ".[demo,dev,local,report,spark]"
-	{ echo "# Every dependency, pinned; made by: make lock"; build/lock/bin/python -m pip freeze --exclude dormouse; } > requirements.txt
-	build/lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt ".[bench]"
-	{ echo "# What the benchmarks need besides requirements.txt, pinned; made by: make lock"; build/lock/bin/python -m pip freeze --exclude dormouse | grep -vxFf requirements.txt; } > requirements-bench.txt
-	$(PYTHON) -m venv --clear build/lock-audit
-	build/lock-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
-	{ echo "# What make audit needs, in an environment of its own, pinned; made by: make lock"; build/lock-audit/bin/python -m pip freeze; } > requirements-audit.txt
+	build/lock/bin/$(PINNED) requirements-lock.txt
+	$(LOCK) --universal --python-version 3.11 --extra demo,dev,local,report,spark pyproject.toml --output-file requirements.txt
+	$(LOCK) --universal --python-version 3.11 --extra bench --constraint requirements.txt pyproject.toml --output-file requirements-bench.txt
+	echo atheris | $(LOCK) --python-version 3.11 - --output-file requirements-fuzz.txt
+	echo pip-audit | $(LOCK) --universal --python-version 3.11 - --output-file requirements-audit.txt
+	echo uv | $(LOCK) --universal --python-version 3.11 - --output-file requirements-lock.txt
+	for layer in core engine; do sed -n 's/==.*//p' shared/layer-$$layer.txt | \
+	$(LOCK) --no-deps --constraint requirements.txt - --output-file shared/layer-$$layer.txt || exit 1; done
 
 build: $(INSTALLED) ## Build layers and functions for sam deploy (ARCH=arm64 or x86_64)
 	$(BIN)/sam build --parameter-overrides Architecture=$(ARCH)

@@ -25,6 +25,9 @@ PARTS_OF_PYARROW = (
 )
 """What pyarrow runs without. libarrow_substrait must stay: every extension is linked with it."""
 
+SERVICES = ("cloudwatch", "dynamodb", "emr-serverless", "s3", "sqs", "sts")
+"""Those of AWS that the library makes clients of; botocore describes 400 more, in 20 MB."""
+
 
 def main(folder: Path, architecture: str) -> None:
     """Prune `folder` and print its size."""
@@ -37,12 +40,20 @@ def main(folder: Path, architecture: str) -> None:
     unneeded |= {path for part in PARTS_OF_PYARROW for path in folder.glob(f"pyarrow/{part}")}
     for path in unneeded:
         path.unlink()
+    drop_services(folder / "botocore" / "data")
     drop_copies_of_libraries(folder / "pyarrow")
     if architecture == "x86_64" and shutil.which("strip"):
         for path in folder.rglob("*.so*"):
             subprocess.run(["strip", "--strip-unneeded", str(path)], check=True)
     after = size_bytes(folder)
     print(f"{folder}: {before / 1e6:.1f} MB, pruned to {after / 1e6:.1f} MB")
+
+
+def drop_services(described: Path) -> None:
+    """Keep the descriptions of the services that are used, and what is of no single service."""
+    for path in [*described.glob("*/")]:
+        if path.name not in SERVICES:
+            shutil.rmtree(path)
 
 
 def drop_copies_of_libraries(pyarrow: Path) -> None:

@@ -19,7 +19,13 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / ".venv" / "audit"
 OWN_PINS = ROOT / "requirements-audit.txt"
-PINS = (ROOT / "requirements.txt", ROOT / "requirements-bench.txt", OWN_PINS)
+PINS = (
+    ROOT / "requirements.txt",
+    ROOT / "requirements-bench.txt",
+    ROOT / "requirements-fuzz.txt",
+    ROOT / "requirements-lock.txt",
+    OWN_PINS,
+)
 SECONDS = 300
 
 ACCEPTED: Mapping[str, str] = {}
@@ -77,7 +83,7 @@ def report_of(pins: Sequence[Path]) -> Mapping[str, Any]:
     if not installed.is_file() or installed.read_text() != OWN_PINS.read_text():
         venv.create(HOME, with_pip=True)
         pip = ("pip", "install", "--quiet", "--disable-pip-version-check")
-        _run(python, *pip, "--requirement", str(OWN_PINS))
+        _run(python, *pip, "--require-hashes", "--requirement", str(OWN_PINS))
         installed.write_text(OWN_PINS.read_text())
     named = [part for path in pins for part in ("--requirement", str(path))]
     options = ("--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off")
@@ -92,9 +98,9 @@ def report_of(pins: Sequence[Path]) -> Mapping[str, Any]:
 def _probe() -> Path:
     """Give a file that names one package which every index has, to be asked about before all."""
     path = HOME / "probe.txt"
-    own = next(line for line in OWN_PINS.read_text().splitlines() if line.startswith("pip_audit"))
+    own = next(line for line in OWN_PINS.read_text().splitlines() if line.startswith("pip-audit"))
     HOME.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{own}\n")
+    path.write_text(own.rstrip(" \\") + "\n")
     return path
 
 

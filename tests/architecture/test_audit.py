@@ -25,7 +25,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     """Have pip-audit, which is installed already, give an answer and an exit code."""
     (tmp_path / "bin").mkdir()
     pins = tmp_path / "pins.txt"
-    pins.write_text("pip_audit==1")
+    pins.write_text("pip-audit==1 \\\n    --hash=sha256:00")
     (tmp_path / ".installed").write_text(pins.read_text())
     monkeypatch.setattr(audit, "HOME", tmp_path)
     monkeypatch.setattr(audit, "OWN_PINS", pins)

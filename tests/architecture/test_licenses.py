@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import distribution
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SHIPPED = ("shared/layer-core.txt", "shared/layer-engine.txt", "spark/packages.txt")
+from tests.support.pins import SHIPPED, pins_in
+
 PERMISSIVE = re.compile(
     r"\b(MIT|MIT-0|0?BSD(-[23]-Clause)?|Apache|PSF-2\.0|ISC|Zlib|CC0(-1\.0)?)\b", re.IGNORECASE
 )
@@ -20,11 +19,6 @@ KNOWN = {
     "text-unidecode": "the Artistic License, or the GPL: one may choose",
 }
 """Packages whose metadata does not tell."""
-
-
-def names_in(file: str) -> list[str]:
-    lines = (ROOT / file).read_text().splitlines()
-    return [line.partition("==")[0] for line in lines if "==" in line]
 
 
 def licence_of(name: str) -> str:
@@ -39,14 +33,16 @@ def licence_of(name: str) -> str:
     return "; ".join(filter(None, said)) or "?"
 
 
-@pytest.mark.parametrize("name", sorted({name for file in SHIPPED for name in names_in(file)}))
+@pytest.mark.parametrize("name", sorted({name for file in SHIPPED for name in pins_in(file)}))
 def test_what_is_shipped_is_under_a_permissive_licence(name: str) -> None:
     licence = licence_of(name)
     assert PERMISSIVE.search(licence) and "GPL" not in licence, licence
 
 
 def test_tools_are_under_licences_that_ask_for_nothing_of_what_is_made_with_them() -> None:
-    said = {name: licence_of(name) for name in names_in("requirements.txt") if name not in KNOWN}
+    elsewhere = {"colorama", "pywin32"}  # are installed on Windows alone
+    names = pins_in("requirements.txt").keys() - KNOWN.keys() - elsewhere
+    said = {name: licence_of(name) for name in names}
     others = {
         name: licence
         for name, licence in said.items()

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from dormouse.model.names import QUEUES, REPLIES, dead_letters
 from dormouse.policy.retrying import MOST_RECEIVES, SWEEP_SECONDS
 from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of
+from tests.support.pins import SHIPPED, pins_in
 from tests.template.conftest import (
     LONGEST_WINDOW_SECONDS,
     NAMES,
@@ -151,39 +152,26 @@ def test_the_sweep_runs_often_and_audits_daily(template: Template) -> None:
     assert json.loads(inputs["rate(1 day)"]) == {"audit": True}
 
 
-def test_layers_hold_the_versions_that_the_tests_run_with() -> None:
-    pinned = set((ROOT / "requirements.txt").read_text().splitlines())
-    for layer in ("core", "engine"):
-        lines = (ROOT / "shared" / f"layer-{layer}.txt").read_text().splitlines()
-        assert {line for line in lines if not line.startswith("#")} <= pinned
-
-
-def test_spark_jobs_are_packaged_with_the_versions_that_the_tests_run_with() -> None:
-    pinned = set((ROOT / "requirements.txt").read_text().splitlines())
-    lines = (ROOT / "spark" / "packages.txt").read_text().splitlines()
-    assert {line for line in lines if not line.startswith("#")} <= pinned
+def required_by(distribution: str) -> set[str]:
+    """Return what a package needs here."""
+    found = (Requirement(text) for text in requires(distribution) or ())
+    return {canonicalize_name(r.name) for r in found if not r.marker or r.marker.evaluate()}
 
 
 def test_layers_hold_whatever_the_library_imports_and_what_that_needs() -> None:
     """Layers are built of just the packages that their files name."""
-    held = {
-        line.partition("==")[0]
-        for layer in ("core", "engine")
-        for line in (ROOT / "shared" / f"layer-{layer}.txt").read_text().splitlines()
-        if not line.startswith("#")
-    }
+    held = {name for file in SHIPPED for name in pins_in(file)}
     distributions = packages_distributions()
     imported = {name.partition(".")[0] for path in SOURCES for name in imports_of(path)}
-    third_party = imported - {"dormouse", "boto3", "botocore"} - sys.stdlib_module_names
+    third_party = imported - {"dormouse"} - sys.stdlib_module_names
     needed = {
         canonicalize_name(distributions[name][0])
         for name in third_party
         if name in distributions and not name.startswith("mypy_boto3")
     }
-    for name in list(needed):
-        found = (Requirement(text) for text in requires(name) or ())
-        needed |= {canonicalize_name(r.name) for r in found if not r.marker or r.marker.evaluate()}
-    assert needed - NEVER_LOADED == {canonicalize_name(name) for name in held}
+    while more := {name for each in needed for name in required_by(each)} - needed:
+        needed |= more
+    assert needed - NEVER_LOADED == held
 
 
 def needs_engine(stage: str) -> bool:

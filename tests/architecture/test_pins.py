@@ -1,0 +1,64 @@
+"""What is installed or shipped is what was locked: the version, and the very bytes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.pins import PINNED, ROOT, SHIPPED, pins_in
+
+RECIPES = ("Makefile", "shared/Makefile")
+
+
+@pytest.mark.parametrize("file", PINNED)
+def test_every_package_has_a_version_and_hashes_and_comes_from_no_place_that_is_named(
+    file: str,
+) -> None:
+    assert pins_in(file)
+
+
+def test_a_pin_without_hashes_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.support.pins.ROOT", tmp_path)
+    good = f"one==1 --hash=sha256:{'0' * 64}\n"
+    for bad in (
+        "one==1\n",
+        "one>=1 --hash=sha256:00\n",
+        f"{good}two==2\n",
+        f"{good.strip()} --hash=sha256:0\n",
+        f"--index-url https://example.com\n{good}",
+        f"one @ https://example.com/one.whl --hash=sha256:{'0' * 64}\n",
+    ):
+        (tmp_path / "pins.txt").write_text(bad)
+        with pytest.raises(ValueError, match="not pinned"):
+            pins_in("pins.txt")
+    (tmp_path / "pins.txt").write_text(f"# a comment\n{good}")
+    assert pins_in("pins.txt") == {"one": "1"}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_no_recipe_installs_what_is_not_held_against_hashes(recipe: str) -> None:
+    """But the code itself, which is installed without what it needs."""
+    text = (ROOT / recipe).read_text().replace("\\\n", "")
+    installing = [line for line in text.splitlines() if re.search(r"pip install|\$\(PIP\)", line)]
+    assert installing
+    for line in installing:
+        is_named = line.startswith("PIP := ")  # others go on from there
+        assert is_named or "--require-hashes" in line or "--no-deps --editable ." in line, line
+
+
+def test_what_is_shipped_has_the_versions_that_the_tests_run_with() -> None:
+    tested = pins_in("requirements.txt")
+    for file in SHIPPED:
+        assert pins_in(file).items() <= tested.items()
+
+
+def test_benchmarks_run_with_the_versions_that_the_tests_run_with() -> None:
+    tested, measured = pins_in("requirements.txt"), pins_in("requirements-bench.txt")
+    assert {n: v for n, v in measured.items() if n in tested and tested[n] != v} == {}
+
+
+def test_functions_bring_the_client_of_aws_along_instead_of_that_of_the_runtime() -> None:
+    """Lambda's own changes without notice, and may know no conditional writes."""
+    assert {"boto3", "botocore", "s3transfer", "urllib3"} <= pins_in(SHIPPED[0]).keys()

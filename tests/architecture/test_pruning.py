@@ -1,0 +1,25 @@
+"""What is taken out of layers is what no function uses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from shared import prune_layer
+
+from dormouse.aws import clients
+
+
+def test_layers_know_just_the_services_that_the_library_makes_clients_of() -> None:
+    made = {*re.findall(r'service: Literal\["([a-z0-9-]+)"\]', Path(clients.__file__).read_text())}
+    assert "s3" in made
+    assert {*prune_layer.SERVICES} == made
+
+
+def test_what_is_of_all_services_stays(tmp_path: Path) -> None:
+    for kept in ("s3/2006-03-01/service-2.json", "endpoints.json", "partitions.json"):
+        (tmp_path / kept).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / kept).write_text("{}")
+    (tmp_path / "ec2" / "2016-11-15").mkdir(parents=True)
+    prune_layer.drop_services(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"s3", "endpoints.json", "partitions.json"}
