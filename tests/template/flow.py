@@ -36,7 +36,9 @@ class Flow:
     def see(self, params: Mapping[str, Any], model: Any, **_: object) -> None:
         """Note a request; boto3 calls this before each."""
         if self.stage is not None:
-            wanted = needs(model.service_model.service_name, model.name, params)
+            service = model.service_model.service_name
+            assert service != "s3" or params["ExpectedBucketOwner"] == NAMES.account, model.name
+            wanted = needs(service, model.name, params)
             self.requests.setdefault(self.stage, set()).update(wanted)
 
     @contextmanager

@@ -74,6 +74,20 @@ def test_a_queue_is_encrypted_and_refuses_what_is_sent_in_clear(
 
 
 @pytest.mark.parametrize("queue", ALL_QUEUES)
+def test_dead_letters_come_from_the_one_queue_that_they_are_of(
+    template: Template, queue: str
+) -> None:
+    """Who may set attributes of another queue must not have its messages sent here."""
+    sources = {dead_letters(source): source for source in QUEUES}
+    expected = (
+        {"redrivePermission": "byQueue", "sourceQueueArns": [arn_of(sources[queue])]}
+        if queue in sources
+        else None
+    )
+    assert template.queue(queue).get("RedriveAllowPolicy") == expected
+
+
+@pytest.mark.parametrize("queue", ALL_QUEUES)
 def test_only_the_source_of_a_queue_is_let_in_by_the_queue_itself(
     template: Template, queue: str
 ) -> None:

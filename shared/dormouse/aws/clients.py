@@ -8,6 +8,7 @@ did not arrive: an item then seems not to exist, a listing to be empty, a file t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import boto3
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
 
 _NO_CONTENT = 204
+_OWNER = "ExpectedBucketOwner"
 _BROKEN_OFF = "BrokenOff"
 _REPEATED = "RequestTimeout"
 """A code upon which the SDK repeats any request."""
@@ -45,20 +47,34 @@ def client(
     service: Literal["emr-serverless"], config: Config | None = None
 ) -> EMRServerlessClient: ...
 @overload
-def client(service: Literal["s3"], config: Config | None = None) -> S3Client: ...
+def client(
+    service: Literal["s3"], config: Config | None = None, *, bucket_owner: str = ""
+) -> S3Client: ...
 @overload
 def client(service: Literal["sqs"], config: Config | None = None) -> SQSClient: ...
 @overload
 def client(service: Literal["sts"], config: Config | None = None) -> STSClient: ...
-def client(service: Any, config: Config | None = None) -> object:
-    """Give a client, as `boto3.client` does, to which an answer that broke off is none.
+def client(service: Any, config: Config | None = None, *, bucket_owner: str = "") -> object:
+    """Return a client, as `boto3.client` does, to which an answer that broke off is none.
 
-    The request is repeated as one that was not answered; in the end there is a BrokenOffError.
+    The request is repeated as one that was not answered; in the end there is a BrokenOffError. With
+    `bucket_owner`, an account, S3 refuses each request about a bucket of another account: a bucket
+    that was deleted may have been made again, under its name, by somebody else.
     """
     made: Any = boto3.client(service, config=config)
+    if bucket_owner:
+        made.meta.events.register("provide-client-params", partial(_expect_owner, bucket_owner))
     made.meta.events.register("before-parse", _look_for_the_end)
     made.meta.events.register("after-call", _refuse_broken_off)
     return made
+
+
+def _expect_owner(
+    owner: str, params: Mapping[str, Any], model: OperationModel, **_: object
+) -> dict[str, Any] | None:
+    """Return the parameters of a request with the owner that its bucket is to have."""
+    shape = model.input_shape
+    return {**params, _OWNER: owner} if shape is not None and _OWNER in shape.members else None
 
 
 def get_object(

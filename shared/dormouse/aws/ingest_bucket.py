@@ -40,8 +40,8 @@ class S3IngestBucket:
 
     @staticmethod
     def of(names: InstanceNames) -> S3IngestBucket:
-        """Give the bucket of an instance."""
-        return S3IngestBucket(client("s3"), names.ingest_bucket)
+        """Return the bucket of an instance."""
+        return S3IngestBucket(client("s3", bucket_owner=names.account), names.ingest_bucket)
 
     @property
     def name(self) -> str:

@@ -95,7 +95,7 @@ def wire(
         identity = client("sts", _CONFIG).get_caller_identity()
         settings = replace(settings, account=identity["Account"])
     names = settings.names
-    s3 = client("s3", _CONFIG)
+    s3 = client("s3", _CONFIG, bucket_owner=names.account)
     dynamodb = client("dynamodb", _CONFIG)
     sqs = client("sqs", _CONFIG)
     storage = S3Storage(s3, names.data_bucket)
