@@ -94,6 +94,11 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     assert not services.tables.all()
 
 
+def half_of(table: Table) -> str:
+    """Return the id of the table that is left half deleted beside this one."""
+    return f"half{table.id[4:]}"
+
+
 PROPERTIES: dict[str, object] = {
     "compaction_strategy": "batch",
     "compaction_files": 2,
@@ -128,7 +133,7 @@ def leave_undone(flow: Flow, table: Table) -> None:
     store.commit(ReplaceShards("gone", left.id, gone.inputs, ()), generation=0)
     with set_for_now(flow, table, gc_delay_seconds=900):
         flow.send("gc-candidates", encode(GarbageCandidates(table.id, 0, gone.inputs)))
-    half = replace(table, id=f"half-{table.id}", name="half", deleting=True)
+    half = replace(table, id=half_of(table), name="half", deleting=True)
     services.store(half).commit(initialise([Partition(ROOT)], table.schema.key_types), generation=0)
     services.tables.create(half)
 

@@ -45,12 +45,6 @@ RARE = (
         ("-state",),
     ),
     Rare(
-        f"{STAGES}test_flow.py::test_a_job_that_lost_a_source_to_another_job_ingests_the_rest",
-        ("ingest",),
-        ("s3:DeleteObject",),
-        ("/data/*",),
-    ),
-    Rare(
         "tests/unit/shards/test_writing.py::"
         "test_another_run_of_the_job_adopts_the_shard_that_is_there",
         ("ingest",),

@@ -56,7 +56,7 @@ def use_spark(flow: Flow, table: Table) -> None:
     assert not services.store(table).current().jobs.keys() & {"begun-here", "begun-there"}
     flow.send("spark-jobs", encode(assigned(flow, table, "lost")))
     export_by_spark(flow, table)
-    half_deleted = spark_request_path(f"half-{table.id}", "any")
+    half_deleted = spark_request_path(f"half{table.id[4:]}", "any")
     services.storage.put(half_deleted, b"of a table that is being deleted")
 
 

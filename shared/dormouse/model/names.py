@@ -21,6 +21,8 @@ QUEUES = (
     "spark-runs",
 )
 """All queues, in the order of the flow. Each has a dead-letter queue."""
+TABLE_ID_DIGITS = 16
+"""How long ids of tables are; roles have access to objects below prefixes of this length alone."""
 SPARK_CODE = "spark-code"
 """The one folder of the data bucket that is no table's: the code of Spark jobs."""
 REPLIES = "replies"
@@ -145,9 +147,14 @@ def id_prefix(time_ms: int) -> str:
     return f"{max(0, time_ms):012x}"
 
 
-def state_prefix(table_id: str) -> str:
-    """Give the prefix of a table's state: its deltas and snapshots."""
-    return f"{table_id}/state/"
+def state_prefix(state_id: str) -> str:
+    """Return the prefix of a state: its deltas and snapshots.
+
+    The states of one table, which has another after a rebuild, lie below one prefix, to which roles
+    and readers are given access.
+    """
+    table_id, _, log = state_id.partition("/")
+    return f"{table_id}/state/{log}/" if log else f"{table_id}/state/"
 
 
 def delta_prefix(table_id: str) -> str:

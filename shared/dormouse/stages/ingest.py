@@ -27,7 +27,6 @@ from dormouse.model.tables import Table
 from dormouse.model.transactions import AddShards
 from dormouse.policy.placement import leaves_holding, spans_leaves
 from dormouse.ports import NO_TABLE, Services
-from dormouse.shards.endings import discard_shards
 from dormouse.shards.intake import Intake, take_in
 from dormouse.shards.refining import refined
 from dormouse.shards.writing import ShardContext, write_shards
@@ -231,9 +230,7 @@ def _commit(services: Services, table: Table, state: TableState, written: Writte
     outcome = _commit_looking(services, table, state, written)
     if not isinstance(outcome, Rejected):
         return True
-    # Known not to have landed, and its names are this attempt's own: nobody can need the shards.
-    shards = [new.shard.id for new in written.shards]
-    discard_shards(services.storage, table.id, shards, state)
+    # Nobody can need the shards: the audit deletes them, for who reads foreign bytes deletes none.
     broken = {violation.rule for violation in outcome.violations}
     if broken <= PASSING:
         return False

@@ -102,7 +102,7 @@ def test_an_ingest_whose_source_was_ingested_and_sealed_meanwhile_adds_nothing(
     world.before_next_commit(others)
     world.settle()
     assert world.names(table) == "abcd"
-    assert len(world.shard_objects(table)) == 2, "the shards of the second are deleted"
+    assert len(world.state(table).shards) == 2, "those of the second are left to the audit"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

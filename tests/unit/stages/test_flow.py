@@ -13,6 +13,7 @@ from dormouse.requests import CreateTable, RenameTable
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.compact import compact
 from dormouse.stages.ingest import ingest
+from dormouse.stages.rebuild import rebuild
 from tests.support.world import LETTERS, Crash, World, letters, letters_file
 
 
@@ -84,7 +85,29 @@ def test_a_job_that_lost_a_source_to_another_job_ingests_the_rest(world: World) 
     world.before_next_commit(other_job_lands)
     assert ingest(world.services, job) == [Outgoing("table-changes", TableChanged(table.id))]
     assert [row["letter"] for row in world.rows(table)] == ["a", "b", "c", "d"]
-    assert world.shard_objects(table) == set(world.state(table).shards)
+    # Its role deletes no shard, so those of the rejected commit wait for the audit.
+    assert len(world.shard_objects(table) - set(world.state(table).shards)) == 1
+
+
+def test_what_a_rejected_ingest_wrote_never_counts_and_goes_with_the_orphans(world: World) -> None:
+    table = world.create()
+    sources = [world.sources.drop(f"letters/{n}.parquet", letters_bytes("ab")) for n in range(2)]
+    (both,) = batch_files(world.services, sources)
+    (alone,) = batch_files(world.services, sources[:1])
+    world.before_next_commit(lambda: world.deliver(alone))
+    world.deliver(both)
+    assert len(world.shard_objects(table)) == 3
+    rebuild(world.services, table)
+    rebuilt = world.services.tables.get(table.id)
+    assert rebuilt is not None
+    assert [row["letter"] for row in world.rows(rebuilt)] == ["a", "a", "b", "b"]
+    world.age_objects(seconds=table.properties.orphan_age_seconds - 60)
+    world.sweep(audit=True)
+    assert len(world.shard_objects(table)) == 3, "it may be of a commit yet to come"
+    world.age_objects(seconds=table.properties.orphan_age_seconds + 60)
+    world.sweep(audit=True)
+    assert world.shard_objects(table) == set(world.state(rebuilt).shards)
+    assert [row["letter"] for row in world.rows(rebuilt)] == ["a", "a", "b", "b"]
 
 
 def test_a_split_between_reading_the_tree_and_the_commit_is_harmless(world: World) -> None:

@@ -67,7 +67,9 @@ def test_the_past_of_the_state_names_it_until_the_state_is_made_anew(
     changed = world.tables.get(table.id)
     assert changed is not None
     assert named_by_state(world, changed) == []
-    assert list(world.storage.list(state_prefix(table.id))) == []
+    assert state_prefix(changed.state_id).startswith(state_prefix(table.id)), "readers may read it"
+    state = {o.path for o in world.storage.list(state_prefix(table.id))}
+    assert state == {o.path for o in world.storage.list(state_prefix(changed.state_id))}
     assert [row["letter"] for row in world.rows(changed)] == list("aabbcc")
 
 

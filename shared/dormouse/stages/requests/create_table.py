@@ -7,6 +7,7 @@ from hashlib import blake2b
 from dormouse.errors import AlreadyExistsError, NotFoundError
 from dormouse.model.csv_dialect import csv_dialect
 from dormouse.model.evolution import check_columns
+from dormouse.model.names import TABLE_ID_DIGITS
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.properties import parse_settings
 from dormouse.model.row_rules import row_rules
@@ -28,8 +29,9 @@ def create_table(services: Services, request: CreateTable) -> None:
         AlreadyExistsError: a table of that name exists.
     """
     schema = Schema.from_json(request.schema)
+    table_id = blake2b(request.request_id.encode(), digest_size=TABLE_ID_DIGITS // 2).hexdigest()
     table = Table(
-        id=blake2b(request.request_id.encode(), digest_size=8).hexdigest(),
+        id=table_id,
         name=check_name(request.name),
         schema=schema,
         created_ms=services.clock.now_ms(),
