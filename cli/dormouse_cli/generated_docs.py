@@ -1,4 +1,4 @@
-"""Documents that follow from the code: properties and the schemas of messages. `make docs`."""
+"""Documents that follow from the code: properties, roles, the schemas of messages. `make docs`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 from dormouse.messages import Message
 from dormouse.model.properties import KNOWN, Property
 from dormouse.requests import AdminRequest, Reply
+from dormouse_cli import granted
 
 _PROPERTIES = """# Properties
 
@@ -93,7 +94,8 @@ def _first_sentence(kind: type[Message]) -> str:
 def main() -> None:
     """Write the documents below the folder named first."""
     folder = Path(sys.argv[1])
-    for path, text in documents().items():
+    roles = {"roles.md": granted.made_from(folder.parent / "template.yaml")}
+    for path, text in {**documents(), **roles}.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
 

@@ -73,11 +73,26 @@ class Storage(Objects, Protocol):
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Give the objects whose path begins with `prefix`, in path order."""
 
+    def earlier(self, prefix: str) -> Iterator[EarlierObject]:
+        """Return what is kept of objects below `prefix` that were deleted or replaced."""
+
     def folders(self) -> Iterator[str]:
         """Return the first part of all paths of several parts, in order, each once."""
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; one that is not there is no error."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierObject:
+    """An object that was deleted or replaced, and is kept until `until_ms`, None for good.
+
+    In `storage` it is as it was.
+    """
+
+    stored: StoredObject
+    storage: Storage
+    until_ms: int | None
 
 
 class Sources(Protocol):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.ports import Clock, StoredObject
+from dormouse.ports import Clock, EarlierObject, StoredObject
 
 _INCOMING = ".incoming"
 
@@ -107,6 +107,10 @@ class FolderStorage:
                 if path.startswith(prefix) and (stored := self._stored(path)):
                     found.append(stored)
         yield from sorted(found, key=lambda item: item.path)
+
+    def earlier(self, prefix: str) -> Iterator[EarlierObject]:
+        """Return nothing: what is deleted is gone."""
+        yield from ()
 
     def folders(self) -> Iterator[str]:
         """Return the first part of all paths of several parts, in order, each once."""
@@ -212,6 +216,10 @@ class MemoryStorage:
                 if path.startswith(prefix)
             ]
         yield from sorted(found, key=lambda item: item.path)
+
+    def earlier(self, prefix: str) -> Iterator[EarlierObject]:
+        """Return nothing: what is deleted is gone."""
+        yield from ()
 
     def folders(self) -> Iterator[str]:
         """Return the first part of all paths of several parts, in order, each once."""

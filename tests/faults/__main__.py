@@ -80,7 +80,7 @@ def summary(verdicts: Mapping[Fault, str]) -> Iterator[str]:
 def _copy(target: Path) -> Path:
     for name in COPIED:
         shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in FILES:
+    for name in (*FILES, *(path.name for path in ROOT.glob("requirements*.txt"))):
         shutil.copy2(ROOT / name, target / name)
     return target
 

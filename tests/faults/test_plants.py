@@ -24,7 +24,9 @@ def verdicts(**counts: int) -> dict[Fault, str]:
 
 @pytest.mark.parametrize("fault", all_faults(), ids=lambda fault: f"{fault.area}: {fault.name}")
 def test_a_fault_changes_its_file_and_names_tests(fault: Fault) -> None:
-    ast.parse(fault.changed((ROOT / fault.file).read_text()))
+    changed = fault.changed((ROOT / fault.file).read_text())
+    if fault.file.endswith(".py"):
+        ast.parse(changed)
     assert bool(fault.tests) != bool(fault.unnoticed), "either tests notice it, or say why none can"
     for test in fault.tests:
         path, _, name = test.partition("::")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
+from dormouse_cli.granted import Grant, grants_in
 from tests.template.conftest import NAMES, QUEUE_OF, REGION, ROOT, Template
-from tests.template.iam import Need, statements
+from tests.template.iam import Need
 from tests.template.rare import RARE
 from tests.template.spark_jobs import SPARK_JOB
 from tests.template.test_template import arn_of
 
-Grant = tuple[str, str]
-"""An action, and the resource on which it is allowed; either may be a pattern."""
 Requests = Mapping[str, set[Need]]
 """What was asked of AWS in each role."""
 
@@ -25,24 +24,22 @@ RECEIVING = (
 
 
 def grants(template: Template, role: str) -> Iterator[Grant]:
-    """Give the pairs of action and resource that a role allows."""
+    """Return what a role is granted: the grants of which docs/roles.md is made."""
     for document in template.policies(role):
-        for statement in statements(document):
-            if statement.effect == "Allow":
-                yield from ((a, r) for a in statement.actions for r in statement.resources)
+        yield from grants_in(document)
 
 
 def done_for(template: Template, role: str) -> set[Grant]:
     """Give what Lambda and EMR do in the name of what they run: they need just this to run it."""
     logs = f"arn:aws:logs:{REGION}:{NAMES.account}:log-group:{log_group(template, role)}:*"
-    writing: set[Grant] = {("logs:CreateLogStream", logs), ("logs:PutLogEvents", logs)}
+    writing = {Grant("logs:CreateLogStream", logs), Grant("logs:PutLogEvents", logs)}
     if role == SPARK_JOB:
         code = NAMES.spark_code_uri.replace("s3://", "arn:aws:s3:::")
         groups = f"arn:aws:logs:{REGION}:{NAMES.account}:log-group:*"
-        finding = {("logs:DescribeLogStreams", logs), ("logs:DescribeLogGroups", groups)}
-        return {*writing, *finding, ("s3:GetObject", f"{code}*")}
+        finding = {Grant("logs:DescribeLogStreams", logs), Grant("logs:DescribeLogGroups", groups)}
+        return {*writing, *finding, Grant("s3:GetObject", f"{code}*")}
     queues = [arn_of(QUEUE_OF[role])] if role in QUEUE_OF else []
-    return writing | {(action, queue) for action in RECEIVING for queue in queues}
+    return writing | {Grant(action, queue) for action in RECEIVING for queue in queues}
 
 
 def log_group(template: Template, role: str) -> str:
@@ -58,7 +55,7 @@ def listed_to_know(template: Template, role: str) -> set[Grant]:
     a missing object a forbidden one.
     """
     return {
-        ("s3:ListBucket", resource.partition("/")[0])
+        Grant("s3:ListBucket", resource.partition("/")[0])
         for action, resource in grants(template, role)
         if action in ("s3:GetObject", "s3:DeleteObject")
     }
@@ -77,7 +74,7 @@ def needless(template: Template, role: str, requests: Requests) -> set[Grant]:
 def never_asked(template: Template, role: str, requests: Requests) -> set[Grant]:
     """Give what a role may do that nobody was seen to do in it."""
     return {
-        (action, resource)
+        Grant(action, resource)
         for action, resource in grants(template, role)
         if not any(
             action == need.action and fnmatchcase(need.resource, resource)

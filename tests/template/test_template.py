@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from dormouse.model.names import QUEUES, REPLIES, dead_letters
 from dormouse.policy.retrying import MOST_RECEIVES, SWEEP_SECONDS
+from dormouse_cli.granted import grants_in
 from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of
 from tests.support.pins import SHIPPED, pins_in
 from tests.template.conftest import (
@@ -138,6 +139,31 @@ def test_data_outlives_the_stack_and_can_be_restored(template: Template) -> None
         assert table["DeletionProtectionEnabled"] is True
     expiry = template.properties("JobsTable")["TimeToLiveSpecification"]
     assert expiry == {"AttributeName": "expires", "Enabled": True}
+
+
+def test_what_is_deleted_from_the_data_bucket_is_kept_for_the_days_asked_for_and_else_gone() -> (
+    None
+):
+    """What is kept goes by itself, also once nobody wants it kept any more."""
+    rule = {
+        "Id": "old-versions",
+        "Status": "Enabled",
+        "NoncurrentVersionExpiration": {"NoncurrentDays": "7"},
+        "ExpiredObjectDeleteMarker": True,
+    }
+    for asked in ("yes", "no"):
+        template = Template.read(DataVersions=asked, DataVersionDays="7")
+        bucket = template.properties("DataBucket")
+        is_versioned = bucket.get("VersioningConfiguration") == {"Status": "Enabled"}
+        assert is_versioned == (asked == "yes")
+        assert rule in bucket["LifecycleConfiguration"]["Rules"]
+    assert "VersioningConfiguration" not in Template.read().properties("DataBucket")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_no_function_can_delete_what_the_data_bucket_keeps(template: Template, stage: str) -> None:
+    granted = [grant for document in template.policies(stage) for grant in grants_in(document)]
+    assert not [grant for grant in granted if grant.action == "s3:DeleteObjectVersion"]
 
 
 def test_the_sweep_runs_often_and_audits_daily(template: Template) -> None:

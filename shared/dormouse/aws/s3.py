@@ -13,6 +13,7 @@ from dormouse.aws import system
 from dormouse.aws.clients import get_object
 from dormouse.aws.failures import PRECONDITION_FAILED, code_of, read_whole, reading, writing
 from dormouse.aws.s3_ranges import RangedObject
+from dormouse.aws.s3_versions import earlier_versions, kept_ms
 from dormouse.errors import (
     ContendedError,
     InvalidRequestError,
@@ -21,7 +22,7 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.model.sources import Source
-from dormouse.ports import StoredObject
+from dormouse.ports import EarlierObject, StoredObject
 from dormouse.statestore.patience import Patience
 from dormouse.storage import check_path, check_prefix
 
@@ -53,9 +54,19 @@ class S3Storage:
     any False it means that the object is there, and that its content is for the caller to know.
     """
 
-    def __init__(self, client: S3Client, bucket: str, *, patience: Patience | None = None) -> None:
-        """Use `bucket`; `patience` is for single objects of many that S3 was too busy to delete."""
-        self._client, self._bucket = client, bucket
+    def __init__(
+        self,
+        client: S3Client,
+        bucket: str,
+        *,
+        patience: Patience | None = None,
+        version: str = "",
+    ) -> None:
+        """Use `bucket`; `patience` is for single objects of many that S3 was too busy to delete.
+
+        With a `version` the one object that has it is read as it was.
+        """
+        self._client, self._bucket, self._version = client, bucket, version
         self._patience = patience or system.patience()
 
     @property
@@ -99,13 +110,29 @@ class S3Storage:
         That there is none, or that its size is another, the first read tells: NotFoundError or
         CorruptDataError.
         """
-        opened = RangedObject(self._client, self._bucket, check_path(path), size_bytes)
+        opened = RangedObject(
+            self._client, self._bucket, check_path(path), size_bytes, self._version
+        )
         return cast(BinaryIO, opened)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Give the objects whose path begins with `prefix`, in path order."""
         for item in _listed(self._client, self._bucket, check_prefix(prefix)):
             yield StoredObject(item["Key"], item["Size"], _modified_ms(item))
+
+    def earlier(self, prefix: str) -> Iterator[EarlierObject]:
+        """Return what a versioned bucket keeps of objects that were deleted or replaced."""
+        lasting_ms: int | None = None
+        for number, found in enumerate(
+            earlier_versions(self._client, self._bucket, check_prefix(prefix))
+        ):
+            if not number:
+                lasting_ms = kept_ms(self._client, self._bucket)
+            storage = S3Storage(
+                self._client, self._bucket, patience=self._patience, version=found.version
+            )
+            until_ms = None if lasting_ms is None else found.ended_ms + lasting_ms
+            yield EarlierObject(found.stored, storage, until_ms)
 
     def folders(self) -> Iterator[str]:
         """Return the first part of all paths of several parts, in order, each once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from botocore.exceptions import ClientError
 
@@ -16,12 +16,19 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 
+class _Version(TypedDict, total=False):
+    VersionId: str
+
+
 class RangedObject(io.RawIOBase):
     """A read-only, seekable view of an object whose size is known; every read is one ranged GET."""
 
-    def __init__(self, client: S3Client, bucket: str, key: str, size_bytes: int) -> None:
-        """Stand at the start. Nothing is asked of S3 before the first read."""
+    def __init__(
+        self, client: S3Client, bucket: str, key: str, size_bytes: int, version: str = ""
+    ) -> None:
+        """Begin at the start, of the newest version if none is named; ask S3 for nothing yet."""
         self._client, self._bucket, self._key = client, bucket, key
+        self._of_version: _Version = {"VersionId": version} if version else {}
         self._size_bytes = size_bytes
         self._position = 0
 
@@ -79,9 +86,10 @@ class RangedObject(io.RawIOBase):
                 Bucket=self._bucket,
                 Key=self._key,
                 Range=f"bytes={start}-{start + length - 1}",
+                **self._of_version,
             )
         except ClientError as error:
-            if code_of(error) == "NoSuchKey":
+            if code_of(error) in ("NoSuchKey", "NoSuchVersion"):
                 raise NotFoundError(f"there is no object {self._uri}") from error
             if code_of(error) == "InvalidRange":
                 raise self._wrong_size("less") from error

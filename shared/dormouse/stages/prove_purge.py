@@ -1,14 +1,14 @@
 """prove_purge: which rows match, in the table and in each object that lies where its shards do.
 
 It trusts no record of a purge: it lists the objects, those which no commit refers to as well, and
-reads in each what could match.
+what a versioned bucket keeps of those that were deleted, and reads in each what could match.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.keys import KeyRange
@@ -16,12 +16,14 @@ from dormouse.model.names import data_prefix, run_of, shard_id_of, shard_path
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
-from dormouse.ports import Services, StoredObject
+from dormouse.ports import EarlierObject, Services, StoredObject
 from dormouse.shards.footer import read_footer
 from dormouse.shards.purging import RowMatcher
 from dormouse.shards.reading import Slice
 
 LOOKS_AT_ONCE = 4
+
+_KEPT = "it was deleted, and the bucket keeps earlier versions"
 
 Progress = Callable[[int, int], None]
 """Is told how many objects were looked at, of how many."""
@@ -65,23 +67,27 @@ def prove_purge(
         UnavailableError: storage or state could not be read for now; nothing is known.
     """
     state = services.store(table).current()
-    # Listed after the state was read, so that every object the state knows of was there by then.
+    # Listed after the state was read, so that every object the state knows of was there by then;
+    # what is deleted meanwhile and kept as an earlier version is seen at least once.
     objects = list(services.storage.list(data_prefix(table.id)))
+    earlier = list(services.storage.earlier(data_prefix(table.id)))
 
-    def look(stored: StoredObject) -> Remains | None:
+    def look(stored: StoredObject | EarlierObject) -> Remains | None:
+        if isinstance(stored, EarlierObject):
+            return _look_at_earlier(services, table, matcher, stored)
         return _look(services, table, state, matcher, stored)
 
-    remains = []
+    remains, looked_at = [], [*objects, *earlier]
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as threads:
-        for done, found in enumerate(threads.map(look, objects), start=1):
+        for done, found in enumerate(threads.map(look, looked_at), start=1):
             if found is not None:
                 remains.append(found)
             if watch is not None:
-                watch(done, len(objects))
+                watch(done, len(looked_at))
     holding = {shard for found in remains if found.rows and (shard := shard_id_of(found.path))}
     referenced = {shard for shard in holding if state.reference_counts.get(shard, 0)}
     rows = _rows_of_table(services, table, state, matcher, referenced)
-    return Proof(state.version, rows, len(objects), len(referenced), tuple(remains))
+    return Proof(state.version, rows, len(looked_at), len(referenced), tuple(remains))
 
 
 def _look(
@@ -104,6 +110,18 @@ def _look(
         return None
     reason, until_ms = _why(table, state, shard.id, stored)
     return Remains(stored.path, rows, reason, until_ms)
+
+
+def _look_at_earlier(
+    services: Services, table: Table, matcher: RowMatcher, earlier: EarlierObject
+) -> Remains | None:
+    """Look at what the bucket keeps of an object that the table has no more."""
+    there = replace(services, storage=earlier.storage)
+    found = _look(there, table, TableState(), matcher, earlier.stored)
+    if found is None:
+        return None
+    reason = _KEPT if found.rows is not None else f"{_KEPT}; {found.reason}"
+    return Remains(found.path, found.rows, reason, earlier.until_ms)
 
 
 def _shard(services: Services, table: Table, state: TableState, stored: StoredObject) -> Shard:

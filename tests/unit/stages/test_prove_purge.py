@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,14 @@ from dormouse.model.names import data_prefix, shard_path
 from dormouse.model.purges import PurgeRequest
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob, DisputeShards
+from dormouse.ports import EarlierObject
 from dormouse.shards.purging import RowMatcher
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.compact import compact
 from dormouse.stages.disputes import acknowledge
 from dormouse.stages.ingest import ingest
 from dormouse.stages.prove_purge import Proof, prove_purge
+from dormouse.storage import FolderStorage
 from tests.support.world import Crash, World, letters, letters_file
 
 
@@ -140,3 +144,51 @@ def test_an_object_that_cannot_be_read_is_no_proof(world: World, table: Table) -
     assert not proof.is_complete
     assert [found.rows for found in proof.remains] == [None, None]
     assert all("it cannot be read" in found.reason for found in proof.remains)
+
+
+class KeepingStorage(FolderStorage):
+    """A data root that keeps what is deleted, as a bucket with versions does."""
+
+    def __init__(self, root: Path, kept: Path) -> None:
+        super().__init__(root)
+        self.kept = FolderStorage(kept)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.kept.put(path, self.get(path))
+        super().delete(paths)
+
+    def earlier(self, prefix: str) -> Iterator[EarlierObject]:
+        for stored in self.kept.list(prefix):
+            yield EarlierObject(stored, self.kept, stored.modified_ms + 1000)
+
+
+@pytest.fixture
+def keeping(world: World, tmp_path: Path) -> KeepingStorage:
+    kept = KeepingStorage(tmp_path / "data", tmp_path / "kept")
+    world.storage = kept
+    world.services = replace(world.services, storage=kept)
+    return kept
+
+
+def test_rows_in_what_a_bucket_with_versions_keeps_are_left_until_that_goes(
+    world: World, table: Table, keeping: KeepingStorage
+) -> None:
+    world.purge(table, "letter = 'b'")
+    world.settle()
+    kept = list(keeping.kept.list(data_prefix(table.id)))
+    assert kept
+    proof = prove(world, table)
+    assert proof.rows == proof.shards == 0
+    assert not proof.is_complete
+    assert {(r.path, r.reason) for r in proof.remains} == {
+        (stored.path, "it was deleted, and the bucket keeps earlier versions") for stored in kept
+    }
+    assert sum(found.rows or 0 for found in proof.remains) == 3
+    assert all(found.until_ms is not None for found in proof.remains)
+    damaged, *_ = kept
+    (keeping.kept._file(damaged.path)).write_bytes(b"x" * damaged.size_bytes)
+    (unread,) = (found for found in prove(world, table).remains if found.rows is None)
+    assert unread.path == damaged.path and "cannot be read" in unread.reason
+    keeping.kept.delete([stored.path for stored in kept])
+    assert prove(world, table).is_complete

@@ -1,0 +1,213 @@
+"""What the template grants each role, as a document; `generated_docs` and tests/template use it.
+
+The tests hold what functions and Spark jobs ask of AWS against the same grants.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dormouse.model.names import TABLE_ID_DIGITS, InstanceNames
+from dormouse_cli.local.intrinsics import References, Resolver
+from dormouse_cli.local.resource_names import ResourceNames
+from dormouse_cli.local.translation import translate
+
+_REGION = "eu-west-2"
+_NAMES = InstanceNames("dev", "123456789012")
+"""Stand for any region, instance and account: the document names none."""
+_VERBS = {"GetObjectVersion": "get"}
+_TABLE_ID = "?" * TABLE_ID_DIGITS
+_FOLDER = re.compile(rf"{re.escape(_TABLE_ID)}/([a-z]+)/\*")
+
+REDELIVERY = "where it is gone, a message that comes again finds nothing to do"
+TAKEN_BACK = (
+    "a message that comes again may find outputs which an earlier release, or a run that cut the "
+    "job in another way, wrote under its names; they go with the job: a rebuild would count them"
+)
+DELETES_TABLES = "deletes tables, with all that lies below their ids, when their tombstone is put"
+PUT_AND_DELETE: Mapping[tuple[str, str], str] = {
+    ("Compact", "data"): TAKEN_BACK,
+    ("SparkJob", "data"): TAKEN_BACK,
+    ("Compact", "endings"): TAKEN_BACK,
+    ("SparkJob", "endings"): TAKEN_BACK,
+    ("PurgeRows", "purges"): REDELIVERY,
+    ("ExportRows", "exports"): REDELIVERY,
+    ("SparkJob", "exports"): REDELIVERY,
+    ("DispatchSpark", "spark"): REDELIVERY,
+    ("PlanTable", "state"): (
+        "deletes snapshots, deltas and segments that no version which is kept needs; what is put "
+        "has a name of its own time, which never comes again"
+    ),
+    ("Administer", "state"): DELETES_TABLES,
+    ("Administer", "purges"): DELETES_TABLES,
+    ("Administer", "exports"): DELETES_TABLES,
+}
+"""Why a role may both put and delete below a folder of tables, and so could change an object."""
+
+_TEXT = """# What each role may
+
+Each function has a role of its own, and so have Spark jobs. This is all that they are granted. Made
+from `template.yaml` and `cli/dormouse_cli/granted.py` by `make docs`. `tests/template` runs the
+whole life of a table and holds each request against these grants, both ways: what is asked is
+granted, and what is granted is asked, in that life or in a rare case that a test has
+([security](security.md)).
+
+## Objects
+
+`<table id>/data/` holds the shards of a table, `state/` its state, `endings/` the notes that end
+runs; `purges/`, `exports/` and `spark/` hold what is asked and not done yet. Ids of tables have
+{digits} characters, and grants are for prefixes of just that length: none is for
+`spark-code/data/`, where code of Spark jobs may lie.
+
+{objects}
+## Who could change an object
+
+Buckets refuse to put an object where one is. Who may both put and delete below a folder could
+delete an object there and put another under its name. These roles may, each for its reason:
+
+| role | folder | why |
+|---|---|---|
+{reasons}
+## All else
+
+| role | actions | on |
+|---|---|---|
+{others}"""
+
+
+class Grant(NamedTuple):
+    """An action, and the resource on which it is allowed; either may be a pattern."""
+
+    action: str
+    resource: str
+
+
+def grants_in(document: Mapping[str, Any]) -> Iterator[Grant]:
+    """Return what a policy's document allows."""
+    for statement in document["Statement"]:
+        if statement["Effect"] == "Allow":
+            for action in _many(statement["Action"]):
+                yield from (Grant(action, resource) for resource in _many(statement["Resource"]))
+
+
+def folder_of(resource: str) -> str | None:
+    """Return the folder of tables that a resource is, None if it is another."""
+    _, _, path = resource.partition("/")
+    found = _FOLDER.fullmatch(path)
+    return found[1] if found else None
+
+
+def put_and_deleted(grants: Iterable[Grant]) -> set[str]:
+    """Return the folders of tables below which somebody with these grants may put and delete."""
+    may: dict[str, set[str]] = {}
+    for grant in grants:
+        if folder := folder_of(grant.resource):
+            may.setdefault(folder, set()).add(grant.action)
+    return {
+        folder for folder, actions in may.items() if {"s3:PutObject", "s3:DeleteObject"} <= actions
+    }
+
+
+def document(granted: Mapping[str, Sequence[Grant]], names: InstanceNames) -> str:
+    """Return the document about what each role is granted in an instance of these names."""
+    objects = {role: _objects(grants, names) for role, grants in granted.items()}
+    reasons = "".join(
+        f"| {role} | `{folder}/` | {why} |\n" for (role, folder), why in PUT_AND_DELETE.items()
+    )
+    others = "".join(
+        f"| {role} | {actions} | {on} |\n"
+        for role, grants in granted.items()
+        for actions, on in _others(grants, names)
+    )
+    return _TEXT.format(
+        digits=TABLE_ID_DIGITS, objects=_matrix(objects), reasons=reasons, others=others
+    )
+
+
+def made_from(template: Path) -> str:
+    """Return the document made from a template."""
+    translated = translate(template, {"Instance": _NAMES.instance}, _REGION)
+    pseudo = {
+        "AWS::AccountId": _NAMES.account,
+        "AWS::Partition": "aws",
+        "AWS::Region": _REGION,
+        "AWS::StackName": "dormouse",
+    }
+    resolver: Resolver
+    named = ResourceNames(
+        translated.resources, pseudo, "", lambda value, at: resolver.text(value, at)
+    )
+    resolver = Resolver(
+        {**translated.parameters, **pseudo},
+        translated.conditions,
+        References(named.ref, named.attribute),
+    )
+    granted: dict[str, list[Grant]] = {}
+    for logical_id, resource in translated.resources.items():
+        if resource["Type"] == "AWS::IAM::Role":
+            properties: Any = resolver.resolve(resource["Properties"], logical_id)
+            documents = (policy["PolicyDocument"] for policy in properties["Policies"])
+            role = logical_id.removesuffix("Role")
+            granted[role] = [grant for each in documents for grant in grants_in(each)]
+    return document(granted, _NAMES)
+
+
+def _objects(grants: Iterable[Grant], names: InstanceNames) -> dict[str, str]:
+    """Return what may be done with objects, by where they lie."""
+    found: dict[str, list[str]] = {}
+    for action, resource in grants:
+        service, _, operation = action.partition(":")
+        if service == "s3":
+            verb = operation.removesuffix("Object").removesuffix("Bucket").lower()
+            found.setdefault(_place(resource, names), []).append(_VERBS.get(operation, verb))
+    return {place: ", ".join(dict.fromkeys(verbs)) for place, verbs in found.items()}
+
+
+def _place(resource: str, names: InstanceNames) -> str:
+    """Return where in which bucket a resource is, without the names of an instance."""
+    bucket, _, path = resource.removeprefix("arn:aws:s3:::").partition("/")
+    folder = folder_of(resource)
+    if folder is not None:
+        return f"`{folder}/`"
+    if path and path != "*" and bucket == names.data_bucket:
+        return f"`{path.removesuffix('*')}`"
+    kinds = {
+        names.ingest_bucket: "ingest bucket",
+        names.data_bucket: "data bucket",
+        names.results_bucket: "results bucket",
+    }
+    return kinds[bucket] + (f", `{path}`" if path not in ("", "*") else "")
+
+
+def _matrix(cells: Mapping[str, Mapping[str, str]]) -> str:
+    columns = list(dict.fromkeys(place for row in cells.values() for place in row))
+    columns.sort(key=lambda place: (not place.startswith("`"), place))
+    lines = [["role", *columns], ["---"] * (len(columns) + 1)]
+    lines += [[role, *(row.get(place, "") for place in columns)] for role, row in cells.items()]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _others(grants: Iterable[Grant], names: InstanceNames) -> Iterator[tuple[str, str]]:
+    """Return what may be done with what is no object: actions, and on what."""
+    actions_on: dict[str, list[str]] = {}
+    for action, resource in grants:
+        if not action.startswith("s3:"):
+            actions_on.setdefault(_plain(resource, names), []).append(action)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for resource, actions in actions_on.items():
+        alike.setdefault(tuple(dict.fromkeys(actions)), []).append(resource)
+    for actions, resources in alike.items():
+        yield ", ".join(actions), ", ".join(f"`{each}`" for each in dict.fromkeys(resources))
+
+
+def _plain(resource: str, names: InstanceNames) -> str:
+    """Return a resource without partition, region, account and the name of the instance."""
+    *_, name = resource.split(":", 5)
+    return name.replace(f"dormouse-{names.instance}", "dormouse-<instance>")
+
+
+def _many(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value

@@ -1,0 +1,88 @@
+"""docs/roles.md says what roles are granted, and why some could change what is stored."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+
+import pytest
+
+from dormouse.model.names import TABLE_ID_DIGITS, shard_path
+from dormouse_cli.granted import PUT_AND_DELETE, Grant, document, folder_of, put_and_deleted
+from tests.template.conftest import NAMES, ROLES, ROOT, Template
+from tests.template.grants import grants
+from tests.template.iam import Need, is_granted, statements
+
+DATA = f"arn:aws:s3:::{NAMES.data_bucket}/"
+CODE = NAMES.spark_code_uri.replace("s3://", "arn:aws:s3:::")
+WRITES = ("s3:PutObject", "s3:DeleteObject")
+
+
+def test_the_document_is_made_from_the_template_as_it_is(template: Template) -> None:
+    granted = {name.removesuffix("Role"): [*grants(template, role)] for role, name in ROLES.items()}
+    in_order = [
+        logical_id.removesuffix("Role")
+        for logical_id, resource in template.translated.resources.items()
+        if resource["Type"] == "AWS::IAM::Role"
+    ]
+    made = document({role: granted[role] for role in in_order}, NAMES)
+    assert (ROOT / "docs" / "roles.md").read_text() == made, "run: make docs"
+
+
+def test_each_role_that_puts_and_deletes_below_a_folder_has_a_reason_and_no_reason_is_idle(
+    template: Template,
+) -> None:
+    found = {
+        (name.removesuffix("Role"), folder)
+        for role, name in ROLES.items()
+        for folder in put_and_deleted(grants(template, role))
+    }
+    assert found == {*PUT_AND_DELETE}
+
+
+def test_what_reads_bytes_of_others_in_a_function_deletes_nothing(template: Template) -> None:
+    reading = [
+        role
+        for role in ROLES
+        if Grant("s3:GetObject", f"arn:aws:s3:::{NAMES.ingest_bucket}/*") in grants(template, role)
+    ]
+    assert reading == ["ingest", "spark_job"]
+    assert "s3:DeleteObject" not in {grant.action for grant in grants(template, "ingest")}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_role_may_write_where_the_code_of_spark_jobs_lies(template: Template, role: str) -> None:
+    for below in ("data/a", "data/a/b.parquet", "state/deltas/a", "exports/a", "spark/a", "a"):
+        for action, resource in grants(template, role):
+            assert action not in WRITES or not fnmatchcase(f"{CODE}{below}", resource), resource
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_grants_are_for_ids_of_tables_alone(template: Template, role: str) -> None:
+    for action, resource in grants(template, role):
+        if resource.startswith(DATA) and not resource.startswith(CODE):
+            assert folder_of(resource), f"{action} on {resource}"
+
+
+def test_ids_of_tables_have_the_length_that_grants_are_for(template: Template) -> None:
+    path = shard_path("0" * TABLE_ID_DIGITS, "a")
+    (resource,) = {
+        g.resource for g in grants(template, "collect_garbage") if "/data/" in g.resource
+    }
+    assert fnmatchcase(f"{DATA}{path}", resource)
+    assert re.search(r"/(\?+)/data/\*$", resource)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_object_that_a_role_may_put_can_be_overwritten_or_put_in_parts(
+    template: Template, role: str
+) -> None:
+    granted = [s for document in template.policies(role) for s in statements(document)]
+    denied = [s for guard in template.guards() for s in statements(guard) if s.effect == "Deny"]
+    for action, resource in grants(template, role):
+        if action == "s3:PutObject":
+            unconditional = Need(action, resource.replace("?", "0").replace("*", "a"))
+            assert is_granted(unconditional, granted)
+            assert not is_granted(unconditional, [*granted, *denied]), resource
+            put = unconditional.told("s3:if-none-match", "*")
+            assert is_granted(put, [*granted, *denied])
