@@ -199,8 +199,8 @@ def _others(grants: Iterable[Grant], names: InstanceNames) -> Iterator[tuple[str
     alike: dict[tuple[str, ...], list[str]] = {}
     for resource, actions in actions_on.items():
         alike.setdefault(tuple(dict.fromkeys(actions)), []).append(resource)
-    for actions, resources in alike.items():
-        yield ", ".join(actions), ", ".join(f"`{each}`" for each in dict.fromkeys(resources))
+    for same, resources in alike.items():
+        yield ", ".join(same), ", ".join(f"`{each}`" for each in dict.fromkeys(resources))
 
 
 def _plain(resource: str, names: InstanceNames) -> str:

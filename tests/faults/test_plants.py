@@ -42,6 +42,8 @@ def test_faults_have_names_of_their_own() -> None:
 def test_a_fault_is_no_broken_code_that_any_test_would_notice(tmp_path: Path) -> None:
     for number, fault in enumerate(all_faults()):
         changed = fault.changed((ROOT / fault.file).read_text())
+        if not fault.file.endswith(".py"):
+            continue
         (tmp_path / f"fault_{number}.py").write_text(f"# {fault.area}: {fault.name}\n{changed}")
     undefined = ["--isolated", "--no-cache", "--select", "F821,F823", str(tmp_path)]
     found = subprocess.run(
