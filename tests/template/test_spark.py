@@ -7,13 +7,14 @@ import runpy
 import pytest
 
 from dormouse.aws.emr import ENTRY_POINTS
-from dormouse.model.names import purge_prefix, spark_prefix
+from dormouse.model.names import TABLE_ID_DIGITS, purge_prefix, spark_prefix
 from dormouse_cli.local.template import read
 from dormouse_spark.entry import RUNS
 from tests.template.conftest import NAMES, REGION, ROOT, TEMPLATE, Template
 from tests.template.iam import Need, is_granted, statements
 from tests.template.test_template import arn_of
 
+TABLE_ID = "0" * TABLE_ID_DIGITS
 DATA = f"arn:aws:s3:::{NAMES.data_bucket}/"
 
 
@@ -44,7 +45,8 @@ def test_a_job_reads_its_code_and_its_requests_and_writes_neither(template: Temp
         return is_granted(Need(f"s3:{action}", path), granted)
 
     code = NAMES.spark_code_uri.replace("s3://", "arn:aws:s3:::")
-    for path in (f"{code}compact.py", f"{DATA}{spark_prefix('t')}x", f"{DATA}{purge_prefix('t')}x"):
+    asked = [f"{DATA}{prefix(TABLE_ID)}x" for prefix in (spark_prefix, purge_prefix)]
+    for path in (f"{code}compact.py", *asked):
         assert may("GetObject", path), path
         assert not may("PutObject", path) and not may("DeleteObject", path), path
 
