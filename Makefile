@@ -8,6 +8,7 @@ BENCH := $(VENV)/.installed-bench
 FUZZ := $(VENV)/.installed-fuzz
 PIP := python -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) --require-hashes --requirement
+EVERYWHERE := --universal --fork-strategy fewest --python-version 3.11
 LOCK = build/lock/bin/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --custom-compile-command "make lock"
 export SAM_CLI_TELEMETRY := 0
 export ARCH ?= arm64
@@ -96,11 +97,11 @@ format: $(INSTALLED) ## Format the code
 lock: ## Resolve all dependencies again; pin them, with the hashes of all their files
 	$(PYTHON) -m venv --clear build/lock
 	build/lock/bin/$(PINNED) requirements-lock.txt
-	$(LOCK) --universal --python-version 3.11 --extra demo,dev,local,report,spark pyproject.toml --output-file requirements.txt
-	$(LOCK) --universal --python-version 3.11 --extra bench --constraint requirements.txt pyproject.toml --output-file requirements-bench.txt
+	$(LOCK) $(EVERYWHERE) --extra demo,dev,local,report,spark pyproject.toml --output-file requirements.txt
+	$(LOCK) $(EVERYWHERE) --extra bench --constraint requirements.txt pyproject.toml --output-file requirements-bench.txt
 	echo atheris | $(LOCK) --python-version 3.11 - --output-file requirements-fuzz.txt
-	echo pip-audit | $(LOCK) --universal --python-version 3.11 - --output-file requirements-audit.txt
-	echo uv | $(LOCK) --universal --python-version 3.11 - --output-file requirements-lock.txt
+	echo pip-audit | $(LOCK) $(EVERYWHERE) - --output-file requirements-audit.txt
+	echo uv | $(LOCK) $(EVERYWHERE) - --output-file requirements-lock.txt
 	for layer in core engine; do sed -n 's/==.*//p' shared/layer-$$layer.txt | \
 	$(LOCK) --no-deps --constraint requirements.txt - --output-file shared/layer-$$layer.txt || exit 1; done
 

@@ -26,6 +26,7 @@ def test_a_pin_without_hashes_is_found(tmp_path: Path, monkeypatch: pytest.Monke
         "one==1\n",
         "one>=1 --hash=sha256:00\n",
         f"{good}two==2\n",
+        f"{good}{good.replace('==1', '==2')}",
         f"{good.strip()} --hash=sha256:0\n",
         f"--index-url https://example.com\n{good}",
         f"one @ https://example.com/one.whl --hash=sha256:{'0' * 64}\n",

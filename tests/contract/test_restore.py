@@ -80,7 +80,10 @@ def test_a_table_whose_shards_were_deleted_replaced_and_purged_is_as_it_was(
     assert world.storage.get(shard_path(table.id, first)).startswith(b"of somebody")
     assert restore(client, "data", table.id, then) > 2
     assert rebuilt(world, table) == names == "abcdefghij"
+    world.sweep(audit=True)
     world.settle()
+    found = world.tables.get(table.id)
+    assert found is not None and world.names(found) == "abcdefghijz", "later files come again"
     assert restore(client, "data", f"{table.id}x", then) == 0, "other tables are left alone"
 
 

@@ -19,9 +19,13 @@ def pins_in(file: str) -> dict[str, str]:
     """Return the version of each package that a file pins.
 
     Raises:
-        ValueError: a line is no pin, or has something else than hashes of the package's files.
+        ValueError: a line is no pin, or has something else than hashes of the package's files; or
+            there are two versions of a package, for different Pythons.
     """
-    return dict(_pin(line) for line in _lines(file))
+    pins = [_pin(line) for line in _lines(file)]
+    if len(dict(pins)) < len(pins):
+        raise ValueError(f"{file} has a package that is not pinned to one version")
+    return dict(pins)
 
 
 def _lines(file: str) -> list[str]:
