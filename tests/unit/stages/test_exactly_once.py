@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.messages import IngestJob
+from dormouse.messages import IngestJob, Outgoing, TableChanged
 from dormouse.model.names import sources_prefix
 from dormouse.model.state import DAY_MS
 from dormouse.model.tables import Table
@@ -294,7 +294,9 @@ def test_a_run_that_died_after_its_commit_is_finished_when_it_comes_again(world:
     world.after_next_commit(world.crash)
     with pytest.raises(Crash):
         world.settle()
-    world.queue.append(message)
+    told = world.deliver(message)
+    assert told == [Outgoing("table-changes", TableChanged(table.id))], "nobody else may have"
+    world.queue += told
     world.settle()
     assert list(records(world, table).values()) == [("finished", 0, KNOWN)]
     assert world.names(table) == "abc"

@@ -109,11 +109,13 @@ def test_an_entry_that_is_damaged_is_an_entry(world: World) -> None:
     assert objects(world, table) == before
 
 
-def test_an_entry_counts_more_than_a_tombstone(world: World) -> None:
+@pytest.mark.parametrize("was_registered", [True, False])
+def test_an_entry_counts_more_than_a_tombstone(world: World, was_registered: bool) -> None:
     """As after the registry was restored to a time before a deletion."""
     table = filled(world)
     before = objects(world, table)
-    world.tables.buried[table.id] = Tombstone.of(table, world.clock.ms)
+    buried = Tombstone.of(table, world.clock.ms, was_registered=was_registered)
+    world.tables.buried[table.id] = buried
     assert collect_leftovers(world.services) == []
     assert objects(world, table) == before
     assert world.names(table) == "ab"

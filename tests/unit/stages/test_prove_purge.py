@@ -14,7 +14,7 @@ from dormouse.model.names import data_prefix, shard_path
 from dormouse.model.purges import PurgeRequest
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob, DisputeShards
-from dormouse.ports import EarlierObject
+from dormouse.ports import EarlierObject, StoredObject
 from dormouse.shards.purging import RowMatcher
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.compact import compact
@@ -192,3 +192,43 @@ def test_rows_in_what_a_bucket_with_versions_keeps_are_left_until_that_goes(
     assert unread.path == damaged.path and "cannot be read" in unread.reason
     keeping.kept.delete([stored.path for stored in kept])
     assert prove(world, table).is_complete
+
+
+def test_what_is_committed_while_objects_are_listed_is_no_part_of_the_version_proven(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.purge(table, "letter = 'b'")
+    world.settle()
+    before, whole = world.state(table).version, world.storage.list
+
+    def listing(prefix: str) -> Iterator[StoredObject]:
+        found = list(whole(prefix))
+        if prefix == data_prefix(table.id):
+            monkeypatch.setattr(world.storage, "list", whole)
+            world.drop("letters/late.parquet", letters("b", at=900))
+            world.settle()
+        return iter(found)
+
+    monkeypatch.setattr(world.storage, "list", listing)
+    proof = prove(world, table)
+    assert (proof.is_complete, proof.version) == (True, before)
+    assert not prove(world, table).is_complete
+
+
+def test_a_shard_that_lies_under_the_name_of_another_is_no_proof(
+    world: World, table: Table
+) -> None:
+    world.purge(table, "letter = 'b'")
+    world.settle()
+    source = world.sources.drop("letters/dead.parquet", letters_file(letters("bbb")))
+    (job,) = batch_files(world.services, [source])
+    assert isinstance(job.message, IngestJob)
+    world.before_next_commit(world.crash)
+    with pytest.raises(Crash):
+        ingest(world.services, job.message)
+    (left,) = prove(world, table).remains
+    path = world.folder / "data" / left.path
+    path.rename(path.with_name("other-0.parquet"))
+    (found,) = prove(world, table).remains
+    assert found.rows is None
+    assert "it says that it is shard" in found.reason
