@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dormouse.errors import CorruptDataError
+from dormouse.errors import ContendedError, CorruptDataError
 from dormouse.messages import IngestJob, Outgoing, TableChanged
 from dormouse.model.names import sources_prefix
-from dormouse.model.state import DAY_MS
+from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AddShards
+from dormouse.ports import Services
 from dormouse.requests import IngestFiles, ReinitialiseTable
 from dormouse.stages.check import check
-from dormouse.stages.ingest import KNOWN, REPEATED, ingest
+from dormouse.stages.ingest import KNOWN, REPEATED, Written, ingest, write_here
 from dormouse.stages.known_sources import look_up
 from dormouse.stages.rebuild import rebuild
 from dormouse.stages.seal_sources import SEALING, seal_sources
@@ -103,6 +105,40 @@ def test_an_ingest_whose_source_was_ingested_and_sealed_meanwhile_adds_nothing(
     world.settle()
     assert world.names(table) == "abcd"
     assert len(world.state(table).shards) == 2, "those of the second are left to the audit"
+
+
+def test_an_ingest_whose_source_was_ingested_and_sealed_while_it_wrote_adds_nothing(
+    world: World, table: Table
+) -> None:
+    world.drop("letters/2.parquet", letters("d"))
+    (again,) = world.queue
+    assert isinstance(again.message, IngestJob)
+    calls: list[str] = []
+
+    def write(services: Services, table: Table, state: TableState, sources: Any) -> Written:
+        calls.append("write")
+        if len(calls) == 1:
+            world.deliver(again)
+            world.seal(table)
+        return write_here(services, table, state, sources)
+
+    ingest(world.services, again.message, write)
+    assert world.names(table) == "abcd"
+
+
+def test_a_file_dropped_again_for_a_table_to_be_emptied_waits_for_that_though_it_is_known(
+    world: World, table: Table
+) -> None:
+    source = world.sources.source("letters/1.parquet")
+    world.before_next_commit(world.crash)
+    with pytest.raises(Crash):
+        world.administer(ReinitialiseTable("empty", table.name))
+    job = Outgoing("ingest-jobs", IngestJob(table.id, 1, "dropped-again", (source,)))
+    with pytest.raises(ContendedError, match="about to be emptied"):
+        world.deliver(job)
+    world.queue += [Outgoing("table-changes", TableChanged(table.id)), job]
+    world.settle()
+    assert world.names(current(world, table)) == "abc"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

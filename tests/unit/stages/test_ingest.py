@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from dormouse.messages import IngestJob, Outgoing, PartitionSplits
 from dormouse.model.rules import Rule, Violation
 from dormouse.model.tables import Table
 from dormouse.requests import ReinitialiseTable, SetProperties
+from dormouse.stages import ingest as ingest_stage
 from dormouse.stages.ingest import ingest
 from dormouse.statestore.protocol import Rejected
 from tests.support.adapters import HookedStore
@@ -109,6 +111,23 @@ def test_a_job_of_a_generation_still_to_come_comes_again_and_adds_nothing(world:
     world.administer(ReinitialiseTable("empty", "letters"))
     ingest(world.services, job)
     assert world.names(table) == "a"
+
+
+def test_a_disk_that_fails_is_not_the_fault_of_the_file(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.create()
+    source = world.drop("letters/1.parquet", letters("ab"))
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="broken"):
+        patch.setattr(ingest_stage, "take_in", fails)
+        world.deliver(world.queue[0])
+    assert world.tracker.get(table.id, source.id) is None
+    world.settle()
+    assert world.names(table) == "ab"
 
 
 def test_an_ingest_that_is_rejected_for_good_is_never_told_to_be_done(

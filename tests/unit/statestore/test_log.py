@@ -90,6 +90,18 @@ def test_when_no_attempt_is_answered_the_outcome_is_unknown(rig: Rig) -> None:
         rig.log().append("a", 0)
 
 
+@pytest.mark.parametrize("after", [None, 0])
+def test_a_last_look_at_a_page_with_room_does_not_tell_that_an_append_is_lost(
+    rig: Rig, after: int | None
+) -> None:
+    rig.pages.before = lambda call: fail(LOST)() if call == "append" else None
+    with pytest.raises(OutcomeUnknownError, match="may yet land"):
+        rig.log().append("a", 0, after=after)
+    rig.pages.before = lambda _: None
+    rig.pages.append("t", 0, "a", None if after is None else 0)
+    assert rig.log().ids_after(0) == ["a"], "it was on its way"
+
+
 def test_when_no_attempt_is_answered_a_last_look_may_find_that_one_landed(rig: Rig) -> None:
     rig.pages.after = lambda call: fail(LOST)() if call == "append" else None
     assert rig.log().append("a", 0).version == 1
