@@ -10,12 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dormouse.errors import InvalidRequestError, InvariantError
+from dormouse.errors import ContendedError, InvalidRequestError, InvariantError
 from dormouse.messages import CompactionJob
 from dormouse.model.disputes import DisputeReason, dispute_id
 from dormouse.model.names import shard_path
 from dormouse.model.tables import Table
-from dormouse.model.transactions import AssignJob, SplitPartition
+from dormouse.model.transactions import (
+    AssignJob,
+    DisputeShards,
+    SettleDisputes,
+    SplitPartition,
+)
 from dormouse.policy.checking import Damage
 from dormouse.requests import SetProperties
 from dormouse.shards import compacting, parquet, refining
@@ -225,6 +230,20 @@ def test_only_a_dispute_that_there_is_can_be_acknowledged(world: World) -> None:
     with pytest.raises(InvalidRequestError, match="no dispute over shard 'other'"):
         acknowledge(world.services, table, [shard, "other"])
     assert shard in world.state(table).disputed
+
+
+def test_disputes_that_somebody_else_settles_just_then_are_not_told_to_be_settled(
+    world: World,
+) -> None:
+    table, shard, _ = disputed_table(world)
+    store = world.new_store(table)
+    other = next(each for each in store.current().shards if each != shard)
+    store.commit(DisputeShards((other,), DisputeReason.BYTES_DAMAGED, "job"), generation=0)
+    found = store.current().disputed
+    both = SettleDisputes(tuple((each, found[each].since_ms) for each in (shard, other)))
+    world.before_next_commit(lambda: store.commit(both, generation=0))
+    with pytest.raises(ContendedError, match="nothing was settled"):
+        acknowledge(world.services, table, [shard])
 
 
 def test_a_disputed_shard_outlives_every_collection(world: World) -> None:

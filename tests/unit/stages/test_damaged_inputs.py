@@ -19,6 +19,7 @@ from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob
 from dormouse.shards import parquet, steps
 from dormouse.stages.compact import compact
+from dormouse.stages.disputes import is_sound
 from dormouse.storage import FolderStorage
 from tests.support.damage import flipped, last_row_group, rewrite
 from tests.support.world import World, letters
@@ -215,3 +216,15 @@ def test_no_output_is_visible_before_all_row_groups_it_came_from_are_proven(
     assert rows == expected[: len(rows)]
     assert len(rows) < len(expected)
     assert bool(rows) == (outputs == MANY_OUTPUTS)
+
+
+def test_another_shard_of_the_same_size_is_no_sound_one(world: World) -> None:
+    table = world.create()
+    for number in (1, 2):
+        world.drop(f"letters/{number}.parquet", letters("abc", at=100 * number))
+    world.settle()
+    first, second = sorted(world.state(table).shards.values(), key=lambda shard: shard.id)
+    assert first.size_bytes == second.size_bytes
+    assert is_sound(world.services, table, first)
+    rewrite(file_of(world, table, first.id), file_of(world, table, second.id).read_bytes())
+    assert not is_sound(world.services, table, first)

@@ -246,6 +246,29 @@ def test_a_table_that_lost_a_segment_is_not_rebuilt_without_it(world: World, tab
         rebuild(world.services, current(world, table))
 
 
+def test_a_table_with_a_damaged_segment_is_not_rebuilt_without_it(
+    world: World, table: Table
+) -> None:
+    world.seal(table)
+    (path,) = segments(world, table)
+    world.storage.delete([path])
+    world.storage.put(path, b"damaged")
+    with pytest.raises(CorruptDataError, match=path):
+        rebuild(world.services, current(world, table))
+
+
+def test_a_rebuilt_table_does_not_remember_what_it_ingested_before_it_was_emptied(
+    world: World, table: Table
+) -> None:
+    world.seal(table)
+    world.administer(ReinitialiseTable("empty", "letters"))
+    world.queue.clear()
+    rebuild(world.services, current(world, table))
+    world.administer(IngestFiles("again", "letters", ("letters",)))
+    world.settle()
+    assert world.names(current(world, table)) == "abc"
+
+
 def test_an_emptied_table_takes_the_same_files_again_once(world: World, table: Table) -> None:
     world.seal(table)
     world.administer(ReinitialiseTable("empty", "letters"))
