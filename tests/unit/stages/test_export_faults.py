@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -10,10 +10,10 @@ from typing import cast
 
 import pytest
 
-from dormouse.errors import UnavailableError
+from dormouse.errors import DormouseError, OutcomeUnknownError, UnavailableError
 from dormouse.messages import ExportTask, Outgoing, PartitionSplits
 from dormouse.model.names import shard_path
-from dormouse.ports import Storage
+from dormouse.ports import JobRecord, Storage
 from dormouse.requests import ExportRows, ReinitialiseTable
 from dormouse.stages import export_rows as stage
 from dormouse.stages.administer import administer
@@ -236,12 +236,15 @@ def test_an_export_whose_last_task_died_before_the_manifest_is_finished_by_the_s
     assert exported(world) == ALL
 
 
-def test_what_does_not_answer_is_recorded_and_done_later(world: World) -> None:
+@pytest.mark.parametrize("error", [UnavailableError, OutcomeUnknownError])
+def test_what_does_not_answer_is_recorded_and_done_later(
+    world: World, error: type[DormouseError]
+) -> None:
     table = filled(world)
     export = world.export(table, to="out")
     message = world.queue.popleft()
-    world.services = replace(world.services, results=cast(Storage, Down()))
-    with pytest.raises(UnavailableError):
+    world.services = replace(world.services, results=cast(Storage, Down(error)))
+    with pytest.raises(error):
         world.deliver(message)
     assert record_of(world, table, export).state == "failed"
     world.services = replace(world.services, results=world.results)
@@ -255,11 +258,36 @@ def die(*_: object) -> None:
     raise Crash
 
 
+@dataclass
 class Down:
     """A storage that does not answer."""
 
+    error: type[DormouseError]
+
     def list(self, prefix: str) -> object:
-        raise UnavailableError("S3 does not answer")
+        raise self.error("S3 does not answer")
+
+
+def test_an_export_whose_last_task_dies_before_it_tells_that_it_is_finished_is_told_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(world)
+    export = world.export(table, to="out")
+    (message,) = world.queue
+    whole = world.tracker.record
+
+    def dies(record: JobRecord) -> None:
+        if record.state == "finished":
+            raise Crash
+        whole(record)
+
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(world.tracker, "record", dies)
+        world.settle()
+    world.queue.append(message)
+    world.settle()
+    assert record_of(world, table, export).state == "finished"
+    assert exported(world) == ALL
 
 
 def test_a_task_that_comes_while_another_ends_the_export_does_not_tell_that_it_runs(

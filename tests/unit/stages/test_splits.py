@@ -10,6 +10,7 @@ from dormouse.errors import DamagedShardError
 from dormouse.messages import PartitionSplits, TableChanged
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_path
+from dormouse.model.transactions import SplitPartition
 from dormouse.stages.plan_table import plan_table
 from dormouse.stages.split_partition import split_partition
 from tests.support.damage import rewrite
@@ -121,3 +122,20 @@ def test_no_leaf_is_split_by_the_keys_of_another_shard(world: World) -> None:
     (error,) = failed.value.exceptions
     assert isinstance(error, DamagedShardError)
     assert error.path == shard_path(table.id, first.stem)
+
+
+def test_a_split_that_another_split_of_the_leaf_overtook_is_told_not_to_be_done(
+    world: World,
+) -> None:
+    table = world.create()
+    world.set_online(table, False)
+    world.drop("letters/1.parquet", rows(*"abcdef"))
+    world.settle()
+    store = world.new_store(table)
+    other = SplitPartition("root", ("b",))
+    world.before_next_commit(lambda: store.commit(other, generation=0))
+    list(split_partition(world.services, PartitionSplits(table.id, 0, ("root",), forced=True)))
+    told = world.tracker.get(table.id, "split-root")
+    assert told is not None
+    assert told.reason.startswith("not split: ")
+    assert [leaf.range.min for leaf in world.state(table).partitions.leaves()] == [(), ("b",)]
