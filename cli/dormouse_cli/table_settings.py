@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dormouse.client import TableHandle
-from dormouse.errors import InvalidRequestError
+from dormouse.model.schema import Schema
 from dormouse.model.tables import property_origins
 from dormouse_cli.arguments import parse_properties, read_file
 from dormouse_cli.parameters import ForceOption, FormatOption, NewTableName, TableName
@@ -57,28 +57,35 @@ def reinitialise(
         typer.Option(metavar="FILE", help="Where its partitions meet then, as `table add` has it."),
     ] = None,
     base64: Base64Option = False,
-    keep_partitions: Annotated[
-        bool, typer.Option("--keep-partitions", help="Keep the partitions as they are.")
+    delete_partitions: Annotated[
+        bool,
+        typer.Option("--delete-partitions", help="Leave it a single partition, without --splits."),
     ] = False,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The schema it has then, as JSON; ids in it are ignored."
+        ),
+    ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Empty a table: its rows are lost, its name, schema and properties stay.
+    """Empty a table: its rows are lost, its name and properties stay.
 
-    It has a single partition then, unless its partitions are kept or given by a file. Files that
-    were ingested are not ingested again; those dropped for it and not ingested yet are refused.
+    Its partitions and schema stay, too, unless they are given by files, or the partitions are
+    deleted. Files that were ingested are not ingested again; those dropped for it and not ingested
+    yet are refused.
     """
-    if splits is not None and keep_partitions:
-        raise InvalidRequestError(
-            "the partitions cannot be kept and given", hint="say --splits or --keep-partitions"
-        )
     table = table_of(ctx, name)
-    points = parse_split_points(read_file(splits), table.schema, base64) if splits else []
+    wanted = Schema.loads(read_file(schema)) if schema else None
+    points = parse_split_points(read_file(splits), wanted or table.schema, base64) if splits else []
+    replaces = delete_partitions or splits is not None  # by a file without any, too
     if not force:
         leaves = sum(1 for _ in table.state().partitions.leaves())
-        fate = "stay" if keep_partitions else f"become {len(points) + 1:,}"
+        fate = f"become {len(points) + 1:,}" if replaces else "stay"
         lost = f"{contents_of(table)} are lost; its {leaves:,} leaf partitions {fate}."
+        lost += " It gets another schema." if wanted else ""
         confirm(f"Empty table {name}? {lost}")
-    instance_of(ctx).reinitialise_table(name, points, keep_partitions=keep_partitions)
+    instance_of(ctx).reinitialise_table(name, points, delete_partitions=replaces, schema=wanted)
     note(f"table {name} is empty")
 
 

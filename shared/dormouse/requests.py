@@ -76,16 +76,20 @@ class RenameTable(Request, frozen=True, tag="rename_table"):
 
 
 class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
-    """Empty a table. Its partitions stay, or become those of `split_points`, if any are given.
+    """Empty a table. Its partitions stay, unless `split_points` are given: then its leaf partitions
+    meet at these; or with `delete_partitions`: then it has a single one.
 
-    Files ingested before are not ingested again. With `strings_base64`, strings in split points
-    are base64 of their UTF-8; bytes always are.
+    With a `schema` in its JSON form, the table has that one from then on; its columns get ids of
+    their own. Partitions that do not fit its row keys cannot stay. Files ingested before are not
+    ingested again. With `strings_base64`, strings in split points are base64 of their UTF-8; bytes
+    always are.
     """
 
     name: str
-    keep_partitions: bool = True
+    delete_partitions: bool = False
     split_points: tuple[tuple[object, ...], ...] = ()
     strings_base64: bool = False
+    schema: dict[str, object] | UnsetType = UNSET
     v: Literal[1] = 1
 
 

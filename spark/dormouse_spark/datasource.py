@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from dormouse.aws.wiring import wire
-from dormouse.client.versions import parse_as_of, state_as_of
+from dormouse.client.versions import parse_as_of, table_as_of
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.conditions import Condition
 from dormouse.model.keys import KeyRange
@@ -213,7 +213,7 @@ def _snapshot(options: Mapping[str, str]) -> Snapshot:
     if table is None or table.deleting:
         raise NotFoundError(f"there is no table {options['table']!r}")
     as_of = parse_as_of(options["as_of"]) if "as_of" in options else None
-    state = state_as_of(services.store(table), as_of)
+    table, state = table_as_of(services, table, as_of)
     where = parse_predicate(options["where"], table.schema) if "where" in options else None
     condition = None if where is None else where.condition
     asked = _range(options, table.schema)

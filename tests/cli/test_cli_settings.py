@@ -70,7 +70,6 @@ def test_properties_are_shown_with_who_set_them(flights: Dormouse) -> None:
         (["table", "unset", "flights", "colour"], 4, "no property 'colour'"),
         (["instance", "set", "state_store=dynamodb"], 4, "stays so"),
         (["table", "rename", "flights", "../up"], 4, "cannot be called"),
-        (["table", "reinitialise", "flights", "--splits", "x", "--keep-partitions"], 4, "kept and"),
         (["split", "flights", "0"], 3, "no partition '0'"),
         (["split", "flights", "root"], 4, "has 5 rows, and is split from 1,000,000,000 on"),
         (["splits", "estimate", "rows.csv", "--partitions", "0", "--schema", "schema.json"], 2, ""),
@@ -88,7 +87,7 @@ def test_what_cannot_be_done_is_said_with_what_could(
 def test_emptying_asks_first_and_says_what_is_lost(flights: Dormouse) -> None:
     refused = flights("table", "reinitialise", "flights", input="\n")
     assert refused.exit_code == 1
-    lost = "Its 5 rows in 1 shard are lost; its 1 leaf partitions become 1. [y/N]"
+    lost = "Its 5 rows in 1 shard are lost; its 1 leaf partitions stay. [y/N]"
     assert lost in refused.stderr
     assert flights("query", "flights", "--count").stdout == "5\n"
     Path("splits.txt").write_text("QUI=\nVUE=\n")
@@ -97,12 +96,43 @@ def test_emptying_asks_first_and_says_what_is_lost(flights: Dormouse) -> None:
     assert flights("query", "flights", "--count").stdout == "0\n"
     assert flights("splits", "export", "flights").stdout == "AB\nUA\n"
     assert flights("splits", "export", "flights", "--base64").stdout == "QUI=\nVUE=\n"
-    assert (
-        flights("table", "reinitialise", "flights", "--keep-partitions", input="y\n").exit_code == 0
-    )
+    assert flights("table", "reinitialise", "flights", input="y\n").exit_code == 0
     assert flights("splits", "export", "flights").stdout == "AB\nUA\n"
-    assert flights("table", "reinitialise", "flights", "--force").exit_code == 0
+    one = flights("table", "reinitialise", "flights", "--delete-partitions", input="y\n")
+    assert "its 3 leaf partitions become 1. [y/N]" in one.stderr
     assert flights("splits", "export", "flights").stdout == ""
+
+
+def test_a_file_without_split_points_leaves_a_single_partition(flights: Dormouse) -> None:
+    Path("splits.txt").write_text("AB\nUA\n")
+    Path("none.txt").write_text("")
+    for splits, shown in (("splits.txt", "AB\nUA\n"), ("none.txt", "")):
+        arguments = ("table", "reinitialise", "flights", "--splits", splits, "--force")
+        assert flights(*arguments).exit_code == 0
+        assert flights("splits", "export", "flights").stdout == shown
+
+
+def test_an_emptied_table_gets_the_schema_of_a_file_with_split_points_of_it(
+    flights: Dormouse,
+) -> None:
+    shown = json.loads(flights("table", "show", "flights", "--format", "json").stdout)["schema"]
+    keys = shown["rowKeyFields"]
+    Path("schema.json").write_text(json.dumps({**shown, "rowKeyFields": keys[::-1]}))
+    Path("splits.txt").write_text("10\n")
+    empty = ("table", "reinitialise", "flights", "--schema", "schema.json")
+    wrong = flights(*empty, "--splits", "rows.csv", "--force")
+    assert (wrong.exit_code, "line 1" in wrong.stderr) == (4, True)
+    told = flights(*empty, "--splits", "splits.txt", input="y\n")
+    assert "its 1 leaf partitions become 2. It gets another schema." in told.stderr
+    assert flights("splits", "export", "flights").stdout == "10\n"
+    assert flights("ingest", "flights", "rows.csv", "--again", "--wait").exit_code == 0
+    assert flights("query", "flights", "--key", "flight=12,carrier=AA", "--count").stdout == "1\n"
+    unfit = flights("table", "reinitialise", "flights", "--schema", "text.json", "--force")
+    assert unfit.exit_code == 3, "there is no such file"
+    Path("text.json").write_text(json.dumps({"rowKeyFields": keys}))
+    unfit = flights("table", "reinitialise", "flights", "--schema", "text.json", "--force")
+    assert (unfit.exit_code, "delete the partitions" in unfit.stderr) == (4, True)
+    assert flights("query", "flights", "--count").stdout == "5\n"
 
 
 def test_a_table_is_compacted_split_and_cleaned_when_asked(

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from dormouse.errors import InvalidRequestError, NewerRulesError, OutcomeUnknownError
 from dormouse.model.invariants import broken_invariants
 from dormouse.model.keys import Key
-from dormouse.model.partitions import PartitionTree
+from dormouse.model.partitions import ROOT, Partition, PartitionTree
+from dormouse.model.rules import Rule
+from dormouse.model.schema import Primitive
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
@@ -204,6 +206,34 @@ def test_no_generation_is_the_last(kept_in: str) -> None:
     assert isinstance(far, Rejected)
     (cleared,) = store.commit(ClearTable(1, tree), generation=0)
     assert isinstance(cleared, Committed)
+
+
+@pytest.mark.parametrize("kept_in", HOMES)
+def test_row_keys_of_a_later_generation_are_judged_as_such_by_who_saw_only_the_one_before(
+    kept_in: str,
+) -> None:
+    with small_pages(3):
+        home = Home(kept_in)
+        warm, other = home.begun(), home.store()
+        numbers = ClearTable(1, (Partition(ROOT),), (Primitive.LONG,))
+        (cleared,) = other.commit(numbers, generation=0)
+        split, late = SplitPartition(ROOT, (5,)), SplitPartition(RIGHT, ("x",))
+        (done,) = warm.commit(split, generation=1)
+        assert isinstance(cleared, Committed) and isinstance(done, Committed)
+        (rejected,) = warm.commit(late, generation=0)
+        assert isinstance(rejected, Rejected)
+        assert [v.rule for v in rejected.violations] == [Rule.STALE_GENERATION]
+        for unfit in (SplitPartition(ROOT, ("x",)), SplitPartition(ROOT, (1.5,))):  # type: ignore[arg-type]
+            with pytest.raises(InvalidRequestError):
+                warm.commit(unfit, generation=1)
+        with pytest.raises(InvalidRequestError):
+            warm.commit(SplitPartition(RIGHT, (1.5,)), generation=0)  # type: ignore[arg-type]
+        for _ in range(8):  # so that who comes next reads snapshots and segments
+            warm.commit(AddShards("none", (), ()), generation=1)
+            warm.maintain()
+        state = assert_whole(home, warm, other)
+    assert (state.key_types, state.generation) == ((Primitive.LONG,), 1)
+    assert len(state.partitions) == 3
 
 
 @pytest.mark.parametrize("kept_in", HOMES)

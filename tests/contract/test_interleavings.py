@@ -11,7 +11,8 @@ import pytest
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.fold import Verdict, apply
 from dormouse.model.invariants import broken_invariants
-from dormouse.model.partitions import PartitionTree
+from dormouse.model.partitions import ROOT, Partition, PartitionTree
+from dormouse.model.schema import Primitive
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
@@ -71,6 +72,7 @@ KINDS: dict[str, Transaction] = {
     "seal": SealSources(SourceSegment("segment", 0, 2, 1, 20, 16, 1)),
     "adopt": AdoptSegments((SourceSegment("adopted", 0, 1, 1, 20, 16, 1),)),
     "clear": ClearTable(1, TREE),
+    "clear for other row keys": ClearTable(1, (Partition(ROOT),), (Primitive.LONG,)),
 }
 
 

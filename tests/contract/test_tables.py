@@ -31,6 +31,7 @@ A = Table(
     Properties(compaction_files=3),
     frozenset({"compaction_files"}),
     created_ms=7,
+    schema_generation=5,
     emptied_ms=8,
     named_ms=9,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE
 from dormouse.requests import (
@@ -75,7 +77,12 @@ def _is_as_asked(request: AdminRequest, became: Table) -> bool:
                 {*request.drop, *request.rename} & there
             )
         case ReinitialiseTable():
-            return became.generation > 0
+            is_new = request.schema is not UNSET
+            replaces = bool(request.split_points) or request.delete_partitions
+            return (
+                bool(became.tree) == replaces  # the row keys are always of the same types
+                and (became.schema_generation == became.generation > 0) == is_new
+            )
         case RenameTable():
             return became.name == request.new_name
         case SetOnline():

@@ -321,6 +321,12 @@ def _asked_again(name: str) -> AdminRequest | None:
 
 
 SPLIT_ANEW = ReinitialiseTable("r", NAME, False, (("c",), ("x",)))
+BY_TIME: dict[str, object] = {
+    "rowKeyFields": [{"name": "at", "type": "LongType"}],
+    "sortKeyFields": [{"name": "letter", "type": "StringType"}],
+}
+"""A schema whose keys cannot even be compared with those of before."""
+RESORTED = ReinitialiseTable("r", NAME, False, ((100,),), schema=BY_TIME)
 REQUESTS: Sequence[Operation] = tuple(
     Operation(
         f"admin: {name}", prepare, handles("admin"), exported, _asked_again(name), most_leaves=4
@@ -334,6 +340,7 @@ REQUESTS: Sequence[Operation] = tuple(
         ("delete", asks(DeleteTable("r", NAME), {}), None),
         ("reinitialise", asks(ReinitialiseTable("r", NAME), {NAME: ()}), None),
         ("reinitialise and split", asks(SPLIT_ANEW, {NAME: ()}), None),
+        ("new schema", asks(RESORTED, {NAME: ()}), None),
         ("rename", asks(RenameTable("r", NAME, "words"), {"words": rows(*TEXTS)}), None),
         (
             "alter",

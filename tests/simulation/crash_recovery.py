@@ -16,6 +16,7 @@ from dormouse.ports import NO_TABLE
 from dormouse.shards.querying import query_rows
 from dormouse.stages.check import check
 from dormouse.stages.manifests import manifest_at
+from dormouse.stages.versions import read_version
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.leftovers import left_in_state, left_of_gone
 from tests.simulation.processes import Died, Fate
@@ -119,7 +120,7 @@ def rows_by_id(instance: Instance) -> dict[str, Rows]:
 def rows_of(instance: Instance, table: Table) -> Rows:
     """Give the rows of a table as a cold process reads them."""
     services = instance.worker("reader").wiring.services
-    state = services.store(table).current()
+    table, state = read_version(services, table)
     result = query_rows(
         services.storage,
         table,

@@ -42,9 +42,12 @@ class Dropped:
 
 @dataclass(slots=True)
 class Version:
-    """The rows of one version, which were checked when it came to be; `until_ms` is its end."""
+    """The rows of one version of a `generation`, which were checked when it came to be; `until_ms`
+    is its end.
+    """
 
     stored: list[Row]
+    generation: int
     until_ms: int | None = None
 
 
@@ -106,7 +109,7 @@ class Oracle:
         self._check(stored, state.version, now_ms)
         if self.newest in self.versions:
             self.versions[self.newest].until_ms = now_ms
-        self.versions[state.version], self.newest = Version(stored), state.version
+        self.versions[state.version], self.newest = Version(stored, state.generation), state.version
         self.versions.pop(state.version - VERSIONS_KEPT, None)
 
     def begin_purge(self, purge_id: str, letters: str) -> None:
@@ -157,6 +160,20 @@ class Oracle:
             must = Counter(r for r in known if not self._ages(r, now_ms))
             can = Counter(r for r in known if not self._has_aged(r, now_ms))
         self._compare(Counter(found), must, can, f"a query of version {version}, {wanted},")
+
+    def is_before(self, version: int, generation: int) -> bool:
+        """Tell whether a version is of an earlier generation than this one."""
+        known = self.versions.get(version)
+        return known is not None and known.generation < generation
+
+    def check_empty(self, found: int, version: int) -> None:
+        """Check that a table which another schema awaits was found empty.
+
+        Raises:
+            Violation: rows of before were read by it.
+        """
+        if found:
+            self.fail(f"{found} rows of version {version} are read by a schema they do not have")
 
     def check_count(self, found: int, version: int, wanted: KeyRange) -> None:
         """Check how many rows a query of a version has counted.

@@ -9,6 +9,7 @@ from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from dormouse.model.state import TableState
 from dormouse.shards.counting import count_rows
 from dormouse.shards.querying import query_rows
+from dormouse.stages.versions import read_version
 from tests.simulation.instance import Worker
 from tests.simulation.oracle import Oracle
 
@@ -35,8 +36,8 @@ def ask_query(
         if table is None or table.deleting:
             return
         delay_ms = table.properties.gc_delay_seconds * 1000
-        store = services.store(table)
-        state = store.current() if version is None else store.at(version=version)
+        table, state = read_version(services, table, version=version)
+        is_emptied = oracle.is_before(state.version, state.generation)
         told = {
             "now_ms": services.clock.now_ms(),
             "scratch": services.scratch,
@@ -45,7 +46,10 @@ def ask_query(
         arguments = (services.storage, table, state, [wanted])
         if counts:
             count = count_rows(*arguments, **told, cache=services.cache)
-            oracle.check_count(count, state.version, wanted)
+            if is_emptied:
+                oracle.check_empty(count, state.version)
+            else:
+                oracle.check_count(count, state.version, wanted)
             return
         result = query_rows(*arguments, **told, cache=services.cache)
         found = oracle.shape.rows_of(result.reader.read_all())
@@ -56,7 +60,12 @@ def ask_query(
         asked = state.version if state is not None else version
         if known is None or known.deleting or asked is None or asked < 1:
             return
+        if oracle.is_before(asked, known.schema_generation):
+            return  # its rows have an earlier schema
         if oracle.is_kept(asked, now_ms(), delay_ms):
             oracle.fail(f"a query of version {asked} was not answered: {error}")
+        return
+    if is_emptied:
+        oracle.check_empty(len(found), state.version)
         return
     oracle.check_answer(found, state.version, wanted, told["now_ms"])

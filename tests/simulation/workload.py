@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
 
+from msgspec import UNSET
+
 from dormouse.model.spark import SparkOptions
 from dormouse.requests import (
     AdminRequest,
@@ -176,10 +178,13 @@ class Workload:
         return self.ask(RenameTable(self._request(), name, new))
 
     def reinitialise(self) -> str:
-        """Ask for a table to be emptied."""
-        keep = self.random.random() < 0.5
-        points = self.shape.split_points("" if keep else self.random.choice(("", "d")))
-        return self.ask(ReinitialiseTable(self._request(), self._name(), keep, points))
+        """Ask for a table to be emptied, and at times for another schema, of columns alike."""
+        deletes = self.random.random() < 0.5
+        points = self.shape.split_points(self.random.choice(("", "", "d")))
+        schema = self.shape.schema.to_json() if self.random.random() < 0.5 else UNSET
+        return self.ask(
+            ReinitialiseTable(self._request(), self._name(), deletes, points, schema=schema)
+        )
 
     def purge(self) -> str:
         """Ask for some letters to be removed."""

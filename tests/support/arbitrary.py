@@ -106,6 +106,6 @@ transactions: st.SearchStrategy[Transaction] = st.one_of(
     st.builds(ForgetShards, _many(names)),
     st.builds(DisputeShards, _many(names), st.sampled_from(DisputeReason), names),
     st.builds(SettleDisputes, _counted),
-    st.builds(ClearTable, numbers, _trees),
+    st.builds(ClearTable, numbers, _trees, st.just(()) | _key_types),
 )
 """Of every kind. Rules beyond those known are left out: who meets them reads no further."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from dormouse.aws.failures import reading
 from dormouse.aws.ingest_bucket import S3IngestBucket
 from dormouse.aws.queue_ages import CloudWatchAges
@@ -154,20 +156,35 @@ class Instance:
         return self.table(name)
 
     def reinitialise_table(
-        self, name: str, split_points: Iterable[KeyLike] = (), *, keep_partitions: bool = False
+        self,
+        name: str,
+        split_points: Iterable[KeyLike] = (),
+        *,
+        delete_partitions: bool = False,
+        schema: Schema | None = None,
     ) -> TableHandle:
-        """Empty a table. Its leaf partitions meet at `split_points` then, or stay if kept.
+        """Empty a table. Its partitions stay, unless `split_points` are given: then its leaf
+        partitions meet at these; or with `delete_partitions`: then it has a single one.
 
-        Files ingested before are not ingested again.
+        With a `schema`, it has that one from then on; its columns get ids of their own. Files
+        ingested before are not ingested again.
 
         Raises:
             NotFoundError: there is none of that name.
-            InvalidRequestError: a split point is no good, or partitions are to be kept and given.
+            InvalidRequestError: a split point is no good, or partitions that are to stay, or the
+                table's properties, do not fit the schema.
         """
-        schema = self.table(name).schema
-        points = tuple(key_to_json(schema, split_point_of(schema, point)) for point in split_points)
-        request_id = self.services.ids.new()
-        self._administer(ReinitialiseTable(request_id, name, keep_partitions, points))
+        fields = schema or self.table(name).schema
+        points = tuple(key_to_json(fields, split_point_of(fields, point)) for point in split_points)
+        self._administer(
+            ReinitialiseTable(
+                self.services.ids.new(),
+                name,
+                delete_partitions,
+                points,
+                schema=UNSET if schema is None else schema.to_json(),
+            )
+        )
         return self.table(name)
 
     def defaults(self) -> dict[str, int | str]:

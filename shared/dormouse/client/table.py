@@ -22,7 +22,7 @@ from dormouse.client.jobs import jobs_of
 from dormouse.client.keys import KeyLike, Ranges, ranges_of
 from dormouse.client.ports import IngestBucket, Queues
 from dormouse.client.purging import Purge, proof_of, start_purge
-from dormouse.client.versions import AsOf, state_as_of
+from dormouse.client.versions import AsOf, table_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.measures import Measure
@@ -92,7 +92,7 @@ class TableHandle:
         Raises:
             NotFoundError: the table was deleted.
         """
-        return self.services.store(self.current()).current()
+        return table_as_of(self.services, self.current(), None)[1]
 
     def current(self) -> Table:
         """Return the table as the registry has it: another log may hold its state by now."""
@@ -125,7 +125,8 @@ class TableHandle:
 
         Raises:
             InvalidRequestError: a key, column or condition does not fit the schema.
-            NotFoundError: that version is not kept any more, or is yet to come.
+            NotFoundError: that version is not kept any more, is yet to come, or has rows of an
+                earlier schema.
         """
         return self.query_result(
             ranges, exact=exact, where=where, columns=columns, limit=limit, as_of=as_of
@@ -142,14 +143,14 @@ class TableHandle:
         as_of: AsOf | None = None,
     ) -> QueryResult:
         """Query as `query` does; the result also tells the version, and counts what is read."""
-        table = self.current()
+        table, state = table_as_of(self.services, self.current(), as_of)
         check_columns(table.schema, columns, limit)
         wanted = ranges_of(table.schema, ranges, exact)
         condition = None if where is None else parse_predicate(where, table.schema)
         return query_rows(
             self.services.storage,
             table,
-            state_as_of(self.services.store(table), as_of),
+            state,
             wanted,
             columns=columns,
             where=condition,
@@ -169,13 +170,13 @@ class TableHandle:
         as_of: AsOf | None = None,
     ) -> int:
         """Count the rows which `query` would give, reading as few of them as it can."""
-        table = self.current()
+        table, state = table_as_of(self.services, self.current(), as_of)
         wanted = ranges_of(table.schema, ranges, exact)
         condition = None if where is None else parse_predicate(where, table.schema)
         return count_rows(
             self.services.storage,
             table,
-            state_as_of(self.services.store(table), as_of),
+            state,
             wanted,
             where=condition,
             now_ms=self.services.clock.now_ms(),

@@ -8,7 +8,9 @@ from typing import TypeAlias
 
 from dormouse.errors import InvalidRequestError
 from dormouse.model.state import TableState
-from dormouse.statestore.protocol import StateStore
+from dormouse.model.tables import Table
+from dormouse.ports import Services
+from dormouse.stages.versions import read_version
 
 AsOf: TypeAlias = int | dt.datetime
 """A version, or an aware time."""
@@ -17,19 +19,20 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND = dt.timedelta(milliseconds=1)
 
 
-def state_as_of(store: StateStore, as_of: AsOf | None) -> TableState:
-    """Give the state at a version or a time; the newest for None.
+def table_as_of(services: Services, table: Table, as_of: AsOf | None) -> tuple[Table, TableState]:
+    """Return a table as it is now, and its state at a version or a time; the newest for None.
 
     Raises:
         InvalidRequestError: it is no version, or a time without a zone.
-        NotFoundError: that version is not kept any more, or is yet to come.
+        NotFoundError: the table was deleted, or that version is not kept any more, is yet to come,
+            or has rows of an earlier schema.
     """
     if as_of is None:
-        return store.current()
+        return read_version(services, table)
     check_as_of(as_of)
     if isinstance(as_of, dt.datetime):
-        return store.at(time_ms=(as_of - _EPOCH) // _MILLISECOND)
-    return store.at(version=as_of)
+        return read_version(services, table, time_ms=(as_of - _EPOCH) // _MILLISECOND)
+    return read_version(services, table, version=as_of)
 
 
 def check_as_of(as_of: object) -> None:

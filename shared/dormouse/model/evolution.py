@@ -2,6 +2,7 @@
 
 What can be done without touching a shard is allowed: readers find columns by the ids of fields, so
 an added column is null in older shards, a dropped one is not looked for, a renamed one is found.
+Who empties the table can give it any other schema.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from dormouse.model.types import check_column_name
 
 NAMES_REMEMBERED = 100
 """For how many names given up it is explained, to who uses them still, what became of them."""
-_NEW_TABLE = "make a table with the schema you want, and ingest the rows into it"
+_NEW_TABLE = (
+    "make a table with the schema you want, or give it to this one by `dormouse table reinitialise "
+    "--schema`, and ingest the rows into it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,36 @@ def altered(schema: Schema, alteration: Alteration, properties: Properties) -> S
     if alteration.add:
         check_columns(result, properties)
     _check_rules(schema, result, properties)
+    return result
+
+
+def replaced(schema: Schema, wanted: Schema, properties: Properties) -> Schema:
+    """Return a wanted schema for a table that is emptied, with ids that no field of it ever had.
+
+    So no column of an older shard is ever taken for one of the new schema. Ids that `wanted` has
+    are those of another table, or of this schema; they are not kept.
+
+    Raises:
+        InvalidRequestError: the table's properties do not allow it.
+    """
+
+    def without_ids(items: tuple[Field, ...]) -> tuple[Field, ...]:
+        return tuple(replace(item, id=0) for item in items)
+
+    result = Schema(
+        row_keys=without_ids(wanted.row_keys),
+        sort_keys=without_ids(wanted.sort_keys),
+        values=without_ids(wanted.values),
+        next_field_id=schema.next_field_id,
+    )
+    check_columns(result, properties)
+    try:
+        row_rules(result, properties)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(
+            f"the table's properties do not fit the new schema: {error}",
+            hint="change or unset its filters and aggregations first",
+        ) from error
     return result
 
 

@@ -52,11 +52,13 @@ def apply(state: TableState, entry: Entry) -> tuple[TableState, Verdict]:
     There is one for every entry that can be written or read, whatever it says. That the rules of
     the state are known here is for readers of logs to see to (`statestore.reading`).
     """
-    if broken := faults(entry, state.key_types):
+    same_generation = entry.generation == state.generation
+    judged = same_generation or isinstance(entry.transaction, ClearTable)
+    # Keys of another generation can be of other types; that it is another one is told below.
+    if broken := faults(entry, state.key_types if judged else ()):
         return state, Verdict(broken)
     now_ms = max(state.time_ms, entry.time_ms)  # time never runs backwards, whoever's clock it is
     name = transaction_id(entry.transaction)
-    same_generation = entry.generation == state.generation
     if same_generation and state.has_committed(name, now_ms):
         return state, Verdict(repeated=True)
     if broken := violations(state, entry):
@@ -101,15 +103,9 @@ def _changed(state: TableState, entry: Entry) -> TableState:  # noqa: C901  # a 
             return _seal(state, segment, len(replaced))
         case AdoptSegments(segments=segments):
             return replace(state, adopted_segments=segments)
-        case ClearTable(generation=generation, partitions=partitions):
-            return TableState(
-                version=state.version,
-                time_ms=state.time_ms,
-                generation=generation,
-                rules=state.rules,
-                key_types=state.key_types,
-                partitions=PartitionTree.of(partitions),
-            )
+        case ClearTable(generation=generation, partitions=partitions, key_types=key_types):
+            tree = PartitionTree.of(partitions)
+            return state.emptied(generation, tree, key_types or state.key_types)
 
 
 def _add(state: TableState, shards: Iterable[NewShard]) -> TableState:

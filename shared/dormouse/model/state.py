@@ -35,7 +35,8 @@ class TableState:
     without references to when they lost the last one. `taken` maps the shards of which jobs took
     some rows, but not all that are there, to those takings, and `disputed` the shards that are
     never collected to the reason. `rules` is the version of the rules that judge what comes next;
-    it and the types of the row keys are there from the first tree on.
+    it and the types of the row keys, which stay as long as the generation, are there from the
+    first tree on.
 
     `sources` maps what was ingested after version `sealed_to` to the version it came with. What
     came until then is in segments, which are objects of their own: `source_segments`, in the order
@@ -62,6 +63,19 @@ class TableState:
     source_segments: tuple[SourceSegment, ...] = ()
     adopted_segments: tuple[SourceSegment, ...] = ()
     transactions: LayeredMap[str, int] = field(default_factory=LayeredMap)
+
+    def emptied(
+        self, generation: int, partitions: PartitionTree, key_types: KeyTypes
+    ) -> TableState:
+        """Return the table without anything, as the beginning of a generation."""
+        return TableState(
+            version=self.version,
+            time_ms=self.time_ms,
+            generation=generation,
+            rules=self.rules,
+            key_types=key_types,
+            partitions=partitions,
+        )
 
     def references_in(self, partition: str) -> list[Reference]:
         """Give the references in one partition, by shard id."""

@@ -28,6 +28,7 @@ class Table:
     state from earlier ones, if the state was ever rebuilt; `logs` are all that rebuilds ever began,
     so that deletion finds them, too. `generation` counts how often the table
     was emptied, last at `emptied_ms`: what was queued or dropped before is not for this generation.
+    Since `schema_generation` it has this schema: what was stored before has none of its columns.
     `tree` is the id of the partitions it began with then, and empty if its partitions stayed.
     `named_ms` is when it was last renamed: what was dropped before was for another table's name.
     `applied` are the last requests that changed the table, the newest last.
@@ -44,6 +45,7 @@ class Table:
     log: str = ""
     logs: tuple[str, ...] = ()
     generation: int = 0
+    schema_generation: int = 0
     emptied_ms: int = 0
     tree: str = ""
     named_ms: int = 0

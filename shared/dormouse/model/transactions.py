@@ -150,13 +150,15 @@ class AdoptSegments:
 
 @dataclass(frozen=True, slots=True)
 class ClearTable:
-    """Start over as `generation`: no shards, jobs or sources; the given partitions.
+    """Start over as `generation`: no shards, jobs or sources; the given partitions, and row keys of
+    the given types, or of those they had if none are given.
 
     What was queued for an older generation is refused from here on.
     """
 
     generation: int
     partitions: tuple[Partition, ...]
+    key_types: KeyTypes = ()
 
 
 Transaction = (
@@ -199,8 +201,7 @@ def transaction_id(transaction: Transaction) -> str:
 def _content(transaction: Transaction) -> tuple[object, ...]:  # noqa: C901  # a case a kind
     match transaction:
         case InitialisePartitions(partitions=partitions, key_types=key_types, rules=rules):
-            types = tuple(kind.value for kind in key_types)
-            return "initialise", _partitions(partitions), types, rules
+            return "initialise", _partitions(partitions), _types(key_types), rules
         case RaiseRules(rules=rules):
             return "rules", rules
         case AddShards(job=job, sources=sources, shards=shards, looked_up_to=looked_up_to):
@@ -226,8 +227,12 @@ def _content(transaction: Transaction) -> tuple[object, ...]:  # noqa: C901  # a
             return "seal", astuple(segment), replaced
         case AdoptSegments(segments=segments):
             return "adopt", tuple(astuple(segment) for segment in segments)
-        case ClearTable(generation=generation, partitions=partitions):
-            return "clear", generation, _partitions(partitions)
+        case ClearTable(generation=generation, partitions=partitions, key_types=key_types):
+            return "clear", generation, _partitions(partitions), _types(key_types)
+
+
+def _types(key_types: KeyTypes) -> tuple[str, ...]:
+    return tuple(kind.value for kind in key_types)
 
 
 def _partitions(partitions: tuple[Partition, ...]) -> tuple[object, ...]:

@@ -54,7 +54,8 @@ _ID = re.compile(r"[ -.0-~]+")
 def faults(entry: Entry, key_types: KeyTypes) -> tuple[Violation, ...]:
     """Return every reason why `entry` can hold in no state of a table with row keys of these types.
 
-    Without types, of a table that has no tree yet, keys need only have parts that can be stored.
+    Without types, of a table that has no tree yet or when those of the entry's generation are not
+    known, keys need only have parts that can be stored.
     """
     return tuple(_faults(entry, key_types))
 
@@ -102,9 +103,10 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
             yield from _named_once(replaced)
         case AdoptSegments(segments=segments):
             yield from _segments(segments)
-        case ClearTable(generation=generation, partitions=partitions):
+        case ClearTable(generation=generation, partitions=partitions, key_types=key_types):
             yield from _number(generation, "the new generation", INT64_MAX)
-            yield from _tree(partitions, types)
+            given = key_types or types
+            yield from _first_tree(partitions, given) if given else _tree(partitions, given)
 
 
 def _segments(segments: Sequence[SourceSegment]) -> Iterator[Violation]:

@@ -149,7 +149,7 @@ def _check_splits(wanted: Sequence[Key], there: Set[Key]) -> None:
         raise InvalidRequestError(
             f"it exists, and is not split at ({show_key(missing[0])})",
             hint="split points are for new tables; take them out of the file, or empty the table "
-            "with `dormouse table reinitialise`",
+            "with `dormouse table reinitialise --splits`",
         )
 
 
@@ -163,7 +163,8 @@ def _new_columns(wanted: Schema, there: Schema) -> tuple[Field, ...]:
             names = ", ".join(f.name for f in kept) or "none"
             raise InvalidRequestError(
                 f"its {part} ({names}) cannot be changed: rows lie where keys put them",
-                hint="declare a table of another name, and ingest the rows into it",
+                hint="declare a table of another name, or empty this one with `dormouse table "
+                "reinitialise --schema`, and ingest the rows into it",
             )
     by_name = {item.name: item for item in there.fields}
     for item in wanted.values:

@@ -40,6 +40,7 @@ from dormouse.shards.reading import Slice
 from dormouse.shards.writing import ShardContext
 from dormouse.stages.collect_garbage import MAX_DELAY_SECONDS
 from dormouse.stages.disputes import is_sound, record_disputes
+from dormouse.stages.generations import is_for
 from dormouse.stages.purges import purge_request
 from dormouse.stages.tracking import record, settle, tracked
 from dormouse.statestore.protocol import Rejected
@@ -69,7 +70,7 @@ def compact(
     state = services.store(table).current()
     job = state.jobs.get(message.job_id)
     changed = Outgoing("table-changes", TableChanged(table.id))
-    if job is None or message.generation != state.generation:
+    if job is None or not is_for(message.generation, table, state):
         settle(services, table.id, message.job_id)
         return [changed]  # done or taken back: whoever did that may have died before telling
     try:

@@ -1,23 +1,27 @@
 """How a table is emptied: the registry counts a new generation, then the state begins it.
 
-Order: the partitions it is to begin with, if they are new; the registry, which names them; the
-state. Whoever finds the state behind begins the generation just as it was asked for, so it does not
-matter who does. Jobs made in between find the state behind and come again.
+Order: the partitions it is to begin with, if they are new; the registry, which names them, and has
+the schema of the generation; the state. Whoever finds the state behind begins the generation just
+as it was asked for, so it does not matter who does. Jobs made in between find the state behind and
+come again; those made before are over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
 
-from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.errors import ContendedError, CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.model.decoding import decode_json, told_as_corrupt
+from dormouse.model.evolution import replaced
+from dormouse.model.key_types import key_fault
 from dormouse.model.keys import Key, decode_key, encode_key
 from dormouse.model.names import tree_path, tree_prefix
 from dormouse.model.partitions import Partition, PartitionTree
+from dormouse.model.schema import Schema
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import ClearTable
@@ -27,6 +31,17 @@ from dormouse.statestore.protocol import accepted
 LOST = "empty the table again, and give the split points"
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a generation begins with: `schema`, and leaves that meet at `points`.
+
+    None for what stays as it is.
+    """
+
+    schema: Schema | None = None
+    points: Sequence[Key] | None = None
+
+
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The JSON form of a tree: the keys at which its leaves meet, hexadecimal `encode_key`."""
 
@@ -34,23 +49,26 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     v: Literal[1] = 1
 
 
-def empty(
-    services: Services, table: Table, points: Sequence[Key] | None, *, request_id: str
-) -> None:
-    """Empty a table once for a request: its leaves meet at `points` then, or stay if that is None.
+def empty(services: Services, table: Table, beginning: Beginning, *, request_id: str) -> None:
+    """Empty a table, which is known as `table`, once for a request.
 
     Raises:
-        InvalidRequestError: the points do not ascend.
+        InvalidRequestError: the points do not ascend; the schema does not fit the properties, or
+            partitions that are to stay do not fit the schema.
         NotFoundError: the table is gone, or being deleted.
+        ContendedError: its row keys are not what they were when the points were read.
         CorruptDataError: its leaves are to stay, and which these are is lost.
     """
-    tree = "" if points is None else _keep(services, table, points)
+    given = "" if beginning.points is None else _keep(services, table, beginning.points)
 
     def next_generation(kept: Table) -> Table:
-        if points is None:  # what stays is what an emptying before was to leave, if it died
-            begun(services, kept)
+        if beginning.schema is None and kept.schema.key_types != table.schema.key_types:
+            raise ContendedError(f"table {table.name!r} got another schema meanwhile")
+        changed = _with_schema(kept, beginning.schema)
+        # What stays is what an emptying before was to leave, if it died.
+        tree = given or _staying(services, kept, changed.schema)
         now_ms = services.clock.now_ms()
-        return replace(kept, generation=kept.generation + 1, emptied_ms=now_ms, tree=tree)
+        return replace(changed, generation=kept.generation + 1, emptied_ms=now_ms, tree=tree)
 
     begun(services, services.tables.change(table.id, next_generation, request_id=request_id))
 
@@ -75,12 +93,21 @@ def begun(services: Services, table: Table) -> TableState:
             f"the partitions of generation {table.generation} of table {table.name!r} are gone",
             hint=LOST,
         ) from error
-    clear = ClearTable(table.generation, partitions)
+    clear = ClearTable(table.generation, partitions, table.schema.key_types)
     (outcome,) = store.commit(clear, generation=state.generation)
     state = store.current()
     if state.generation < table.generation:
         accepted(outcome)
     return state
+
+
+def is_for(generation: int, table: Table, state: TableState) -> bool:
+    """Return whether what was asked for in a generation is still for the table.
+
+    If the registry counts a later one, the table is as good as emptied, and its schema may be
+    another: what is still in the state must not be read, or judged, by it.
+    """
+    return generation == state.generation and generation >= table.generation
 
 
 def spent_trees(services: Services, table: Table, state: TableState, before_ms: int) -> list[str]:
@@ -91,6 +118,37 @@ def spent_trees(services: Services, table: Table, state: TableState, before_ms: 
         for stored in services.storage.list(tree_prefix(table.id))
         if stored.modified_ms < before_ms and stored.path != awaited
     ]
+
+
+def _with_schema(kept: Table, schema: Schema | None) -> Table:
+    """Return the table with the schema that its next generation is to have."""
+    if schema is None:
+        return kept
+    fresh = replaced(kept.schema, schema, kept.properties)
+    return replace(kept, schema=fresh, schema_generation=kept.generation + 1)
+
+
+def _staying(services: Services, kept: Table, schema: Schema) -> str:
+    """Return the id of a tree that is as the table's partitions are; empty if they just stay.
+
+    With row keys of other types, those of now are fixed: one that is split meanwhile need not fit.
+
+    Raises:
+        InvalidRequestError: the partitions do not fit the row keys of the schema.
+    """
+    state = begun(services, kept)
+    types = schema.key_types
+    if types == state.key_types:
+        return ""
+    points = [leaf.range.min for leaf in state.partitions.leaves() if leaf.range.min]
+    for point in points:
+        if fault := key_fault(point, types, fewest_parts=1):
+            raise InvalidRequestError(
+                f"the partitions of table {kept.name!r} cannot stay: where they meet is no key of "
+                f"the new schema ({fault})",
+                hint="delete the partitions, or give split points",
+            )
+    return _keep(services, kept, points)
 
 
 def _keep(services: Services, table: Table, points: Sequence[Key]) -> str:

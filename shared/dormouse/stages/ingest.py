@@ -140,7 +140,7 @@ def ingest(services: Services, job: IngestJob, write: Write = write_here) -> lis
     if written is None:
         reason = "the table was emptied since the files were dropped"
         record(services, table.id, job.job_id, "ingest", "refused", reason=reason)
-        return []
+        return changed  # if the state is behind, the planning lets it begin
     record(
         services,
         table.id,
@@ -159,7 +159,7 @@ def _ingest(services: Services, table: Table, job: IngestJob, write: Write) -> W
     for _ in range(ATTEMPTS):
         known = look_up(services, table, job.sources)
         state = known.state
-        if job.generation < state.generation:
+        if job.generation < max(state.generation, table.generation):
             return None
         if job.generation > state.generation:
             raise ContendedError(f"table {table.name!r} is about to be emptied")

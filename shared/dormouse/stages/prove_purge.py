@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import data_prefix, run_of, shard_id_of, shard_path
 from dormouse.model.shards import Shard
@@ -20,8 +20,10 @@ from dormouse.ports import EarlierObject, Services, StoredObject
 from dormouse.shards.footer import read_footer
 from dormouse.shards.purging import RowMatcher
 from dormouse.shards.reading import Slice
+from dormouse.stages.versions import read_version
 
 LOOKS_AT_ONCE = 4
+EARLIER = "its rows are of an earlier schema, and are not looked at"
 
 _KEPT = "it was deleted, and the bucket keeps earlier versions"
 
@@ -63,10 +65,19 @@ def prove_purge(
 ) -> Proof:
     """Look at every object; nothing is changed.
 
+    What was stored before the table got its schema, which a condition of now cannot judge, counts
+    as holding such rows.
+
     Raises:
+        ContendedError: the table got another schema meanwhile.
         UnavailableError: storage or state could not be read for now; nothing is known.
     """
-    state = services.store(table).current()
+    newest, state = read_version(services, table)
+    if newest.schema_generation != table.schema_generation:
+        raise ContendedError(
+            f"table {table.name!r} was emptied just now, and got another schema",
+            hint="say which rows are meant by the columns it has now",
+        )
     # Listed after the state was read, so that every object the state knows of was there by then;
     # what is deleted meanwhile and kept as an earlier version is seen at least once.
     objects = list(services.storage.list(data_prefix(table.id)))
@@ -99,6 +110,8 @@ def _look(
 ) -> Remains | None:
     try:
         shard = _shard(services, table, state, stored)
+        if shard is None:
+            return Remains(stored.path, None, EARLIER, _audited_ms(table, stored))
         rows = 0
         if matcher.request.can_match(shard):
             rows = _count(services, table, matcher, Slice(shard, KeyRange()))
@@ -124,8 +137,12 @@ def _look_at_earlier(
     return Remains(found.path, found.rows, reason, earlier.until_ms)
 
 
-def _shard(services: Services, table: Table, state: TableState, stored: StoredObject) -> Shard:
-    """Give the shard an object is, by its own footer if no commit refers to it."""
+def _shard(
+    services: Services, table: Table, state: TableState, stored: StoredObject
+) -> Shard | None:
+    """Return the shard an object is, by its own footer if no commit refers to it; None if it has
+    rows of an earlier schema.
+    """
     shard_id = shard_id_of(stored.path)
     known = state.shards.get(shard_id) if shard_id is not None else None
     if known is not None:
@@ -133,6 +150,8 @@ def _shard(services: Services, table: Table, state: TableState, stored: StoredOb
     footer = read_footer(services.storage, stored.path, stored.size_bytes)
     if stored.path != shard_path(table.id, footer.shard_id):
         raise CorruptDataError(f"it says that it is shard {footer.shard_id!r}")
+    if footer.origin.generation < table.schema_generation:
+        return None
     return Shard(footer.shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
 
 
@@ -157,8 +176,12 @@ def _why(
         return "it was replaced, and waits for queries that began before", until_ms
     if run_of(shard)[0] in state.jobs:
         return "a job that is not finished wrote it", None
-    until_ms = stored.modified_ms + table.properties.orphan_age_seconds * 1000
-    return "no commit refers to it; the daily audit deletes it", until_ms
+    return "no commit refers to it; the daily audit deletes it", _audited_ms(table, stored)
+
+
+def _audited_ms(table: Table, stored: StoredObject) -> int:
+    """Return from when on an audit deletes an object that no commit refers to."""
+    return stored.modified_ms + table.properties.orphan_age_seconds * 1000
 
 
 def _rows_of_table(

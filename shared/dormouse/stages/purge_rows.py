@@ -37,6 +37,7 @@ from dormouse.ports import Services
 from dormouse.shards.purging import RowMatcher
 from dormouse.shards.reading import Slice
 from dormouse.stages.assigning import assign
+from dormouse.stages.generations import is_for
 from dormouse.stages.purges import (
     forget_purge,
     keep_verdicts,
@@ -71,7 +72,7 @@ def purge_rows(
         forget_purge(services, table.id, request.id)
         return
     state = services.store(table).current()
-    if state.generation != request.generation:
+    if not is_for(request.generation, table, state):
         _end(services, table, request.id, "finished", "the table was cleared since")
         return
     try:

@@ -1,7 +1,8 @@
 """rebuild: a table's state from the footers of its shards alone, after the state was lost.
 
 Order: the registry notes the id of the new log, so that a deletion finds it whatever becomes of the
-rebuild; the old log is closed, so that no commit can land that would be missed; then the shards are
+rebuild; the old log is closed, so that no commit can land that would be missed, and no generation
+begin that the registry, read after that, does not count; then the shards are
 listed and the new state is committed to a log of its own and read back; then the registry names the
 new log. A crash before that leaves a table that can be rebuilt again; what was in flight comes
 again, and goes to the new log.
@@ -72,11 +73,11 @@ def rebuild(
     """
     _plan(services, table, watch)  # nothing is given up for a rebuild that would be refused
     log = services.ids.new()
-    noted = services.tables.change(table.id, lambda newest: _with_new_log(newest, table, log))
-    changed = replace(noted, log=log)
+    services.tables.change(table.id, lambda newest: _with_new_log(newest, table, log))
     services.store(table).terminate()
-    plan = _plan(services, table, watch)
-    store = services.store(changed)
+    closed = _registered(services, table)
+    plan = _plan(services, closed, watch)
+    store = services.store(replace(closed, log=log))
     expected = _commit(store, plan, services.clock.now_ms())
     store.reopen()
     if (difference := _difference(expected, store.current())) is not None:
@@ -89,6 +90,13 @@ def rebuild(
         raise
     services.store(table).destroy()
     return Rebuilt(expected, plan.left_out), [Outgoing("table-changes", TableChanged(table.id))]
+
+
+def _registered(services: Services, table: Table) -> Table:
+    newest = services.tables.get(table.id)
+    if newest is None:
+        raise NotFoundError(f"table {table.name!r} was deleted")
+    return newest
 
 
 def _with_new_log(newest: Table, known: Table, log: str) -> Table:

@@ -60,7 +60,7 @@ def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
     if isinstance(job, CompactionJob):
         return job.job_id not in state.jobs
     table = services.table(job.table_id)
-    if table is None:
+    if table is None or job.generation < table.generation:
         return True
     left = look_up(services, table, job.sources).fresh(job.sources)
     request = spark_request(services, job.table_id, job.job_id) if left else None

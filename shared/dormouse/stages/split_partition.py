@@ -18,6 +18,7 @@ from dormouse.policy.retrying import rest_ms
 from dormouse.policy.splitting import KeyRanks, SplitPlan, plan_split
 from dormouse.ports import Services
 from dormouse.shards.footer import read_footers
+from dormouse.stages.generations import is_for
 from dormouse.stages.tracking import record, settle, tracked
 from dormouse.statestore.protocol import Rejected
 
@@ -37,7 +38,7 @@ def split_partition(services: Services, message: PartitionSplits) -> Iterator[Ou
     if table is None:
         return
     state = services.store(table).current()
-    if message.generation != state.generation:
+    if not is_for(message.generation, table, state):
         for partition in message.partitions:
             settle(services, table.id, _job_id(partition))
         return

@@ -6,24 +6,22 @@ from collections.abc import Callable, Sequence
 
 from dormouse.errors import InvalidRequestError
 from dormouse.model.key_types import KeyTypes
+from dormouse.model.state import TableState
 from dormouse.model.transactions import RULES, Entry, InitialisePartitions, RaiseRules
 from dormouse.model.validation import faults
 
 _REASONS = 5
 
 
-def admit(entries: Sequence[Entry], known: KeyTypes, look: Callable[[], KeyTypes]) -> None:
-    """Refuse entries that can hold in no state of a table.
+def admit(entries: Sequence[Entry], known: TableState, look: Callable[[], TableState]) -> None:
+    """Refuse entries, all meant for one generation, that can hold in no state of a table.
 
-    The types of its row keys stay as long as it lives, so those of any version will do: those
-    `known`, else those that an entry is to give it, else what a `look` at the newest version shows.
+    `known` is any version of it, `look` gives the newest.
 
     Raises:
         InvalidRequestError: some can hold in none, or are of rules that this release does not know.
     """
-    made = (e.transaction for e in entries)
-    given = [m.key_types for m in made if isinstance(m, InitialisePartitions)]
-    key_types = known or next(iter(given), ()) or look()
+    key_types = _key_types(entries, known, look)
     for entry in entries:
         if broken := faults(entry, key_types):
             reasons = "; ".join(map(str, broken[:_REASONS]))
@@ -32,6 +30,25 @@ def admit(entries: Sequence[Entry], known: KeyTypes, look: Callable[[], KeyTypes
             )
         if isinstance(entry.transaction, RaiseRules | InitialisePartitions):
             _check_rules(entry.transaction.rules)
+
+
+def _key_types(
+    entries: Sequence[Entry], known: TableState, look: Callable[[], TableState]
+) -> KeyTypes:
+    """Return the types of row keys in the generation of `entries`; none if that is not the newest.
+
+    They stay as long as the generation, so any version of it knows them; else an entry is to give
+    them to the table.
+    """
+    generation = entries[0].generation
+    if known.key_types and known.generation == generation:
+        return known.key_types
+    made = (entry.transaction for entry in entries)
+    given = next((m.key_types for m in made if isinstance(m, InitialisePartitions)), ())
+    if given and not known.key_types:
+        return given
+    newest = look()
+    return newest.key_types if newest.generation == generation else ()
 
 
 def _check_rules(rules: int) -> None:

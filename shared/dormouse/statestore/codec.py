@@ -42,7 +42,7 @@ from dormouse.model.transactions import (
 from dormouse.statestore.codec_columns import COLUMNS
 from dormouse.statestore.codec_file import read_file, write_file
 
-KIND, FORMAT = "delta", 2
+KIND, FORMAT = "delta", 3
 
 
 class _Placed(msgspec.Struct):
@@ -160,6 +160,7 @@ class _AdoptSegments(_Stored, tag="adopt_segments"):
 class _ClearTable(_Stored, tag="clear_table"):
     new_generation: int
     partitions: tuple[_Partition, ...]
+    key_types: tuple[str, ...]
 
 
 _Row = (
@@ -247,8 +248,9 @@ def _row(entry: Entry) -> _Row:  # noqa: C901  # a case a kind
             return _SealSources(*at, (segment,), replaced)
         case AdoptSegments(segments=segments):
             return _AdoptSegments(*at, segments)
-        case ClearTable(generation=generation, partitions=partitions):
-            return _ClearTable(*at, generation, _stored_partitions(partitions))
+        case ClearTable(generation=generation, partitions=partitions, key_types=key_types):
+            stored = _stored_partitions(partitions)
+            return _ClearTable(*at, generation, stored, stored_types(key_types))
 
 
 def _entry(row: _Row) -> Entry:
@@ -287,7 +289,8 @@ def _transaction(row: _Row) -> Transaction:  # noqa: C901  # a case a kind
         case _AdoptSegments():
             return AdoptSegments(row.segments)
         case _ClearTable():
-            return ClearTable(row.new_generation, _partitions(row.partitions))
+            types = types_of_stored(row.key_types)
+            return ClearTable(row.new_generation, _partitions(row.partitions), types)
 
 
 def _shard_rows(counts: tuple[tuple[str, int], ...]) -> tuple[_ShardRows, ...]:

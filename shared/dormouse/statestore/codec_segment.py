@@ -17,7 +17,7 @@ from dormouse.statestore.codec import entries_of, rows_of
 from dormouse.statestore.codec_columns import COLUMNS
 from dormouse.statestore.codec_file import read_file, write_file
 
-KIND, FORMAT = "segment", 2
+KIND, FORMAT = "segment", 3
 
 _DELTA = pa.field("delta", pa.binary(16))
 

@@ -118,8 +118,7 @@ class LogStateStore:
             return ()
         now_ms = self._clock.now_ms()
         entries = tuple(Entry(each, now_ms, generation) for each in transactions)
-        known = self._patience.insist(self._follower.last_seen).key_types
-        admit(entries, known, lambda: self.current().key_types)
+        admit(entries, self._patience.insist(self._follower.last_seen), self.current)
         return self._group.commit(entries)
 
     def maintain(self) -> None:

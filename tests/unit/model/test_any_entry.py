@@ -100,6 +100,9 @@ def keyed(low: object, high: object) -> AddShards:
         (ClearTable(1, (Partition(ROOT),) * 2), Rule.NAMED_TWICE),
         (ClearTable(1, (Partition("other"),)), Rule.INVALID_TREE),
         (ClearTable(2**63, (Partition(ROOT),)), Rule.OUT_OF_BOUNDS),
+        (ClearTable(1, tuple(TREE.by_id.values()), (Primitive.LONG,)), Rule.KEY_UNFIT),
+        (ClearTable(1, (Partition(ROOT),), (Primitive.DOUBLE,)), Rule.KEY_TYPES_UNFIT),
+        (ClearTable(1, (Partition("other"),), (Primitive.LONG,)), Rule.INVALID_TREE),
         (RaiseRules(RULES), Rule.RULES_NOT_RAISED),
         (initialise([Partition(ROOT)]), Rule.ALREADY_INITIALISED),
     ],
@@ -167,3 +170,9 @@ def test_a_job_that_was_taken_back_is_not_assigned_again_under_its_id() -> None:
     state = folded(*BEGUN, ReleaseJob("j1"))
     _, verdict = apply(state, Entry(AssignJob("j1", LEFT, ("s1",)), 1, 0))
     assert [v.rule for v in verdict.violations] == [Rule.JOB_RELEASED]
+
+
+def test_a_generation_with_other_row_keys_is_another_one() -> None:
+    whole = (Partition(ROOT),)
+    stays, other = ClearTable(1, whole), ClearTable(1, whole, (Primitive.LONG,))
+    assert transaction_id(stays) != transaction_id(other)

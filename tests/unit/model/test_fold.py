@@ -8,8 +8,9 @@ import pytest
 from hypothesis import settings
 
 from dormouse.model.fold import Verdict, apply
-from dormouse.model.partitions import ROOT, PartitionTree
+from dormouse.model.partitions import ROOT, Partition, PartitionTree
 from dormouse.model.rules import Rule
+from dormouse.model.schema import Primitive
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.transactions import (
     AddShards,
@@ -25,7 +26,7 @@ from dormouse.model.transactions import (
     transaction_id,
 )
 from tests.support.machine import TableMachine, shard_of
-from tests.support.trees import LEFT, RIGHT, initialise, part
+from tests.support.trees import LEFT, RIGHT, TEXT, initialise, part
 
 TestAnyHistory = TableMachine.TestCase
 TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
@@ -123,6 +124,33 @@ def test_what_was_queued_before_a_clear_is_refused_after_it() -> None:
     assert [v.rule for v in verdict.violations] == [Rule.STALE_GENERATION]
     assert after is cleared
     assert not len(cleared.shards)
+
+
+def test_a_generation_keeps_the_types_of_its_row_keys_and_another_can_have_others() -> None:
+    whole = (Partition(ROOT),)
+    stayed, _ = apply(state_after(ADDED), Entry(ClearTable(1, whole), 0, 0))
+    assert stayed.key_types == TEXT
+    other, _ = apply(stayed, Entry(ClearTable(2, whole, (Primitive.LONG,)), 0, 1))
+    assert other.key_types == (Primitive.LONG,)
+    split, number = Entry(SplitPartition(ROOT, ("m",)), 0, 2), SplitPartition(ROOT, (5,))
+    assert [v.rule for v in apply(other, split)[1].violations] == [Rule.KEY_UNFIT]
+    assert not apply(other, Entry(number, 0, 2))[1].violations
+
+
+def test_what_is_keyed_as_an_earlier_generation_was_is_late_and_not_wrong() -> None:
+    clear = ClearTable(1, (Partition(ROOT),), (Primitive.LONG,))
+    cleared, _ = apply(state_after(ADDED), Entry(clear, 0, 0))
+    for late in (SplitPartition(LEFT, ("c",)), AddShards("x", (), (shard_of("x", [("a",)]),))):
+        _, verdict = apply(cleared, Entry(late, 0, 0))
+        assert [v.rule for v in verdict.violations] == [Rule.STALE_GENERATION]
+
+
+def test_a_clear_that_another_one_came_before_is_judged_by_the_row_keys_there_are() -> None:
+    cleared, _ = apply(state_after(ADDED), Entry(ClearTable(1, SPLIT_AT_M), 0, 0))
+    next_one, verdict = apply(cleared, Entry(ClearTable(2, SPLIT_AT_M), 0, 0))
+    assert (next_one.generation, verdict.violations) == (2, ())
+    broken = apply(cleared, Entry(ClearTable(2, SPLIT_AT_M[1:]), 0, 0))[1].violations
+    assert [v.rule for v in broken] == [Rule.INVALID_TREE]
 
 
 def test_a_shard_over_two_leaves_is_referenced_in_both_and_its_rows_are_shared() -> None:

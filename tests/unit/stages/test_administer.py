@@ -306,11 +306,6 @@ class TestReinitialising:
         world.settle()
         assert world.names(now(world, table)) == "cde"
 
-    def test_partitions_cannot_be_kept_and_given(self, world: World) -> None:
-        world.create("letters")
-        with pytest.raises(InvalidRequestError, match="kept"):
-            administer(world.services, ReinitialiseTable("r", "letters", True, (("m",),)))
-
     def test_split_points_said_to_be_base64_must_be(self, world: World) -> None:
         for point in ("m", "ä"):
             create = CreateTable("c", "t", LETTERS.to_json(), {}, ((point,),), strings_base64=True)

@@ -136,7 +136,7 @@ def test_an_audit_deletes_split_points_when_they_are_old_and_nobody_is_to_begin_
     assert trees(world, table) == [awaited]
     world.settle()
     assert leaves_from(world, table) == [(), ("f",), ("t",)]
-    world.administer(ReinitialiseTable("young", "letters", False))
+    world.administer(ReinitialiseTable("young", "letters", True))
     world.sweep(audit=True)
     assert len(trees(world, table)) == 1
     assert awaited not in trees(world, table)

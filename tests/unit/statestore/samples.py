@@ -83,7 +83,9 @@ ENTRIES = {
         ExtendTree(((_LEFT, ("c",)), (id_of(KeyRange((), ("c",))), ("b", 0)))), 7_500, 0
     ),
     "seal_sources": Entry(SealSources(_SEALED), 7_800, 0),
-    "clear_table": Entry(ClearTable(1, (Partition(ROOT),)), 8_000, 0),
+    "clear_table": Entry(
+        ClearTable(1, (Partition(ROOT),), (Primitive.LONG, Primitive.STRING)), 8_000, 0
+    ),
 }
 """In an order in which most of them hold."""
 

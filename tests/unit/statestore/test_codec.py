@@ -69,7 +69,7 @@ transactions = st.one_of(
     st.builds(SplitPartition, text, keys, counts),
     st.builds(ForgetShards, names),
     st.builds(ExtendTree, st.lists(st.tuples(text, keys), max_size=3).map(tuple)),
-    st.builds(ClearTable, int64, partitions),
+    st.builds(ClearTable, int64, partitions, key_types),
 )
 entries = st.lists(st.builds(Entry, transactions, int64, int64), min_size=1, max_size=4).map(tuple)
 

@@ -28,6 +28,7 @@ from dormouse.stages.manifests import manifest_at
 from dormouse.stages.requests.json_keys import key_of_json
 from dormouse.stages.requests.named import living
 from dormouse.stages.tracking import record
+from dormouse.stages.versions import read_version
 from dormouse.storage import check_path
 
 
@@ -39,17 +40,18 @@ def export_rows(services: Services, request: ExportRows) -> list[Outgoing]:
     Raises:
         InvalidRequestError: a key, column, condition, time or prefix is no good.
         NotFoundError: no table of that name exists, or it is being deleted; or that version of it
-            is not kept any more, or is yet to come.
+            is not kept any more, is yet to come, or has rows of an earlier schema.
         AlreadyExistsError: something lies below the prefix.
     """
     table = living(services, request)
     export_id = export_id_of(request.request_id)
     export = kept_export(services, table.id, export_id)
     if export is None:
+        table, state = _read(services, table, request.as_of)
         export = _wanted(services, table, request)
         if not _is_free(services, export):
             return []
-        export = _begin(services, table, export, request)
+        export = _begin(services, table, state, export, request)
     record(services, table.id, export.id, "export", "assigned", subject=export.to)
     return messages_of(export)
 
@@ -134,8 +136,9 @@ def _is_free(services: Services, export: Export) -> bool:
     )
 
 
-def _begin(services: Services, table: Table, export: Export, request: ExportRows) -> Export:
-    state = _state(services, table, request.as_of)
+def _begin(
+    services: Services, table: Table, state: TableState, export: Export, request: ExportRows
+) -> Export:
     condition = parse_condition(export.where, export.schema) if export.where else None
     ranges = ranges_to_read(export.table, export.ranges, condition)
     export = replace(export, version=state.version, cut=services.ids.new())
@@ -164,10 +167,10 @@ def _for_spark(
     return replace(export, size_bytes=size_bytes, spark=asked or SparkOptions())
 
 
-def _state(services: Services, table: Table, as_of: int | str | None) -> TableState:
-    store = services.store(table)
+def _read(services: Services, table: Table, as_of: int | str | None) -> tuple[Table, TableState]:
     if as_of is None:
-        return store.current()
+        return read_version(services, table)
     if isinstance(as_of, int):
-        return store.at(version=as_of)
-    return store.at(time_ms=int(parse_key_part(as_of, Primitive.TIMESTAMP)) // 1000)
+        return read_version(services, table, version=as_of)
+    time_us = int(parse_key_part(as_of, Primitive.TIMESTAMP))
+    return read_version(services, table, time_ms=time_us // 1000)

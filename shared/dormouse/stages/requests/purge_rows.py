@@ -18,6 +18,7 @@ from dormouse.requests import PurgeRows
 from dormouse.stages.requests.json_keys import key_of_json
 from dormouse.stages.requests.named import living
 from dormouse.stages.tracking import record
+from dormouse.stages.versions import read_version
 
 
 def purge_rows(services: Services, request: PurgeRows) -> list[Outgoing]:
@@ -27,13 +28,9 @@ def purge_rows(services: Services, request: PurgeRows) -> list[Outgoing]:
         InvalidRequestError: it does not say which rows, or the table cannot remove just those.
         NotFoundError: no table of that name exists, or it is being deleted.
     """
-    table = living(services, request)
+    table, state = read_version(services, living(services, request))
     purge = wanted_rows(table, request)
-    purge = replace(
-        purge,
-        generation=services.store(table).current().generation,
-        requested_ms=services.clock.now_ms(),
-    )
+    purge = replace(purge, generation=state.generation, requested_ms=services.clock.now_ms())
     services.storage.put(purge_path(table.id, purge.id), encode_request(purge))
     # Not what it removes: records live longer than what is to be forgotten.
     record(services, table.id, purge.id, "purge", "assigned", subject=request.request_id)

@@ -1,15 +1,18 @@
-"""reinitialise_table: a table loses its rows, and perhaps its partitions, and goes on.
+"""reinitialise_table: a table loses its rows, perhaps its partitions and schema, and goes on.
 
 Its shards are garbage then; `sweep` finds them.
 """
 
 from __future__ import annotations
 
-from dormouse.errors import InvalidRequestError
+from msgspec import UnsetType
+
 from dormouse.messages import Outgoing, TableChanged
+from dormouse.model.schema import Schema
+from dormouse.model.tables import Table
 from dormouse.ports import Services
 from dormouse.requests import ReinitialiseTable
-from dormouse.stages.generations import empty
+from dormouse.stages.generations import Beginning, begun, empty
 from dormouse.stages.requests.json_keys import split_points_of_json
 from dormouse.stages.requests.named import living
 
@@ -18,19 +21,25 @@ def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[O
     """Empty the table once, however often the request comes.
 
     Raises:
-        InvalidRequestError: a split point is no good, or partitions are to be kept and given.
+        InvalidRequestError: a split point or the schema is no good, or partitions that are to stay
+            do not fit the schema.
         NotFoundError: no table of that name exists, or it is being deleted.
-        CorruptDataError: partitions are to be kept, and which these are is lost.
+        ContendedError: the table got another schema meanwhile; the message should come again.
+        CorruptDataError: partitions are to stay, and which these are is lost.
     """
-    if request.keep_partitions and request.split_points:
-        raise InvalidRequestError(
-            "the partitions cannot be kept and be given by split points",
-            hint='give split points with "keep_partitions": false',
-        )
     table = living(services, request)
-    points = split_points_of_json(
-        table.schema, request.split_points, strings_base64=request.strings_base64
-    )
-    wanted = None if request.keep_partitions else points
-    empty(services, table, wanted, request_id=request.request_id)
+    if request.request_id in table.applied:  # who let the registry count it may have died since
+        begun(services, table)
+    else:
+        empty(services, table, _beginning(table, request), request_id=request.request_id)
     return [Outgoing("table-changes", TableChanged(table.id))]
+
+
+def _beginning(table: Table, request: ReinitialiseTable) -> Beginning:
+    given = request.schema
+    schema = None if isinstance(given, UnsetType) else Schema.from_json(given)
+    points = split_points_of_json(
+        schema or table.schema, request.split_points, strings_base64=request.strings_base64
+    )
+    replaces = points or request.delete_partitions
+    return Beginning(schema, points if replaces else None)
