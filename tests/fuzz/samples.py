@@ -75,6 +75,7 @@ REQUESTS: list[Any] = [
     r.SetOnline("3", "letters", False),
     r.RenameTable("4", "letters", "others"),
     r.ReinitialiseTable("5", "letters", False, (("m",),)),
+    r.ReinitialiseTable("5a", "letters", True, schema=_CREATE),
     r.SetProperties("6", "letters", {"compaction_files": 3}, ("gc_delay_seconds",)),
     r.SetDefaults("7", {"compaction_files": 3}, ("filters",)),
     r.AlterSchema("8", "letters", ({"name": "x", "type": "LongType", "nullable": True},)),

@@ -133,9 +133,10 @@ def test_a_split_just_before_the_generation_begins_does_not_keep_it_from_beginni
     table = world.create("letters")
     world.drop("letters/1.parquet", letters("az"))
     world.settle()
-    split = SplitPartition(ROOT, ("m",))
-    world.before_next_commit(lambda: world.new_store(table).commit(split, generation=0))
-    world.administer(ReinitialiseTable("r", "letters", schema=NUMBERS))
+    request = ReinitialiseTable("r", "letters", schema=NUMBERS)
+    dies(world, request)
+    world.new_store(table).commit(SplitPartition(ROOT, ("m",)), generation=0)
+    world.administer(request)
     assert leaves_from(world, table) == [()]
     fill(world)
     assert len(world.rows(now(world, table))) == 2
