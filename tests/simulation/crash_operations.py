@@ -35,7 +35,7 @@ from tests.simulation.crash_points import Operation
 from tests.simulation.crash_recovery import GC_SECONDS, ORPHAN_SECONDS, Rows, dies_at, settle
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.processes import Died
-from tests.support.world import LETTERS, letters, letters_file
+from tests.support.world import BY_TIME, LETTERS, letters, letters_file
 
 NAME = "letters"
 TEXTS = ("hazel", "oak", "fern")
@@ -321,12 +321,7 @@ def _asked_again(name: str) -> AdminRequest | None:
 
 
 SPLIT_ANEW = ReinitialiseTable("r", NAME, False, (("c",), ("x",)))
-BY_TIME: dict[str, object] = {
-    "rowKeyFields": [{"name": "at", "type": "LongType"}],
-    "sortKeyFields": [{"name": "letter", "type": "StringType"}],
-}
-"""A schema whose keys cannot even be compared with those of before."""
-RESORTED = ReinitialiseTable("r", NAME, False, ((100,),), schema=BY_TIME)
+RESORTED = ReinitialiseTable("r", NAME, False, ((100,),), schema=BY_TIME.to_json())
 REQUESTS: Sequence[Operation] = tuple(
     Operation(
         f"admin: {name}", prepare, handles("admin"), exported, _asked_again(name), most_leaves=4

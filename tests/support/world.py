@@ -97,6 +97,8 @@ LETTERS = Schema.from_json(
     }
 )
 """A small schema for tests that do not care: letter, at, note."""
+BY_TIME = Schema(LETTERS.sort_keys, LETTERS.row_keys, LETTERS.values)
+"""The same columns with row keys of another type, which cannot be compared with letters."""
 
 
 class Crash(Exception):
