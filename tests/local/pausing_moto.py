@@ -1,8 +1,8 @@
 """moto's server, plain or atomic, pausing between check and write; for `test_local_atomicity`.
 
-A race that is lost once in a hundred runs proves little. Here whoever has checked a condition waits
-for a second caller to get as far, at most for some patience: in plain moto the two always meet, and
-both believe that they have won; where calls are atomic they cannot, and the wait just runs out.
+A race that is lost once in a hundred runs proves little. Here a caller that has checked a condition
+waits for a second to get as far, or to be held up by a lock: in plain moto the two always meet, and
+both believe that they have won; where calls are atomic, the second is held up.
 """
 
 import argparse
@@ -16,17 +16,19 @@ from moto.dynamodb.models import table
 from moto.s3.models import S3Backend
 from moto.sqs.models import Message
 
+from dormouse_cli.local import moto_dynamodb, moto_s3, moto_sqs
 from dormouse_cli.local.moto_server import make_atomic, serve
+from tests.support.waiting import LIMIT_SECONDS
 
 MARK = "meet"
 """What the names of values, keys and bodies begin with whose callers are to meet."""
 
 
 class MeetingPoints:
-    def __init__(self, patience_seconds: float) -> None:
-        self._patience_seconds = patience_seconds
+    def __init__(self) -> None:
         self._changed = threading.Condition()
         self._arrived: defaultdict[str, int] = defaultdict(int)
+        self._held_up = 0
 
     def arrive(self, name: str) -> None:
         with self._changed:
@@ -35,12 +37,51 @@ class MeetingPoints:
 
     def wait_for(self, name: str, callers: int) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._arrived[name] >= callers, self._patience_seconds)
+            is_met = self._changed.wait_for(
+                lambda: self._held_up or self._arrived[name] >= callers, LIMIT_SECONDS
+            )
+        assert is_met, f"nobody else came to {name}"
+
+    def hold_up(self, callers: int) -> None:
+        """Count that many more callers, or fewer, as waiting for a lock."""
+        with self._changed:
+            self._held_up += callers
+            self._changed.notify_all()
 
     def meet(self, name: str) -> None:
         if name.startswith(MARK):
             self.arrive(name)
             self.wait_for(name, callers=2)
+
+
+class _WatchedLock:
+    """A lock that tells who waits for it; a `threading.Condition` can be made of it."""
+
+    def __init__(self, points: MeetingPoints) -> None:
+        self._points, self._lock = points, threading.RLock()
+        self._is_owned: Any = self._lock._is_owned  # type: ignore[attr-defined]
+        self._release_save: Any = self._lock._release_save  # type: ignore[attr-defined]
+        self._acquire_restore: Any = self._lock._acquire_restore  # type: ignore[attr-defined]
+        self.release = self._lock.release
+
+    def acquire(self) -> bool:
+        if not self._lock.acquire(blocking=False):
+            self._points.hold_up(1)
+            self._lock.acquire()
+            self._points.hold_up(-1)
+        return True
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def watch_locks(points: MeetingPoints) -> None:
+    for module in (moto_dynamodb, moto_s3):
+        setattr(module, "_LOCK", _WatchedLock(points))  # noqa: B010
+    setattr(moto_sqs, "_CHANGED", threading.Condition(_WatchedLock(points)))  # type: ignore[arg-type]  # noqa: B010
 
 
 class _PausingCondition:
@@ -110,11 +151,11 @@ def pause_in_sqs(points: MeetingPoints) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=("plain", "atomic"))
-    parser.add_argument("patience_seconds", type=float)
     options = parser.parse_args()
-    points = MeetingPoints(options.patience_seconds)
+    points = MeetingPoints()
     if options.kind == "atomic":
         make_atomic()
+        watch_locks(points)
     pause_in_dynamodb(points)
     pause_in_s3(points)
     pause_in_sqs(points)

@@ -16,7 +16,6 @@ from botocore.exceptions import ClientError
 from dormouse_cli.local import lifeline
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = {"plain": 20.0, "atomic": 0.2}
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Server:
 def start(kind: str) -> Iterator[Server]:
     process = lifeline.start(
         "tests.local.pausing_moto",
-        [kind, str(PATIENCE_SECONDS[kind])],
+        [kind],
         cwd=ROOT,
         environment={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"},
         stdout=subprocess.PIPE,

@@ -12,7 +12,7 @@ import pytest
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, parse_parameters, run_command
 from dormouse_cli.local.errors import LocalStackError, StartError
 from dormouse_cli.local.stack import LocalStack
-from tests.local.eventually import eventually
+from tests.support.waiting import LIMIT_SECONDS, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = Path(__file__).parent / "stack" / "template.yaml"
@@ -48,7 +48,7 @@ def test_run_passes_on_the_exit_code_and_gives_only_the_stacks_account(tmp_path:
         command("run", "--", "sh", "-c", script, state=tmp_path),
         env=environment(),
         stdout=subprocess.PIPE,
-        timeout=60,
+        timeout=LIMIT_SECONDS,
         check=False,
     )
     assert (done.returncode, done.stdout) == (3, b"local\n")
@@ -67,7 +67,7 @@ def test_nothing_outlives_a_stack_that_gets_a_signal(
     assert b"export DORMOUSE_INSTANCE=local\n" in exported
     eventually(lambda: len(members(tmp_path)) == 2)  # S3's test event has started a function
     process.send_signal(number)
-    assert process.wait(timeout=60) == (-number if number == signal.SIGKILL else 0)
+    assert process.wait(timeout=LIMIT_SECONDS) == (-number if number == signal.SIGKILL else 0)
     process.stdout.close()
     eventually(lambda: members(tmp_path) == [])
 
@@ -101,7 +101,7 @@ for line in range(1, 20):
 
 def test_no_moment_of_waiting_is_deaf_to_a_signal() -> None:
     program = [sys.executable, "-c", _INTERRUPTED_AT_EACH_LINE]
-    subprocess.run(program, env=environment(), check=True, timeout=60)
+    subprocess.run(program, env=environment(), check=True, timeout=LIMIT_SECONDS)
 
 
 def test_a_refused_template_is_one_line_without_a_traceback(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_refused_template_is_one_line_without_a_traceback(tmp_path: Path) -> N
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_SECONDS,
         check=False,
     )
     assert done.returncode == 1
@@ -133,7 +133,9 @@ def test_the_command_line_loads_without_the_packages_of_the_local_stack() -> Non
         "import sys; sys.modules.update(dict.fromkeys(['moto', 'samtranslator', 'boto3']));"
         "import dormouse_cli.local.commands"
     )
-    subprocess.run([sys.executable, "-c", program], env=environment(), check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", program], env=environment(), check=True, timeout=LIMIT_SECONDS
+    )
 
 
 def test_a_command_ended_by_a_signal_gives_the_shells_code() -> None:

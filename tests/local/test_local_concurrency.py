@@ -12,7 +12,7 @@ from dormouse_cli.local.event_sources import EventSourcePoller
 from dormouse_cli.local.lambda_host import FunctionPool
 from dormouse_cli.local.plan import EventSource, Function
 from dormouse_cli.local.sandbox import Outcome, Sandbox
-from tests.local.eventually import eventually
+from tests.support.waiting import LIMIT_SECONDS, eventually
 
 FUNCTION = Function("F", "f", "arn", "a.b", Path(), (), 1, 128, {})
 DONE = Outcome(b"null", failed=False)
@@ -53,7 +53,7 @@ class FakePool:
         with self._lock:
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
-        assert self.let_go.wait(20)
+        assert self.let_go.wait(LIMIT_SECONDS)
         with self._lock:
             self._at_once -= 1
 

@@ -28,7 +28,7 @@ def test_queues_have_their_timeouts_and_dead_letter_queue(stack: LocalStack) -> 
     sqs = stack.client("sqs")
     url = sqs.get_queue_url(QueueName="local-WorkQueue")["QueueUrl"]
     attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    assert attributes["VisibilityTimeout"] == "5"
+    assert attributes["VisibilityTimeout"] == "900"
     assert f'"{ARN}:local-DeadQueue"' in attributes["RedrivePolicy"]
 
 

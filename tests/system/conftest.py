@@ -13,10 +13,9 @@ import pytest
 
 from dormouse.client import Instance
 from dormouse_cli.local.stack import LocalStack
+from tests.support.waiting import LIMIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
-LIMIT_SECONDS = 60.0
-"""How long anything is waited for: far more than it takes, so that only a fault reaches it."""
 
 
 @dataclass(frozen=True)

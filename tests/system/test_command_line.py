@@ -59,7 +59,7 @@ def test_files_of_every_format_become_rows_and_a_broken_one_is_told(dormouse: Do
     Path("three.jsonl.gz").write_bytes(gzip.compress(b'{"name":"e","at":3}\n'))
     Path("broken.parquet").write_bytes(Path("one.parquet").read_bytes()[:100])
     files = ("one.parquet", "two.csv", "three.jsonl.gz", "broken.parquet")
-    result = dormouse("ingest", "formats", *files, "--wait", "--timeout", "60")
+    result = dormouse("ingest", "formats", *files, "--wait")
     assert result.exit_code == 4, result.output
     assert "formats/broken.parquet was refused" in result.stderr
     found = rows_of(dormouse("query", "formats", "--format", "json"))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System
 
 
@@ -17,7 +18,7 @@ def test_the_demo_finds_every_flight_exactly_once(system: System, tmp_path: Path
         env={**os.environ, "COLUMNS": "120"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_SECONDS,
         check=False,
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr

@@ -12,7 +12,8 @@ from dormouse.messages import Outgoing
 from dormouse.model.schema import Schema
 from dormouse.requests import ExportRows
 from dormouse.stages.manifests import manifest_at
-from tests.system.conftest import LIMIT_SECONDS, System
+from tests.support.waiting import LIMIT_SECONDS
+from tests.system.conftest import System
 
 SCHEMA = Schema.from_json(
     {

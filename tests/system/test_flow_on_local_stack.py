@@ -15,7 +15,8 @@ import pytest
 from dormouse.errors import RefusedSourceError
 from dormouse.model.schema import Schema
 from dormouse.ports import NO_TABLE
-from tests.system.conftest import LIMIT_SECONDS, System
+from tests.support.waiting import LIMIT_SECONDS
+from tests.system.conftest import System
 
 READINGS = {
     "rowKeyFields": [

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
 from tests.support.walkthrough import Block, blocks, matches, script
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "guide.md"]
-LIMIT_SECONDS = 300
 BLOCKS = [block for document in DOCUMENTS for block in blocks(document)]
 
 

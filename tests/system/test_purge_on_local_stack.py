@@ -7,7 +7,8 @@ import json
 import pyarrow as pa
 
 from dormouse.model.schema import Schema
-from tests.system.conftest import LIMIT_SECONDS, System
+from tests.support.waiting import LIMIT_SECONDS
+from tests.system.conftest import System
 
 SCHEMA = Schema.from_json(
     {

@@ -11,7 +11,8 @@ from dormouse.client import TableHandle
 from dormouse.model.names import state_prefix
 from dormouse.model.schema import Schema
 from dormouse.settings import Settings
-from tests.system.conftest import LIMIT_SECONDS, System
+from tests.support.waiting import LIMIT_SECONDS
+from tests.system.conftest import System
 
 SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "name", "type": "StringType"}]})
 

@@ -10,12 +10,11 @@ import pyarrow as pa
 from dormouse.client import SparkOptions
 from dormouse.model.names import spark_prefix
 from dormouse.model.schema import Schema
+from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System
 
 SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "n", "type": "LongType"}]})
 ROWS = 2_000
-SPARK_SECONDS = 300.0
-"""How long a job of Spark is waited for: it starts a virtual machine, on a machine that is busy."""
 
 
 def run_states(job_id: str) -> list[str]:
@@ -38,8 +37,8 @@ def test_files_are_bulk_imported_compacted_and_exported_by_spark(system: System)
     }
     table = system.instance.create_table("heavy", SCHEMA, properties)
     for start in (0, ROWS):
-        table.ingest(numbers(start)).wait(SPARK_SECONDS)
-    table.wait(SPARK_SECONDS)
+        table.ingest(numbers(start)).wait(LIMIT_SECONDS)
+    table.wait(LIMIT_SECONDS)
     assert table.query().read_all()["n"].to_pylist() == list(range(2 * ROWS))
     jobs = list(table.jobs())
     assert {(job.kind, job.state) for job in jobs} >= {
@@ -47,12 +46,12 @@ def test_files_are_bulk_imported_compacted_and_exported_by_spark(system: System)
         ("compaction", "finished"),
     }
     export = table.export(spark=SparkOptions(spark_executors=2))
-    assert export.wait(SPARK_SECONDS).rows == 2 * ROWS
+    assert export.wait(LIMIT_SECONDS).rows == 2 * ROWS
     jobs = list(table.jobs())
     assert [job.state for job in jobs if job.kind == "export"] == ["finished"]
     system.instance.polling.until_nothing(
         lambda: len(list(table.services.storage.list(spark_prefix(table.table.id)))),
-        timeout_seconds=SPARK_SECONDS,
+        timeout_seconds=LIMIT_SECONDS,
         looks=1,
     )
     for job in jobs:

@@ -35,7 +35,8 @@ from dormouse.requests import (
 )
 from dormouse.stages.known_sources import refusal_of
 from dormouse_cli.main import app
-from tests.system.conftest import LIMIT_SECONDS, System
+from tests.support.waiting import LIMIT_SECONDS, eventually
+from tests.system.conftest import System
 
 SCHEMA: dict[str, Any] = {
     "rowKeyFields": [{"name": "n", "type": "LongType"}],
@@ -70,17 +71,17 @@ class Admin:
 
     def reply(self, request_id: str) -> dict[str, Any]:
         """Wait for the reply to a request."""
-        url = self._url("replies")
-        while request_id not in self._replies:
-            found = self._sqs.receive_message(
-                QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=20
-            )
-            assert found.get("Messages"), f"no reply to {request_id}"
-            for message in found["Messages"]:
-                body = json.loads(message["Body"])
-                self._replies[body["request_id"]] = body
-                self._sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        eventually(lambda: request_id in self._received())
         return self._replies[request_id]
+
+    def _received(self) -> dict[str, dict[str, Any]]:
+        url = self._url("replies")
+        found = self._sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=20)
+        for message in found.get("Messages", []):
+            body = json.loads(message["Body"])
+            self._replies[body["request_id"]] = body
+            self._sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return self._replies
 
     def _url(self, queue: str) -> str:
         url: str = self._sqs.get_queue_url(QueueName=f"dormouse-local-{queue}")["QueueUrl"]

@@ -34,7 +34,8 @@ PROPERTIES: dict[str, object] = {
     "gc_delay_seconds": 3,
 }
 """Small numbers, so that a small table has all that a large one has."""
-PATIENCE_SECONDS = 90
+PATIENCE_SECONDS = 900
+"""Longer than a slow machine takes for any act: after it, something hangs."""
 PER_QUARTER = 3
 
 

@@ -25,8 +25,8 @@ from dormouse_cli.local.runtime_api import (
     Signal,
 )
 
-INIT_TIMEOUT_SECONDS = 60
-"""AWS allows 10 s, but a laptop with a cold disk is slower than Lambda."""
+INIT_TIMEOUT_SECONDS = 900
+"""AWS allows 10 s, but a busy laptop with a cold disk is slower: after this, it hangs."""
 
 
 @dataclass(frozen=True, slots=True)

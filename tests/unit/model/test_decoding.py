@@ -7,18 +7,34 @@ import sys
 
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
+
 MEET_AT_ONCE = """
 from __future__ import annotations
 
 import threading
 import msgspec
+from dormouse.model import decoding
 from dormouse.model.decoding import convert_plain, decode_json
 
 begun, over = threading.Event(), threading.Event()
 
+class Lock:
+    lock = threading.Lock()
+
+    def __enter__(self):
+        if not self.lock.acquire(blocking=False):
+            over.set()  # the other thread is held up, as it should be
+            self.lock.acquire()
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+decoding._LOCK = Lock()
+
 def number():
     begun.set()
-    over.wait(0.5)  # the other thread is done by then, if nothing holds it up
+    assert over.wait(LIMIT)  # the other thread is done then, if nothing holds it up
     return int
 
 class Inner(msgspec.Struct):
@@ -46,8 +62,9 @@ assert found == [Outer(Inner(1), Inner(2))] * 2, found
 
 @pytest.mark.parametrize("call", ["decode_json", "convert_plain"])
 def test_a_thread_does_not_take_what_another_knows_of_a_class_by_half(call: str) -> None:
+    program = MEET_AT_ONCE.replace("CALL", call).replace("LIMIT", str(LIMIT_SECONDS))
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", MEET_AT_ONCE.replace("CALL", call)],
+        [sys.executable, "-X", "faulthandler", "-c", program],
         capture_output=True,
         text=True,
         check=False,

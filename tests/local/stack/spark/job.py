@@ -13,5 +13,5 @@ said, ending = Path(sys.argv[1]), sys.argv[2]
 environment = {name: os.environ.get(name, "") for name in ("AWS_ENDPOINT_URL", "TMPDIR")}
 said.write_text(json.dumps({"arguments": sys.argv[1:], "pid": os.getpid(), **environment}))
 if ending == "hang":
-    time.sleep(600)
+    time.sleep(1000)
 sys.exit(int(ending))

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +38,14 @@ def window(event: Event, context: Any) -> None:
 
 
 def fail(event: Event, context: Any) -> Event:
-    """Do as asked: raise, crash, hang, start a process that stays, or describe the environment."""
+    """Do as asked: raise, crash, start a process that stays, or describe the environment."""
     match event["do"]:
         case "raise":
             raise ValueError("asked to raise")
         case "crash":
             os._exit(7)
-        case "hang":
-            time.sleep(60)
         case "spawn":
-            return {"pid": subprocess.Popen(["sleep", "60"]).pid}
+            return {"pid": subprocess.Popen(["sleep", "1000"]).pid}
     return {
         "pid": os.getpid(),
         "greeting": GREETING,
