@@ -30,7 +30,7 @@ demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacte
 demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported, compacted, exported, read as a DataFrame (Java 17)
 	@$(BIN)/dormouse local run -- $(BIN)/python spark/demo.py
 
-test: $(INSTALLED) ## Run the tests, as many files at once as there are processors
+test: $(INSTALLED) ## Run the tests, in one process more than there are processors
 	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile $(ARGS)
 
 crash-points: $(INSTALLED) ## Cut every operation off at each of its calls, and see that it is made up for (ARGS=--only compact)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Literal
 
 import boto3
@@ -27,7 +28,17 @@ def mocked_aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     moto_dynamodb.apply()
     moto_s3.apply()
     with mock_aws():
+        monkeypatch.setattr(boto3, "DEFAULT_SESSION", _session())
         yield
+
+
+@cache
+def _session() -> boto3.Session:
+    """Make the session of all tests: what the SDK says of AWS's services is read only once.
+
+    moto hides the session that there is, so that each test would read it again.
+    """
+    return boto3.Session("test", "test")
 
 
 def s3_bucket(name: str, *, versioned: bool = False) -> S3Client:

@@ -9,11 +9,11 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ConnectionClosedError
-from moto import mock_aws
 
 from dormouse.aws import ingest_bucket
 from dormouse.aws.ingest_bucket import S3IngestBucket
 from dormouse.errors import DormouseError, OutcomeUnknownError
+from tests.contract.mocked_aws import mocked_aws
 
 BUCKET = "ingest"
 
@@ -34,10 +34,7 @@ class Interrupted:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Interrupted]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    with mock_aws():
+    with mocked_aws(monkeypatch):
         s3 = boto3.client("s3", region_name="us-east-1")
         s3.create_bucket(Bucket=BUCKET)
         s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from dormouse.client import Instance
 from dormouse_cli.local.stack import LocalStack
-from tests.support.waiting import LIMIT_SECONDS
+from dormouse_cli.main import app
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,16 +25,12 @@ class System:
     instance: Instance
 
     def dormouse(self, *arguments: str, code: int = 0) -> str:
-        """Run the command line in a process of its own; give what it prints."""
-        done = subprocess.run(
-            [sys.executable, "-c", "from dormouse_cli.main import main; main()", *arguments],
-            env={**os.environ, "COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SECONDS,
-            check=False,
-        )
-        assert done.returncode == code, f"{arguments}: {done.stdout}\n{done.stderr}"
+        """Run the command line over connections of its own; return what it prints.
+
+        It runs in this process: `test_guide` runs commands as they are typed.
+        """
+        done = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
+        assert done.exit_code == code, f"{arguments}: {done.stdout}\n{done.stderr}"
         return done.stdout if code == 0 else done.stderr
 
 

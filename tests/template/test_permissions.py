@@ -16,6 +16,7 @@ from typing import Any
 
 import boto3
 import pytest
+from moto.moto_server import threaded_moto_server
 from moto.server import ThreadedMotoServer
 from werkzeug.serving import WSGIRequestHandler
 
@@ -239,6 +240,8 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
     """Run a table's whole life; give what each function asked of AWS."""
     moto_server.make_atomic()
     with pytest.MonkeyPatch.context() as patch:
+        dispatch = lambda _: moto_server.Dispatcher()  # noqa: E731
+        patch.setattr(threaded_moto_server, "DomainDispatcherApplication", dispatch)
         server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
         server.start()
         host, port = server.get_host_and_port()

@@ -29,14 +29,16 @@ class _RequestHandler(MotoRequestHandler):
     disable_nagle_algorithm = True  # a response is two writes; Nagle would hold the second back
 
 
-class _Dispatcher(DomainDispatcherApplication):
+class Dispatcher(DomainDispatcherApplication):
     """Remembers which part of moto a host means: moto lists its own folder for every request."""
 
     def __init__(self) -> None:
+        """Make the parts of moto when they are first asked."""
         super().__init__(create_backend_app)
         self._backends: dict[str | None, Any] = {}
 
     def get_backend_for_host(self, host: str | None) -> Any:
+        """Return the name of the part that a host means."""
         if host not in self._backends:
             self._backends[host] = super().get_backend_for_host(host)
         return self._backends[host]
@@ -55,7 +57,7 @@ def serve(port: int, spark_code: Path | None = None, region: str = DEFAULT_REGIO
 
     Runs of EMR Serverless are done with the entry points in `spark_code`; without, they wait.
     """
-    server = make_server(HOST, port, _Dispatcher(), threaded=True, request_handler=_RequestHandler)
+    server = make_server(HOST, port, Dispatcher(), threaded=True, request_handler=_RequestHandler)
     os.environ["MOTO_PORT"] = str(server.port)  # moto calls itself by this for a few services
     if spark_code is not None:
         environment = {
