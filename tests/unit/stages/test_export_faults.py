@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from msgspec import structs
 
-from dormouse.errors import DormouseError, OutcomeUnknownError, UnavailableError
+from dormouse.errors import AlreadyExistsError, DormouseError, OutcomeUnknownError, UnavailableError
 from dormouse.messages import ExportTask, Outgoing, PartitionSplits
 from dormouse.model.names import shard_path
 from dormouse.ports import JobRecord, Storage
@@ -18,7 +19,7 @@ from dormouse.requests import ExportRows, ReinitialiseTable
 from dormouse.stages import export_rows as stage
 from dormouse.stages.administer import administer
 from dormouse.stages.exports import kept_export
-from dormouse.stages.manifests import manifest_at
+from dormouse.stages.manifests import manifest_at, put_manifest
 from dormouse.stages.requests import export_rows as request
 from tests.support.trees import LEFT, RIGHT
 from tests.support.world import Crash, World, letters
@@ -266,6 +267,21 @@ class Down:
 
     def list(self, prefix: str) -> object:
         raise self.error("S3 does not answer")
+
+
+def test_the_manifest_of_another_export_is_never_taken_for_ones_own(world: World) -> None:
+    table = filled(world)
+    world.export(table, to="out")
+    world.settle()
+    theirs = manifest_at(world.results, "out")
+    assert theirs is not None
+    other = kept_export(world.services, table.id, world.export(table, to="other"))
+    assert other is not None
+    with pytest.raises(AlreadyExistsError, match="another export"):
+        put_manifest(
+            world.services, replace(other, to="out"), structs.replace(theirs, export=other.id)
+        )
+    assert manifest_at(world.results, "out") == theirs
 
 
 def test_an_export_whose_last_task_dies_before_it_tells_that_it_is_finished_is_told_later(

@@ -11,6 +11,7 @@ from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.trees import initialise
+from tests.unit.statestore.faults import small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
 
 
@@ -73,3 +74,17 @@ def test_a_reopened_store_sees_what_is_stored_and_not_what_it_remembers() -> Non
     process.pages._logs.clear()
     store.reopen()
     assert not len(store.current().partitions)
+
+
+def test_a_destroyed_state_leaves_neither_deltas_nor_segments_nor_snapshots() -> None:
+    process = Process()
+    with small_pages(2):
+        store = process.store()
+        store.commit(initialise(ONE_LEAF), generation=0)
+        for number in range(30):
+            store.commit(addition(number), generation=0)
+            store.maintain()
+        kinds = {stored.path.split("/")[2] for stored in process.storage.list("")}
+        assert kinds == {"deltas", "segments", "snapshots"}
+        store.destroy()
+    assert list(process.storage.list("")) == []

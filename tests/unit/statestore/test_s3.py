@@ -137,17 +137,38 @@ def test_a_commit_whose_upload_keeps_failing_changed_nothing(rig: Rig, error: Ex
     assert store.commit(addition(1), generation=0) == (Committed(2),)
 
 
+@pytest.mark.parametrize("error", [BUSY, CorruptDataError("the page is damaged")])
 def test_a_commit_that_landed_but_whose_verdict_is_unread_is_not_called_a_failure(
-    rig: Rig,
+    rig: Rig, error: Exception
 ) -> None:
     store = rig.store()
     store.current()
-    rig.pages.before = lambda call: fail(BUSY)() if call == "page" else None
+    rig.pages.before = lambda call: fail(error)() if call == "page" else None
     with pytest.raises(OutcomeUnknownError, match="landed"):
         store.commit(addition(1), generation=0)
     rig.pages.before = lambda call: None
     assert store.commit(addition(1), generation=0) == (AlreadyCommitted(),)
     assert store.current().reference_count == 2
+
+
+def test_a_strict_commit_that_another_overtakes_is_judged_again_and_not_written_twice(
+    rig: Rig,
+) -> None:
+    store = rig.store(is_strict=True)
+    store.current()
+    before = len(rig.ids_in_log())
+    rig.on("before append", lambda: rig.store().commit(addition(1), generation=0) and None)
+    assert store.commit(addition(1), generation=0) == (AlreadyCommitted(),)
+    assert len(rig.ids_in_log()) == before + 1
+
+
+def test_what_one_thread_folds_no_other_folds_at_the_same_time(rig: Rig) -> None:
+    store = rig.store()
+    rig.store().commit(addition(1), generation=0)
+    held: list[bool] = []
+    rig.on("before page", lambda: held.append(store._follower._lock.locked()))
+    store.current()
+    assert held == [True]
 
 
 def test_a_read_that_fails_is_tried_again_a_bounded_number_of_times(rig: Rig) -> None:
