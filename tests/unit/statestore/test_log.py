@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dormouse.errors import (
@@ -19,6 +21,7 @@ from dormouse.statestore.pages import (
     Page,
     Root,
     Segment,
+    Snapshot,
 )
 from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
 from tests.unit.statestore.faults import Rig, fail
@@ -336,3 +339,25 @@ def test_what_is_named_before_the_floor_does_not_come_into_the_root(rig: Rig) ->
     head = rig.pages.head("t")
     assert head
     assert head.root.revision == 1
+
+
+def with_snapshot(root: Root) -> Root:
+    made = Snapshot(f"s{root.revision}", root.revision + 1, 0, 1)
+    return replace(root, revision=root.revision + 1, snapshots=(*root.snapshots, made))
+
+
+def test_a_change_of_the_root_that_another_overtook_is_made_again_of_what_that_left(
+    rig: Rig,
+) -> None:
+    rig.on("before set_root", lambda: rig.log().install("f" * 32, with_snapshot) and None)
+    assert rig.log().install("f" * 32, with_snapshot)
+    assert [snapshot.id for snapshot in rig.head().root.snapshots] == ["s0", "s1"]
+
+
+@pytest.mark.parametrize("error", [LOST, BUSY])
+def test_a_change_of_the_root_that_is_never_answered_is_not_called_too_late(
+    rig: Rig, error: Exception
+) -> None:
+    rig.pages.before = lambda call: fail(error)() if call == "set_root" else None
+    with pytest.raises(type(error)):
+        rig.log().install("f" * 32, with_snapshot)
