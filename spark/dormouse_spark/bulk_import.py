@@ -3,7 +3,8 @@
 It is the ingest stage with another way to write: the tasks read and sort files (each once), the
 driver cuts the keys into ranges, by the leaves and by where the rows lie, and other tasks get the
 rows of a range each and write its shards. What is refused, how sources are counted once, and what
-a crash leaves, is as `stages.ingest` says.
+a crash leaves, is as `stages.ingest` says. Its messages are not sent from here: EMR Serverless
+reaches no queue, and `track_spark` announces what the job changed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from pyspark import RDD, SparkContext, StorageLevel
 
 from dormouse.errors import DormouseError, UnavailableError
-from dormouse.messages import IngestJob, Outgoing
+from dormouse.messages import IngestJob
 from dormouse.model.keys import KeyRange
 from dormouse.model.origins import Lineage
 from dormouse.model.ranks import SampledKeys, pooled
@@ -43,16 +44,14 @@ EXTENSIONS = 3
 """How often the driver tries to split leaves while others do too."""
 
 
-def bulk_import(
-    spark: SparkContext, reach: Reach, services: Services, job: IngestJob
-) -> list[Outgoing]:
+def bulk_import(spark: SparkContext, reach: Reach, services: Services, job: IngestJob) -> None:
     """Ingest those sources of `job` which are not ingested yet; refuse bad ones, file by file.
 
     Raises:
         ContendedError: others kept ingesting the same sources; run the job again.
         UnavailableError: Spark gave a task up; run the job again.
     """
-    return ingest(services, job, _Import(spark, reach).write)
+    ingest(services, job, _Import(spark, reach).write)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 It is the compact stage with another way to merge. The footers of the inputs tell where to cut; each
 task merges what all inputs have of its range, which is sorted already, so nothing is shuffled. The
-cuts follow from the inputs alone: every run of the job writes the same shards.
+cuts follow from the inputs alone: every run of the job writes the same shards. The messages of the
+stage are not sent from here: EMR Serverless reaches no queue, and `track_spark` announces what the
+job changed and which shards it set free.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from dormouse.errors import AlreadyExistsError, DormouseError
-from dormouse.messages import CompactionJob, Outgoing
+from dormouse.messages import CompactionJob
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_id_of, shard_prefix
 from dormouse.policy.slicing import merge_ranges
@@ -26,15 +28,13 @@ from dormouse_spark.access import Access, Reach
 from dormouse_spark.running import collected, outcomes
 
 
-def compact(
-    spark: SparkContext, reach: Reach, services: Services, job: CompactionJob
-) -> list[Outgoing]:
-    """Run the job if it is still to be run; announce the change and the shards set free.
+def compact(spark: SparkContext, reach: Reach, services: Services, job: CompactionJob) -> None:
+    """Run the job if it is still to be run.
 
     Raises:
         UnavailableError: Spark gave a task up; run the job again.
     """
-    return compact_stage(services, job, _Compaction(spark, reach).merge)
+    compact_stage(services, job, _Compaction(spark, reach).merge)
 
 
 @dataclass(frozen=True, slots=True)

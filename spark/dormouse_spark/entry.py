@@ -1,7 +1,9 @@
 """How jobs are started: ``spark-submit bulk_import.py --instance … --job-id …``.
 
 The arguments are only ids. What a bulk import is to read, and what an export is to write, is in
-objects of the data bucket, what a compaction is to merge in the state.
+objects of the data bucket, what a compaction is to merge in the state. A job calls S3 and DynamoDB
+and nothing else, for EMR Serverless without a VPC reaches no queue: `track_spark` sends what
+follows from it, once the run has ended.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from dataclasses import dataclass
 
 from pyspark import SparkContext
 
-from dormouse.aws.wiring import Wiring, wire
+from dormouse.aws.wiring import wire
 from dormouse.errors import DormouseError
 from dormouse.messages import CompactionJob, ExportJob, IngestJob
+from dormouse.ports import Services
 from dormouse.settings import Settings
 from dormouse.stages.spark_requests import spark_request
 from dormouse_spark.access import InstanceReach, Reach
@@ -33,27 +36,27 @@ class JobIds:
     generation: int
 
 
-def run_bulk_import(spark: SparkContext, reach: Reach, wiring: Wiring, ids: JobIds) -> None:
+def run_bulk_import(spark: SparkContext, reach: Reach, services: Services, ids: JobIds) -> None:
     """Run a bulk import; nothing to do if it was settled before."""
-    request = spark_request(wiring.services, ids.table_id, ids.job_id)
+    request = spark_request(services, ids.table_id, ids.job_id)
     if request is None or not isinstance(request.job, IngestJob):
         print(f"job {ids.job_id} is not kept: it is done, or its table was deleted")
         return
-    wiring.outbox.send(bulk_import(spark, reach, wiring.services, request.job))
+    bulk_import(spark, reach, services, request.job)
 
 
-def run_compact(spark: SparkContext, reach: Reach, wiring: Wiring, ids: JobIds) -> None:
+def run_compact(spark: SparkContext, reach: Reach, services: Services, ids: JobIds) -> None:
     """Run a compaction; nothing to do if it was done before."""
     message = CompactionJob(ids.table_id, ids.generation, ids.job_id)
-    wiring.outbox.send(compact(spark, reach, wiring.services, message))
+    compact(spark, reach, services, message)
 
 
-def run_export_rows(spark: SparkContext, reach: Reach, wiring: Wiring, ids: JobIds) -> None:
+def run_export_rows(spark: SparkContext, reach: Reach, services: Services, ids: JobIds) -> None:
     """Run an export; nothing to do if it has ended."""
-    export_rows(spark, reach, wiring.services, ExportJob(ids.table_id, ids.job_id))
+    export_rows(spark, reach, services, ExportJob(ids.table_id, ids.job_id))
 
 
-Run = Callable[[SparkContext, Reach, Wiring, JobIds], None]
+Run = Callable[[SparkContext, Reach, Services, JobIds], None]
 RUNS: Mapping[str, Run] = {
     "ingest": run_bulk_import,
     "compaction": run_compact,
@@ -77,7 +80,7 @@ def main(kind: str, arguments: Sequence[str] | None = None) -> int:
         wiring = wire(Settings.from_environment(instance=given.instance))
         spark = SparkContext.getOrCreate()
         ids = JobIds(given.table_id, given.job_id, given.generation)
-        RUNS[kind](spark, InstanceReach(wiring.settings), wiring, ids)
+        RUNS[kind](spark, InstanceReach(wiring.settings), wiring.services, ids)
     except DormouseError as error:
         print(f"job {given.job_id}: {error.explanation}", file=sys.stderr)
         return 1

@@ -242,7 +242,7 @@ class Worker:
         outcome: Literal["succeeded", "failed"] = "failed"
         try:
             with self._as_current():
-                RUNS[run.kind](LocalContext(), self._access, self.wiring, ids)  # type: ignore[arg-type]
+                RUNS[run.kind](LocalContext(), self._access, self.wiring.services, ids)  # type: ignore[arg-type]
             outcome = "succeeded"
         except Exception as error:
             self.instance.failures.append(error)

@@ -48,7 +48,7 @@ def job_of(table: Table, sources: tuple[Source, ...], generation: int = 0) -> In
 
 def run(spark: SparkContext, world: World, table: Table, *sources: Source) -> None:
     job = job_of(table, sources)
-    world.queue += bulk_import(spark, WorldReach(world), world.services, job)
+    bulk_import(spark, WorldReach(world), world.services, job)
 
 
 def origins(world: World, table: Table) -> list[Origin]:

@@ -65,7 +65,7 @@ class Job:
             "export": export_rows,
         }
         run = runs[kind_of(self.message)]
-        self.world.queue += run(self.spark, reach, self.world.services, self.message) or []
+        run(self.spark, reach, self.world.services, self.message)
 
     def end(self, outcome: str) -> list[Outgoing]:
         """End the newest run so, and do what follows until Spark is to run it again, or is not."""

@@ -122,7 +122,7 @@ def run(flow: Flow, job: Run, message: CompactionJob | IngestJob | ExportJob) ->
         wiring = flow.wiring()
         ids = JobIds(message.table_id, message.job_id, getattr(message, "generation", 0))
         spark: Any = Here()
-        job(spark, InstanceReach(wiring.settings), wiring, ids)
+        job(spark, InstanceReach(wiring.settings), wiring.services, ids)
 
 
 class Here:

@@ -40,6 +40,7 @@ from dormouse.stages.spark_work import (
     is_early,
     is_settled,
     kind_of,
+    replaced_by,
 )
 from dormouse.stages.tracking import record
 
@@ -61,10 +62,10 @@ def dispatch_spark(services: Services, message: SparkJob | SparkAgain) -> list[O
     if is_early(state, job):
         raise ContendedError(f"table {table.name!r} is about to be emptied")
     if is_settled(services, state, job):
-        return finish(services, job)
+        return finish(services, table, state, job)
     if services.spark is None:
         return in_functions(services, job)
-    request = keep_request(services, job)
+    request = keep_request(services, job, replaced_by(state, job))
     attempt, run_id = newest_run(services, job)
     reason = ""
     if attempt:

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.messages import SparkJob
+from dormouse.messages import Id, SparkJob
 from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.names import (
     spark_job_of,
@@ -25,12 +25,17 @@ from dormouse.ports import Services
 
 
 class SparkRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job that Spark is to do. Its runs are known to Spark by tokens that begin with `token`."""
+    """A job that Spark is to do.
+
+    The tokens of its runs are made of `token`. `inputs` are the shards that a compaction replaces:
+    the state forgets which these were once the job is done, and somebody must collect them.
+    """
 
     job: SparkJob
     token: str
     requested_ms: int
-    v: Literal[1] = 1
+    inputs: tuple[Id, ...] = ()
+    v: Literal[2] = 2
 
 
 def spark_request(services: Services, table_id: str, job_id: str) -> SparkRequest | None:
@@ -42,14 +47,16 @@ def spark_request(services: Services, table_id: str, job_id: str) -> SparkReques
     return _read(services, spark_request_path(table_id, job_id))
 
 
-def keep_request(services: Services, job: SparkJob) -> SparkRequest:
-    """Keep the request of a job, and give it; of several at once, all give the first.
+def keep_request(services: Services, job: SparkJob, inputs: tuple[str, ...] = ()) -> SparkRequest:
+    """Keep the request of a job, and return it; of several at once, all return the first.
+
+    `inputs` are the shards that it replaces if it is a compaction.
 
     Raises:
         CorruptDataError: what is kept of it is damaged.
     """
     path = spark_request_path(job.table_id, job.job_id)
-    request = SparkRequest(job, services.ids.new(), services.clock.now_ms())
+    request = SparkRequest(job, services.ids.new(), services.clock.now_ms(), inputs)
     if services.storage.put(path, msgspec.json.encode(request)):
         return request
     return _read(services, path) or request  # None if it was settled just now

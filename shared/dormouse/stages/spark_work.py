@@ -18,13 +18,15 @@ from dormouse.messages import (
 from dormouse.model.names import dead_letters
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
+from dormouse.model.tables import Table
 from dormouse.policy.spark import wait_seconds
-from dormouse.ports import Services
+from dormouse.ports import JobRecord, Services
+from dormouse.stages.collect_garbage import candidates
 from dormouse.stages.exports import forget_export, kept_export, task_messages, tasks_left
 from dormouse.stages.known_sources import look_up
 from dormouse.stages.manifests import manifest_at
 from dormouse.stages.spark_requests import SparkRequest, forget, spark_request
-from dormouse.stages.tracking import record, settle
+from dormouse.stages.tracking import count, record, settle
 
 QUEUE = "spark-jobs"
 
@@ -115,14 +117,48 @@ def abandon(services: Services, job: SparkJob, reason: str) -> list[Outgoing]:
     return []
 
 
-def finish(services: Services, job: SparkJob) -> list[Outgoing]:
-    """Forget a job that is settled, and tell of it in case the driver could not."""
+def replaced_by(state: TableState, job: SparkJob) -> tuple[str, ...]:
+    """Return the shards that a job replaces; none unless it is a compaction that is assigned."""
+    assigned = state.jobs.get(job.job_id) if isinstance(job, CompactionJob) else None
+    return assigned.inputs if assigned else ()
+
+
+def finish(services: Services, table: Table, state: TableState, job: SparkJob) -> list[Outgoing]:
+    """Forget a job that is settled, count it, and return the messages that follow from it.
+
+    No driver sends or counts anything. What is forgotten is counted no more, so a message that
+    comes again counts nothing twice; if this process dies before it sends, the sweep makes up for
+    it: it announces every table, and finds the shards that nobody named for collection.
+    """
+    request = spark_request(services, job.table_id, job.job_id)
+    told = _told_by_driver(services, table, request) if request is not None else []
     if not isinstance(job, ExportJob) or _is_whole(services, job):
         settle(services, job.table_id, job.job_id)
     else:
         _tell_given_up(services, job)
     forget(services, job)
-    return [Outgoing("table-changes", TableChanged(job.table_id))]
+    for each in told:
+        count(services, table.name, each)
+    freed = [s for s in request.inputs if s in state.unreferenced] if request is not None else []
+    changed = Outgoing("table-changes", TableChanged(job.table_id))
+    return [changed, *candidates(table, state, freed)]
+
+
+def _told_by_driver(services: Services, table: Table, request: SparkRequest) -> list[JobRecord]:
+    """Return what a driver recorded of a job that is settled: how it ended, and refused files.
+
+    Nothing where functions did the job, which count for themselves.
+    """
+    if services.spark is None:
+        return []
+    job = request.job
+    ended = services.tracker.get(job.table_id, job.job_id)
+    found = [ended] if ended is not None and ended.state == "finished" else []
+    if isinstance(job, IngestJob):
+        left = look_up(services, table, job.sources).fresh(job.sources)
+        records = (services.tracker.get(job.table_id, source.id) for source in left)
+        found += [each for each in records if each is not None and _is_refusal(each, request)]
+    return found
 
 
 def _is_whole(services: Services, job: ExportJob) -> bool:
@@ -154,5 +190,9 @@ def age_seconds(services: Services, request: SparkRequest) -> float:
 
 def _was_refused(services: Services, source: Source, request: SparkRequest) -> bool:
     known = services.tracker.get(request.job.table_id, source.id)
-    is_refused = known is not None and known.state == "refused"
-    return known is not None and is_refused and known.updated_ms >= request.requested_ms
+    return known is not None and _is_refusal(known, request)
+
+
+def _is_refusal(known: JobRecord, request: SparkRequest) -> bool:
+    """Return whether a record says that a file was refused since Spark was given the job."""
+    return known.state == "refused" and known.updated_ms >= request.requested_ms

@@ -1,12 +1,13 @@
 """track_spark: a run of Spark ended → its job is done, or to be tried again.
 
 What the event says is not believed, only that there is a run to look at: so events that come twice,
-late or in another order do no harm, and `sweep` makes up for one that never came.
+late or in another order do no harm, and `sweep` makes up for one that never came. A driver reaches
+no queue, so what follows from its commit is sent from here.
 """
 
 from __future__ import annotations
 
-from dormouse.messages import Outgoing, SparkRunChanged
+from dormouse.messages import Outgoing, SparkRunChanged, TableChanged
 from dormouse.ports import Services
 from dormouse.stages.spark_requests import newest_run, spark_request
 from dormouse.stages.spark_work import again, finish, is_settled, kind_of
@@ -23,12 +24,15 @@ def track_spark(services: Services, message: SparkRunChanged) -> list[Outgoing]:
     if run is None or not run.outcome:
         return []
     table = services.table(run.table_id)
-    request = spark_request(services, run.table_id, run.job_id) if table else None
-    if table is None or request is None:
+    if table is None:
         return []
+    request = spark_request(services, run.table_id, run.job_id)
+    if request is None:  # whoever forgot it may have died before it announced the change
+        return [Outgoing("table-changes", TableChanged(table.id))]
     job = request.job
-    if is_settled(services, services.store(table).current(), job):
-        return finish(services, job)
+    state = services.store(table).current()
+    if is_settled(services, state, job):
+        return finish(services, table, state, job)
     newest, _ = newest_run(services, job)
     if run.attempt < newest:
         return []  # told late: the next attempt was begun long ago

@@ -58,24 +58,29 @@ def record(
     The tracker itself keeps when the job began and ended, and how often it was tried. What is
     counted of such jobs is told to the metrics too.
     """
-    services.tracker.record(
-        JobRecord(
-            table_id,
-            job_id,
-            kind,
-            state,
-            subject,
-            reason,
-            rows,
-            services.clock.now_ms(),
-            files,
-            size_bytes,
-            rows_read,
-        )
+    made = JobRecord(
+        table_id,
+        job_id,
+        kind,
+        state,
+        subject,
+        reason,
+        rows,
+        services.clock.now_ms(),
+        files,
+        size_bytes,
+        rows_read,
     )
-    if counts := _counts(kind, state, rows, files):
+    services.tracker.record(made)
+    if _counts(made):
         table = services.tables.get(table_id) if table_id != NO_TABLE else None
-        services.metrics.emit(table.name if table else NO_TABLE, counts)
+        count(services, table.name if table else NO_TABLE, made)
+
+
+def count(services: Services, table_name: str, known: JobRecord) -> None:
+    """Tell the metrics what is counted of a record, as `record` does where there are metrics."""
+    if counts := _counts(known):
+        services.metrics.emit(table_name, counts)
 
 
 def settle(services: Services, table_id: str, job_id: str, *, failed: bool = False) -> None:
@@ -91,14 +96,14 @@ def settle(services: Services, table_id: str, job_id: str, *, failed: bool = Fal
         record(services, table_id, job_id, known.kind, "finished", reason=reason)
 
 
-def _counts(kind: str, state: str, rows: int, files: int) -> dict[Measure, float]:
-    match kind, state:
+def _counts(known: JobRecord) -> dict[Measure, float]:
+    match known.kind, known.state:
         case "ingest", "finished":
-            return {Measure.ROWS_INGESTED: rows}
+            return {Measure.ROWS_INGESTED: known.rows}
         case "compaction", "finished":
-            return {Measure.ROWS_COMPACTED: rows}
+            return {Measure.ROWS_COMPACTED: known.rows}
         case "garbage", "finished":
-            return {Measure.SHARDS_DELETED: files}
+            return {Measure.SHARDS_DELETED: known.files}
         case "ingest", "refused":
             return {Measure.FILES_REFUSED: 1}
         case _, "failed":

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dormouse.messages import (
     CompactionJob,
     ExportJob,
+    GarbageCandidates,
     IngestJob,
     Outgoing,
     SparkAgain,
@@ -18,7 +19,7 @@ from dormouse.messages import (
 from dormouse.model.exports import Export
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob
-from dormouse.ports import JobRecord
+from dormouse.ports import JobRecord, Unmeasured
 from dormouse.stages.compact import compact
 from dormouse.stages.dispatch_spark import dispatch_spark
 from dormouse.stages.export_rows import export_all
@@ -50,14 +51,15 @@ class Heavy:
         return track_spark(self.world.services, SparkRunChanged(run_id))
 
     def work(self) -> None:
-        """Do what the run is to do, as its driver does."""
+        """Do what the run is to do, as its driver does, who sends and counts nothing."""
+        services = replace(self.world.services, metrics=Unmeasured())
         match self.job:
             case IngestJob():
-                ingest(self.world.services, self.job)
+                ingest(services, self.job)
             case CompactionJob():
-                compact(self.world.services, self.job)
+                compact(services, self.job)
             case ExportJob():
-                export_all(self.world.services, self.job, self._write)
+                export_all(services, self.job, self._write)
 
     def _write(self, export: Export, tasks: Sequence[int]) -> None:
         for task in tasks:
@@ -79,6 +81,14 @@ class Heavy:
     @property
     def changed(self) -> Outgoing:
         return Outgoing("table-changes", TableChanged(self.table.id))
+
+    @property
+    def follows(self) -> list[Outgoing]:
+        """What is to be sent once the job is done: the change, and the shards it set free."""
+        freed = tuple(sorted(self.world.state(self.table).unreferenced))
+        garbage = Outgoing("gc-candidates", GarbageCandidates(self.table.id, 0, freed))
+        assert bool(freed) == isinstance(self.job, CompactionJob)
+        return [self.changed, garbage] if freed else [self.changed]
 
 
 def heavy_ingest(world: World) -> Heavy:

@@ -18,6 +18,7 @@ from dormouse.messages import (
     SparkRunChanged,
     TableChanged,
 )
+from dormouse.model.measures import Measure
 from dormouse.model.names import data_prefix, spark_prefix, spark_request_path
 from dormouse.model.state import DAY_MS
 from dormouse.requests import IngestFiles, ReinitialiseTable
@@ -69,10 +70,23 @@ def test_a_run_whose_start_was_not_noted_keeps_no_other_from_being_started_with_
 def test_a_run_that_did_its_work_is_done_and_forgotten(heavy: Heavy) -> None:
     heavy.dispatch()
     heavy.work()
-    assert heavy.end("succeeded") == [heavy.changed]
+    assert heavy.end("succeeded") == heavy.follows
     assert heavy.kept() == []
     assert heavy.record().state == "finished"
     assert heavy.record().rows > 0, "the record of the run itself is kept"
+
+
+def test_what_follows_from_a_job_whose_event_never_came_is_sent_after_a_sweep(
+    heavy: Heavy,
+) -> None:
+    heavy.dispatch()
+    heavy.work()
+    heavy.world.spark.ended["run1"] = ("succeeded", "")
+    heavy.world.clock.advance(seconds=heavy.table.properties.job_patience_seconds)
+    heavy.world.sweep()
+    (again,) = [m for m in heavy.world.queue if m.queue == "spark-jobs"]
+    assert heavy.world.deliver(again) == heavy.follows
+    assert heavy.kept() == []
 
 
 def test_a_run_noted_after_its_job_was_settled_is_forgotten_by_an_audit(heavy: Heavy) -> None:
@@ -92,8 +106,10 @@ def test_an_event_that_comes_twice_or_after_the_job_was_settled_does_nothing(hea
     heavy.dispatch()
     heavy.work()
     heavy.end("succeeded")
-    assert heavy.told("run1") == []
+    emitted = list(heavy.world.metrics.emitted)
+    assert heavy.told("run1") == [heavy.changed], "the first may have died before it sent"
     assert heavy.told("no such run") == []
+    assert heavy.world.metrics.emitted == emitted, "nothing is counted twice"
     assert heavy.dispatch() == [heavy.changed], "a late delivery of the job"
     assert len(heavy.world.spark.runs) == 1
 
@@ -107,7 +123,7 @@ def test_an_event_of_a_run_that_goes_on_does_nothing(heavy: Heavy) -> None:
 def test_a_driver_that_died_after_its_commit_has_done_its_job(heavy: Heavy) -> None:
     heavy.dispatch()
     heavy.work()
-    assert heavy.end("failed", "the driver was lost") == [heavy.changed]
+    assert heavy.end("failed", "the driver was lost") == heavy.follows
     assert heavy.kept() == []
     assert heavy.record().state == "finished"
 
@@ -229,6 +245,32 @@ def test_an_ingest_whose_bad_files_are_known_is_settled(tmp_path: Path) -> None:
     heavy.dispatch()
     heavy.work()
     assert heavy.end("succeeded") == [heavy.changed]
+    assert world.metrics.total(Measure.FILES_REFUSED) == 1
+    assert world.metrics.total(Measure.ROWS_INGESTED) == 1
+
+
+def test_the_rows_of_a_compaction_by_spark_are_counted_when_its_end_is_known(
+    tmp_path: Path,
+) -> None:
+    heavy = heavy_compaction(World(tmp_path))
+    counted = [(heavy.table.name, {Measure.ROWS_COMPACTED: 6.0})]
+    before = list(heavy.world.metrics.emitted)
+    heavy.dispatch()
+    heavy.work()
+    assert heavy.world.metrics.emitted == before, "a driver has no metrics"
+    heavy.end("succeeded")
+    assert heavy.world.metrics.emitted == before + counted
+
+
+def test_a_job_that_functions_did_after_all_is_counted_once(tmp_path: Path) -> None:
+    heavy = heavy_ingest(World(tmp_path))
+    heavy.dispatch()
+    without = replace(heavy.world.services, spark=None)
+    for sent in dispatch_spark(without, heavy.job):
+        heavy.world.deliver(sent)
+    dispatch_spark(without, heavy.again)
+    assert heavy.kept() == []
+    assert heavy.world.metrics.total(Measure.ROWS_INGESTED) == 3
 
 
 def test_an_instance_without_spark_has_functions_do_it(heavy: Heavy) -> None:
@@ -251,7 +293,7 @@ def test_a_job_that_spark_had_is_forgotten_once_functions_have_done_it(heavy: He
     for sent in dispatch_spark(without, heavy.job):
         heavy.world.deliver(sent)
     again = SparkAgain(heavy.table.id, heavy.job.job_id)
-    assert dispatch_spark(without, again) == [heavy.changed]
+    assert dispatch_spark(without, again) == heavy.follows
     assert heavy.kept() == []
     heavy.world.clock.advance(seconds=400 * DAY_MS // 1000)
     assert dispatch_spark(without, again) == []
