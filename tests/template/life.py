@@ -112,9 +112,9 @@ PROPERTIES: dict[str, object] = {
 
 
 def fill_a_page(flow: Flow, table: Table) -> None:
-    """Make the log long enough for a segment."""
+    """Make the log long enough for a segment; what follows in the life then fits into a page."""
     store = flow.wiring().services.store(table)
-    for number in range(PAGE_CAPACITY):
+    for number in range(PAGE_CAPACITY + 1 - store.current().version):
         store.commit(ReleaseJob(f"none-{number}"), generation=0)
 
 

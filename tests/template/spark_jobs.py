@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import boto3
 
-from dormouse.messages import CompactionJob, ExportJob, IngestJob, encode
+from dormouse.messages import CompactionJob, ExportJob, IngestJob, SparkJob, encode
 from dormouse.model.names import shard_id_in, shard_path, spark_request_path
 from dormouse.model.sources import job_id_of
 from dormouse.model.spark import SparkOptions
@@ -22,8 +24,9 @@ from dormouse.requests import ExportRows
 from dormouse.stages.exports import kept_export
 from dormouse.stages.requests.export_rows import export_id_of
 from dormouse.stages.spark_requests import spark_request
-from dormouse_spark.access import InstanceReach
-from dormouse_spark.entry import JobIds, Run, run_bulk_import, run_compact, run_export_rows
+from dormouse.stages.spark_work import kind_of
+from dormouse_spark import entry
+from tests.template.conftest import NAMES
 from tests.template.flow import Flow
 
 APPLICATION = "dormouse-test"
@@ -41,18 +44,23 @@ def use_spark(flow: Flow, table: Table) -> None:
     services.store(table).commit(ReleaseJob("fails"), generation=failing.generation)
     heavy = dropped(flow, table)
     flow.send("spark-jobs", encode(heavy))
-    run(flow, run_bulk_import, heavy)
+    run(flow, heavy)
     done = assigned(flow, table, "done", freeing=True)
     cancel_newest_run(flow)
     assert spark_request(services, table.id, heavy.job_id) is None
     flow.send("spark-jobs", encode(done))
-    run(flow, run_compact, done)
+    run(flow, done)
     cancel_newest_run(flow)
     assert spark_request(services, table.id, "done") is None
+    late = assigned(flow, table, "late", freeing=True)
+    flow.send("spark-jobs", encode(late))
+    run(flow, late)
+    flow.send("spark-jobs", encode(late))  # as the sweep does where no event came
+    assert spark_request(services, table.id, "late") is None
     begun_by_another(flow, table, "begun-here")
     flow.send("compaction-jobs", encode(assigned(flow, table, "begun-here")))
     begun_by_another(flow, table, "begun-there")
-    run(flow, run_compact, assigned(flow, table, "begun-there"))
+    run(flow, assigned(flow, table, "begun-there"))
     assert not services.store(table).current().jobs.keys() & {"begun-here", "begun-there"}
     flow.send("spark-jobs", encode(assigned(flow, table, "lost")))
     export_by_spark(flow, table)
@@ -68,7 +76,7 @@ def export_by_spark(flow: Flow, table: Table) -> None:
         flow.send("admin", encode(asked))
         job = ExportJob(table.id, export_id_of(asked.request_id))
         if outcome == "done":
-            run(flow, run_export_rows, job)
+            run(flow, job)
         cancel_newest_run(flow)
         flow.send("spark-jobs", encode(job))
         assert kept_export(services, table.id, job.job_id) is None
@@ -116,13 +124,20 @@ def dropped(flow: Flow, table: Table) -> IngestJob:
     return IngestJob(table.id, generation, job_id_of(sources), sources)
 
 
-def run(flow: Flow, job: Run, message: CompactionJob | IngestJob | ExportJob) -> None:
-    """Run a Spark job here."""
-    with flow.acting_as(SPARK_JOB):
-        wiring = flow.wiring()
-        ids = JobIds(message.table_id, message.job_id, getattr(message, "generation", 0))
-        spark: Any = Here()
-        job(spark, InstanceReach(wiring.settings), wiring.services, ids)
+def run(flow: Flow, message: SparkJob) -> None:
+    """Run a Spark job here, as spark-submit does."""
+    given = {
+        "instance": NAMES.instance,
+        "table-id": message.table_id,
+        "job-id": message.job_id,
+        "generation": getattr(message, "generation", 0),
+    }
+    with (
+        flow.acting_as(SPARK_JOB),
+        patch.object(entry, "wire", lambda _: flow.wiring()),
+        patch.object(entry, "SparkContext", SimpleNamespace(getOrCreate=Here)),
+    ):
+        assert entry.main(kind_of(message), [f"--{k}={v}" for k, v in given.items()]) == 0
 
 
 class Here:

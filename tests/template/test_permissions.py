@@ -38,6 +38,7 @@ from tests.template.grants import (
 )
 from tests.template.iam import Need, is_granted, statements
 from tests.template.life import READER, live
+from tests.template.network import called, documented, line, out_of_reach, services
 from tests.template.rare import RARE, Rare
 from tests.template.spark_jobs import APPLICATION, SPARK_JOB
 from tests.template.test_template import arn_of
@@ -139,6 +140,29 @@ def test_the_roles_that_merge_read_shards(requests: Requests) -> None:
     for role in ("compact", SPARK_JOB):
         reads = [need.resource for need in requests[role] if need.action == "s3:GetObject"]
         assert any(fnmatchcase(resource, shards) for resource in reads), role
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_calls_only_what_its_network_reaches(
+    requests: Requests, template: Template, role: str
+) -> None:
+    assert out_of_reach(role, called(requests[role])) == set()
+    assert out_of_reach(role, services(action for action, _ in grants(template, role))) == set()
+
+
+def test_nothing_lies_in_a_network_of_its_own_that_reaches_less(template: Template) -> None:
+    """Else what is taken to be reached were wrong."""
+    assert "NetworkConfiguration" not in template.properties("SparkApplication")
+    functions = template.of_type("AWS::Lambda::Function")
+    assert functions and not [name for name, each in functions.items() if "VpcConfig" in each]
+
+
+def test_a_job_of_spark_that_sends_is_out_of_reach(requests: Requests) -> None:
+    assert out_of_reach(SPARK_JOB, called(requests["track_spark"])) == {"sqs", "emr-serverless"}
+
+
+def test_the_security_page_says_which_role_calls_and_reaches_what(requests: Requests) -> None:
+    assert documented() == [line(role, called(requests[role])) for role in ROLES]
 
 
 def reader_policy(table_name: str, table_id: str) -> dict[str, Any]:

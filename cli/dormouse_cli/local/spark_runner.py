@@ -1,7 +1,8 @@
 """Does the runs of EMR Serverless with spark-submit on this machine; used by `moto_server`.
 
 A run is given the entry point and the arguments that it has on AWS, and a small Spark in one
-process instead of the cluster it asks for. Its packages are those of this environment.
+process instead of the cluster it asks for. Its packages are those of this environment. What an
+application of EMR Serverless does not reach on AWS, a run does not reach here.
 """
 
 import importlib.util
@@ -22,6 +23,9 @@ _CONF = {
     "spark.ui.enabled": "false",
 }
 _POLL_SECONDS = 0.2
+_OUT_OF_REACH = ("CLOUDWATCH", "EMR_SERVERLESS", "EVENTS", "LAMBDA", "SNS", "SQS")
+_NOWHERE = "http://127.0.0.1:9"
+"""The port of the discard service, where nobody listens."""
 
 
 class SparkRunner:
@@ -64,6 +68,7 @@ class SparkRunner:
                 cwd=scratch,
                 environment={
                     **self._environment,
+                    **{f"AWS_ENDPOINT_URL_{service}": _NOWHERE for service in _OUT_OF_REACH},
                     "SPARK_LOCAL_DIRS": str(scratch),
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     "TMPDIR": str(scratch),

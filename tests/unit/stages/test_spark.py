@@ -10,6 +10,7 @@ from msgspec import structs
 
 from dormouse.errors import CorruptDataError, UnavailableError
 from dormouse.messages import (
+    CompactionJob,
     ExportJob,
     ExportTask,
     IngestJob,
@@ -21,6 +22,7 @@ from dormouse.messages import (
 from dormouse.model.measures import Measure
 from dormouse.model.names import data_prefix, spark_prefix, spark_request_path
 from dormouse.model.state import DAY_MS
+from dormouse.model.transactions import AssignJob
 from dormouse.requests import IngestFiles, ReinitialiseTable
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.dispatch_spark import dispatch_spark
@@ -260,6 +262,24 @@ def test_the_rows_of_a_compaction_by_spark_are_counted_when_its_end_is_known(
     assert heavy.world.metrics.emitted == before, "a driver has no metrics"
     heavy.end("succeeded")
     assert heavy.world.metrics.emitted == before + counted
+
+
+def test_a_shard_that_another_leaf_has_rows_of_is_not_named_for_collection(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    table = world.create(splits=[("m",)], compaction_files=100)
+    for text in ("az", "bc"):
+        world.drop(f"letters/{text}.parquet", letters(text))
+        world.deliver(world.queue.popleft())
+    store = world.services.store(table)
+    state = store.current()
+    left = next(state.partitions.leaves())
+    inputs = tuple(reference.shard for reference in state.references_in(left.id))
+    store.commit(AssignJob("heavy", left.id, inputs), generation=0)
+    heavy = Heavy(world, table, CompactionJob(table.id, 0, "heavy"))
+    heavy.dispatch()
+    heavy.work()
+    assert heavy.end("succeeded") == heavy.follows
+    assert len(world.state(table).unreferenced) == len(inputs) - 1
 
 
 def test_a_job_that_functions_did_after_all_is_counted_once(tmp_path: Path) -> None:
