@@ -111,21 +111,10 @@ build: $(INSTALLED) ## Build layers and functions for sam deploy (ARCH=arm64 or 
 
 layer: $(INSTALLED) ## Build the layers for both architectures; say what each function weighs
 	@rm -rf build/layers
-	@set -e; for arch in arm64 x86_64; do for layer in CoreLayer EngineLayer; do \
+	@set -e; for arch in arm64 x86_64; do for layer in CoreLayer EngineLayer SparkLayer; do \
 	$(MAKE) --silent -C shared build-$$layer ARCH=$$arch PYTHON=$(abspath $(BIN))/python \
 		ARTIFACTS_DIR=$(abspath build/layers/$$arch/$$layer); done; done
 	@$(BIN)/python bench/layer_sizes.py build/layers/arm64 build/layers/x86_64
-
-spark-package: $(INSTALLED) ## Build what Spark jobs need on EMR (ARCH=arm64 or x86_64), and say how it is uploaded
-	@rm -rf build/spark/$(ARCH) && mkdir -p build/spark/$(ARCH)
-	@$(MAKE) --silent -C shared spark-environment ARCH=$(ARCH) PYTHON=$(abspath $(BIN))/python \
-		ARTIFACTS_DIR=$(abspath build/spark/$(ARCH))
-	@tar -czf build/spark/environment-$(ARCH).tar.gz -C build/spark/$(ARCH)/python .
-	@cp spark/bulk_import.py spark/compact.py spark/export_rows.py build/spark/
-	@ls -l build/spark/environment-$(ARCH).tar.gz
-	@echo "upload it to the data bucket of your instance:"
-	@echo "  aws s3 cp build/spark/ s3://dormouse-<instance>-data-<account>/spark-code/ --recursive \\"
-	@echo "    --exclude '*' --include '*.py' --include 'environment-*.tar.gz'"
 
 invoke: $(INSTALLED) ## Run one function on one event in a container: make invoke FN=ingest EVENT=good
 	$(BIN)/sam local invoke $(shell $(BIN)/python -c "print(''.join(w.title() for w in '$(FN)'.split('_')))")Function --event events/$(FN)/$(EVENT).json
@@ -136,4 +125,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test crash-points fuzz sim chaos load docs test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-spark faults layer lint audit format lock build spark-package invoke clean
+.PHONY: help setup demo demo-spark test crash-points fuzz sim chaos load docs test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-spark faults layer lint audit format lock build invoke clean

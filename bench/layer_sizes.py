@@ -35,17 +35,22 @@ def parts_of_functions(template: Path) -> dict[str, tuple[Path, list[str]]]:
     return {
         name: (
             template.parent / properties["CodeUri"],
-            [layer["Ref"] for layer in properties.get("Layers", ())],
+            [_layer(layer) for layer in properties.get("Layers", ())],
         )
         for name, properties in functions.items()
     }
 
 
+def _layer(given: Mapping[str, Any]) -> str:
+    """Return the name of a layer that a function has, be it on a condition."""
+    return str(given["Ref"] if "Ref" in given else given["Fn::If"][1]["Ref"])
+
+
 def size_bytes(folder: Path) -> int:
-    """Give the bytes of all files below a folder; end with a message if it was not built."""
+    """Return the bytes of a file, or of a folder; end with a message if it was not built."""
     sizes = [
         path.lstat().st_size
-        for path in folder.rglob("*")
+        for path in (folder, *folder.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     ]
     if not sizes:
@@ -84,9 +89,9 @@ def main(folders: list[Path]) -> int:
 
 
 def _heaviest(layer: Path) -> str:
-    """Name the packages that weigh most, in megabytes."""
-    packages = [path for path in (layer / "python").iterdir() if path.is_dir()]
-    sizes = sorted(((size_bytes(path), path.name) for path in packages), reverse=True)
+    """Name the packages and archives that weigh most, in megabytes."""
+    parts = [path for path in layer.glob("*/*") if path.is_dir() or path.suffix == ".gz"]
+    sizes = sorted(((size_bytes(path), path.name) for path in parts), reverse=True)
     return ", ".join(f"{name} {size / 1e6:.1f} MB" for size, name in sizes[:HEAVIEST])
 
 

@@ -60,7 +60,7 @@ granted, and what is granted is asked, in that life or in a rare case that a tes
 `<table id>/data/` holds the shards of a table, `state/` its state, `endings/` the notes that end
 runs; `purges/`, `exports/` and `spark/` hold what is asked and not done yet. Ids of tables have
 {digits} characters, and grants are for prefixes of just that length: none is for
-`spark-code/data/`, where code of Spark jobs may lie.
+`spark-code/`, where the packages of Spark jobs lie, but those of who brings and who runs them.
 
 {objects}
 ## Who could change an object

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import asdict
 
 import typer
 
+from dormouse.client.spark import SparkStanding
+from dormouse.library import library_version
 from dormouse.model.properties import KNOWN, properties_of
 from dormouse.model.tables import property_origins
 from dormouse_cli.arguments import parse_properties
@@ -13,12 +16,39 @@ from dormouse_cli.parameters import FormatOption
 from dormouse_cli.property_output import PROPERTY_COLUMNS, property_rows
 from dormouse_cli.session import instance_of
 from dormouse_cli.table_settings import Names, Settings
-from dormouse_cli.terminal import Format, print_listing
+from dormouse_cli.terminal import Format, print_facts, print_json, print_listing
 
 
 def show(ctx: typer.Context, form: FormatOption = Format.table) -> None:
-    """Show the properties of the instance, and which of them are set."""
-    _show(instance_of(ctx).defaults(), KNOWN, form)
+    """Show the properties of the instance, which of them are set, and what it has of Spark."""
+    instance = instance_of(ctx)
+    _show(instance.defaults(), KNOWN, form)
+    standing = instance.spark()
+    if form is Format.json:
+        print_json({"spark": asdict(standing)})
+    else:
+        print_facts({"Spark": _application(standing), "package": _package(standing)}, form)
+
+
+def _application(standing: SparkStanding) -> str:
+    if standing.unknown:
+        return f"not known: {standing.unknown}"
+    if not standing.application:
+        return "no application: functions do heavy jobs, too"
+    return f"application {standing.application}, {standing.state}"
+
+
+def _package(standing: SparkStanding) -> str:
+    match standing.package:
+        case "missing":
+            return "missing: the first job for Spark brings it"
+        case "fits":
+            return f"fits: {standing.version}, of this version of the library, {standing.library}"
+        case "other version":
+            return (
+                f"other version: {standing.version}, of version {standing.library} of the library; "
+                f"this command is of {library_version()}"
+            )
 
 
 def set_defaults(ctx: typer.Context, settings: Settings, form: FormatOption = Format.table) -> None:

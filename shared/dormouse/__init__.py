@@ -4,6 +4,7 @@ A map of the package, lowest layer first; a layer imports only those above it in
 
 - ``errors``: what can go wrong, by what the caller should do about it
 - ``cache``: what a process keeps of stored objects
+- ``library``: which version of itself this is
 - ``model``: schema, keys, partitions, shards, transactions, the fold; pure
 - ``statestore``: how transactions are ordered, stored and read back
 - ``policy``: what to compact, split and collect; pure

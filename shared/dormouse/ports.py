@@ -308,7 +308,10 @@ class DeadLetters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SparkRun:
-    """One attempt at a job, to be started: `token` is the same however often that is asked for."""
+    """One attempt at a job, to be started: `token` is the same however often that is asked for.
+
+    `package` is the version of the package, in the data bucket, that it runs by.
+    """
 
     table_id: str
     job_id: str
@@ -317,6 +320,7 @@ class SparkRun:
     attempt: int
     token: str
     size: ClusterSize
+    package: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +339,10 @@ class SparkRunState:
 
 class Spark(Protocol):
     """What runs Spark jobs."""
+
+    @property
+    def package(self) -> Path:
+        """The folder of the package that was deployed for them, with this process."""
 
     def start(self, run: SparkRun) -> str:
         """Give the id of the run, started now or before.

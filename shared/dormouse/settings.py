@@ -12,14 +12,20 @@ from dormouse.errors import InvalidRequestError
 from dormouse.model.names import InstanceNames
 
 DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
+SPARK_PACKAGE = "/opt/spark-package"
+"""Where the layer that brings the package of Spark jobs has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """The application of EMR Serverless that runs Spark jobs, and the role they have."""
+    """The application of EMR Serverless that runs Spark jobs, and the role they have.
+
+    `package` is the folder of what they need, as it was deployed with whoever starts them.
+    """
 
     application: str
     role: str
+    package: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,10 @@ class Settings:
 
 def _spark(given: Mapping[str, str]) -> SparkSettings | None:
     application = given.get("DORMOUSE_SPARK_APPLICATION", "")
-    return SparkSettings(application, given.get("DORMOUSE_SPARK_ROLE", "")) if application else None
+    if not application:
+        return None
+    package = Path(given.get("DORMOUSE_SPARK_PACKAGE") or SPARK_PACKAGE)
+    return SparkSettings(application, given.get("DORMOUSE_SPARK_ROLE", ""), package)
 
 
 def _positive(given: Mapping[str, str], name: str, default: int) -> int:

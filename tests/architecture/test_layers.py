@@ -17,7 +17,7 @@ ALL_CODE = [
 ]
 
 LAYERS = [
-    {"errors", "cache"},
+    {"errors", "cache", "library"},
     {"aws.failures"},
     {"model"},
     {"statestore.protocol"},

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from dormouse.client.ports import NoSpark, SparkApplications
+from dormouse.errors import UnavailableError
+from dormouse.library import library_version
 from dormouse.messages import Message
+from dormouse.model.names import spark_package_path
 from dormouse.model.spark import SparkOptions
+from dormouse.model.spark_package import ARCHIVE
+from dormouse_cli.main import app
+from dormouse_cli.session import Session
 from tests.cli.conftest import ROWS, Dormouse
 from tests.support.instances import InMemory
+from tests.support.spark_package import VERSION, package_in
 
 ASKED = ("--property", "spark_executors=3")
 WANTED = SparkOptions(spark_executors=3)
@@ -42,6 +53,59 @@ def test_a_purge_has_spark_rewrite(flights: Dormouse, memory: InMemory) -> None:
     assert flights(*asked, "--spark").exit_code == 5, "Spark does nothing here"
     (run,) = memory.world.spark.runs.values()
     assert run.kind == "compaction"
+
+
+class Applications:
+    """An application of EMR Serverless that is there."""
+
+    def find(self) -> tuple[str, str] | None:
+        return "00f1", "STARTED"
+
+
+class Forbidden:
+    """EMR Serverless, where one may not ask."""
+
+    def find(self) -> tuple[str, str] | None:
+        raise UnavailableError("EMR Serverless could not be read: AccessDenied")
+
+
+def shown(memory: InMemory, applications: SparkApplications, *more: str) -> str:
+    """Return what is said of an instance."""
+    instance = replace(memory.instance, spark_applications=applications)
+    done = CliRunner().invoke(app, ["instance", "show", *more], obj=Session(instance=instance))
+    assert done.exit_code == 0, done.output
+    return done.stdout if more else " ".join(done.stdout.split())
+
+
+def test_an_instance_shows_whether_it_has_spark_and_whether_its_package_fits(
+    memory: InMemory,
+) -> None:
+    storage = memory.world.storage
+    assert "no application" in shown(memory, NoSpark())
+    assert "not known: EMR Serverless could not be read" in shown(memory, Forbidden())
+    told = shown(memory, Applications())
+    assert "application 00f1, STARTED" in told
+    assert "package missing: the first job for Spark brings it" in told
+    old = package_in(memory.world.folder / "old", library="0" * 16, version="a" * 16)
+    for path in old.iterdir():
+        storage.upload(spark_package_path("a" * 16, path.name), path)
+    told = shown(memory, Applications())
+    assert f"package other version: {'a' * 16}, of version {'0' * 16}" in told
+    assert library_version() in told
+    package = memory.world.spark.package
+    for path in package.iterdir():
+        if path.name != ARCHIVE:
+            storage.upload(spark_package_path(VERSION, path.name), path)
+    assert "package other version" in shown(memory, Applications()), "one that is not whole"
+    storage.upload(spark_package_path(VERSION, ARCHIVE), package / ARCHIVE)
+    assert f"package fits: {VERSION}" in shown(memory, Applications())
+
+
+def test_what_an_instance_has_of_spark_is_shown_as_json_too(memory: InMemory) -> None:
+    *_, last = shown(memory, Applications(), "--format", "json").splitlines()
+    spark = json.loads(last)["spark"]
+    assert (spark["application"], spark["state"]) == ("00f1", "STARTED")
+    assert spark["package"] == "missing"
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError
 
-from dormouse.aws.emr import EmrServerless, parameters
+from dormouse.aws.emr import EmrApplications, EmrServerless, parameters
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from dormouse.model.names import InstanceNames
 from dormouse.policy.spark import ClusterSize
@@ -20,7 +21,7 @@ from tests.contract.mocked_aws import REGION, mocked_aws
 
 ROLE = "arn:aws:iam::123456789012:role/spark"
 SIZE = ClusterSize(7, 4, 16 * 1024**3)
-RUN = SparkRun("table1", "job1", "ingest", 3, 2, "token1", SIZE)
+RUN = SparkRun("table1", "job1", "ingest", 3, 2, "token1", SIZE, "v1")
 
 
 @pytest.fixture
@@ -34,23 +35,27 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture
 def emr(client: Any) -> EmrServerless:
-    return EmrServerless(client, SparkSettings("app", ROLE), InstanceNames("dev", "123456789012"))
+    return EmrServerless(
+        client, SparkSettings("app", ROLE, Path("/opt")), InstanceNames("dev", "123456789012")
+    )
 
 
 def test_a_run_is_given_ids_alone_and_its_size(client: Any, emr: EmrServerless) -> None:
     run = client.get_job_run(applicationId="app", jobRunId=emr.start(RUN))["jobRun"]
     submit = run["jobDriver"]["sparkSubmit"]
-    code = "s3://dormouse-dev-data-123456789012/spark-code/"
+    code = "s3://dormouse-dev-data-123456789012/spark-code/v1/"
     assert submit["entryPoint"] == f"{code}bulk_import.py"
     assert " ".join(submit["entryPointArguments"]) == (
         "--instance dev --table-id table1 --job-id job1 --generation 3"
     )
-    assert submit["sparkSubmitParameters"] == parameters(SIZE)
+    assert submit["sparkSubmitParameters"] == parameters(SIZE, f"{code}environment.tar.gz")
+    archives = f"--conf spark.archives={code}environment.tar.gz#environment"
+    assert archives in submit["sparkSubmitParameters"]
     assert run["executionRole"] == ROLE
 
 
 def test_memory_is_shared_by_the_jvm_and_python() -> None:
-    text = parameters(SIZE)
+    text = parameters(SIZE, "s3://bucket/environment.tar.gz")
     assert "spark.executor.memory=8g" in text and "spark.executor.memoryOverhead=8g" in text
     assert "spark.dynamicAllocation.maxExecutors=7" in text
     assert "spark.executor.cores=4" in text
@@ -107,8 +112,32 @@ def test_a_refused_start_says_whether_to_try_again(
         emr.start(RUN)
 
 
+def test_the_application_of_an_instance_is_found_by_its_name(client: Any) -> None:
+    for name in ("dormouse-other", "dormouse-dev", "another"):
+        client.create_application(name=name, releaseLabel="emr-spark-8.0.0", type="SPARK")
+    found = EmrApplications(client, InstanceNames("dev", "123456789012")).find()
+    assert found == ("dormouse-dev", "STARTED")
+    assert EmrApplications(client, InstanceNames("devel", "123456789012")).find() is None
+
+
+def test_an_application_that_was_deleted_is_none(client: Any) -> None:
+    client.create_application(name="dormouse-dev", releaseLabel="emr-spark-8.0.0", type="SPARK")
+    client.stop_application(applicationId="dormouse-dev")
+    client.delete_application(applicationId="dormouse-dev")
+    assert EmrApplications(client, InstanceNames("dev", "123456789012")).find() is None
+
+
+def test_who_may_not_ask_for_applications_is_told_so(client: Any) -> None:
+    def fail(**_: Any) -> None:
+        raise refusal("AccessDeniedException")
+
+    client.meta.events.register("before-call.emr-serverless.ListApplications", fail)
+    with pytest.raises(UnavailableError, match="AccessDenied"):
+        EmrApplications(client, InstanceNames("dev", "123456789012")).find()
+
+
 def test_an_application_that_is_gone_is_a_refusal(client: Any) -> None:
     names = InstanceNames("dev", "123456789012")
-    gone = EmrServerless(client, SparkSettings("gone", ROLE), names)
+    gone = EmrServerless(client, SparkSettings("gone", ROLE, Path("/opt")), names)
     with pytest.raises(InvalidRequestError, match="does not exist"):
         gone.start(RUN)

@@ -72,6 +72,7 @@ from tests.support.adapters import (
     MemorySpark,
 )
 from tests.support.lambda_context import Context
+from tests.support.spark_package import package_in
 from tests.unit.statestore.memory_items import MemoryItems
 
 MEMORY_BYTES = 64 * 1024 * 1024
@@ -125,7 +126,8 @@ class Instance:
         self.pages = MemoryPages()
         self.items = MemoryItems(self.pages)
         self.tables, self.tracker = WatchedTables(), WatchedTracker()
-        self.metrics, self.spark = MemoryMetrics(), MemorySpark()
+        self.metrics = MemoryMetrics()
+        self.spark = MemorySpark(package_in(self.folder / "spark-package"))
         self.queues = Queues(self.clock)
         self.failures: list[Exception] = []
         self.driven: set[str] = set()

@@ -300,6 +300,7 @@ class MemorySpark:
     While there are `refusals`, each start raises the first of them.
     """
 
+    package: Path
     runs: dict[str, SparkRun] = field(default_factory=dict)
     ended: dict[str, tuple[str, str]] = field(default_factory=dict)
     refusals: list[Exception] = field(default_factory=list)

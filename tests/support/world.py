@@ -76,6 +76,7 @@ from tests.support.adapters import (
     MemoryTables,
     MemoryTracker,
 )
+from tests.support.spark_package import package_in
 
 STAGES: dict[str, tuple[type[Message], Callable[..., Iterable[Outgoing]]]] = {
     "files": (FilesWaiting, lambda services, waiting: batch_files(services, [], [waiting])),
@@ -116,7 +117,7 @@ class World:
         self.tracker = MemoryTracker()
         self.metrics = MemoryMetrics()
         self.dead_letters = MemoryDeadLetters(self.clock)
-        self.spark = MemorySpark()
+        self.spark = MemorySpark(package_in(folder / "spark-package"))
         (folder / "data").mkdir(parents=True)
         (folder / "scratch").mkdir()
         self.storage = FolderStorage(folder / "data")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
+from dormouse.model.names import SPARK_CODE
 from dormouse_cli.granted import Grant, grants_in
 from tests.template.conftest import NAMES, QUEUE_OF, REGION, ROOT, Template
 from tests.template.iam import Need
@@ -34,7 +35,7 @@ def done_for(template: Template, role: str) -> set[Grant]:
     logs = f"arn:aws:logs:{REGION}:{NAMES.account}:log-group:{log_group(template, role)}:*"
     writing = {Grant("logs:CreateLogStream", logs), Grant("logs:PutLogEvents", logs)}
     if role == SPARK_JOB:
-        code = NAMES.spark_code_uri.replace("s3://", "arn:aws:s3:::")
+        code = f"arn:aws:s3:::{NAMES.data_bucket}/{SPARK_CODE}/"
         groups = f"arn:aws:logs:{REGION}:{NAMES.account}:log-group:*"
         finding = {Grant("logs:DescribeLogStreams", logs), Grant("logs:DescribeLogGroups", groups)}
         return {*writing, *finding, Grant("s3:GetObject", f"{code}*")}

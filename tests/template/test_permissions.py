@@ -21,10 +21,11 @@ from moto.server import ThreadedMotoServer
 from werkzeug.serving import WSGIRequestHandler
 
 from dormouse.aws import handling
-from dormouse.model.names import data_prefix, state_prefix
+from dormouse.model.names import SPARK_CODE, data_prefix, state_prefix
 from dormouse_cli.local import moto_server
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.template import read
+from tests.support.spark_package import package_in
 from tests.template.conftest import NAMES, REGION, ROLES, ROOT, TEMPLATE, Template
 from tests.template.flow import Flow
 from tests.template.grants import (
@@ -232,8 +233,9 @@ def test_no_object_of_a_table_or_an_export_can_be_overwritten_by_any_role(
     everyone = [s for role in ROLES for d in template.policies(role) for s in statements(d)]
     denied = [s for guard in template.guards() for s in statements(guard) if s.effect == "Deny"]
     puts = {n for role in ROLES for n in requests[role] if n.action == "s3:PutObject"}
-    folders = {need.resource.split("/")[2] for need in puts if NAMES.data_bucket in need.resource}
-    assert folders == {"data", "state", "endings", "purges", "exports", "spark"}
+    paths = [need.resource.split("/")[1:] for need in puts if NAMES.data_bucket in need.resource]
+    folders = {path[0] if path[0] == SPARK_CODE else path[1] for path in paths}
+    assert folders == {"data", "state", "endings", "purges", "exports", "spark", SPARK_CODE}
     for need in puts:
         assert is_granted(need, [*everyone, *denied])
         overwriting = Need(need.action, need.resource)
@@ -280,6 +282,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
             "DORMOUSE_ACCOUNT": NAMES.account,
             "DORMOUSE_SPARK_APPLICATION": APPLICATION,
             "DORMOUSE_SPARK_ROLE": f"arn:aws:iam::{NAMES.account}:role/local-SparkJobRole",
+            "DORMOUSE_SPARK_PACKAGE": str(package_in(tmp_path_factory.mktemp("package"))),
             "TMPDIR": str(tmp_path_factory.mktemp("scratch")),
         }.items():
             patch.setenv(name, value)

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import runpy
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
 
 import pytest
 
-from dormouse.aws.emr import ENTRY_POINTS
-from dormouse.model.names import TABLE_ID_DIGITS, purge_prefix, spark_prefix
+from dormouse.aws.emr import ENTRY_POINTS, UNPACKED
+from dormouse.library import library_version
+from dormouse.model.names import (
+    TABLE_ID_DIGITS,
+    purge_prefix,
+    spark_package_path,
+    spark_prefix,
+)
+from dormouse.model.spark_package import ARCHIVE, DESCRIPTION, decode_package
+from dormouse.settings import SPARK_PACKAGE
 from dormouse_cli.local.template import read
 from dormouse_spark.entry import RUNS
-from tests.template.conftest import NAMES, REGION, ROOT, TEMPLATE, Template
+from tests.template.conftest import NAMES, REGION, ROLES, ROOT, STAGES, TEMPLATE, Template
 from tests.template.iam import Need, is_granted, statements
 from tests.template.test_template import arn_of
 
@@ -27,6 +40,7 @@ def test_the_end_of_a_run_comes_to_the_queue_of_track_spark(
     assert target["DeadLetterConfig"] == {"Arn": arn_of("spark-runs-dead")}
     assert set(rule["EventPattern"]["detail"]["state"]) == {"SUCCESS", "FAILED", "CANCELLED"}
     application = template.properties("SparkApplication")["Name"]
+    assert application == NAMES.spark_application
     assert rule["EventPattern"]["detail"]["applicationId"] == [application]
 
 
@@ -44,20 +58,59 @@ def test_a_job_reads_its_code_and_its_requests_and_writes_neither(template: Temp
     def may(action: str, path: str) -> bool:
         return is_granted(Need(f"s3:{action}", path), granted)
 
-    code = NAMES.spark_code_uri.replace("s3://", "arn:aws:s3:::")
+    code = f"{DATA}{spark_package_path('version', 'compact.py')}"
     asked = [f"{DATA}{prefix(TABLE_ID)}x" for prefix in (spark_prefix, purge_prefix)]
-    for path in (f"{code}compact.py", *asked):
+    for path in (code, *asked):
         assert may("GetObject", path), path
         assert not may("PutObject", path) and not may("DeleteObject", path), path
 
 
-def test_the_code_is_where_the_application_and_the_functions_look_for_it(
+def test_the_application_imports_from_where_a_run_unpacks_its_package(template: Template) -> None:
+    (defaults,) = template.properties("SparkApplication")["RuntimeConfiguration"]
+    assert "spark.archives" not in defaults["Properties"], "each run names its own"
+    for process in ("executorEnv", "emr-serverless.driverEnv"):
+        assert defaults["Properties"][f"spark.{process}.PYTHONPATH"] == f"./{UNPACKED}"
+
+
+def test_the_layer_that_holds_the_package_is_deployed_with_who_starts_runs(
     template: Template,
 ) -> None:
-    (defaults,) = template.properties("SparkApplication")["RuntimeConfiguration"]
-    archive, _, folder = defaults["Properties"]["spark.archives"].partition("#")
-    assert archive.startswith(NAMES.spark_code_uri)
-    assert defaults["Properties"]["spark.executorEnv.PYTHONPATH"] == f"./{folder}"
+    (layer,) = (arn for arn in template.function("dispatch_spark")["Layers"] if "-spark:" in arn)
+    assert layer
+    environment = template.function("dispatch_spark")["Environment"]["Variables"]
+    assert environment["DORMOUSE_SPARK_PACKAGE"] == SPARK_PACKAGE
+    assert 'spark-package"' in (ROOT / "shared" / "Makefile").read_text()
+    others = [stage for stage in STAGES if stage != "dispatch_spark"]
+    assert not [s for s in others if any("-spark:" in a for a in template.function(s)["Layers"])]
+
+
+def test_only_dispatch_spark_brings_a_package_and_nobody_changes_one(template: Template) -> None:
+    path = f"{DATA}{spark_package_path('version', 'compact.py')}"
+    guards = [s for document in template.guards() for s in statements(document)]
+    put = Need("s3:PutObject", path).told("s3:if-none-match", "*")
+    for role in ROLES:
+        granted = [s for document in template.policies(role) for s in statements(document)]
+        assert is_granted(put, [*granted, *guards]) == (role == "dispatch_spark"), role
+        assert not is_granted(Need("s3:PutObject", path), [*granted, *guards]), role
+        assert not is_granted(Need("s3:DeleteObject", path), [*granted, *guards]), role
+
+
+def test_a_package_is_packed_alike_and_described_as_the_functions_read_it(tmp_path: Path) -> None:
+    versions = set()
+    for name in ("one", "other"):
+        environment, package = tmp_path / name / "environment", tmp_path / name / "package"
+        shutil.copytree(ROOT / "shared" / "dormouse", environment / "dormouse")
+        command = [sys.executable, ROOT / "shared" / "pack_spark.py", environment, ROOT / "spark"]
+        subprocess.run([*command, package], check=True, capture_output=True)
+        found = decode_package((package / DESCRIPTION).read_bytes(), DESCRIPTION)
+        assert found.library == library_version()
+        assert found.files.keys() == {ARCHIVE, *ENTRY_POINTS.values()}
+        assert all((package / file).stat().st_size == found.files[file] for file in found.files)
+        with tarfile.open(package / ARCHIVE) as archive:
+            assert "dormouse/library.py" in archive.getnames()
+            assert not [member for member in archive if member.mtime or member.uid]
+        versions.add(found.version)
+    assert len(versions) == 1
 
 
 def test_the_file_that_is_started_for_a_job_runs_jobs_of_its_kind(

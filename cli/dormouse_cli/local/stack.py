@@ -29,6 +29,7 @@ from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.sandbox import Outcome, Sandbox
 from dormouse_cli.local.schedules import ScheduleTimer, scheduled_event
 from dormouse_cli.local.sessions import DEFAULT_REGION, aws_environment, isolated_session
+from dormouse_cli.local.spark_package import with_package
 from dormouse_cli.local.template import read
 
 _log = logging.getLogger(__name__)
@@ -141,6 +142,7 @@ class LocalStack:
         moto, endpoint_url = self._start_moto()
         try:
             asked = read(self._template, self._parameters, endpoint_url, self._region)
+            asked = with_package(asked, self._template.parent, self._state_dir / "spark-package")
             deployment = self._revise(asked.with_at_most(self._concurrency), endpoint_url)
             deploy(deployment, isolated_session(self._region), endpoint_url)
             host = LambdaHost(

@@ -1,19 +1,22 @@
 """EMR Serverless as what runs Spark jobs: `ports.Spark`.
 
-Of a job, EMR is told ids and sizes. Where its packages lie and what its processes' environment is
-belongs to the application, and so to the template.
+Of a job, EMR is told ids, sizes, and which package it runs by. What the environment of its
+processes is belongs to the application, and so to the template.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dormouse.aws.failures import code_of
+from dormouse.aws.clients import client
+from dormouse.aws.failures import code_of, reading
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from dormouse.model.names import InstanceNames
+from dormouse.model.spark_package import ARCHIVE
 from dormouse.policy.spark import ClusterSize
 from dormouse.ports import SparkRun, SparkRunState
 from dormouse.settings import SparkSettings
@@ -32,8 +35,12 @@ ENTRY_POINTS = {
 RUN_MINUTES = 12 * 60
 """A run that takes longer is cancelled, and tried again."""
 
+UNPACKED = "environment"
+"""The folder that the archive is unpacked to; the application's settings import from there."""
+
 _OUTCOMES = {"SUCCESS": "succeeded", "FAILED": "failed", "CANCELLED": "failed"}
 _NEVER = ("ValidationException", "ResourceNotFoundException", "AccessDeniedException")
+_GONE = "TERMINATED"
 _GIB = 1024**3
 
 
@@ -45,6 +52,11 @@ class EmrServerless:
     ) -> None:
         """Use the application of `settings` for the instance that `names` is of."""
         self._client, self._settings, self._names = client, settings, names
+
+    @property
+    def package(self) -> Path:
+        """The folder of the package that was deployed for jobs, with this process."""
+        return self._settings.package
 
     def start(self, run: SparkRun) -> str:
         """Give the id of the run, started now or before.
@@ -63,9 +75,9 @@ class EmrServerless:
                 executionTimeoutMinutes=RUN_MINUTES,
                 jobDriver={
                     "sparkSubmit": {
-                        "entryPoint": self._names.spark_code_uri + ENTRY_POINTS[run.kind],
+                        "entryPoint": self._file(run, ENTRY_POINTS[run.kind]),
                         "entryPointArguments": self._arguments(run),
-                        "sparkSubmitParameters": parameters(run.size),
+                        "sparkSubmitParameters": parameters(run.size, self._file(run, ARCHIVE)),
                     }
                 },
             )
@@ -97,6 +109,9 @@ class EmrServerless:
                 )
         return None
 
+    def _file(self, run: SparkRun, name: str) -> str:
+        return self._names.spark_package_uri(run.package, name)
+
     def _arguments(self, run: SparkRun) -> list[str]:
         return [
             "--instance",
@@ -110,13 +125,41 @@ class EmrServerless:
         ]
 
 
-def parameters(size: ClusterSize) -> str:
-    """Give what spark-submit is told of a size.
+class EmrApplications:
+    """`client.ports.SparkApplications`: the application that is called as the instance is."""
+
+    def __init__(self, client: EMRServerlessClient, names: InstanceNames) -> None:
+        """Look for the application of the instance that `names` is of."""
+        self._client, self._names = client, names
+
+    @staticmethod
+    def of(names: InstanceNames) -> EmrApplications:
+        """Connect as every AWS client does."""
+        return EmrApplications(client("emr-serverless"), names)
+
+    def find(self) -> tuple[str, str] | None:
+        """Return the id and the state of the application; None if there is none.
+
+        Raises:
+            UnavailableError: EMR does not answer, or may not be asked.
+        """
+        with reading("EMR Serverless"):
+            pages = self._client.get_paginator("list_applications").paginate()
+            listed = [each for page in pages for each in page["applications"]]
+        for found in listed:
+            if found.get("name") == self._names.spark_application and found["state"] != _GONE:
+                return found["id"], found["state"]
+        return None
+
+
+def parameters(size: ClusterSize, archive: str) -> str:
+    """Return what spark-submit is told of a size, and of the archive that a job's machines unpack.
 
     Half of each memory is left to Python, which sorts and merges outside of the JVM.
     """
     half = f"{max(1, size.executor_memory_bytes // 2 // _GIB)}g"
     settings = {
+        "spark.archives": f"{archive}#{UNPACKED}",
         "spark.driver.cores": size.executor_cores,
         "spark.driver.memory": half,
         "spark.driver.memoryOverhead": half,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
+from dormouse.aws.emr import EmrApplications
 from dormouse.aws.failures import reading
 from dormouse.aws.ingest_bucket import S3IngestBucket
 from dormouse.aws.queue_ages import CloudWatchAges
@@ -16,7 +17,15 @@ from dormouse.client.dead_letters import DeadLetterQueues, QueueState, queue_sta
 from dormouse.client.declaring import parse_declarations, plan_declared, requests_of
 from dormouse.client.dropping import Ingested
 from dormouse.client.keys import KeyLike, split_point_of
-from dormouse.client.ports import IngestBucket, QueueAges, Queues, UnknownAges
+from dormouse.client.ports import (
+    IngestBucket,
+    NoSpark,
+    QueueAges,
+    Queues,
+    SparkApplications,
+    UnknownAges,
+)
+from dormouse.client.spark import SparkStanding, spark_standing
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.messages import (
@@ -60,6 +69,7 @@ class Instance:
     bucket: IngestBucket
     polling: Polling
     ages: QueueAges = UnknownAges()
+    spark_applications: SparkApplications = NoSpark()
 
     @staticmethod
     def connect(name: str | None = None) -> Instance:
@@ -77,8 +87,9 @@ class Instance:
             wiring = wire(settings)
             bucket = S3IngestBucket.of(wiring.settings.names)
             ages = CloudWatchAges.of(wiring.settings.names)
+            applications = EmrApplications.of(wiring.settings.names)
         polling = Polling(wiring.services.clock, patience().sleep)
-        return Instance(wiring.services, wiring.outbox, bucket, polling, ages)
+        return Instance(wiring.services, wiring.outbox, bucket, polling, ages, applications)
 
     def tables(self) -> list[TableHandle]:
         """Give all tables, by name."""
@@ -186,6 +197,15 @@ class Instance:
             )
         )
         return self.table(name)
+
+    def spark(self) -> SparkStanding:
+        """Return whether the instance has Spark, and whether the package of its jobs fits.
+
+        Raises:
+            CorruptDataError: what describes a package is damaged.
+            UnavailableError: the data bucket does not answer.
+        """
+        return spark_standing(self.services.storage, self.spark_applications)
 
     def defaults(self) -> dict[str, int | str]:
         """Give the properties set for the instance: tables have them where they set none."""

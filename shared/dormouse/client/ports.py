@@ -39,6 +39,25 @@ class UnknownAges:
         return {}
 
 
+class SparkApplications(Protocol):
+    """Where an instance's Spark jobs run."""
+
+    def find(self) -> tuple[str, str] | None:
+        """Return the application of the instance: its id and its state; None if it has none.
+
+        Raises:
+            UnavailableError: it cannot be asked for.
+        """
+
+
+class NoSpark:
+    """`SparkApplications` of an instance that has none."""
+
+    def find(self) -> tuple[str, str] | None:
+        """Find none."""
+        return None
+
+
 class IngestBucket(Protocol):
     """The bucket files are dropped into."""
 

@@ -87,9 +87,13 @@ class InstanceNames:
         return f"dormouse-{self.instance}-jobs"
 
     @property
-    def spark_code_uri(self) -> str:
-        """Where the code of Spark jobs lies, beside the tables: the beginning of its URIs."""
-        return f"s3://{self.data_bucket}/{SPARK_CODE}/"
+    def spark_application(self) -> str:
+        """The application of EMR Serverless that runs Spark jobs."""
+        return f"dormouse-{self.instance}"
+
+    def spark_package_uri(self, version: str, name: str) -> str:
+        """Return where a file of a package of Spark jobs lies, as Spark is told."""
+        return f"s3://{self.data_bucket}/{spark_package_path(version, name)}"
 
     def queue(self, queue: str) -> str:
         """Give the SQS name of a queue of `QUEUES`, or of its dead-letter queue."""
@@ -210,6 +214,16 @@ def ending_path(table_id: str, run: str) -> str:
 def run_ended_by(path: str) -> str:
     """Give the run which the note of that path ends."""
     return path.rpartition("/")[2].removesuffix(".json")
+
+
+def spark_package_prefix(version: str) -> str:
+    """Return the prefix of a package of Spark jobs."""
+    return f"{SPARK_CODE}/{version}/"
+
+
+def spark_package_path(version: str, name: str) -> str:
+    """Return the path of a file of a package of Spark jobs."""
+    return f"{spark_package_prefix(version)}{name}"
 
 
 def spark_prefix(table_id: str) -> str:

@@ -1,10 +1,10 @@
 """dispatch_spark: a heavy job → a run of Spark, started once.
 
-Order: the request of the job, the run, the record, the note of the run. A delivery that comes again
-and finds the note leaves the run alone, so all else is done before. One that finds none asks for
-the run by the same token, made of the request's, the attempt and what is asked for, and is given
-the run it had begun. A job whose newest run failed is tried again here, or given up. An instance
-without Spark does all in functions.
+Order: the request of the job, the package, the run, the record, the note of the run. A delivery
+that comes again and finds the note leaves the run alone, so all else is done before. One that finds
+none asks for the run by the same token, made of the request's, the attempt and what is asked for,
+and is given the run it had begun. A job whose newest run failed is tried again here, or given up.
+An instance without Spark does all in functions.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.policy.spark import PATIENCE_SECONDS, cluster_size
 from dormouse.ports import Services, Spark, SparkRun
+from dormouse.stages.spark_package import bring_package
 from dormouse.stages.spark_requests import (
     SparkRequest,
     forget,
@@ -97,10 +98,11 @@ def _start(
     job = request.job
     files, size_bytes = input_of(services, state, job)
     size = cluster_size(size_bytes, table.properties, job.spark or None)
-    token = _token(request.token, attempt, state.generation, size)
-    kind = kind_of(job)
-    run = SparkRun(table.id, job.job_id, kind, state.generation, attempt, token, size)
+    generation, kind = state.generation, kind_of(job)
     try:
+        package = bring_package(services, spark)
+        token = _token(request.token, attempt, generation, size, package)
+        run = SparkRun(table.id, job.job_id, kind, generation, attempt, token, size, package)
         run_id = spark.start(run)
     except InvalidRequestError as error:
         return _give_up(services, table, job, error.explanation)
