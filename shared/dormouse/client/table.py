@@ -42,6 +42,7 @@ from dormouse.stages.known_sources import look_up, refusal_of
 from dormouse.stages.measure import levels
 from dormouse.stages.prove_purge import Proof
 from dormouse.stages.rebuild import Rebuilt, preview, rebuild
+from dormouse.stages.spark_requests import unsettled
 
 PENDING_FILES_MS = 7 * DAY_MS
 """How long a dropped file counts as pending: as long as the tracker remembers a refusal."""
@@ -307,7 +308,10 @@ class TableHandle:
         )
 
     def pending(self) -> int:
-        """Count the table's own pending work: files neither ingested nor refused, and jobs."""
+        """Count the table's own pending work: files neither ingested nor refused, and jobs.
+
+        A job that Spark has done is pending until `track_spark` knows it, and sends what follows.
+        """
         now_ms = self.services.clock.now_ms()
         # As the audit does: what came before may be rows of an earlier table of this name.
         since_ms = max(now_ms - PENDING_FILES_MS, self.current().files_since_ms)
@@ -317,7 +321,8 @@ class TableHandle:
         waiting = known.fresh(dropped)
         # What was dropped before the table was made is recorded under no table.
         refused = [s for s in waiting if refusal_of(self.services, s, self.table.id, NO_TABLE)]
-        return len(known.state.jobs) + len(waiting) - len(refused)
+        left = len(known.state.jobs) + len(waiting) - len(refused)
+        return left or unsettled(self.services, self.table.id)
 
     def check(self, watch: Progress | None = None, *, all_bytes: bool = False) -> CheckReport:
         """Verify the table's state in itself and against its shards; nothing is changed.

@@ -82,6 +82,12 @@ def kept_requests(
     return requests, damaged
 
 
+def unsettled(services: Services, table_id: str) -> int:
+    """Return how many jobs of a table Spark has in hand: not known to be done, nor given up."""
+    listed = services.storage.list(spark_prefix(table_id))
+    return sum(stored.path.endswith(".json") for stored in listed)
+
+
 def spent_notes(services: Services, table_id: str, before_ms: int) -> list[str]:
     """Give the paths of notes put before a time, of jobs that are done or given up.
 
