@@ -161,11 +161,24 @@ PLANTED: dict[str, Plant] = {
 }
 
 
+FOUND_BY = {
+    "what comes late for a deleted table stays": 14,
+    "garbage is collected without its delay": 6,
+    "files whose notification was lost are not looked for": 17,
+    "a commit against the rules counts": 9,
+    "an audit takes what is being written for orphans": 16,
+    "snapshots that nobody needs stay": 13,
+    "all compactions are assigned at once": 9,
+    "an export is not begun": 4,
+}
+"""Seeds that are tried first; as the code changes, others find these faults, which takes longer."""
+
+
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_fault_that_is_planted_is_found(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     PLANTED[planted](monkeypatch)
     with pytest.raises(Violation) as found:
-        for seed in FEW_SEEDS:
+        for seed in dict.fromkeys([FOUND_BY.get(planted, FEW_SEEDS[0]), *FEW_SEEDS]):
             run(seed, STEPS)
     assert "seed" in str(found.value)
     assert "make sim SEED=" in str(found.value)
