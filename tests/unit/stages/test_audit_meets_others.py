@@ -11,6 +11,7 @@ from dormouse.model.keys import KeyRange
 from dormouse.model.names import (
     ending_path,
     ending_prefix,
+    export_task_path,
     run_of,
     shard_path,
     sources_path,
@@ -107,6 +108,21 @@ def test_what_is_put_before_it_is_named_is_kept_till_nobody_can_be_about_to_name
     assert world.storage.get(put)
     world.age_objects(seconds=WEEK_SECONDS + 3600)
     world.sweep(audit=True)
+    assert put not in {stored.path for stored in world.storage.list(table.id)}
+
+
+def test_the_tasks_of_an_export_are_kept_while_the_export_itself_may_still_be_put(
+    world: World,
+) -> None:
+    table = world.create()
+    put = export_task_path(table.id, "0123", "cut", 0)
+    world.storage.put(put, b"put, and the export not yet")
+    patience_seconds = table.properties.job_patience_seconds
+    world.age_objects(seconds=patience_seconds - 60)
+    world.sweep()
+    assert world.storage.get(put)
+    world.age_objects(seconds=patience_seconds + 60)
+    world.sweep()
     assert put not in {stored.path for stored in world.storage.list(table.id)}
 
 
