@@ -11,6 +11,7 @@ from typing import Any
 from dormouse.aws.wiring import Wiring, wire
 from dormouse.model.names import QUEUES
 from dormouse.model.sources import Source
+from dormouse.model.tables import Table
 from dormouse.settings import Settings
 from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file
@@ -108,3 +109,8 @@ class Flow:
     def _url(self, queue: str) -> str:
         url: str = self.sqs.get_queue_url(QueueName=NAMES.queue(queue))["QueueUrl"]
         return url
+
+
+def half_of(table: Table) -> str:
+    """Return the id of the table that is half deleted beside this one."""
+    return f"half{table.id[4:]}"

@@ -47,7 +47,7 @@ from dormouse.statestore.pages import PAGE_CAPACITY
 from tests.support.trees import initialise
 from tests.support.world import LETTERS
 from tests.template.conftest import NAMES, TEMPLATE
-from tests.template.flow import Flow
+from tests.template.flow import Flow, half_of
 from tests.template.spark_jobs import use_spark
 
 READER = "reader of "
@@ -92,11 +92,6 @@ def live(flow: Flow, name: str, state_store: str) -> None:
         flow.send("admin", encode(Redrive(f"redrive {queue} {name}", queue)))
     flow.send("admin", encode(DeleteTable(f"4 {name}", name)))
     assert not services.tables.all()
-
-
-def half_of(table: Table) -> str:
-    """Return the id of the table that is left half deleted beside this one."""
-    return f"half{table.id[4:]}"
 
 
 PROPERTIES: dict[str, object] = {

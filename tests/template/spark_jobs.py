@@ -27,7 +27,7 @@ from dormouse.stages.spark_requests import spark_request
 from dormouse.stages.spark_work import kind_of
 from dormouse_spark import entry
 from tests.template.conftest import NAMES
-from tests.template.flow import Flow
+from tests.template.flow import Flow, half_of
 
 APPLICATION = "dormouse-test"
 SPARK_JOB = "spark_job"
@@ -64,7 +64,7 @@ def use_spark(flow: Flow, table: Table) -> None:
     assert not services.store(table).current().jobs.keys() & {"begun-here", "begun-there"}
     flow.send("spark-jobs", encode(assigned(flow, table, "lost")))
     export_by_spark(flow, table)
-    half_deleted = spark_request_path(f"half{table.id[4:]}", "any")
+    half_deleted = spark_request_path(half_of(table), "any")
     services.storage.put(half_deleted, b"of a table that is being deleted")
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
 
 MAX_PUT_BYTES = 5 * 1024**3
-"""What S3 takes in one request; an object put in parts could not be put only if absent."""
+"""What S3 takes in one request; the buckets of an instance refuse what is put in parts."""
 _DELETES_PER_REQUEST = 1000
 _PUT_ATTEMPTS = 10
 _ASK_AGAIN = "ConditionalRequestConflict"
