@@ -20,7 +20,12 @@ from dormouse.model.transactions import (
     ReplaceShards,
 )
 from dormouse.policy import compaction
-from dormouse.policy.compaction import plan_compactions, plan_full_compactions
+from dormouse.policy.compaction import (
+    CompactionPlan,
+    plan_compactions,
+    plan_full_compactions,
+    within_limit,
+)
 from tests.support.trees import initialise
 
 
@@ -194,3 +199,10 @@ def test_without_new_rows_compaction_comes_to_an_end_however_outputs_are_cut(
                 assert not verdict.violations
     assert plan_compactions(state, properties) == []
     assert state.rows == total
+
+
+def test_running_jobs_leave_less_room_for_a_table_and_the_widest_plans_come_first() -> None:
+    narrow, wide = CompactionPlan("a", ("1", "2")), CompactionPlan("b", ("3", "4", "5"))
+    assert within_limit([narrow, wide], running=1, limit=3) == [narrow, wide]
+    assert within_limit([narrow, wide], running=2, limit=3) == [wide]
+    assert within_limit([narrow, wide], running=4, limit=3) == []

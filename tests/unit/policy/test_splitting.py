@@ -7,9 +7,15 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dormouse.model.fold import apply
 from dormouse.model.keys import Key, KeyRange
-from dormouse.policy.splitting import even_split_points, plan_split
+from dormouse.model.partitions import ROOT, PartitionTree
+from dormouse.model.state import TableState
+from dormouse.model.transactions import AddShards, Entry
+from dormouse.policy.splitting import even_split_points, plan_split, splits_due
+from tests.support.machine import shard_of
 from tests.support.strategies import short_keys
+from tests.support.trees import initialise
 
 
 @dataclass
@@ -100,3 +106,17 @@ def test_points_of_sorted_keys_ascend_and_leave_rows_on_every_side(
     bounds = [min(keys, default=()), *points]
     assert all(low in keys for low in bounds) or not keys
     assert all(low < high for low, high in zip(bounds, points, strict=False))
+
+
+def test_a_leaf_of_one_key_is_not_asked_to_be_split() -> None:
+    def with_shards(*keys: list[Key]) -> TableState:
+        state, _ = apply(TableState(), Entry(initialise(PartitionTree.from_split_points([])), 0, 0))
+        shards = tuple(shard_of(f"s{n}", held) for n, held in enumerate(keys))
+        state, verdict = apply(state, Entry(AddShards("add", (), shards), 0, 0))
+        assert not verdict.violations
+        return state
+
+    same: list[Key] = [("a",)] * 3
+    assert splits_due(with_shards(same, same), 6) == []
+    assert splits_due(with_shards(same, [("b",)] * 3), 6) == [ROOT]
+    assert splits_due(with_shards(same, [("b",)] * 3), 7) == []

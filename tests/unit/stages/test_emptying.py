@@ -11,7 +11,7 @@ from dormouse.messages import Outgoing, PartitionSplits, TableChanged
 from dormouse.model.names import tree_prefix
 from dormouse.model.tables import Table
 from dormouse.requests import ReinitialiseTable, RenameTable
-from tests.support.world import Crash, World, letters
+from tests.support.world import Crash, World, letters, letters_file
 
 SPLIT = ReinitialiseTable("split", "letters", False, (("f",), ("t",)))
 KEEP = ReinitialiseTable("keep", "letters")
@@ -82,6 +82,15 @@ def test_what_stays_is_what_an_emptying_that_died_was_to_leave(world: World, tab
     world.administer(KEEP)
     assert leaves_from(world, table) == [(), ("f",), ("t",)]
     assert now(world, table).generation == world.state(table).generation == 2
+
+
+def test_an_audit_leaves_files_alone_that_were_dropped_before(world: World, table: Table) -> None:
+    world.sources.drop("letters/2.parquet", letters_file(letters("c")))  # nobody is told of it
+    world.clock.advance(seconds=1)
+    world.administer(KEEP)
+    world.sweep(audit=True)
+    world.settle()
+    assert world.names(now(world, table)) == ""
 
 
 def test_of_two_with_split_points_the_later_one_holds(world: World, table: Table) -> None:
