@@ -75,6 +75,15 @@ def place_of(nodeid: str) -> int:
     return next((n for n, path in enumerate(LONGEST) if nodeid.startswith(path)), len(LONGEST))
 
 
+def pytest_configure() -> None:
+    """Flush nothing to the disk, which takes most of what a small file does: tests end first."""
+    os.fsync = _leave_to_the_kernel
+
+
+def _leave_to_the_kernel(_: object) -> None:
+    """Do nothing."""
+
+
 def pytest_collection_finish() -> None:
     """Let the garbage collector pass over the tests and modules, which stay to the end."""
     gc.collect()

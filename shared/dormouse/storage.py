@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -19,6 +20,7 @@ from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.ports import Clock, EarlierObject, StoredObject
 
 _INCOMING = ".incoming"
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 def check_path(path: str) -> str:
@@ -49,7 +51,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def _check_characters(text: str) -> str:
-    if any(ord(c) < 32 or ord(c) == 127 or c == "\\" for c in text):
+    if _FORBIDDEN.search(text):
         raise InvalidRequestError(f"{text!r} has backslashes or control characters in it")
     return text
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,24 @@ def test_an_upload_is_a_put_of_the_file(storage: Storage, tmp_path: Path) -> Non
     assert storage.upload("t/a", local)
     assert not storage.upload("t/a", local)
     assert storage.get("t/a") == local.read_bytes()
+
+
+def test_an_object_in_a_folder_is_on_the_disk_before_it_has_a_name_and_the_name_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+
+    def flush(descriptor: int) -> None:
+        steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "object")
+
+    def link(existing: str, new: Path, plain: Callable[[str, Path], None] = os.link) -> None:
+        steps.append("name")
+        plain(existing, new)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(os, "link", link)
+    FolderStorage(tmp_path).put("t/a", b"rows")
+    assert steps == ["object", "name", "folder"]
 
 
 def test_of_many_writers_of_one_path_exactly_one_wins(storage: Storage) -> None:
