@@ -39,7 +39,7 @@ PROPERTIES: dict[str, object] = {
     "ingest_spark_bytes": 1,
     "ingest_batch_min_files": COPIES // IMPORTS,
     "ingest_batch_max_age_seconds": 120,
-    "compaction_spark_rows": 1,
+    "compaction_spark_bytes": 1,
     "compaction_strategy": "batch",
     "compaction_files": 2,
     "bulk_import_min_leaf_partitions": 2,

@@ -1,13 +1,13 @@
-"""compact: an assigned job's shards become one."""
+"""compact: an assigned job's shards become one, in one step or several."""
 
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws.handling import Event, handle_messages
 from dormouse.messages import CompactionJob
-from dormouse.stages.compact import compact
+from dormouse.stages.compact_apart import compact_or_cut
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:
     """Run the stage for each message."""
-    return handle_messages(event, context, "compaction-jobs", CompactionJob, compact)
+    return handle_messages(event, context, "compaction-jobs", CompactionJob, compact_or_cut)

@@ -44,6 +44,10 @@ class CrowdedError(DormouseError):
     """What was begun together needs more room than there is. Begin with less at once."""
 
 
+class OutgrownError(DormouseError):
+    """A job is too much for where it was tried, and cannot be made smaller. Needs a person."""
+
+
 class NotFoundError(DormouseError):
     """Something named in the call does not exist."""
 

@@ -213,7 +213,8 @@ class JobRecord:
 
 
 class Tracker(Protocol):
-    """The record of jobs, for people; records live for seven days. No row depends on these.
+    """The record of jobs, for people; records live for seven days, those of refused files for 35.
+    No row depends on these.
 
     It also knows which table each request is about, for longer than a request can be redelivered.
     """
@@ -372,7 +373,8 @@ class Services:
     `storage` is the data root, `results` where exported rows go.
     `scratch` is a local folder for files while a stage runs, `memory_bytes` what sorting and
     merging may use of memory before they spill to it. `cache` is what the process keeps of what it
-    read. `spark` is None for a process that starts no Spark jobs, or an instance that has no Spark.
+    read. `spark` is None for a process that starts no Spark jobs, or an instance that has no Spark;
+    `has_spark` says, where functions do jobs, whether the instance has it.
     """
 
     tables: Tables
@@ -389,6 +391,7 @@ class Services:
     cache: Cache = field(default_factory=Cache)
     metrics: Metrics = Unmeasured()
     spark: Spark | None = None
+    has_spark: bool = False
 
     def table(self, table_id: str) -> Table | None:
         """Give a table that is there to be worked on: None if it is gone or being deleted."""

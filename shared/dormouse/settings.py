@@ -32,8 +32,8 @@ class SparkSettings:
 class Settings:
     """Which instance to work for, and what this machine gives to work with.
 
-    `account` is empty when it is to be asked of AWS. `spark` is None for a process that starts no
-    Spark jobs, or an instance that has no Spark.
+    `account` is empty when it is to be asked of AWS. `has_spark` says whether the instance has
+    Spark, and `spark` with what a process starts its jobs: None for one that starts none.
     """
 
     instance: str
@@ -41,6 +41,7 @@ class Settings:
     scratch: Path
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     spark: SparkSettings | None = None
+    has_spark: bool = False
 
     @property
     def names(self) -> InstanceNames:
@@ -69,6 +70,7 @@ class Settings:
             scratch=Path(given.get("TMPDIR") or tempfile.gettempdir()),
             memory_bytes=_positive(given, "DORMOUSE_MEMORY_BYTES", DEFAULT_MEMORY_BYTES),
             spark=_spark(given),
+            has_spark=given.get("DORMOUSE_SPARK", "") == "yes",
         )
 
 

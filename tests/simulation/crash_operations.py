@@ -7,7 +7,6 @@ from contextlib import suppress
 from unittest.mock import patch
 
 from dormouse.errors import DormouseError
-from dormouse.model.spark import SparkOptions
 from dormouse.model.tables import Table
 from dormouse.policy import sealing
 from dormouse.requests import (
@@ -96,7 +95,7 @@ def drives(instance: Instance, worker: Worker) -> None:
     worker.drive(instance.undriven()[0])
 
 
-def _before(queue: str, **properties: object) -> Prepare:
+def before(queue: str, **properties: object) -> Prepare:
     """Bring a table of several ingests up to the messages of a queue."""
 
     def prepare(instance: Instance, worker: Worker) -> dict[str, Rows]:
@@ -149,7 +148,7 @@ def asks(
     return asked
 
 
-def _later(
+def later(
     request: AdminRequest, queue: str, expected: dict[str, Rows], **properties: object
 ) -> Prepare:
     """Bring a table to the messages of a queue that follow from a request."""
@@ -165,7 +164,7 @@ def _later(
 
 def _purge_end(instance: Instance, worker: Worker) -> dict[str, Rows]:
     """Bring a purge to its last step: all is rewritten."""
-    _later(PURGE, "purges", PURGED)(instance, worker)
+    later(PURGE, "purges", PURGED)(instance, worker)
     handles("purges")(instance, worker)
     settle(instance, worker, until="purges")
     return PURGED
@@ -262,25 +261,7 @@ def _seal(instance: Instance, worker: Worker) -> None:
         seal_sources(services, table, least=1)
 
 
-def _failed(prepare: Prepare) -> Prepare:
-    """Bring a job that Spark was given to the event of its run, which died before it did anything.
-
-    `prepare` brings it just before the dispatch.
-    """
-
-    def prepared(instance: Instance, worker: Worker) -> dict[str, Rows]:
-        expected = prepare(instance, worker)
-        handles("spark-jobs")(instance, worker)
-        run_id = instance.undriven()[0]
-        instance.driven.add(run_id)
-        instance.end_run(run_id, "failed", tell=True)
-        return expected
-
-    return prepared
-
-
 PURGE = PurgeRows("purge", NAME, where="letter = 'e'")
-PURGE_BY_SPARK = PurgeRows("purge", NAME, where="letter = 'e'", spark=SparkOptions())
 PURGED = {NAME: rows(*TEXTS, without="e")}
 EXPORT = ExportRows("export", NAME, to="out")
 ALL = {NAME: rows(*TEXTS)}
@@ -294,14 +275,14 @@ FLOW: Sequence[Operation] = (
         handles("ingest-jobs"),
         asked_again=Redrive("again", "ingest-jobs"),  # where its third run fails, too
     ),
-    Operation("plan: assign compactions", _before("table-changes"), handles("table-changes")),
-    Operation("compact", _before("compaction-jobs"), handles("compaction-jobs")),
-    Operation("collect garbage", _before("gc-candidates"), handles("gc-candidates")),
+    Operation("plan: assign compactions", before("table-changes"), handles("table-changes")),
+    Operation("compact", before("compaction-jobs"), handles("compaction-jobs")),
+    Operation("collect garbage", before("gc-candidates"), handles("gc-candidates")),
     Operation("plan: snapshot maintenance", _snapshots, handles("table-changes")),
     Operation("plan: seal sources", _to_seal, _seal),
     Operation(
         "split",
-        _before("partition-splits", split_threshold_rows=6),
+        before("partition-splits", split_threshold_rows=6),
         handles("partition-splits"),
     ),
     Operation("sweep", _idle, lambda _, worker: worker.scheduled("sweep")),
@@ -357,42 +338,7 @@ REQUESTS: Sequence[Operation] = tuple(
     )
 )
 ASKED: Sequence[Operation] = (
-    Operation("purge: first step", _later(PURGE, "purges", PURGED), handles("purges")),
+    Operation("purge: first step", later(PURGE, "purges", PURGED), handles("purges")),
     Operation("purge: last step", _purge_end, handles("purges")),
-    Operation("export: task", _later(EXPORT, "exports", ALL), handles("exports"), COUNT),
+    Operation("export: task", later(EXPORT, "exports", ALL), handles("exports"), COUNT),
 )
-HEAVY_INGEST = {"ingest_spark_bytes": 1, "bulk_import_min_leaf_partitions": 4}
-HEAVY_COMPACTION = {"compaction_spark_rows": 1}
-
-
-def _heavy_import(until: str) -> Prepare:
-    def prepare(instance: Instance, worker: Worker) -> dict[str, Rows]:
-        create(instance, worker, **HEAVY_INGEST)
-        drop(instance, *TEXTS)
-        settle(instance, worker, until=until)
-        return ALL
-
-    return prepare
-
-
-HEAVY_EXPORT = {"export_spark_bytes": 1}
-_to_export = _later(EXPORT, "spark-jobs", ALL, **HEAVY_EXPORT)
-_to_import = _heavy_import("spark-jobs")
-_to_compact = _before("spark-jobs", **HEAVY_COMPACTION)
-_to_rewrite = _later(PURGE_BY_SPARK, "spark-jobs", PURGED)
-SPARK: Sequence[Operation] = (
-    Operation("dispatch: bulk import", _to_import, handles("spark-jobs")),
-    Operation("dispatch: compaction", _to_compact, handles("spark-jobs")),
-    Operation("dispatch: purge", _to_rewrite, handles("spark-jobs")),
-    Operation("dispatch: export", _to_export, handles("spark-jobs"), COUNT),
-    Operation("driver: bulk import", _heavy_import("driver"), drives),
-    Operation("driver: compaction", _before("driver", **HEAVY_COMPACTION), drives),
-    Operation("driver: purge", _later(PURGE_BY_SPARK, "driver", PURGED), drives),
-    Operation("driver: export", _later(EXPORT, "driver", ALL, **HEAVY_EXPORT), drives, COUNT),
-    Operation("track: bulk import done", _heavy_import("spark-runs"), handles("spark-runs")),
-    Operation("track: bulk import failed", _failed(_to_import), handles("spark-runs")),
-    Operation("track: compaction failed", _failed(_to_compact), handles("spark-runs")),
-    Operation("track: purge failed", _failed(_to_rewrite), handles("spark-runs")),
-    Operation("track: export failed", _failed(_to_export), handles("spark-runs"), COUNT),
-)
-OPERATIONS: Sequence[Operation] = (*FLOW, *REQUESTS, *ASKED, *SPARK)

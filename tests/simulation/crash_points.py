@@ -208,5 +208,5 @@ def copied(base: Instance, folder: Path) -> Instance:
         q: [replace(m) for m in found] for q, found in base.queues.messages.items()
     }
     copy.queues.count = base.queues.count
-    copy.driven = set(base.driven)
+    copy.driven, copy.has_spark = set(base.driven), base.has_spark
     return copy

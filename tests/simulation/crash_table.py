@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from tests.simulation.crash_operations import OPERATIONS
+from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_points import ground, sampled
 
 STORES = ("s3", "dynamodb")

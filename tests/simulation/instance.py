@@ -117,6 +117,7 @@ class Instance:
     folder: Path
     random: Random = field(default_factory=lambda: Random(0))
     memory_bytes: int = MEMORY_BYTES
+    has_spark: bool = True
 
     def __post_init__(self) -> None:
         """Begin with no table."""
@@ -295,7 +296,8 @@ class Worker:
             scratch=self.scratch,
             memory_bytes=shared.memory_bytes,
             metrics=shared.metrics,
-            spark=guarded(process, "spark", shared.spark),
+            spark=guarded(process, "spark", shared.spark) if shared.has_spark else None,
+            has_spark=shared.has_spark,
         )
         settings = Settings(NAMES.instance, NAMES.account, self.scratch, shared.memory_bytes)
         return Wiring(settings, services, SqsOutbox(sqs, NAMES, self._patience))

@@ -36,6 +36,8 @@ STEPS_FOR_AN_OPERATION = 25
 """For each so many steps, users do one thing at most."""
 CHECKED = ("/data/", "/deltas/", "/segments/", "/snapshots/")
 """What of a path says that its object has checksums, so that no damage in it is believed."""
+SHARE_WITH_SPARK = 0.6
+"""In this part of the runs the instance has Spark; in the others heavy compactions are cut."""
 SHARE_LONG = 0.25
 """This part of the runs goes on for two months: as long as a message and its letters can live."""
 AT_ONCE = 6
@@ -80,6 +82,7 @@ class Simulation:
             shape=drawn_shape(users),
         )
         self.is_long = draws.random() < SHARE_LONG
+        self.instance.has_spark = draws.random() < SHARE_WITH_SPARK
         self.slack_ms = 2 * self.weather.skew_ms + NO_SKEW_MS
         self.services = self.instance.worker("watcher").wiring.services
         self.watch = Watch(

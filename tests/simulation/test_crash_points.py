@@ -18,7 +18,8 @@ from dormouse.shards.compacting import Compaction, Merged
 from dormouse.stages import compact as compact_stage
 from dormouse.statestore import dynamodb_store
 from dormouse.statestore.s3 import StoredBodies
-from tests.simulation.crash_operations import NAME, OPERATIONS, create, drop, handles, rows
+from tests.simulation.crash_heavy import OPERATIONS
+from tests.simulation.crash_operations import NAME, create, drop, handles, rows
 from tests.simulation.crash_points import Operation, ground, sampled
 from tests.simulation.crash_recovery import Rows, settle
 from tests.simulation.instance import Instance, Worker

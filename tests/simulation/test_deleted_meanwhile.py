@@ -11,7 +11,7 @@ import pytest
 from dormouse.errors import DormouseError, NotFoundError
 from dormouse.stages import leftovers
 from dormouse.stages.requests.delete_table import delete_all_of
-from tests.simulation.crash_operations import OPERATIONS
+from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_points import Ground, Operation, copied, ground
 from tests.simulation.crash_recovery import recover
 from tests.simulation.instance import Instance

@@ -61,7 +61,7 @@ def test_files_become_rows_by_the_real_handlers(tmp_path: Path, store: str, spar
         "split_threshold_rows": 30,
         "compaction_files": 2,
         "ingest_spark_bytes": spark,
-        "compaction_spark_rows": spark,
+        "compaction_spark_bytes": spark,
     }
     with instance.running():
         worker = instance.worker("only")

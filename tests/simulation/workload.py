@@ -71,7 +71,7 @@ CHANGEABLE = (
     "ingest_batch_max_age_seconds",
     "bulk_import_min_leaf_partitions",
     "ingest_spark_bytes",
-    "compaction_spark_rows",
+    "compaction_spark_bytes",
     "export_spark_bytes",
     "spark_attempts",
 )
@@ -293,7 +293,7 @@ class Workload:
             "ingest_batch_max_age_seconds": choose((0, 60, 300)),
             "bulk_import_min_leaf_partitions": choose((1, 4)),
             "ingest_spark_bytes": choose((0, 0, 1, 4000)),
-            "compaction_spark_rows": choose((0, 0, 1, 10)),
+            "compaction_spark_bytes": choose((0, 0, 1, 4000)),
             "export_spark_bytes": choose((0, 0, 1)),
             "spark_attempts": choose((1, 3)),
         }

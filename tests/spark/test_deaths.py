@@ -106,7 +106,7 @@ def begun(spark: SparkContext, world: World, kind: str) -> Job:
             world.drop(f"letters/{n}.parquet", letters(text, at=100 * n))
         world.settle()
     if kind == "compaction":
-        world.tables.change(table.id, lambda t: t.with_settings({"compaction_spark_rows": 1}, {}))
+        world.tables.change(table.id, lambda t: t.with_settings({"compaction_spark_bytes": 1}, {}))
         world.administer(CompactTable("c", "letters", all=True))
     if kind == "export":
         world.export(table, to="out")

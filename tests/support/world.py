@@ -50,7 +50,7 @@ from dormouse.shards.querying import query_rows
 from dormouse.stages.administer import administer
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.collect_garbage import collect_garbage
-from dormouse.stages.compact import compact
+from dormouse.stages.compact_apart import compact_or_cut
 from dormouse.stages.dispatch_spark import dispatch_spark
 from dormouse.stages.export_rows import export_rows
 from dormouse.stages.ingest_apart import ingest_or_part
@@ -82,7 +82,7 @@ STAGES: dict[str, tuple[type[Message], Callable[..., Iterable[Outgoing]]]] = {
     "files": (FilesWaiting, lambda services, waiting: batch_files(services, [], [waiting])),
     "ingest-jobs": (IngestJob, ingest_or_part),
     "table-changes": (TableChanged, plan_table),
-    "compaction-jobs": (CompactionJob, compact),
+    "compaction-jobs": (CompactionJob, compact_or_cut),
     "partition-splits": (PartitionSplits, split_partition),
     "gc-candidates": (GarbageCandidates, collect_garbage),
     "purges": (PurgeStep, purge_rows),
@@ -109,7 +109,7 @@ class Crash(Exception):
 class World:
     """One instance. `deliver` runs one message, `settle` runs all there are, delayed ones too."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, has_spark: bool = True) -> None:
         self.clock = FakeClock()
         self.ids = CountingIds(self.clock)
         self.sources = MemorySources(self.clock)
@@ -127,6 +127,7 @@ class World:
         self.hooks: list[Callable[[], object]] = []
         self.late_hooks: list[Callable[[], object]] = []
         self.queue: deque[Outgoing] = deque()
+        self.dead: list[Outgoing] = []
         self.services = Services(
             tables=self.tables,
             tracker=self.tracker,
@@ -139,7 +140,8 @@ class World:
             scratch=folder / "scratch",
             metrics=self.metrics,
             dead_letters=self.dead_letters,
-            spark=self.spark,
+            spark=self.spark if has_spark else None,
+            has_spark=has_spark,
         )
 
     def new_store(self, table: Table) -> S3StateStore:
@@ -196,11 +198,23 @@ class World:
         self.queue += batch_files(self.services, sources)
 
     def deliver(self, outgoing: Outgoing) -> list[Outgoing]:
-        """Run the stage of one message, by way of its JSON form; give what it wants sent."""
+        """Run the stage of one message, by way of its JSON form; give what it wants sent.
+
+        One that is given up is put into `dead`.
+        """
+        if outgoing.queue.endswith("-dead"):
+            self.dead.append(outgoing)
+            return []
         if outgoing.queue == "spark-jobs":
             return dispatch_spark(self.services, decode_spark_job(encode(outgoing.message)))
         kind, stage = STAGES[outgoing.queue]
         return list(stage(self.services, decode(encode(outgoing.message), kind)))
+
+    def redrive(self) -> None:
+        """Send back all that was given up, as a person does."""
+        while self.dead:
+            letter = self.dead.pop(0)
+            self.queue.append(Outgoing(letter.queue.removesuffix("-dead"), letter.message))
 
     def settle(self, *, twice: bool = False, limit: int = 1000) -> None:
         """Deliver messages until there are none, `twice` each if asked; waits out delays."""

@@ -30,7 +30,7 @@ def numbers(start: int) -> pa.Table:
 def test_files_are_bulk_imported_compacted_and_exported_by_spark(system: System) -> None:
     properties = {
         "ingest_spark_bytes": 1,
-        "compaction_spark_rows": 1,
+        "compaction_spark_bytes": 1,
         "compaction_strategy": "batch",
         "compaction_files": 2,
         "bulk_import_min_leaf_partitions": 1,

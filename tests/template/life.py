@@ -11,7 +11,14 @@ from msgspec import structs
 
 from dormouse.client import Instance
 from dormouse.messages import GarbageCandidates, PurgeStep, encode
-from dormouse.model.names import QUEUES, export_done_path, purge_path, shard_path, verdict_path
+from dormouse.model.names import (
+    QUEUES,
+    export_done_path,
+    purge_path,
+    set_aside_path,
+    shard_path,
+    verdict_path,
+)
 from dormouse.model.partitions import ROOT, Partition
 from dormouse.model.purges import PurgeRequest, encode_request
 from dormouse.model.shards import NewShard, Shard
@@ -88,6 +95,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
         flow.send(queue, "not a message")
     keep_request(flow, table, "last")
     services.storage.put(export_done_path(table.id, "last", 0), b"of a task that was late")
+    services.storage.put(set_aside_path(table.id, "last", "function"), b"")
     for queue in QUEUES:  # the letters die again, and the request is done
         flow.send("admin", encode(Redrive(f"redrive {queue} {name}", queue)))
     flow.send("admin", encode(DeleteTable(f"4 {name}", name)))
@@ -120,6 +128,7 @@ def leave_undone(flow: Flow, table: Table) -> None:
     flow.drop(f"{table.name}/late.parquet", "q")
     flow.lose("files")
     services.storage.put(shard_path(table.id, "orphan-0"), b"of a run that died")
+    services.storage.put(set_aside_path(table.id, "no-more", "function"), b"")
     left, *_, right = store.current().partitions.leaves()
     held = shard_in(left.id)
     gone = AssignJob("gone", left.id, (held.shard.id,))

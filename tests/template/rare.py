@@ -111,14 +111,14 @@ RARE = (
     ),
     Rare(
         f"{STAGES}test_spark.py::"
-        "test_a_compaction_of_so_many_rows_goes_to_spark_and_again_when_it_is_lost",
+        "test_a_compaction_of_so_many_bytes_goes_to_spark_and_again_when_it_is_lost",
         ("plan_table",),
         SEND,
         ("-spark-jobs",),
     ),
     Rare(
         f"{STAGES}test_spark_asked.py::"
-        "test_what_a_purge_rewrites_is_sparks_by_its_rows_and_a_functions_below",
+        "test_what_a_purge_rewrites_is_sparks_by_its_size_and_a_functions_below",
         ("purge_rows",),
         SEND,
         ("-spark-jobs",),
@@ -126,9 +126,43 @@ RARE = (
     Rare(
         f"{STAGES}test_spark_asked.py::"
         "test_a_purges_job_whose_message_was_lost_is_sent_to_spark_again",
-        ("sweep",),
-        ("s3:GetObject",),
-        ("/purges/*",),
+        ("purge_rows",),
+        ("s3:GetObject", "s3:PutObject"),
+        ("/spark/*",),
+    ),
+    Rare(
+        f"{STAGES}test_spark_asked.py::"
+        "test_a_compaction_asked_for_is_sparks_though_it_was_never_sent",
+        ("administer",),
+        ("s3:GetObject", "s3:PutObject"),
+        ("/spark/*",),
+    ),
+    Rare(
+        f"{STAGES}test_compact_apart.py::"
+        "test_a_compaction_larger_than_a_function_does_is_done_in_steps_with_one_commit",
+        ("compact",),
+        ("s3:GetObject", "s3:PutObject", *SEND),
+        ("/jobs/*", "-compaction-jobs"),
+    ),
+    Rare(
+        f"{STAGES}test_compact_apart.py::"
+        "test_a_compaction_that_crashed_twice_goes_to_spark_and_to_no_function_again",
+        ("compact",),
+        SEND,
+        ("-spark-jobs",),
+    ),
+    Rare(
+        f"{STAGES}test_ingest_apart.py::test_with_spark_a_file_that_crashed_twice_alone_is_sparks",
+        ("ingest",),
+        SEND,
+        ("-spark-jobs",),
+    ),
+    Rare(
+        f"{STAGES}test_export_crashes.py::"
+        "test_with_spark_an_export_one_of_whose_tasks_crashed_twice_is_sparks",
+        ("export_rows",),
+        SEND,
+        ("-spark-jobs",),
     ),
     Rare(
         f"{STAGES}test_export_faults.py::test_a_request_that_comes_again_is_one_export",
@@ -142,12 +176,6 @@ RARE = (
         ("ingest",),
         SEND,
         ("-ingest-jobs",),
-    ),
-    Rare(
-        f"{STAGES}test_ingest_apart.py::test_a_job_whose_parts_were_not_sent_is_taken_apart_again",
-        ("ingest",),
-        ("dynamodb:GetItem",),
-        ("-jobs",),
     ),
     Rare(
         f"{STAGES}test_export.py::test_a_task_without_time_goes_on_by_another_message",

@@ -180,6 +180,7 @@ def test_a_function_is_told_no_secrets_and_to_log_no_more_than_it_does(
         "DORMOUSE_INSTANCE",
         "DORMOUSE_ACCOUNT",
         "DORMOUSE_MEMORY_BYTES",
+        "DORMOUSE_SPARK",
         "DORMOUSE_SPARK_APPLICATION",
         "DORMOUSE_SPARK_PACKAGE",
         "DORMOUSE_SPARK_ROLE",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     _Item = Mapping[str, AttributeValueTypeDef]
 
 RECORDS_KEPT_SECONDS = 7 * 24 * 60 * 60
+REFUSALS_KEPT_SECONDS = 35 * 24 * 60 * 60
+"""Longer than audits look at a dropped file: one that was refused is not judged again by itself."""
 BOUND_KEPT_SECONDS = 30 * 24 * 60 * 60
 """Twice as long as SQS keeps any message, a dead letter too."""
 REQUESTS = "(requests)"
@@ -131,13 +133,18 @@ def _can_be_keys(*texts: str) -> bool:
         return False
 
 
+def _seconds_kept(record: JobRecord) -> int:
+    is_file = (record.kind, record.state) == ("ingest", "refused")  # requests may quote rows
+    return REFUSALS_KEPT_SECONDS if is_file else RECORDS_KEPT_SECONDS
+
+
 def _changes(record: JobRecord) -> dict[str, AttributeValueTypeDef]:
     """Give what a record changes of its item; what is counted is counted there."""
     numbers = {
         "rows": record.rows,
         "rows_read": record.rows_read,
         "updated_ms": record.updated_ms,
-        "expires": record.updated_ms // 1000 + RECORDS_KEPT_SECONDS,
+        "expires": record.updated_ms // 1000 + _seconds_kept(record),
         **{name: value for name in _KEPT_NUMBERS if (value := getattr(record, name))},
     }
     if record.state == "running":

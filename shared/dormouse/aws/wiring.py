@@ -117,6 +117,7 @@ def wire(
         memory_bytes=settings.memory_bytes,
         metrics=metrics or Unmeasured(),
         spark=_spark(settings),
+        has_spark=settings.has_spark,
     )
     return Wiring(settings, services, SqsOutbox(sqs, names))
 

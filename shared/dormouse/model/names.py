@@ -257,6 +257,43 @@ def spark_run_in(path: str) -> tuple[int, str]:
     return int(attempt), run_id
 
 
+def job_notes_prefix(table_id: str) -> str:
+    """Return the prefix of what is kept of jobs that are too much for one function."""
+    return f"{table_id}/jobs/"
+
+
+def steps_prefix(table_id: str, job_id: str) -> str:
+    """Return the prefix of what became of the steps that a job was cut into."""
+    return f"{job_notes_prefix(table_id)}{job_id}/steps/"
+
+
+def step_path(table_id: str, job_id: str, first: int, end: int) -> str:
+    """Return the path of what became of one step, by the cells it has."""
+    return f"{steps_prefix(table_id, job_id)}{first:04d}-{end:04d}.json"
+
+
+def step_in(path: str) -> tuple[int, int]:
+    """Return the cells of the step whose note lies at a path."""
+    first, _, end = path.rpartition("/")[2].removesuffix(".json").partition("-")
+    return int(first), int(end)
+
+
+def step_tries_prefix(table_id: str, job_id: str, first: int, end: int) -> str:
+    """Return the prefix of the notes about the runs of one step."""
+    return f"{job_notes_prefix(table_id)}{job_id}/tries/{first:04d}-{end:04d}/"
+
+
+def set_aside_path(table_id: str, job_id: str, place: str) -> str:
+    """Return the path of the note that a job is not to be tried again by itself where it was."""
+    return f"{job_notes_prefix(table_id)}{job_id}/set-aside-{place}"
+
+
+def noted_job(path: str) -> tuple[str, str]:
+    """Return the job that a path below `job_notes_prefix` is about, and what follows in it."""
+    job_id, _, rest = path.partition("/jobs/")[2].partition("/")
+    return job_id, rest
+
+
 _PURGE = "-purge-"
 
 
@@ -320,6 +357,11 @@ def export_parts_prefix(table_id: str, export_id: str) -> str:
 def export_task_path(table_id: str, export_id: str, cut: str, task: int) -> str:
     """Give the path of what one task is to do, by one cutting into tasks."""
     return f"{export_parts_prefix(table_id, export_id)}{cut}/{task:05d}.json"
+
+
+def export_tries_prefix(table_id: str, export_id: str, task: int) -> str:
+    """Return the prefix of the notes about a task's runs by functions."""
+    return f"{export_parts_prefix(table_id, export_id)}tries/{task:05d}/"
 
 
 def export_done_prefix(table_id: str, export_id: str) -> str:

@@ -180,14 +180,19 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=0,
-            description="An ingest of so many bytes is done by Spark, as a bulk import; 0 for "
-            "never. How large one can grow is what ingest_job_max_bytes and _files say.",
+            description="An ingest of so many bytes of files, as they were dropped, is done by "
+            "Spark, as a bulk import; 0 for never. How large one can grow is what "
+            "ingest_job_max_bytes and _files say.",
         ),
-    ] = 0
-    compaction_spark_rows: Annotated[
+    ] = 1024**3
+    compaction_spark_bytes: Annotated[
         int,
-        Meta(ge=0, description="A compaction of so many rows is done by Spark; 0 for never."),
-    ] = 0
+        Meta(
+            ge=0,
+            description="A compaction that reads so many bytes of shards is done by Spark, or, "
+            "where there is none, cut by key into steps of this size; 0 for neither.",
+        ),
+    ] = 4 * 1024**3
     export_spark_bytes: Annotated[
         int,
         Meta(
@@ -195,7 +200,7 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="An export that reads so many bytes of shards is done by Spark; 0 for "
             "never.",
         ),
-    ] = 0
+    ] = 4 * 1024**3
     spark_attempts: Annotated[
         int, Meta(ge=1, description="How often Spark tries a job before it is given up.")
     ] = 3

@@ -40,15 +40,25 @@ def compaction_queue(
     properties: Properties,
     asked: SparkOptions | None = None,
 ) -> str:
-    """Give the queue of a compaction, by the rows that its inputs have in its partition."""
-    if asked:
-        return "spark-jobs"
-    least = properties.compaction_spark_rows
-    if not least:
-        return "compaction-jobs"
-    inputs = (state.reference(job.partition, shard) for shard in job.inputs)
-    rows = sum(reference.rows for reference in inputs if reference is not None)
-    return "spark-jobs" if rows >= least else "compaction-jobs"
+    """Return the queue of a compaction, by what it reads. Without Spark, functions do them all."""
+    heavy = asked or is_heavy_compaction(state, job, properties)
+    return "spark-jobs" if heavy else "compaction-jobs"
+
+
+def is_heavy_compaction(state: TableState, job: Job | AssignJob, properties: Properties) -> bool:
+    """Return whether a compaction reads more than one function is to do."""
+    least = properties.compaction_spark_bytes
+    return bool(least) and compaction_bytes(state, job) >= least
+
+
+def compaction_bytes(state: TableState, job: Job | AssignJob) -> int:
+    """Return about how many stored bytes of its inputs lie in a compaction's partition."""
+    size_bytes = 0
+    for name in job.inputs:
+        reference, shard = state.reference(job.partition, name), state.shards.get(name)
+        if reference is not None and shard is not None:
+            size_bytes += shard.size_bytes * min(reference.rows, shard.rows) // max(shard.rows, 1)
+    return size_bytes
 
 
 def cluster_size(

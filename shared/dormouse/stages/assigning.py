@@ -1,12 +1,14 @@
 """Compaction jobs: assigned in the state first, then sent, so many at a time.
 
 A crash between the two leaves jobs without a message, those of one commit at most; ``sweep`` sends
-them again. Two that assign at once cannot give one shard to two jobs.
+them again. What is asked of Spark for them is kept before they are assigned, so that it is known
+then, too. Two that assign at once cannot give one shard to two jobs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import UNSET
 
@@ -18,8 +20,10 @@ from dormouse.model.transactions import AssignJob
 from dormouse.policy.compaction import CompactionPlan
 from dormouse.policy.spark import compaction_queue
 from dormouse.ports import Services
+from dormouse.stages.spark_requests import keep_request
 from dormouse.statestore.protocol import Committed
 
+REQUESTS_AT_ONCE = 8
 JOBS_PER_COMMIT = 500
 INPUTS_PER_COMMIT = 5000
 """A commit of so many is about 30 KB, or 200 KB, and a crash leaves no more of them unsent."""
@@ -34,7 +38,8 @@ def assign(
 ) -> Iterator[Outgoing]:
     """Assign jobs, and give the messages of those which that succeeded for, commit by commit.
 
-    With options for it, which are `asked`, Spark is to do them.
+    With options for it, which are `asked`, Spark is to do them. A request that is kept of a job
+    which is then not assigned is forgotten by the sweep.
 
     What others have taken meanwhile is left out before it is written: of two plannings at once,
     one goes through what the other has done at the price of a look.
@@ -43,6 +48,8 @@ def assign(
     for chunk in _chunks(jobs):
         state = store.current()
         free = [job for job in chunk if _is_free(state, job)]
+        if asked is not None:
+            _keep_requests(services, table.id, generation, free, asked)
         outcomes = store.commit(*free, generation=generation)
         for job, outcome in zip(free, outcomes, strict=True):
             if isinstance(outcome, Committed):
@@ -54,6 +61,21 @@ def assign(
 def jobs_of(services: Services, plans: Iterable[CompactionPlan]) -> Iterator[AssignJob]:
     """Give a new job for each plan."""
     return (AssignJob(services.ids.new(), plan.partition, plan.inputs) for plan in plans)
+
+
+def _keep_requests(
+    services: Services,
+    table_id: str,
+    generation: int,
+    jobs: Iterable[AssignJob],
+    asked: SparkOptions,
+) -> None:
+    def keep(job: AssignJob) -> None:
+        message = CompactionJob(table_id, generation, job.job, asked)
+        keep_request(services, message, job.inputs)
+
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as threads:
+        list(threads.map(keep, jobs))
 
 
 def _is_free(state: TableState, job: AssignJob) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from dormouse.errors import (
@@ -24,6 +25,7 @@ from dormouse.errors import (
 )
 from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
 from dormouse.model.disputes import DisputeReason
+from dormouse.model.keys import KeyRange
 from dormouse.model.names import ending_path, purge_of, shard_id_of, shard_prefix
 from dormouse.model.origins import lineage_of
 from dormouse.model.shards import Job
@@ -31,7 +33,7 @@ from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import DisputeShards, ReleaseJob, ReplaceShards
 from dormouse.ports import Services
-from dormouse.shards.compacting import Compaction, Merged, merge_inputs
+from dormouse.shards.compacting import EVERYTHING, Compaction, Merged, merge_inputs
 from dormouse.shards.counting import count_slices
 from dormouse.shards.endings import Ending, discard_shards, put_ending
 from dormouse.shards.footer import read_footers
@@ -45,8 +47,16 @@ from dormouse.stages.purges import purge_request
 from dormouse.stages.tracking import record, settle, tracked
 from dormouse.statestore.protocol import Rejected
 
-Merge = Callable[[Services, Compaction], Merged]
-"""Merges a job's inputs and writes the outputs, wherever that is done."""
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A merge got on, and goes on by another message of the job; `reason` says how far it is."""
+
+    reason: str
+
+
+Merge = Callable[[Services, Compaction], Merged | Unfinished]
+"""Merges a job's inputs and writes the outputs, wherever that is done, or a part of that."""
 
 
 def merge_here(services: Services, compaction: Compaction) -> Merged:
@@ -64,15 +74,14 @@ def compact(
     services: Services, message: CompactionJob, merge: Merge = merge_here
 ) -> list[Outgoing]:
     """Run the job if it is still to be run; announce the change and the shards set free."""
-    table = services.table(message.table_id)
-    if table is None:
-        return []
-    state = services.store(table).current()
-    job = state.jobs.get(message.job_id)
-    changed = Outgoing("table-changes", TableChanged(table.id))
-    if job is None or not is_for(message.generation, table, state):
-        settle(services, table.id, message.job_id)
+    changed = Outgoing("table-changes", TableChanged(message.table_id))
+    found = assigned_job(services, message)
+    if found is None:
+        if services.table(message.table_id) is None:
+            return []
+        settle(services, message.table_id, message.job_id)
         return [changed]  # done or taken back: whoever did that may have died before telling
+    table, state, job = found
     try:
         removed = _removed(services, table, job)
     except InvalidRequestError as error:
@@ -90,6 +99,9 @@ def compact(
         done = _run(services, table, state, job, removed, merge)
         if done is None:
             return [changed]
+        if isinstance(done, Unfinished):
+            record(services, table.id, job.id, "compaction", "assigned", reason=done.reason)
+            return [Outgoing("compaction-jobs", message)]
         (outcome,) = services.store(table).commit(done, generation=state.generation)
         if isinstance(outcome, Rejected):
             reason = f"the result came too late: {outcome}"
@@ -107,6 +119,20 @@ def compact(
     newest = services.store(table).current()
     record_disputes(services, table, newest, job.inputs)
     return [changed, *_garbage(newest, table, job)]
+
+
+def assigned_job(
+    services: Services, message: CompactionJob
+) -> tuple[Table, TableState, Job] | None:
+    """Return the job of a message as the state has it; None if it is done or taken back."""
+    table = services.table(message.table_id)
+    if table is None:
+        return None
+    state = services.store(table).current()
+    job = state.jobs.get(message.job_id)
+    if job is None or not is_for(message.generation, table, state):
+        return None
+    return table, state, job
 
 
 def _removed(services: Services, table: Table, job: Job) -> RowMatcher | None:
@@ -181,7 +207,7 @@ def _run(
     job: Job,
     removed: RowMatcher | None,
     merge: Merge,
-) -> ReplaceShards | None:
+) -> ReplaceShards | Unfinished | None:
     """Return what is to be committed; None if the job can never be done, and was taken back."""
     try:
         return _written(services, _compaction(services, table, state, job, removed), merge)
@@ -200,35 +226,46 @@ def _run(
     return None
 
 
-def _written(services: Services, compaction: Compaction, merge: Merge) -> ReplaceShards:
+def _written(
+    services: Services, compaction: Compaction, merge: Merge
+) -> ReplaceShards | Unfinished:
     """Write what is left of a job's inputs, and note it where no output says that all is there."""
     merged = merge(services, compaction)
-    done = _conserved(compaction, merged, rows_taken(services, compaction))
+    if isinstance(merged, Unfinished):
+        return merged
+    taken = rows_taken(services, compaction)
+    check_conserved(compaction.job, merged, taken)
+    job = compaction.job
+    done = ReplaceShards(
+        job.id, job.partition, job.inputs, merged.outputs, taken, merged.rows_removed
+    )
     if not merged.ended:
-        job = compaction.job
         span = compaction.partition.range
         origin = compaction.context.origin(span, number=len(merged.outputs))
         put_ending(services.storage, compaction.table.id, Ending(job.id, origin))
     return done
 
 
-def rows_taken(services: Services, compaction: Compaction) -> tuple[tuple[str, int], ...]:
-    """Return how many rows each input has in the job's partition, counted apart from the merge."""
-    span = compaction.partition.range
+def rows_taken(
+    services: Services, compaction: Compaction, span: KeyRange = EVERYTHING
+) -> tuple[tuple[str, int], ...]:
+    """Return how many rows each input has in the job's partition, counted apart from the merge.
+
+    With a `span`, how many of those have their key in it.
+    """
+    span = compaction.partition.range.intersection(span)
     slices = [Slice(shard, span) for shard in compaction.inputs]
     counts = count_slices(services.storage, compaction.table, slices)
     return tuple((s.shard.id, rows) for s, rows in zip(slices, counts, strict=True))
 
 
-def _conserved(
-    compaction: Compaction, merged: Merged, taken: tuple[tuple[str, int], ...]
-) -> ReplaceShards:
-    """Return the end of a job in which no row is lost but by the rules of the table or a purge.
+def check_conserved(job: Job, merged: Merged, taken: tuple[tuple[str, int], ...]) -> None:
+    """Check that a merge, or a step of one, loses no row but by the table's rules or a purge.
 
     Raises:
-        InvariantError: some are.
+        InvariantError: it does, or some came twice.
     """
-    job, removed = compaction.job, merged.rows_removed
+    removed = merged.rows_removed
     counted = sum(rows for _, rows in taken)
     read, kept, written = merged.rows_read, merged.rows_kept, merged.rows_written
     if (read, kept, written) != (counted, read - removed, kept):
@@ -236,7 +273,6 @@ def _conserved(
             f"job {job.id} read {read} of {counted} rows, removed {removed} by rules, kept {kept} "
             f"and wrote {written}; nothing was committed"
         )
-    return ReplaceShards(job.id, job.partition, job.inputs, merged.outputs, taken, removed)
 
 
 def _garbage(state: TableState, table: Table, job: Job) -> list[Outgoing]:

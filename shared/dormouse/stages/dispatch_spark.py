@@ -17,7 +17,7 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.messages import Outgoing, SparkAgain, SparkJob
+from dormouse.messages import CompactionJob, Outgoing, SparkAgain, SparkJob
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.policy.spark import PATIENCE_SECONDS, cluster_size
@@ -65,6 +65,8 @@ def dispatch_spark(services: Services, message: SparkJob | SparkAgain) -> list[O
     if is_settled(services, state, job):
         return finish(services, table, state, job)
     if services.spark is None:
+        if isinstance(job, CompactionJob):  # the state has it, and nobody else is to wait for Spark
+            forget(services, job)
         return in_functions(services, job)
     request = keep_request(services, job, replaced_by(state, job))
     attempt, run_id = newest_run(services, job)
@@ -76,7 +78,7 @@ def dispatch_spark(services: Services, message: SparkJob | SparkAgain) -> list[O
         reason = f"run {run_id}: {run.reason or run.outcome}" if run else f"run {run_id} is unknown"
     if attempt >= table.properties.spark_attempts:
         reason = f"Spark failed {attempt} times, last in {reason}"
-        return _give_up(services, table, job, reason)
+        return _give_up(services, table, job, reason, has_run=True)
     return _start(services, services.spark, table, state, request, attempt + 1)
 
 
@@ -131,9 +133,12 @@ def _token(*asked: object) -> str:
     return blake2b(repr(asked).encode(), digest_size=16).hexdigest()
 
 
-def _give_up(services: Services, table: Table, job: SparkJob, reason: str) -> list[Outgoing]:
+def _give_up(
+    services: Services, table: Table, job: SparkJob, reason: str, *, has_run: bool = False
+) -> list[Outgoing]:
     """Give a job up. All that is kept of it goes: who sends it back has it tried from the start."""
     record(services, table.id, job.job_id, kind_of(job), "failed", reason=reason)
-    letters = abandon(services, job, reason)  # who waits for an export then finds why it ended
+    # after the record: who waits for an export then finds why it ended
+    letters = abandon(services, job, reason, has_run=has_run)
     forget(services, job)
     return letters

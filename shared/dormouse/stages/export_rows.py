@@ -2,7 +2,8 @@
 
 What a finished task wrote is kept; whoever then finds all tasks done finishes the export, and does
 nothing new if another has. An export that is heavy is one job, whose tasks run side by side
-elsewhere; it ends in the same way.
+elsewhere; it ends in the same way. If two runs of a task end without a word, the whole is given to
+Spark; where there is none, the export fails and says what to do.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from dormouse.errors import (
     DormouseError,
     NotFoundError,
     OutcomeUnknownError,
+    OutgrownError,
     UnavailableError,
 )
 from dormouse.messages import ExportJob, ExportTask, Outgoing
 from dormouse.model.exports import Export
+from dormouse.model.names import export_tries_prefix
 from dormouse.ports import Services
 from dormouse.shards.exporting import FILE_BYTES
+from dormouse.stages.crashes import SILENT, SILENT_RUNS, hand_over
 from dormouse.stages.export_task import write_task
 from dormouse.stages.exports import (
     done_paths,
@@ -31,7 +35,12 @@ from dormouse.stages.exports import (
 )
 from dormouse.stages.manifests import Manifest, manifest_of, put_manifest
 from dormouse.stages.tracking import record
+from dormouse.stages.tries import silent_runs, tried
 
+WHAT_TO_DO = (
+    "export it in parts, by ranges of keys, or raise MemorySize of export_rows, or deploy with "
+    "Spark=yes; then ask for it again"
+)
 STEP_SECONDS = 240
 """After how long a task ends its file and goes on by another message."""
 
@@ -60,12 +69,20 @@ def export_rows(
         return services.clock.now_ms() >= end_ms
 
     manifest = None
+    runs = export_tries_prefix(export.table_id, export.id, message.task)
+    has_failed = len(silent_runs(services, runs)) >= SILENT_RUNS
+    if has_failed and services.has_spark:
+        return hand_over(services, ExportJob(export.table_id, export.id), "export", SILENT)
     with _given_up_if_hopeless(services, export):
+        if has_failed:
+            raise OutgrownError(f"{SILENT}, in task {message.task}", hint=WHAT_TO_DO)
         if not is_done(services.storage, export, message.task):
             _tell_running(services, export)
-            if not write_task(
-                services, export, message.task, is_late=is_late, file_bytes=file_bytes
-            ):
+            with tried(services, runs):
+                is_whole = write_task(
+                    services, export, message.task, is_late=is_late, file_bytes=file_bytes
+                )
+            if not is_whole:
                 return [Outgoing("exports", message)]
         manifest = _manifest_if_done(services, export)
     _finish(services, export, manifest)

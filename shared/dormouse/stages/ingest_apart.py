@@ -1,29 +1,35 @@
 """ingest, as functions do it: a file that no process survives takes no other files along.
 
-A function that runs out of memory or time, or crashes, says nothing. The tracker shows such a run
-as one that still goes on. When two runs of a job in a row ended so, the next one gives each of its
-files a job of its own: the others are ingested, and the one that is to blame is a dead letter
-alone. Files that do not fit into the scratch space together are taken apart at once.
+When two runs of a job in a row ended without a word, the next one gives each of its files a job of
+its own: the others are ingested, and the one that is to blame is alone. If that one's runs end so
+too, it is given to Spark. Where there is none it is refused, so that no audit finds it again, and a
+dead letter, so that a person can send it back. Files that do not fit into the scratch space
+together are taken apart at once.
 """
 
 from __future__ import annotations
 
-from dormouse.errors import CrowdedError
+from dormouse.errors import CrowdedError, RefusedSourceError
 from dormouse.messages import IngestJob, Outgoing
+from dormouse.model.names import dead_letters
 from dormouse.model.sources import job_id_of
 from dormouse.ports import Services
-from dormouse.stages.ingest import ingest
+from dormouse.stages.crashes import SILENT, hand_over, has_crashed
+from dormouse.stages.ingest import ingest, refuse
 from dormouse.stages.tracking import record
 
-SILENT_RUNS = 2
-"""One run that died may have been any function's bad luck. A message is given up after three."""
 APART = "each file is ingested by itself"
-SILENT = f"{SILENT_RUNS} runs ended without a word: {APART}"
+TAKEN_APART = f"{SILENT}: {APART}"
+WHAT_TO_DO = (
+    "drop its rows in smaller files, or raise MemorySize of ingest, or deploy with Spark=yes, and "
+    "then: dormouse dlq redrive ingest-jobs"
+)
 CROWDED = f"the files do not fit into the scratch space together: {APART}"
 
 
 def ingest_or_part(services: Services, job: IngestJob) -> list[Outgoing]:
-    """Ingest a job; give a job for each of its files if they can or may be too much together.
+    """Ingest a job; return a job for each of its files if they are too much together, or one for
+    Spark if a file is too much alone.
 
     A run that still goes on is taken for one that ended, if the job comes twice more meanwhile;
     then some of its files are looked at twice, and ingested once.
@@ -32,13 +38,27 @@ def ingest_or_part(services: Services, job: IngestJob) -> list[Outgoing]:
         ContendedError: others kept ingesting the same sources; the message should come again.
     """
     if len(job.sources) == 1:
-        return ingest(services, job)
+        return _alone(services, job)
     if reason := _why_to_part(services, job):
         return _part(services, job, reason)
     try:
         return ingest(services, job)
     except CrowdedError:
         return _part(services, job, CROWDED)
+
+
+def _alone(services: Services, job: IngestJob) -> list[Outgoing]:
+    """Ingest a file alone, unless that was in vain."""
+    table = services.table(job.table_id)
+    if table is None or not has_crashed(services, job.table_id, job.job_id):
+        return ingest(services, job)
+    if services.has_spark:
+        return hand_over(services, job, "ingest", SILENT)
+    (source,) = job.sources
+    error = RefusedSourceError(SILENT, hint=WHAT_TO_DO)
+    refuse(services, table, source, error)
+    record(services, job.table_id, job.job_id, "ingest", "failed", reason=error.explanation)
+    return [Outgoing(dead_letters("ingest-jobs"), job, reason=error.explanation)]
 
 
 def _part(services: Services, job: IngestJob, reason: str) -> list[Outgoing]:
@@ -59,6 +79,6 @@ def _why_to_part(services: Services, job: IngestJob) -> str:
     known = services.tracker.get(job.table_id, job.job_id)
     if known is None:
         return ""
-    if known.reason in (SILENT, CROWDED):
+    if known.reason in (TAKEN_APART, CROWDED):
         return known.reason
-    return SILENT if known.silent >= SILENT_RUNS else ""
+    return TAKEN_APART if has_crashed(services, job.table_id, job.job_id) else ""

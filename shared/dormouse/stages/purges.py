@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.errors import NotFoundError
 from dormouse.model.names import (
     purge_in,
-    purge_of,
     purge_path,
     purge_prefix,
     verdict_path,
@@ -18,7 +17,6 @@ from dormouse.model.purges import (
     decode_verdicts,
     encode_verdicts,
 )
-from dormouse.model.spark import SparkOptions
 from dormouse.ports import Services
 
 
@@ -33,18 +31,6 @@ def purge_request(services: Services, table_id: str, purge_id: str) -> PurgeRequ
         return decode_request(services.storage.get(path), path)
     except NotFoundError:
         return None
-
-
-def asked_by_purge(services: Services, table_id: str, job_id: str) -> SparkOptions | None:
-    """Give what the purge that a job is of asks of Spark; None if nothing, or if it is of none."""
-    purge_id = purge_of(job_id)
-    if purge_id is None:
-        return None
-    try:
-        request = purge_request(services, table_id, purge_id)
-    except CorruptDataError:  # its own steps and the job tell of it; other jobs are to go on
-        return None
-    return request.spark if request is not None else None
 
 
 def known_verdicts(services: Services, table_id: str, purge_id: str) -> Verdicts:

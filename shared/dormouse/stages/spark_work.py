@@ -22,6 +22,7 @@ from dormouse.model.tables import Table
 from dormouse.policy.spark import wait_seconds
 from dormouse.ports import JobRecord, Services
 from dormouse.stages.collect_garbage import candidates
+from dormouse.stages.crashes import SPARK, set_aside
 from dormouse.stages.exports import forget_export, kept_export, task_messages, tasks_left
 from dormouse.stages.known_sources import look_up
 from dormouse.stages.manifests import manifest_at
@@ -101,20 +102,36 @@ def in_functions(services: Services, job: SparkJob) -> list[Outgoing]:
             return task_messages(export, tasks_left(services, export) or [0]) if export else []
 
 
-def abandon(services: Services, job: SparkJob, reason: str) -> list[Outgoing]:
-    """Let go of what a job holds that is given up, and give its dead letter.
+def abandon(services: Services, job: SparkJob, reason: str, *, has_run: bool) -> list[Outgoing]:
+    """Let go of what a job holds that is given up, and return its dead letter.
 
-    An ingest holds nothing: its files can be ingested any time. A compaction stays assigned. Were
-    its shards set free, the next planning would merge them just so, without end; as it is, the
-    sweep has it tried again, more and more rarely. An export ends, as one does that functions give
-    up: nothing is left to send back, and who wants it asks for it anew.
+    What Spark `has_run` as often as it may is not begun again by itself: the files of an ingest are
+    refused, and a compaction is set aside. A compaction stays assigned in any case. Were its shards
+    set free, the next planning would merge them just so, without end. If Spark only did not take
+    it, the sweep has it tried again, more and more rarely. An export ends, as one does that
+    functions give up: nothing is left to send back, and who wants it asks for it again.
     """
-    if not isinstance(job, ExportJob):
-        return [Outgoing(dead_letters(QUEUE), job, reason=reason)]
-    export = kept_export(services, job.table_id, job.job_id)
-    if export is not None:
-        forget_export(services, export)
-    return []
+    match job:
+        case ExportJob():
+            export = kept_export(services, job.table_id, job.job_id)
+            if export is not None:
+                forget_export(services, export)
+            return []
+        case CompactionJob() if has_run:
+            set_aside(services, job.table_id, job.job_id, SPARK)
+        case IngestJob() if has_run or len(job.sources) == 1:  # one is of a function that crashed
+            _refuse(services, job, reason)
+    return [Outgoing(dead_letters(QUEUE), job, reason=reason)]
+
+
+def _refuse(services: Services, job: IngestJob, reason: str) -> None:
+    """Record of each file that is not ingested that it will not be, so that no audit begins it."""
+    table = services.table(job.table_id)
+    if table is not None:
+        told = f"Spark gave it up: {reason}; for another try: dormouse dlq redrive {QUEUE}"
+        for source in look_up(services, table, job.sources).fresh(job.sources):
+            key = source.key
+            record(services, table.id, source.id, "ingest", "refused", subject=key, reason=told)
 
 
 def replaced_by(state: TableState, job: SparkJob) -> tuple[str, ...]:

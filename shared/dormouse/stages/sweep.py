@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import cache
 from itertools import islice
 
-from msgspec import UNSET
-
 from dormouse.errors import CorruptDataError
 from dormouse.messages import (
     CompactionJob,
@@ -31,6 +29,7 @@ from dormouse.ports import Services
 from dormouse.shards.endings import discard_shards, spent_endings
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.collect_garbage import candidates
+from dormouse.stages.crashes import SPARK, JobNotes, job_notes
 from dormouse.stages.exports import (
     delete_all,
     kept_export,
@@ -41,7 +40,7 @@ from dormouse.stages.exports import (
 )
 from dormouse.stages.generations import spent_trees
 from dormouse.stages.known_sources import look_up, refusal_of
-from dormouse.stages.purges import asked_by_purge, kept_purges
+from dormouse.stages.purges import kept_purges
 from dormouse.stages.requests.delete_table import delete_all_of
 from dormouse.stages.seal_sources import spent_segments
 from dormouse.stages.spark_requests import SparkRequest, kept_requests, spent_notes
@@ -158,13 +157,17 @@ def _stale_jobs(
     with_spark: set[str],
     is_due: _IsDue,
 ) -> Iterator[Outgoing]:
-    """Give assigned jobs, save those which Spark has in hand."""
+    """Return assigned jobs, save those which Spark has in hand, get on, or are set aside."""
+    notes = job_notes(services, table.id) if len(state.jobs) else {}
     for job in sorted(state.jobs.values(), key=lambda job: job.id):
-        if job.id not in with_spark and is_due(job.assigned_ms):
-            asked = asked_by_purge(services, table.id, job.id)
-            queue = compaction_queue(state, job, table.properties, asked)
-            message = CompactionJob(table.id, state.generation, job.id, asked or UNSET)
-            yield Outgoing(queue, message)
+        note = notes.get(job.id, JobNotes())
+        if job.id in with_spark or not is_due(max(job.assigned_ms, note.newest_ms)):
+            continue
+        message = CompactionJob(table.id, state.generation, job.id)
+        if not note.set_aside:
+            yield Outgoing(compaction_queue(state, job, table.properties), message)
+        elif SPARK not in note.set_aside and services.has_spark:  # there was none then
+            yield Outgoing(SPARK_QUEUE, message)
 
 
 def _unsettled_spark(
@@ -261,7 +264,10 @@ def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:
     )
     delete_all(services, endings)
     delete_all(services, spent_notes(services, table.id, now_ms - patience_ms))
+    noted = job_notes(services, table.id)
     state = _current(services, table)
+    spent = (notes.paths for job_id, notes in noted.items() if job_id not in state.jobs)
+    delete_all(services, [path for paths in spent for path in paths])
     delete_all(services, spent_trees(services, table, state, now_ms - orphan_age_ms))
     delete_all(services, spent_segments(services, table, now_ms - orphan_age_ms))
     return damaged

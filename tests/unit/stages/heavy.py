@@ -100,7 +100,7 @@ def heavy_ingest(world: World) -> Heavy:
 
 
 def heavy_compaction(world: World) -> Heavy:
-    table = world.create(spark_attempts=2, compaction_spark_rows=1)
+    table = world.create(spark_attempts=2, compaction_spark_bytes=1)
     for text in ("abc", "xyz"):
         world.drop(f"letters/{text}.parquet", letters(text))
         world.deliver(world.queue.popleft())

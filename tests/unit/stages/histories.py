@@ -87,7 +87,7 @@ class History:
     found: dict[str, tuple[FoundShard, list[Row]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.world = World(self.folder)
+        self.world = World(self.folder, has_spark=False)
         world = self.world
         memory = MemoryStorage(world.clock)
         storage = ScatteredStorage(memory, self.random, self._meet, self._changed)

@@ -37,7 +37,7 @@ class History:
 
     def __init__(self, data: st.DataObject, folder: Path) -> None:
         self.data = data
-        self.world = World(folder)
+        self.world = World(folder, has_spark=False)
         schema = Schema((KEY,), values=(Field("a", Primitive.LONG, nullable=True),))
         self.table = self.world.create(
             "t", schema, compaction_files=3, compaction_strategy="batch", gc_delay_seconds=0

@@ -17,7 +17,7 @@ from dormouse.requests import ReinitialiseTable
 from dormouse.shards import intake
 from dormouse.shards.sorting import Sorter
 from dormouse.stages.batch_files import ingest_message
-from dormouse.stages.ingest_apart import SILENT_RUNS
+from dormouse.stages.crashes import SILENT_RUNS
 from tests.support.world import Crash, World
 
 POISON = "letters/poison.parquet"
@@ -26,7 +26,7 @@ RECEIVES = 3
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+    return World(tmp_path, has_spark=False)
 
 
 def one_job(world: World, *keys: str) -> Table:
@@ -42,12 +42,14 @@ def world_file(number: int) -> bytes:
     return f"letter,at\n{'abcdefgh'[number]},{number}\n".encode()
 
 
-def kills(world: World, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def kills(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: BaseException, key: str = POISON
+) -> None:
     """Let whoever opens the poisoned file end so."""
     download = world.sources.download
 
     def deadly(source: Source, local: Path) -> None:
-        if source.key == POISON:
+        if source.key == key:
             raise error
         download(source, local)
 
@@ -79,7 +81,7 @@ def deliver_all(world: World) -> list[Outgoing]:
         except (Crash, UnavailableError):
             again = receives[str(outgoing.message)] < RECEIVES
             (world.queue if again else dead).append(outgoing)
-    return dead
+    return [*dead, *world.dead]
 
 
 def test_a_file_that_no_function_survives_takes_no_others_along(
@@ -92,6 +94,64 @@ def test_a_file_that_no_function_survives_takes_no_others_along(
     assert world.names(table) == "acd"
     whole = next(r for r in world.tracker.records(table.id) if r.files == 4)
     assert whole.state == "finished" and "by itself" in whole.reason
+
+
+def test_with_spark_a_file_that_crashed_twice_alone_is_sparks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    table = one_job(world, POISON)
+    kills(world, monkeypatch, Crash())
+    assert deliver_all(world) == []
+    (run,) = world.spark.runs.values()
+    assert run.kind == "ingest"
+    told = world.tracker.get(table.id, run.job_id)
+    assert told is not None and told.attempts == SILENT_RUNS
+
+
+def test_a_file_that_spark_fails_at_is_refused_with_what_to_do_and_begun_by_nobody_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    table = one_job(world, POISON)
+    world.tables.change(table.id, lambda t: t.with_settings({"spark_attempts": 1}, {}))
+    kills(world, monkeypatch, Crash())
+    deliver_all(world)
+    world.spark.ended["run1"] = ("failed", "out of memory")
+    for day in range(40):
+        world.clock.advance(seconds=24 * 3600)
+        world.sweep(audit=True)
+        world.settle()
+        assert len(world.spark.runs) == 1, day
+    (refused,) = [r for r in world.tracker.records(table.id) if r.state == "refused"]
+    assert refused.subject == POISON
+    assert "out of memory" in refused.reason and "dlq redrive spark-jobs" in refused.reason
+    (dead,) = world.dead
+    assert dead.queue == "spark-jobs-dead"
+    world.redrive()
+    world.settle()
+    assert len(world.spark.runs) == 2, "a person can"
+
+
+def test_without_spark_a_file_that_crashed_twice_alone_is_refused_with_what_to_do(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = one_job(world, "letters/a.csv")
+    world.clock.advance(seconds=2)  # S3 dates objects by the second
+    with monkeypatch.context() as patch:
+        kills(world, patch, Crash(), "letters/a.csv")
+        (dead,) = deliver_all(world)
+        for _ in range(29):
+            world.clock.advance(seconds=24 * 3600)
+            world.sweep(audit=True)
+            assert deliver_all(world) == [dead]
+    (refused,) = [r for r in world.tracker.records(table.id) if r.state == "refused"]
+    assert (refused.subject, refused.reason) == ("letters/a.csv", dead.reason)
+    assert "dormouse dlq redrive ingest-jobs" in refused.reason
+    assert world.tracker.get(table.id, dead.message.job_id).attempts == SILENT_RUNS  # type: ignore
+    world.redrive()
+    world.settle()
+    assert world.names(table) == "a", "nothing is lost"
 
 
 def test_the_job_of_one_file_has_the_id_that_whoever_forms_it_gives_it(world: World) -> None:

@@ -31,7 +31,7 @@ class History:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.random = Random(seed)
-        self.world = World(folder)
+        self.world = World(folder, has_spark=False)
         self.table = self.world.create(
             compaction_files=self.random.choice([2, 3, 12]),
             split_threshold_rows=self.random.choice([10, 25, 1000]),
@@ -39,6 +39,7 @@ class History:
             job_patience_seconds=300,
             orphan_age_seconds=3600,
             ingest_file_strategy=self.random.choice(["auto", "one_reference_per_leaf"]),
+            compaction_spark_bytes=self.random.choice([0, 1, 4000, 12000]),
         )
         self.rows: Counter[str] = Counter()
         self.files = 0
@@ -88,6 +89,7 @@ class History:
                 assert list(world.storage.list(purge_prefix(self.table.id))) == []
                 return
             world.clock.advance(seconds=300)
+            world.redrive()
             world.age_objects(seconds=7200)  # files have the time of the day, not the world's
             world.sweep(audit=True)
         raise AssertionError("it never came to rest")

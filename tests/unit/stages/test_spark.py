@@ -23,6 +23,7 @@ from dormouse.model.measures import Measure
 from dormouse.model.names import data_prefix, spark_prefix, spark_request_path
 from dormouse.model.state import DAY_MS
 from dormouse.model.transactions import AssignJob
+from dormouse.policy.spark import compaction_queue
 from dormouse.requests import IngestFiles, ReinitialiseTable
 from dormouse.stages.batch_files import batch_files
 from dormouse.stages.dispatch_spark import dispatch_spark
@@ -294,7 +295,7 @@ def test_a_job_that_functions_did_after_all_is_counted_once(tmp_path: Path) -> N
 
 
 def test_an_instance_without_spark_has_functions_do_it(heavy: Heavy) -> None:
-    without = replace(heavy.world.services, spark=None)
+    heavy.world.services = without = replace(heavy.world.services, spark=None, has_spark=False)
     (sent,) = dispatch_spark(without, heavy.job)
     if isinstance(heavy.job, ExportJob):
         task = ExportTask(heavy.table.id, heavy.job.job_id, 0)
@@ -302,18 +303,20 @@ def test_an_instance_without_spark_has_functions_do_it(heavy: Heavy) -> None:
     else:
         queue = "ingest-jobs" if isinstance(heavy.job, IngestJob) else "compaction-jobs"
         assert (sent.queue, sent.message) == (queue, heavy.job)
-    heavy.world.deliver(sent)
+    heavy.world.queue.append(sent)
+    heavy.world.settle()
     assert heavy.record().state == "finished"
     assert track_spark(without, SparkRunChanged("run1")) == []
 
 
 def test_a_job_that_spark_had_is_forgotten_once_functions_have_done_it(heavy: Heavy) -> None:
     heavy.dispatch()
-    without = replace(heavy.world.services, spark=None)
-    for sent in dispatch_spark(without, heavy.job):
-        heavy.world.deliver(sent)
+    heavy.world.services = without = replace(heavy.world.services, spark=None, has_spark=False)
+    heavy.world.queue.extend(dispatch_spark(without, heavy.job))
+    heavy.world.settle()
     again = SparkAgain(heavy.table.id, heavy.job.job_id)
-    assert dispatch_spark(without, again) == heavy.follows
+    is_forgotten = isinstance(heavy.job, CompactionJob)  # at once, for the state has it
+    assert dispatch_spark(without, again) == ([] if is_forgotten else heavy.follows)
     assert heavy.kept() == []
     heavy.world.clock.advance(seconds=400 * DAY_MS // 1000)
     assert dispatch_spark(without, again) == []
@@ -340,16 +343,25 @@ def test_a_batch_of_so_many_bytes_goes_to_spark_and_a_smaller_one_does_not(tmp_p
     assert [message.queue for message in world.queue] == ["ingest-jobs", "spark-jobs"]
 
 
-def test_a_compaction_of_so_many_rows_goes_to_spark_and_again_when_it_is_lost(
+def test_a_compaction_of_so_many_bytes_goes_to_spark_and_again_when_it_is_lost(
     tmp_path: Path,
 ) -> None:
     world = World(tmp_path)
-    table = world.create(compaction_strategy="batch", compaction_files=2, compaction_spark_rows=6)
+    table = world.create(compaction_strategy="batch", compaction_files=2)
     for text in ("abc", "xyz"):
         world.drop(f"letters/{text}.parquet", letters(text))
         world.deliver(world.queue.popleft())
+    size_bytes = sum(shard.size_bytes for shard in world.state(table).shards.values())
+    settings = {**table.settings, "compaction_spark_bytes": size_bytes}
+    changed = table.with_settings(settings, {})
+    world.tables.change(table.id, lambda _: changed)
     (planned,) = plan_table(world.services, TableChanged(table.id))
     assert planned.queue == "spark-jobs"
+    job = world.state(table).jobs[planned.message.job_id]  # type: ignore[attr-defined]
+    assert compaction_queue(world.state(table), job, changed.properties) == "spark-jobs"
+    settings["compaction_spark_bytes"] += 1
+    larger = table.with_settings(settings, {}).properties
+    assert compaction_queue(world.state(table), job, larger) == "compaction-jobs"
     world.clock.advance(seconds=table.properties.job_patience_seconds)
     world.sweep()
     assert planned in world.queue

@@ -13,20 +13,23 @@ from dormouse.messages import (
     ExportTask,
     IngestJob,
     Outgoing,
+    SparkAgain,
     decode,
     encode,
 )
 from dormouse.model import purges
 from dormouse.model.exports import bytes_to_read
 from dormouse.model.keys import KeyRange
-from dormouse.model.names import purge_prefix, spark_prefix
+from dormouse.model.names import spark_prefix
 from dormouse.model.spark import SparkOptions
 from dormouse.model.tables import Table
 from dormouse.requests import CompactTable, ExportRows, IngestFiles, PurgeRows, decode_admin
+from dormouse.stages.administer import administer
 from dormouse.stages.compact import compact
 from dormouse.stages.manifests import manifest_at
 from dormouse.stages.requests.export_rows import export_id_of
-from tests.support.world import World, letters
+from dormouse.stages.spark_requests import kept_requests
+from tests.support.world import Crash, World, letters, letters_file
 
 ASKED = SparkOptions(spark_executors=7, spark_executor_cores=8)
 
@@ -80,6 +83,45 @@ def test_a_compaction_asked_for_is_sparks_and_stays_so_when_it_is_tried_again(
     world.settle()
     assert [run.attempt for run in world.spark.runs.values()] == [1, 1, 2, 2]
     assert {run.size.executors for run in world.spark.runs.values()} == {7}
+
+
+@pytest.mark.parametrize("dies", ["before_next_commit", "after_next_commit"])
+def test_a_compaction_asked_for_is_sparks_though_it_was_never_sent(world: World, dies: str) -> None:
+    table = filled(world, "abyz", "cx")
+    request = CompactTable("c", "letters", all=True, spark=ASKED)
+    getattr(world, dies)(world.crash)
+    with pytest.raises(Crash):
+        world.administer(request)
+    world.administer(request)  # comes again, and finds the jobs assigned if that landed
+    world.queue.clear()
+    world.clock.advance(seconds=table.properties.job_patience_seconds)
+    world.sweep()
+    world.settle()
+    assert {run.size.executors for run in world.spark.runs.values()} == {7}
+    assert len(world.spark.runs) == 2
+    requests, _ = kept_requests(world.services, table.id)
+    assert {r.job.job_id for r in requests} == {run.job_id for run in world.spark.runs.values()}
+
+
+def test_an_ingest_asked_for_is_asked_for_again_if_it_was_never_sent(world: World) -> None:
+    world.create()
+    world.sources.drop("elsewhere/1.parquet", letters_file(letters("a")))
+    request = IngestFiles("asked", "letters", ("elsewhere",), ASKED)
+    unsent = administer(world.services, request)
+    assert administer(world.services, request) == unsent
+    assert [m.message.spark for m in unsent if isinstance(m.message, IngestJob)] == [ASKED]
+
+
+def test_an_export_asked_for_whose_message_was_lost_is_sparks_as_asked(world: World) -> None:
+    table = filled(world, "abyz")
+    world.export(table, to="out", spark=ASKED)
+    world.queue.clear()
+    world.clock.advance(seconds=table.properties.job_patience_seconds)
+    world.age_objects(seconds=table.properties.job_patience_seconds)
+    world.sweep()
+    (again,) = for_spark(world)
+    world.deliver(again)
+    assert [run.size.executors for run in world.spark.runs.values()] == [7]
 
 
 def test_an_export_is_sparks_from_a_size_on_or_when_asked_for(world: World) -> None:
@@ -163,19 +205,16 @@ def test_a_purges_job_whose_message_was_lost_is_sent_to_spark_again(world: World
     world.queue.clear()
     world.clock.advance(seconds=table.properties.job_patience_seconds)
     world.sweep()
-    assert for_spark(world) == sent != []
-    (request,) = [o.path for o in world.storage.list(purge_prefix(table.id))][:1]
-    world.storage.delete([request])
-    world.storage.put(request, b"damaged")
-    world.queue.clear()
-    world.clock.advance(seconds=2 * table.properties.job_patience_seconds)
-    world.sweep()
-    queues = {message.queue for message in world.queue}
-    assert queues == {"table-changes", "compaction-jobs"}, "the sweep goes on without it"
+    again = [SparkAgain(table.id, m.message.job_id) for m in sent]  # type: ignore[attr-defined]
+    assert [message.message for message in for_spark(world)] == again != []
+    world.settle()
+    assert {run.size.executors for run in world.spark.runs.values()} == {7}
 
 
-def test_what_a_purge_rewrites_is_sparks_by_its_rows_and_a_functions_below(world: World) -> None:
-    table = filled(world, "aabyz", compaction_spark_rows=3)
+def test_what_a_purge_rewrites_is_sparks_by_its_size_and_a_functions_below(world: World) -> None:
+    table = filled(world, "abcdefghyz" + "abcdefgh" * 99)
+    least = max(shard.size_bytes for shard in world.state(table).shards.values())
+    world.tables.change(table.id, lambda t: t.with_settings({"compaction_spark_bytes": least}, {}))
     world.purge(table, "letter IN ('a', 'z')")
     world.queue += world.deliver(world.queue.popleft())
     jobs = [m for m in world.queue if isinstance(m.message, CompactionJob)]
