@@ -37,11 +37,13 @@ APART = ("tests/simulation", "tests/contract/test_state_store.py")
 """Where tests share nothing: each goes to the process that is free."""
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return one process more than there are processors: some of them wait, for a local stack."""
     return (os.cpu_count() or 1) + 1
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduler:
     """Give the processes what is said here, in the order in which it was collected."""
     config.option.loadscopereorder = False
