@@ -12,6 +12,7 @@ from dormouse.model.keys import (
     after,
     decode_key,
     encode_key,
+    intersected,
     merged,
     show_key,
 )
@@ -115,3 +116,15 @@ def test_ranges_read_as_mathematicians_write_them() -> None:
 @pytest.mark.parametrize("part", [1, "x", b"x"])
 def test_a_prefix_comes_before_every_key_that_begins_with_it(part: str | int | bytes) -> None:
     assert encode_key(("a",)) < encode_key(("a", part)) < encode_key(("a\0",))
+
+
+def test_all_that_lies_in_both_of_two_lists_of_ranges_is_given() -> None:
+    these = [KeyRange((0,), (10,)), KeyRange((20,))]
+    those = [KeyRange((0,), (2,)), KeyRange((3,), (4,)), KeyRange((9,), (30,))]
+    both = [
+        KeyRange((0,), (2,)),
+        KeyRange((3,), (4,)),
+        KeyRange((9,), (10,)),
+        KeyRange((20,), (30,)),
+    ]
+    assert intersected(these, those) == intersected(those, these) == both
