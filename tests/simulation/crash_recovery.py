@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from dormouse.errors import DormouseError
 from dormouse.model.invariants import broken_invariants
-from dormouse.model.names import data_prefix, shard_path, sources_path, state_prefix
+from dormouse.model.names import SPARK_CODE, data_prefix, shard_path, sources_path, state_prefix
 from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE
 from dormouse.shards.querying import query_rows
@@ -182,7 +182,7 @@ def _left_over(instance: Instance) -> Iterator[str]:
     for table in tables:
         yield from (f"check: {finding}" for finding in check(services, table).findings)
         yield from _of_table(instance, table)
-    prefixes = tuple(f"{table.id}/" for table in tables)
+    prefixes = (*(f"{table.id}/" for table in tables), f"{SPARK_CODE}/")
     for stored in instance.storage.list(""):
         if not stored.path.startswith(prefixes):
             yield f"{stored.path} is of no table"

@@ -11,6 +11,7 @@ import json
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import (
     MANIFEST,
+    SPARK_CODE,
     data_prefix,
     ending_prefix,
     shard_id_of,
@@ -284,7 +285,7 @@ def _check_gone(simulation: Simulation, tables: set[str]) -> None:
     """Check that nothing is left of any table that is gone, or that was never made."""
     instance = simulation.instance
     there = {*instance.storage.folders(), *instance.pages._logs, *instance.tables.created}
-    for table_id in sorted({each.partition("/")[0] for each in there} - tables):
+    for table_id in sorted({each.partition("/")[0] for each in there} - tables - {SPARK_CODE}):
         for left in left_of_gone(instance, table_id):
             raise Violation(f"{left} is left of table {table_id}, which is gone", table_id)
 
