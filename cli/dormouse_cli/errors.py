@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import typer
 from typer.core import TyperGroup
 
 from dormouse.errors import (
     AlreadyExistsError,
+    CorruptDataError,
     DormouseError,
     InvalidRequestError,
     NotFoundError,
@@ -36,6 +39,25 @@ def exit_code(error: DormouseError) -> int:
     return next((code for kind, code in _CODES if isinstance(error, kind)), 1)
 
 
+def end_if_damaged(damaged: Sequence[CorruptDataError]) -> None:
+    """Say what is damaged, and end the command as failed; nothing, if nothing is.
+
+    For a command that has shown all else: a listing with damage in it is no success.
+    """
+    for error in damaged:
+        _tell(error)
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _tell(error: DormouseError) -> None:
+    from dormouse_cli.terminal import note  # it takes a while to import
+
+    note(f"error: {error}")
+    if error.hint:
+        note(f"hint: {error.hint}")
+
+
 class Commands(TyperGroup):
     """A group of commands whose errors are told in words, without a traceback."""
 
@@ -44,9 +66,5 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except DormouseError as error:
-            from dormouse_cli.terminal import note  # it takes a while to import
-
-            note(f"error: {error}")
-            if error.hint:
-                note(f"hint: {error.hint}")
+            _tell(error)
             raise typer.Exit(exit_code(error)) from error

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from dormouse.client import TableHandle
+from dormouse.errors import CorruptDataError
+from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.parameters import FormatOption
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import Format, print_facts, print_listing
@@ -22,12 +25,31 @@ def metrics(
     ] = None,
     form: FormatOption = Format.table,
 ) -> None:
-    """Show how tables stand: what the metrics of the instance are told every minute."""
+    """Show how tables stand: what the metrics of the instance are told every minute.
+
+    Of a table that cannot be read the row says why; then the exit code is 1.
+    """
     if name is not None:
         print_facts(_row(table_of(ctx, name)), form)
         return
-    rows = [_row(table) for table in instance_of(ctx).tables()]
-    print_listing(list(rows[0]) if rows else ["table"], rows, form)
+    tables, entries = instance_of(ctx).survey()
+    rows: list[Mapping[str, object]] = []
+    damaged: list[CorruptDataError] = list(entries)
+    for table in tables:
+        try:
+            rows.append(_row(table))
+        except CorruptDataError as error:
+            rows.append({"table": table.name, "damaged": str(error)})
+            damaged.append(error)
+    listed = {table.name for table in tables}
+    rows += [
+        {"table": error.what, "damaged": str(error)}
+        for error in entries
+        if (error.name or error.table_id) and error.name not in listed
+    ]
+    columns = dict.fromkeys(name for row in rows for name in row) or ["table"]
+    print_listing(list(columns), [{**dict.fromkeys(columns, ""), **r} for r in rows], form)
+    end_if_damaged(damaged)
 
 
 def _row(table: TableHandle) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`dormouse rebuild`: a table's state made anew from its shards, after it was lost."""
+"""`dormouse rebuild`: what is damaged of the registry, or lost of a state, made whole again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from dormouse.client import TableHandle
 from dormouse.model.partitions import Partition
 from dormouse.model.state import TableState
 from dormouse.stages.rebuild import Rebuilt
-from dormouse_cli.parameters import ForceOption, FormatOption, TableName
-from dormouse_cli.session import table_of
+from dormouse_cli.errors import end_if_damaged
+from dormouse_cli.parameters import ForceOption, FormatOption
+from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import (
     Format,
     confirm,
@@ -25,18 +26,32 @@ from dormouse_cli.terminal import (
 
 def rebuild(
     ctx: typer.Context,
-    name: TableName,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="A table, by its name, or by its id if its name is not known; without, only the "
+            "registry is looked at, all of it.",
+            autocompletion=tables_beginning,
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be made, and what left out.")
     ] = False,
     force: ForceOption = False,
     form: FormatOption = Format.table,
 ) -> None:
-    """Make a table's state anew from the footers of its shards, when it is lost or damaged.
+    """Make a damaged or lost state anew from shards, or bring back a damaged registry entry.
 
-    What is left of the old state is given up. Shards that contradict each other are named, and then
-    nothing is changed.
+    The footers of the shards are read, and what is left of the old state is given up. Shards that
+    contradict each other are named, and then nothing is changed. If the table's entry in the
+    registry is damaged, just that is brought back, from its copy, and the state is left alone.
     """
+    if dry_run and name is None:
+        end_if_damaged(instance_of(ctx).survey()[1])
+        return
+    if not dry_run and _mended(ctx, name) or name is None:
+        return
     handle = table_of(ctx, name)
     planned = _run(handle, dry_run=True)
     _show(planned, form)
@@ -48,6 +63,18 @@ def rebuild(
         confirm(question)
     made = _run(handle, dry_run=False)
     note(f"table {name} was rebuilt with {made.state.reference_count:,} references")
+
+
+def _mended(ctx: typer.Context, name: str | None) -> bool:
+    """Bring back what is damaged in the registry; return whether anything was."""
+    mended = instance_of(ctx).mend(name or "")
+    for what in mended:
+        note(f"{what} was damaged, and was brought back from its copy")
+    if mended and name is not None:
+        note("its state was left alone; if that is damaged too, run this once more")
+    if not mended and name is None:
+        note("nothing of the registry is damaged")
+    return bool(mended)
 
 
 def _run(handle: TableHandle, *, dry_run: bool) -> Rebuilt:

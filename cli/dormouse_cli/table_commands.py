@@ -18,12 +18,14 @@ from dormouse_cli.arguments import (
     parse_units,
     read_file,
 )
+from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.parameters import ForceOption, FormatOption, NewTableName, TableName
 from dormouse_cli.property_output import PROPERTY_COLUMNS, property_rows
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.split_points import Base64Option, parse_split_points
 from dormouse_cli.terminal import (
     Format,
+    blank,
     confirm,
     iso_time,
     note,
@@ -33,6 +35,7 @@ from dormouse_cli.terminal import (
 )
 
 _COLUMNS = ("column", "type", "role")
+_LISTED = ("name", "online", "row_keys", "created")
 
 
 def add(
@@ -61,7 +64,13 @@ def add(
 
 
 def list_tables(ctx: typer.Context, form: FormatOption = Format.table) -> None:
-    """List all tables."""
+    """List all tables.
+
+    One whose entry in the registry is damaged is listed with what is wrong; then the exit code
+    is 1.
+    """
+    tables, damaged = instance_of(ctx).survey()
+    problems = {error.table_id or error.name: str(error) for error in damaged}
     rows: list[dict[str, object]] = [
         {
             "name": table.name,
@@ -69,9 +78,18 @@ def list_tables(ctx: typer.Context, form: FormatOption = Format.table) -> None:
             "row_keys": ", ".join(field.name for field in table.schema.row_keys),
             "created": iso_time(table.table.created_ms),
         }
-        for table in instance_of(ctx).tables()
+        | ({"damaged": problems.get(table.table.id, "")} if damaged else {})
+        for table in tables
     ]
-    print_listing(("name", "online", "row_keys", "created"), rows, form)
+    listed = {table.table.id for table in tables}
+    rows += [
+        {"name": error.what, **dict.fromkeys(_LISTED[1:]), "damaged": str(error)}
+        for error in damaged
+        if (error.name or error.table_id) and error.table_id not in listed
+    ]
+    columns = (*_LISTED, "damaged") if damaged else _LISTED
+    print_listing(columns, [blank(row, form) for row in rows], form)
+    end_if_damaged(damaged)
 
 
 def unregistered(ctx: typer.Context, form: FormatOption = Format.table) -> None:

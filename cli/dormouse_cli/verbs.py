@@ -163,7 +163,7 @@ VERBS: dict[str, Verb | Verbs] = {
     ),
     "rebuild": Verb(
         "dormouse_cli.rebuild_command:rebuild",
-        "Make a table's state anew from the footers of its shards, when it is lost or damaged.",
+        "Make a damaged or lost state anew from shards, or bring back a damaged registry entry.",
     ),
     "instance": _INSTANCE,
     "local": Verb(

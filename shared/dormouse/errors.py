@@ -68,6 +68,24 @@ class CorruptDataError(DormouseError):
     """Stored bytes are not what was written: truncated, foreign or damaged. Needs a person."""
 
 
+class DamagedEntryError(CorruptDataError):
+    """What the registry keeps of a table, or of the instance, is not what was written.
+
+    `name` is that of the table, and `table_id` its id, as far as they can be known; both are empty
+    where it is the instance's properties that are damaged.
+    """
+
+    def __init__(self, message: str, *, name: str = "", table_id: str = "", hint: str = "") -> None:
+        """Keep `message` and `hint` as every error does, and which table it is."""
+        super().__init__(message, hint=hint)
+        self.name, self.table_id = name, table_id
+
+    @property
+    def what(self) -> str:
+        """What is damaged, for people: the table, by its name or else its id, or the instance."""
+        return self.name or self.table_id or "(instance)"
+
+
 class NewerRulesError(CorruptDataError):
     """A later release judges this table by rules not known here. Upgrade this one."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from dormouse.cache import Cache
-from dormouse.errors import CorruptDataError
+from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.messages import Outgoing
 from dormouse.model.measures import Measure
 from dormouse.model.sources import Source
@@ -117,10 +117,19 @@ class Tables(Protocol):
         """Give a table by name; None if there is none."""
 
     def all(self) -> list[Table]:
-        """Give all tables by name. Raises CorruptDataError if one of them is damaged."""
+        """Return all tables by name. Raises CorruptDataError if anything is damaged."""
 
-    def survey(self) -> tuple[list[Table], list[CorruptDataError]]:
-        """Give all tables that can be read, by name, and what is wrong with the others."""
+    def survey(self) -> tuple[list[Table], list[DamagedEntryError]]:
+        """Return all tables that can be read, by name, and what is damaged besides."""
+
+    def mend(self, which: str = "") -> list[str]:
+        """Bring back what is damaged of a table, by name or id, or of all; return what was.
+
+        States are left alone. Where nothing is damaged, nothing is done.
+
+        Raises:
+            CorruptDataError: some cannot be brought back; all else was.
+        """
 
     def create(self, table: Table) -> None:
         """Add a table.
@@ -152,8 +161,11 @@ class Tables(Protocol):
     def tombstone(self, table_id: str) -> Tombstone | None:
         """Return the tombstone of an id; None if it has none."""
 
-    def tombstones(self, since_ms: int) -> Iterator[Tombstone]:
-        """Return the tombstones whose deletion began at a time or later, the oldest first."""
+    def tombstones(self, since_ms: int) -> tuple[list[Tombstone], list[CorruptDataError]]:
+        """Return the tombstones whose deletion began at a time or later, the oldest first.
+
+        Besides, what is wrong with those that are damaged.
+        """
 
     def delete(self, table: Table) -> None:
         """Remove a table; none of that id is no error."""

@@ -20,6 +20,7 @@ LAYERS = [
     {"errors", "cache", "library"},
     {"aws.failures"},
     {"model"},
+    {"aws.stored_items"},
     {"statestore.protocol"},
     {"policy", "messages", "requests"},
     {"ports"},

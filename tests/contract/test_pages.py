@@ -218,4 +218,4 @@ def test_an_item_that_is_none_of_a_log_is_told_by_its_key(
         for read, name in ((lambda: pages.head("t"), "t#H"), (lambda: pages.page("t", 0), "t#0#0")):
             with pytest.raises(CorruptDataError, match=name) as told:
                 read()
-            assert "point in time" in told.value.hint
+            assert "dormouse rebuild" in told.value.hint

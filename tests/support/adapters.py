@@ -10,6 +10,7 @@ from pathlib import Path
 from dormouse.errors import (
     AlreadyExistsError,
     CorruptDataError,
+    DamagedEntryError,
     NotFoundError,
     RefusedSourceError,
     UnavailableError,
@@ -61,7 +62,13 @@ class MemoryTables:
 
     def get(self, table_id: str) -> Table | None:
         if table_id in self.damaged:
-            raise CorruptDataError(f"the registry's item of {table_id!r} cannot be read")
+            kept = self.by_id.get(table_id)
+            raise DamagedEntryError(
+                f"the registry's item of {table_id!r} cannot be read",
+                name=kept.name if kept else "",
+                table_id=table_id,
+                hint=f"dormouse rebuild {table_id}",
+            )
         kept = self.by_id.get(table_id)
         return None if kept is None else kept.with_settings(kept.settings, self.settings)
 
@@ -76,12 +83,18 @@ class MemoryTables:
             raise damaged[0]
         return tables
 
-    def survey(self) -> tuple[list[Table], list[CorruptDataError]]:
+    def mend(self, which: str = "") -> list[str]:
+        called = {t.id: t.name for t in self.by_id.values() if which in ("", t.id, t.name)}
+        mended = sorted(self.damaged & called.keys())
+        self.damaged -= set(mended)
+        return [f"the entry of table {called[table_id]!r}" for table_id in mended]
+
+    def survey(self) -> tuple[list[Table], list[DamagedEntryError]]:
         tables, damaged = [], []
         for table in sorted(self.by_id.values(), key=lambda t: t.name):
             try:
                 tables.append(self.get(table.id) or table)
-            except CorruptDataError as error:
+            except DamagedEntryError as error:
                 damaged.append(error)
         return tables, damaged
 
@@ -119,9 +132,9 @@ class MemoryTables:
     def tombstone(self, table_id: str) -> Tombstone | None:
         return self.buried.get(table_id)
 
-    def tombstones(self, since_ms: int) -> Iterator[Tombstone]:
+    def tombstones(self, since_ms: int) -> tuple[list[Tombstone], list[CorruptDataError]]:
         found = sorted(self.buried.values(), key=lambda each: each.deleted_ms)
-        yield from (each for each in found if each.deleted_ms >= since_ms)
+        return [each for each in found if each.deleted_ms >= since_ms], []
 
     def delete(self, table: Table) -> None:
         self.by_id.pop(table.id, None)

@@ -22,7 +22,7 @@ from dormouse.aws.s3_events import created_objects
 from dormouse.aws.wiring import wiring
 from dormouse.errors import (
     AlreadyExistsError,
-    CorruptDataError,
+    DamagedEntryError,
     InvalidRequestError,
     NotFoundError,
     OutcomeUnknownError,
@@ -249,7 +249,7 @@ def handle_tables(
     return {"sent": sent}
 
 
-def _in_turn(services: Services) -> tuple[list[Table], list[CorruptDataError]]:
+def _in_turn(services: Services) -> tuple[list[Table], list[DamagedEntryError]]:
     """Give all tables, each time from another one on: should time run out, it is not always for
     the same ones. Those that cannot be read do not keep the others from their turn.
     """

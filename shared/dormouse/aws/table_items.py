@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from dormouse.model.decoding import decode_json, told_as_corrupt
+from dormouse.aws.stored_items import opened, sealed
+from dormouse.errors import CorruptDataError, DamagedEntryError
+from dormouse.model.decoding import decode_json
 from dormouse.model.properties import parse_settings
 from dormouse.model.schema import Schema
 from dormouse.model.tables import Table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
-
-    _Item = Mapping[str, AttributeValueTypeDef]
+    from dormouse.aws.stored_items import Item
 
 NAME, ID, INSTANCE = "name#", "id#", "instance"
+COPY = "copy#"
+"""What the key of an item's copy begins with."""
+_KIND = "registry"
 
 
-def key(pk: str) -> _Item:
-    """Give the key of an item."""
+def key(pk: str) -> Item:
+    """Return the key of an item."""
     return {"pk": {"S": pk}}
 
 
-def name_item(table: Table) -> _Item:
-    """Give the item that holds a table's name."""
-    return {**key(NAME + table.name), "id": {"S": table.id}}
+def name_item(name: str, table_id: str) -> Item:
+    """Return the item that holds a table's name."""
+    return sealed(_KIND, {**key(NAME + name), "id": {"S": table_id}})
 
 
-def id_item(table: Table, revision: int) -> _Item:
-    """Give the item that holds all of a table; `revision` counts how often it was changed."""
-    return {
+def id_item(table: Table, revision: int) -> Item:
+    """Return the item that holds all of a table; `revision` counts how often it was changed."""
+    held: Item = {
         **key(ID + table.id),
         "revision": {"N": str(revision)},
         "name": {"S": table.name},
@@ -51,42 +54,71 @@ def id_item(table: Table, revision: int) -> _Item:
         "named_ms": {"N": str(table.named_ms)},
         "applied": {"L": [{"S": request} for request in table.applied]},
     }
+    return sealed(_KIND, held)
 
 
-def defaults_item(settings: Mapping[str, int | str], revision: int) -> _Item:
-    """Give the item of the instance's properties."""
-    return {
+def defaults_item(settings: Mapping[str, int | str], revision: int) -> Item:
+    """Return the item of the instance's properties."""
+    held: Item = {
         **key(INSTANCE),
         "revision": {"N": str(revision)},
         "properties": {"S": msgspec.json.encode(settings).decode()},
     }
+    return sealed(_KIND, held)
 
 
-def revision_of(item: _Item) -> int:
-    """Give how often what an item holds was changed."""
+def copy_of(item: Item) -> Item:
+    """Return the copy of an item, under a key of its own."""
+    return sealed(_KIND, {**item, **key(COPY + item["pk"]["S"])})
+
+
+def original_of(copy: Item) -> Item:
+    """Return the item that a copy is of."""
+    return sealed(_KIND, {**copy, **key(copy["pk"]["S"].removeprefix(COPY))})
+
+
+def revision_of(item: Item) -> int:
+    """Return how often what an item holds was changed.
+
+    Raises:
+        DamagedEntryError: the item is damaged.
+    """
     with _read(item):
         return int(item["revision"]["N"])
 
 
-def settings_of(item: _Item) -> dict[str, int | str]:
-    """Give the properties an item sets.
+def id_named(item: Item) -> str:
+    """Return the id of the table that the item of a name holds.
 
     Raises:
-        CorruptDataError: the item was damaged.
+        DamagedEntryError: the item is damaged.
+    """
+    with _read(item, name=item["pk"]["S"].removeprefix(NAME)):
+        return item["id"]["S"]
+
+
+def settings_of(item: Item) -> dict[str, int | str]:
+    """Return the properties an item sets.
+
+    Raises:
+        DamagedEntryError: the item is damaged.
     """
     with _read(item):
         return parse_settings(decode_json(item["properties"]["S"], dict[str, object]))
 
 
-def table_of(item: _Item, defaults: Mapping[str, int | str]) -> Table:
-    """Give the table an item holds, over the instance's properties.
+def table_of(item: Item, defaults: Mapping[str, int | str], name: str = "") -> Table:
+    """Return the table an item holds, over the instance's properties.
+
+    `name` is what the table is known to be called, should the item not tell.
 
     Raises:
-        CorruptDataError: the item was damaged.
+        DamagedEntryError: the item is damaged.
     """
-    with _read(item):
+    table_id = item["pk"]["S"].removeprefix(COPY).removeprefix(ID)
+    with _read(item, name=name, table_id=table_id):
         table = Table(
-            id=item["pk"]["S"].removeprefix(ID),
+            id=table_id,
             name=item["name"]["S"],
             schema=Schema.loads(item["schema"]["S"]),
             online=item["online"]["BOOL"],
@@ -101,11 +133,32 @@ def table_of(item: _Item, defaults: Mapping[str, int | str]) -> Table:
             named_ms=int(item["named_ms"]["N"]),
             applied=tuple(request["S"] for request in item["applied"]["L"]),
         )
-    return table.with_settings(settings_of(item), defaults)
+        settings = parse_settings(decode_json(item["properties"]["S"], dict[str, object]))
+    return table.with_settings(settings, defaults)
 
 
-def _read(item: _Item) -> AbstractContextManager[None]:
-    return told_as_corrupt(
-        f"the registry's item {item['pk'].get('S')!r} cannot be read",
-        hint="restore the item from the registry's point-in-time backup",
+def lost(pk: str, *, name: str = "", table_id: str = "") -> DamagedEntryError:
+    """Return the error that an item is gone without which others make no sense."""
+    return DamagedEntryError(
+        f"the registry's item {pk!r} is missing",
+        name=name,
+        table_id=table_id,
+        hint=_hint(name or table_id),
     )
+
+
+@contextmanager
+def _read(item: Item, *, name: str = "", table_id: str = "") -> Iterator[None]:
+    problem = f"the registry's item {item['pk'].get('S')!r} cannot be read"
+    try:
+        with opened(_KIND, item, problem, hint=_hint(name or table_id)):
+            yield
+    except CorruptDataError as error:
+        raise DamagedEntryError(
+            str(error), name=name, table_id=table_id, hint=error.hint
+        ) from error
+
+
+def _hint(which: str) -> str:
+    command = f"dormouse rebuild {which}".rstrip()
+    return f"`{command}` brings it back from the registry's copy"

@@ -1,7 +1,8 @@
 """The registry of tables in DynamoDB: `ports.Tables`.
 
-Two items for each table, written and deleted together: ``name#<name>`` with the id, so that a name
-belongs to one table, and ``id#<id>`` with all the rest. One item, ``instance``, holds the
+Items for each table, written and deleted together: ``name#<name>`` with the id, so that a name
+belongs to one table; ``id#<id>`` with all the rest; and ``copy#id#<id>``, the same once more, from
+which `table_repair` brings back what is damaged. The item ``instance``, and its copy, hold the
 properties that tables have unless their own say otherwise. Reads are consistent.
 
 What was deleted has a tombstone (`tombstones`). An id never has one and a table that is not in
@@ -10,32 +11,45 @@ deletion: each is put in a transaction that checks for the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dormouse.aws.failures import ConditionFailedError, reading, writing
+from dormouse.aws.stored_items import unchanged
 from dormouse.aws.table_items import (
+    COPY,
     ID,
     INSTANCE,
     NAME,
+    copy_of,
     defaults_item,
     id_item,
+    id_named,
     key,
+    lost,
     name_item,
     revision_of,
     settings_of,
     table_of,
 )
+from dormouse.aws.table_repair import Repair
+from dormouse.aws.table_survey import Survey
 from dormouse.aws.tombstones import DynamoTombstones
-from dormouse.errors import AlreadyExistsError, ContendedError, CorruptDataError, NotFoundError
+from dormouse.errors import (
+    AlreadyExistsError,
+    ContendedError,
+    CorruptDataError,
+    DamagedEntryError,
+    NotFoundError,
+)
 from dormouse.model.tables import Table, applied, can_be_name
 from dormouse.model.tombstones import Tombstone
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef, TransactWriteItemTypeDef
+    from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef
 
-    _Item = Mapping[str, AttributeValueTypeDef]
+    from dormouse.aws.stored_items import Item
 
 ATTEMPTS = 8
 """How often a change starts over because somebody else changed the same table."""
@@ -50,40 +64,50 @@ class DynamoTables:
         self._tombstones = DynamoTombstones(client, state_table)
 
     def get(self, table_id: str) -> Table | None:
-        """Give a table by id; None if there is none (any more)."""
+        """Return a table by id; None if there is none (any more)."""
         item = self._get(ID + table_id)
         return table_of(item, self.defaults()) if item else None
 
     def named(self, name: str) -> Table | None:
-        """Give a table by name; None if there is none."""
+        """Return a table by name; None if there is none."""
         item = self._get(NAME + name) if can_be_name(name) else None
-        return self.get(item["id"]["S"]) if item else None
+        if not item:
+            return None
+        table_id = id_named(item)
+        stored = self._get(ID + table_id)
+        if stored:
+            return table_of(stored, self.defaults(), name)
+        if self._get(NAME + name) != item:
+            return None  # deleted just now, the name with it
+        raise lost(ID + table_id, name=name, table_id=table_id)
 
     def all(self) -> list[Table]:
-        """Give all tables by name. Raises CorruptDataError if one of them is damaged."""
+        """Return all tables by name. Raises CorruptDataError if anything is damaged."""
         tables, damaged = self.survey()
         if damaged:
             raise damaged[0]
         return tables
 
-    def survey(self) -> tuple[list[Table], list[CorruptDataError]]:
-        """Give all tables that can be read, by name, and what is wrong with the others."""
-        scan = self._client.get_paginator("scan").paginate(
-            TableName=self._table_name,
-            ConsistentRead=True,
-            FilterExpression="begins_with(pk, :id)",
-            ExpressionAttributeValues={":id": {"S": ID}},
-        )
-        with reading("DynamoDB"):
-            items = [item for page in scan for item in page["Items"]]
-        defaults = self.defaults()
-        tables, damaged = [], []
-        for item in items:
-            try:
-                tables.append(table_of(item, defaults))
-            except CorruptDataError as error:
-                damaged.append(error)
-        return sorted(tables, key=lambda table: table.name), damaged
+    def survey(self) -> tuple[list[Table], list[DamagedEntryError]]:
+        """Return all tables that can be read, by name, and what is damaged besides."""
+        items = self._scan(ID, NAME)
+        defaults, wrong = self._defaults(closely=True)
+        survey = Survey.of(items, defaults)
+        # What came or went while the items were listed seems to lack some: so it is looked at now.
+        for name in survey.without_entry:
+            survey.look(name, lambda name=name: self.named(name))  # type: ignore[misc]
+        for table in survey.without_name:
+            survey.look(table.name, lambda table=table: self._found(table))  # type: ignore[misc]
+        return survey.tables, [*survey.damaged, *([wrong] if wrong else [])]
+
+    def mend(self, which: str = "") -> list[str]:
+        """Bring back what of a table, or of anything, is damaged; return what was, for people.
+
+        Raises:
+            CorruptDataError: some cannot be brought back; all else was.
+        """
+        items = self._scan(ID, NAME, INSTANCE, COPY)
+        return Repair(self._client, self._table_name, self._tombstones).mend(items, which)
 
     def create(self, table: Table) -> None:
         """Add a table; that it was added before, by the same id and name, is no error.
@@ -92,10 +116,12 @@ class DynamoTables:
             AlreadyExistsError: the name is taken by another id, the id by another name, or the id
                 has a tombstone.
         """
+        entry = id_item(table, revision=0)
         try:
             self._transact(
-                self._new(name_item(table)),
-                self._new(id_item(table, revision=0)),
+                self._new(name_item(table.name, table.id)),
+                self._new(entry),
+                self._new(copy_of(entry)),
                 self._tombstones.none_of(table.id),
             )
         except ConditionFailedError as error:
@@ -125,7 +151,7 @@ class DynamoTables:
             wanted = applied(change(kept), request_id)
             if kept.deleting and not wanted.deleting:
                 raise NotFoundError(f"table {kept.name!r} is being deleted")
-            if wanted == kept or self._replace(kept, wanted, revision_of(item)):
+            if wanted == kept or self._replace(kept, wanted, item):
                 return wanted
         raise ContendedError(f"others keep changing table {table_id!r}; try again")
 
@@ -134,6 +160,7 @@ class DynamoTables:
 
         Return None, with nothing done, if the id is registered and not in deletion.
         """
+        self.get(tombstone.table_id)  # an entry that seems to be in deletion may be damaged
         no_table: TransactWriteItemTypeDef = {
             "ConditionCheck": {
                 "TableName": self._table_name,
@@ -152,8 +179,11 @@ class DynamoTables:
         """Return the tombstone of an id; None if it has none."""
         return self._tombstones.get(table_id)
 
-    def tombstones(self, since_ms: int) -> Iterator[Tombstone]:
-        """Return the tombstones whose deletion began at a time or later, the oldest first."""
+    def tombstones(self, since_ms: int) -> tuple[list[Tombstone], list[CorruptDataError]]:
+        """Return the tombstones whose deletion began at a time or later, the oldest first.
+
+        Besides, what is wrong with those that are damaged.
+        """
         return self._tombstones.since(since_ms)
 
     def delete(self, table: Table) -> None:
@@ -162,20 +192,24 @@ class DynamoTables:
         try:
             self._transact(
                 {"Delete": {"TableName": self._table_name, "Key": key(ID + table.id)}},
+                {"Delete": {"TableName": self._table_name, "Key": key(COPY + ID + table.id)}},
                 self._freed((kept or table).name, table.id),
             )
         except ConditionFailedError:
             return  # another table has the name, so this one was removed before
 
     def defaults(self) -> dict[str, int | str]:
-        """Give the properties set for the instance."""
-        item = self._get(INSTANCE)
-        return settings_of(item) if item else {}
+        """Return the properties set for the instance, of their copy where they are damaged.
+
+        Raises:
+            CorruptDataError: both are damaged.
+        """
+        return self._defaults()[0]
 
     def change_defaults(
         self, change: Callable[[dict[str, int | str]], dict[str, int | str]]
     ) -> dict[str, int | str]:
-        """Replace the properties set for the instance by what `change` makes of them; give that.
+        """Replace the properties set for the instance by what `change` makes of them; return that.
 
         Raises:
             ContendedError: others kept changing them; nothing was changed.
@@ -186,43 +220,74 @@ class DynamoTables:
             wanted = change(dict(kept))
             if wanted == kept:
                 return wanted
-            revision = revision_of(item) if item else 0
+            entry = defaults_item(wanted, revision_of(item) + 1 if item else 1)
             try:
-                with writing("DynamoDB"):
-                    self._client.put_item(
-                        TableName=self._table_name,
-                        Item=defaults_item(wanted, revision + 1),
-                        ConditionExpression="attribute_not_exists(pk) OR revision = :revision",
-                        ExpressionAttributeValues={":revision": {"N": str(revision)}},
-                    )
+                self._transact(self._next(entry, item), self._put(copy_of(entry)))
             except ConditionFailedError:
                 continue
             return wanted
         raise ContendedError("others keep changing the instance's properties; try again")
 
-    def _replace(self, kept: Table, wanted: Table, revision: int) -> bool:
-        """Replace one table; False, and nothing done, if it is not at `revision` any more."""
-        new_item: TransactWriteItemTypeDef = {
-            "Put": {
-                "TableName": self._table_name,
-                "Item": id_item(wanted, revision + 1),
-                "ConditionExpression": "revision = :revision",
-                "ExpressionAttributeValues": {":revision": {"N": str(revision)}},
-            }
-        }
+    def _defaults(
+        self, *, closely: bool = False
+    ) -> tuple[dict[str, int | str], DamagedEntryError | None]:
+        """Return the instance's properties, and what is wrong if they are those of the copy.
+
+        All tables go by them: were they not to be had, one item would stop the whole instance. That
+        they are lost, not just damaged, only a look from `closely` can tell from never set.
+        """
+        item = self._get(INSTANCE)
+        try:
+            if item:
+                return settings_of(item), None
+            wrong = lost(INSTANCE)
+        except DamagedEntryError as error:
+            wrong = error
+        copy = self._get(COPY + INSTANCE) if item or closely else {}
+        if copy:
+            return settings_of(copy), wrong
+        if item:
+            raise wrong
+        return {}, None
+
+    def _found(self, table: Table) -> Table | None:
+        """Return a table whose name leads nowhere, if it is still there.
+
+        Raises:
+            DamagedEntryError: so it is, and its name still leads nowhere.
+        """
+        newest = self.get(table.id)
+        if newest is None:
+            return None
+        name = self._get(NAME + newest.name)
+        if not name or id_named(name) != newest.id:
+            raise lost(NAME + newest.name, name=newest.name, table_id=newest.id)
+        return newest
+
+    def _replace(self, kept: Table, wanted: Table, item: Item) -> bool:
+        """Replace one table; False, and nothing done, if its item is another by now."""
+        entry = id_item(wanted, revision_of(item) + 1)
         renaming: list[TransactWriteItemTypeDef] = []
         if wanted.name != kept.name:
             taken = self._get(NAME + wanted.name)
-            if taken and taken["id"]["S"] != kept.id:
+            if taken and id_named(taken) != kept.id:
                 raise AlreadyExistsError(f"there is a table {wanted.name!r} already")
-            renaming = [self._new(name_item(wanted)), self._freed(kept.name, kept.id)]
+            new_name = self._new(name_item(wanted.name, wanted.id))
+            renaming = [new_name, self._freed(kept.name, kept.id)]
         try:
-            self._transact(new_item, *renaming)
+            self._transact(self._next(entry, item), self._put(copy_of(entry)), *renaming)
         except ConditionFailedError:
             return False
         return True
 
-    def _new(self, item: _Item) -> TransactWriteItemTypeDef:
+    def _next(self, entry: Item, before: Item) -> TransactWriteItemTypeDef:
+        """Return the put of an item if the one before it is still there."""
+        return {"Put": {"TableName": self._table_name, "Item": entry, **unchanged(before)}}
+
+    def _put(self, item: Item) -> TransactWriteItemTypeDef:
+        return {"Put": {"TableName": self._table_name, "Item": item}}
+
+    def _new(self, item: Item) -> TransactWriteItemTypeDef:
         return {
             "Put": {
                 "TableName": self._table_name,
@@ -246,7 +311,19 @@ class DynamoTables:
         with writing("DynamoDB"):
             self._client.transact_write_items(TransactItems=items)
 
-    def _get(self, pk: str) -> _Item:
+    def _scan(self, *prefixes: str) -> list[Item]:
+        """Return all items whose key begins with one of these."""
+        values = {f":p{number}": prefix for number, prefix in enumerate(prefixes)}
+        pages = self._client.get_paginator("scan").paginate(
+            TableName=self._table_name,
+            ConsistentRead=True,
+            FilterExpression=" OR ".join(f"begins_with(pk, {name})" for name in values),
+            ExpressionAttributeValues={name: {"S": prefix} for name, prefix in values.items()},
+        )
+        with reading("DynamoDB"):
+            return [item for page in pages for item in page["Items"]]
+
+    def _get(self, pk: str) -> Item:
         with reading("DynamoDB"):
             answer = self._client.get_item(
                 TableName=self._table_name, Key=key(pk), ConsistentRead=True

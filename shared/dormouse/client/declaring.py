@@ -43,8 +43,13 @@ def plan_declared(services: Services, declared: Sequence[Declared]) -> list[Tabl
 
     Raises:
         InvalidRequestError: a declaration cannot be met; the message says which and why.
+        CorruptDataError: what the registry keeps of a table that is declared is damaged.
     """
-    tables = services.tables.all()
+    tables, damaged = services.tables.survey()
+    names = {each.name for each in declared}
+    for error in damaged:  # one whose name is not known may be any of them
+        if error.name in names or error.table_id and not error.name:
+            raise error
     with_splits = {each.name for each in declared if each.splits}
     split_keys = {}
     for table in tables:

@@ -28,6 +28,7 @@ from dormouse.client.ports import (
 from dormouse.client.spark import SparkStanding, spark_standing
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
+from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.messages import (
     CompactionJob,
     GarbageCandidates,
@@ -92,8 +93,26 @@ class Instance:
         return Instance(wiring.services, wiring.outbox, bucket, polling, ages, applications)
 
     def tables(self) -> list[TableHandle]:
-        """Give all tables, by name."""
-        return [self._handle(t) for t in self.services.tables.all() if not t.deleting]
+        """Return all tables that can be read, by name; `survey` tells of others, if there are."""
+        return self.survey()[0]
+
+    def survey(self) -> tuple[list[TableHandle], list[DamagedEntryError]]:
+        """Return all tables that can be read, by name, and what of the registry is damaged.
+
+        What is damaged of one table keeps nobody from the others; `mend` brings it back.
+        """
+        tables, damaged = self.services.tables.survey()
+        return [self._handle(table) for table in tables if not table.deleting], damaged
+
+    def mend(self, which: str = "") -> list[str]:
+        """Bring back what the registry keeps of a table, by name or id, or of all, if damaged.
+
+        Returns what was damaged, for people. Rows and states are not touched.
+
+        Raises:
+            CorruptDataError: some cannot be brought back; all else was.
+        """
+        return self.services.tables.mend(which)
 
     def unregistered(self) -> list[Stranger]:
         """Return what lies in the data bucket of no known table, by the id that it lies under.
@@ -312,19 +331,44 @@ class Instance:
         self._administer(SetOnline(self.services.ids.new(), name, online))
 
     def pending(self) -> int:
-        """Count what is pending of all tables and in the working queues."""
-        own = sum(table.pending() for table in self.tables())
-        return own + sum(self.queues.depths(WORKING_QUEUES).values())
+        """Count what is pending of all tables and in the working queues.
+
+        Raises:
+            CorruptDataError: what is pending of a table cannot be known, for something is damaged.
+        """
+        count, damaged = self._pending()
+        for error in damaged:
+            raise error
+        return count
 
     def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
         """Wait until nothing is pending.
 
         Raises:
             TimedOutError: something still was after `timeout_seconds`.
+            CorruptDataError: nothing is pending of all others, but what is of one table cannot be
+                known, for something is damaged.
         """
-        self.polling.until_nothing(
-            self.pending, timeout_seconds=timeout_seconds, looks=2, watch=watch
-        )
+        damaged: list[CorruptDataError] = []
+
+        def left() -> int:
+            count, damaged[:] = self._pending()
+            return count
+
+        self.polling.until_nothing(left, timeout_seconds=timeout_seconds, looks=2, watch=watch)
+        for error in damaged:
+            raise error
+
+    def _pending(self) -> tuple[int, list[CorruptDataError]]:
+        """Count what is pending, and return why it is not known of some tables."""
+        tables, of_registry = self.survey()
+        count, damaged = 0, list[CorruptDataError](of_registry)
+        for table in tables:
+            try:
+                count += table.pending()
+            except CorruptDataError as error:
+                damaged.append(error)
+        return count + sum(self.queues.depths(WORKING_QUEUES).values()), damaged
 
     def jobs(self) -> list[JobRecord]:
         """Give what the tracker has of no table: requests, and files dropped for unknown tables."""

@@ -76,7 +76,8 @@ def convert_plain(value: object, kind: Any) -> Any:
 def told_as_corrupt(problem: str, *, hint: str = "") -> Iterator[None]:
     """Tell whatever decoding stored values stumbles over as CorruptDataError.
 
-    The message is `problem`, which names what is damaged, and what was stumbled over.
+    The message is `problem`, which names what is damaged, and what was stumbled over. Whoever found
+    the damage may know better than `hint` what to do.
     """
     try:
         yield
@@ -89,4 +90,5 @@ def told_as_corrupt(problem: str, *, hint: str = "") -> Iterator[None]:
         InvalidRequestError,
         CorruptDataError,
     ) as error:
-        raise CorruptDataError(f"{problem}: {error}", hint=hint) from error
+        better = error.hint if isinstance(error, CorruptDataError) else ""
+        raise CorruptDataError(f"{problem}: {error}", hint=better or hint) from error

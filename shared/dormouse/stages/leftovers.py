@@ -7,7 +7,7 @@ listing is believed about what there is not, and no time is compared, so clocks 
 
 What lies under an id that has neither entry nor tombstone may be a table whose entry was lost. It
 is never deleted, but told to people; so is nothing that is too young, for it may be a table that is
-being made. An entry that cannot be read is an entry.
+being made. An entry that cannot be read is an entry, and a tombstone that cannot be read no proof.
 
 Deleting is all this does, and what it deletes never comes back under its name: so it may die at any
 call, and any number may do it at once.
@@ -38,23 +38,36 @@ class Stranger:
 
 
 def collect_leftovers(services: Services) -> list[str]:
-    """Delete what came late for deleted tables; return the ids that nobody can account for."""
+    """Delete what came late for deleted tables; return the ids that nobody can account for.
+
+    Raises:
+        CorruptDataError: a tombstone is damaged; what is of others was deleted.
+    """
     unaccounted = []
-    for table_id, tombstone in _unregistered(services):
+    found, damaged = _unregistered(services)
+    for table_id, tombstone in found:
         if tombstone is not None:
             delete_objects_of(services, table_id)
         elif _is_stranger(services, table_id):
             unaccounted.append(table_id)
     now_ms = services.clock.now_ms()
-    for tombstone in in_turn(list(services.tables.tombstones(now_ms - LOOKED_AFTER_MS)), now_ms):
+    tombstones, unread = services.tables.tombstones(now_ms - LOOKED_AFTER_MS)
+    for tombstone in in_turn(tombstones, now_ms):
         _delete_items(services, tombstone)
     services.metrics.emit(NO_TABLE, {Measure.UNREGISTERED: len(unaccounted)})
+    for error in (*damaged, *unread):
+        raise error
     return unaccounted
 
 
 def strangers(services: Services) -> Iterator[Stranger]:
-    """Return what lies under ids that have neither an entry of the registry nor a tombstone."""
-    for table_id, tombstone in _unregistered(services):
+    """Yield what lies under ids that have neither an entry of the registry nor a tombstone.
+
+    Raises:
+        CorruptDataError: a tombstone is damaged, after all others were looked at.
+    """
+    found, damaged = _unregistered(services)
+    for table_id, tombstone in found:
         if tombstone is None and _is_stranger(services, table_id):
             listed = list(services.storage.list(table_prefix(table_id)))
             size_bytes, newest_ms = (
@@ -62,17 +75,30 @@ def strangers(services: Services) -> Iterator[Stranger]:
                 max((o.modified_ms for o in listed), default=0),
             )
             yield Stranger(table_id, len(listed), size_bytes, newest_ms)
+    for error in damaged:
+        raise error
 
 
-def _unregistered(services: Services) -> Iterator[tuple[str, Tombstone | None]]:
-    """Return the ids with objects that are not registered, and the proof, if there is one."""
+def _unregistered(
+    services: Services,
+) -> tuple[list[tuple[str, Tombstone | None]], list[CorruptDataError]]:
+    """Return the ids with objects that are not registered, and the proof, if there is one.
+
+    Besides, what is wrong with tombstones that are damaged.
+    """
     registered = {table.id for table in services.tables.survey()[0]}
+    found, damaged = [], []
     for table_id in services.storage.folders():
         if table_id == SPARK_CODE or table_id in registered:
             continue
-        tombstone = services.tables.tombstone(table_id)
+        try:
+            tombstone = services.tables.tombstone(table_id)
+        except CorruptDataError as error:
+            damaged.append(error)
+            continue
         if not _is_registered(services, table_id):
-            yield table_id, tombstone
+            found.append((table_id, tombstone))
+    return found, damaged
 
 
 def _is_registered(services: Services, table_id: str) -> bool:

@@ -41,15 +41,19 @@ class DynamoBodies:
         """Give the ids of all bodies there are, some of which may be incomplete."""
         for hash_key in lanes(f"{self._table_id}#D"):
             last = ""
-            for part in self._items.query("references", hash_key):
-                body_id = part.key.range.rpartition("#")[0]
+            for key in self._items.keys("references", hash_key):
+                body_id = key.range.rpartition("#")[0]
                 if body_id != last:
                     yield body_id
                 last = body_id
 
     def delete(self, body_ids: Sequence[str]) -> None:
         """Delete bodies; one that is not there is no error."""
-        self._items.delete([part.key for body_id in body_ids for part in self._parts(body_id)])
+        keys = self._items.keys
+        hashed = [(body_id, self._hash(body_id)) for body_id in body_ids]
+        self._items.delete(
+            [key for name, place in hashed for key in keys("references", place, prefix=f"{name}#")]
+        )
 
     def _parts(self, body_id: str) -> Iterator[Item]:
         return self._items.query("references", self._hash(body_id), prefix=f"{body_id}#")

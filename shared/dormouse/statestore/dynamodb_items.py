@@ -1,5 +1,6 @@
 """Items in three DynamoDB tables, each with hash key `k` and range key `i`, both strings.
 
+Each has a checksum (`aws.stored_items`).
 Puts that depend on the root go in transactions with a check of it (`dynamodb_pages`): that is what
 keeps a writer that slept from putting anything again. Used by `dynamodb_store`.
 """
@@ -10,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dormouse.aws.failures import ConditionFailedError, reading, writing
+from dormouse.aws.stored_items import held, opened, sealed
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.model.decoding import told_as_corrupt
 from dormouse.statestore.dynamodb_pages import DynamoPages
 from dormouse.statestore.items import Item, ItemKey, ItemTable, Value
+from dormouse.statestore.protocol import REBUILD
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -71,20 +73,30 @@ class DynamoItems:
         self, table: ItemTable, hash_key: str, *, prefix: str = "", up_to: str | None = None
     ) -> Iterator[Item]:
         """Give the items under a hash key in order, page by page, each page as it is when read."""
-        condition, values = "k = :k", {":k": hash_key}
-        if up_to is not None:
-            condition, values = f"{condition} AND i <= :i", {**values, ":i": up_to}
-        elif prefix:
-            condition, values = f"{condition} AND begins_with(i, :i)", {**values, ":i": prefix}
+        condition, values = _condition(hash_key, prefix, up_to)
         with reading("DynamoDB"):
             for page in self._client.get_paginator("query").paginate(
                 TableName=self._names[table],
                 ConsistentRead=True,
                 KeyConditionExpression=condition,
-                ExpressionAttributeValues={name: {"S": text} for name, text in values.items()},
+                ExpressionAttributeValues=values,
             ):
                 for attributes in page["Items"]:
                     yield _item(table, attributes)
+
+    def keys(self, table: ItemTable, hash_key: str, *, prefix: str = "") -> Iterator[ItemKey]:
+        """Yield the keys of the items that `query` gives, whatever is in the items."""
+        condition, values = _condition(hash_key, prefix, None)
+        with reading("DynamoDB"):
+            for page in self._client.get_paginator("query").paginate(
+                TableName=self._names[table],
+                ConsistentRead=True,
+                KeyConditionExpression=condition,
+                ExpressionAttributeValues=values,
+                ProjectionExpression="k, i",
+            ):
+                for attributes in page["Items"]:
+                    yield _item_key(table, attributes)
 
     def delete(self, keys: Sequence[ItemKey]) -> None:
         """Delete items; one that is not there is no error."""
@@ -127,13 +139,26 @@ def _transactions(items: Iterable[Item]) -> Iterator[list[Item]]:
         yield chunk
 
 
+def _condition(hash_key: str, prefix: str, up_to: str | None) -> tuple[str, _Attributes]:
+    condition, values = "k = :k", {":k": hash_key}
+    if up_to is not None:
+        condition, values = f"{condition} AND i <= :i", {**values, ":i": up_to}
+    elif prefix:
+        condition, values = f"{condition} AND begins_with(i, :i)", {**values, ":i": prefix}
+    return condition, {name: {"S": text} for name, text in values.items()}
+
+
 def _key(key: ItemKey) -> _Attributes:
     return {"k": {"S": key.hash}, "i": {"S": key.range}}
 
 
+def _item_key(table: ItemTable, attributes: Mapping[str, AttributeValueTypeDef]) -> ItemKey:
+    return ItemKey(table, attributes["k"]["S"], attributes["i"]["S"])
+
+
 def _attributes(item: Item) -> _Attributes:
     values = {name: _stored(value) for name, value in item.values.items()}
-    return {**values, **_key(item.key)}
+    return sealed(item.key.table, {**values, **_key(item.key)})
 
 
 def _stored(value: Value) -> AttributeValueTypeDef:
@@ -151,10 +176,10 @@ def _stored(value: Value) -> AttributeValueTypeDef:
 
 
 def _item(table: ItemTable, attributes: Mapping[str, AttributeValueTypeDef]) -> Item:
-    key = ItemKey(table, attributes["k"]["S"], attributes["i"]["S"])
-    with told_as_corrupt(f"item {key.range!r} of {key.hash!r} cannot be read"):
-        values = {name: _value(stored) for name, stored in attributes.items()}
-    return Item(key, {name: value for name, value in values.items() if name not in ("k", "i")})
+    key = _item_key(table, attributes)
+    problem = f"item {key.range!r} of {key.hash!r} is damaged"
+    with opened(table, attributes, problem, hint=REBUILD):
+        return Item(key, {n: _value(v) for n, v in held(attributes).items() if n not in ("k", "i")})
 
 
 def _value(stored: AttributeValueTypeDef) -> Value:

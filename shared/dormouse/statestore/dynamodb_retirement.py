@@ -58,7 +58,7 @@ def delete_all(table_id: str, items: Items) -> None:
     ]
     hash_keys = [f"{table_id}#{letter}" for letter in ("V", "G", *LETTERS)]
     for table, hash_key in [*places, *(("references", key) for key in hash_keys)]:
-        items.delete([item.key for item in items.query(table, hash_key)])
+        items.delete(list(items.keys(table, hash_key)))
 
 
 def _delete_superseded(table_id: str, items: Items, oldest: Totals) -> None:

@@ -51,6 +51,7 @@ from dormouse.statestore.dynamodb_states import (
 from dormouse.statestore.items import Item, Items
 from dormouse.statestore.log import CollectedError, Log
 from dormouse.statestore.pages import Root, Snapshot
+from dormouse.statestore.protocol import REBUILD
 
 _NAMES_PER_LIST = 2000
 _ITEMS_AT_ONCE = 1000
@@ -100,7 +101,7 @@ class DynamoSnapshots:
             raise CorruptDataError(
                 f"version {totals.version} of table {self._table_id} is not whole: "
                 f"{found}, {totals}",
-                hint="restore its tables in DynamoDB to one point in time",
+                hint=REBUILD,
             )
         self._last = state
         return state
@@ -131,8 +132,8 @@ class DynamoSnapshots:
 
     def ids(self) -> Iterator[str]:
         """Give the ids of the versions that can be read."""
-        named = self._items.query("references", version_key(self._table_id, "").hash)
-        return (item.key.range for item in named)
+        keys = self._items.keys("references", version_key(self._table_id, "").hash)
+        return (key.range for key in keys)
 
     def delete(self, snapshot_ids: Sequence[str]) -> None:
         """Make versions unreadable, and then delete what none needs that is left."""

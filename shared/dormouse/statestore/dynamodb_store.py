@@ -23,6 +23,7 @@ from dormouse.statestore.items import Items
 from dormouse.statestore.log import CollectedError, Log
 from dormouse.statestore.pages import Pages, Root, Snapshot
 from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
+from dormouse.statestore.protocol import REBUILD
 from dormouse.statestore.reading import Reader, check_rules, fold_delta
 
 _VERSIONS_AT_ONCE = 16
@@ -112,7 +113,7 @@ class DynamoDBStateStore(LogStateStore):
                 missed = root  # the version was collected, if the root is another by now
         raise CorruptDataError(
             f"the root of table {self._table_id} names what is not there",
-            hint="restore its tables in DynamoDB to one point in time",
+            hint=REBUILD,
         )
 
     def _references_by(self, root: Root, partition: str) -> tuple[int, list[Reference]]:

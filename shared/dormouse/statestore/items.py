@@ -61,6 +61,15 @@ class Items(Protocol):
         """Give the items under a hash key in order, page by page, each page as it is when read.
 
         Gives those whose range key begins with `prefix` or, if it is given, is at most `up_to`.
+
+        Raises:
+            CorruptDataError: one is damaged; it is named.
+        """
+
+    def keys(self, table: ItemTable, hash_key: str, *, prefix: str = "") -> Iterator[ItemKey]:
+        """Yield the keys of the items that `query` gives, whatever is in the items.
+
+        What is damaged is found so, and can be deleted.
         """
 
     def delete(self, keys: Sequence[ItemKey]) -> None:

@@ -20,6 +20,7 @@ from dormouse.errors import (
 )
 from dormouse.statestore.pages import Head, Page, Pages, Root, place_after
 from dormouse.statestore.patience import Patience
+from dormouse.statestore.protocol import REBUILD
 
 
 class CollectedError(Exception):
@@ -161,13 +162,16 @@ class Log:
             head = self.head()  # raises if the page is gone because the table is
             if head and number < head.root.covered_pages:
                 raise CollectedError
-            raise CorruptDataError(f"page {number} of the log of table {self.table_id} is missing")
+            raise CorruptDataError(
+                f"page {number} of the log of table {self.table_id} is missing", hint=REBUILD
+            )
         return page
 
     def _cut_short(self, number: int) -> CorruptDataError:
         return CorruptDataError(
             f"the log of table {self.table_id} ends before a version of page {number} seen earlier",
-            hint="it was restored to an earlier time; restore the snapshots of that time with it",
+            hint="if it was restored to an earlier time, restore the snapshots of that time with "
+            f"it; or {REBUILD}",
         )
 
     def _writable_page(self, number: int, found: Page | None, doubtful: bool) -> int:

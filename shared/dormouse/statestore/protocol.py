@@ -10,6 +10,9 @@ from dormouse.model.rules import Violation
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Transaction
 
+REBUILD = "`dormouse rebuild NAME` makes the state of the table anew from its shards"
+"""What to do about a state that is damaged or lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:

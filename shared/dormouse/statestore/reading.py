@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dormouse.errors import CorruptDataError, NewerRulesError, NotFoundError
+from dormouse.model.decoding import told_as_corrupt
 from dormouse.model.fold import Verdict, apply
 from dormouse.model.state import TableState
 from dormouse.model.transactions import RULES, Entry
@@ -20,6 +22,7 @@ from dormouse.statestore.codec import decode_delta
 from dormouse.statestore.codec_segment import Delta, decode_segment
 from dormouse.statestore.log import CollectedError, Log
 from dormouse.statestore.pages import BEGINNING, Root, Segment, Snapshot, place_after
+from dormouse.statestore.protocol import REBUILD
 
 _FETCHES_AT_ONCE = 16
 _DELTAS_AT_ONCE = 256
@@ -84,22 +87,30 @@ class Reader:
         if snapshot == BEGINNING:
             return TableState()
         try:
-            state = self.snapshots.load(snapshot)
+            with self._told():
+                state = self.snapshots.load(snapshot)
         except NotFoundError as error:
             known = {known.id for known in self.root().snapshots}
             raise self._gone(f"snapshot {snapshot.id}", snapshot.id in known) from error
         check_rules(state.rules, state.version)
         if state.version != snapshot.version:
-            raise CorruptDataError(f"snapshot {snapshot.id} is not of version {snapshot.version}")
+            raise CorruptDataError(
+                f"snapshot {snapshot.id} of table {self.log.table_id} is not of version "
+                f"{snapshot.version}",
+                hint=REBUILD,
+            )
         return state
 
     def from_segments(self, segments: Iterable[Segment], version: int) -> Iterator[Delta]:
         """Give the deltas that follow a version, as far as segments go. Raises as `snapshot`."""
         wanted = [segment for segment in segments if segment.version > version]
         for segment, body in zip(wanted, fetch(self._segment, wanted), strict=True):
-            deltas = decode_segment(body, f"segment {segment.id}")
+            with self._told():
+                deltas = decode_segment(body, f"segment {segment.id}")
             if len(deltas) != segment.version - segment.after:
-                raise CorruptDataError(f"segment {segment.id} does not hold the deltas it should")
+                raise CorruptDataError(
+                    f"segment {segment.id} of table {self.log.table_id} lacks deltas", hint=REBUILD
+                )
             yield from deltas[max(version - segment.after, 0) :]
 
     def from_pages(
@@ -130,24 +141,30 @@ class Reader:
             except NotFoundError as error:
                 needed = place_after(version + place)[0] >= self.root().covered_pages
                 raise self._gone(f"delta {delta_id}", needed) from error
-            return Delta(delta_id, decode_delta(body, f"delta {delta_id}"))
+            with self._told():
+                return Delta(delta_id, decode_delta(body, f"delta {delta_id}"))
 
         return fetch(one, range(len(ids)))
 
     def _segment(self, segment: Segment) -> bytes:
         if self.segments is None:
-            raise CorruptDataError(f"the root of table {self.log.table_id} names segments")
+            raise CorruptDataError(
+                f"the root of table {self.log.table_id} names segments", hint=REBUILD
+            )
         try:
             return self.segments.get(segment.id)
         except NotFoundError as error:
             raise self._gone(f"segment {segment.id}", segment in self.root().segments) from error
+
+    def _told(self) -> AbstractContextManager[None]:
+        return told_as_corrupt(f"the state of table {self.log.table_id} is damaged", hint=REBUILD)
 
     def _gone(self, name: str, is_needed: bool) -> CollectedError | CorruptDataError:
         if not is_needed:
             return CollectedError()
         return CorruptDataError(
             f"the state of table {self.log.table_id} lacks {name}",
-            hint="the log names it: bring it back from a backup or an older object version",
+            hint=f"bring it back from a backup or an older object version; or {REBUILD}",
         )
 
 

@@ -85,6 +85,9 @@ class MemoryItems:
                 return
             last = page[-1].key.range
 
+    def keys(self, table: ItemTable, hash_key: str, *, prefix: str = "") -> Iterator[ItemKey]:
+        return (item.key for item in self.query(table, hash_key, prefix=prefix))
+
     def delete(self, keys: Sequence[ItemKey]) -> None:
         for chunk in self._chunks(keys):
             with self._request("delete_items"):

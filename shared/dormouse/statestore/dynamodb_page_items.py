@@ -1,0 +1,179 @@
+"""The items of a table's log: its head and its pages, and the checksums they have.
+
+Each write changes but a part of an item, without reading it. So an item has a checksum for each
+part that is written by itself, of that part and the item's key:
+
+- head: `last_sum` of last_page, `first_sum` of first_page, `floor_sum` of the floor, and `root_sum`
+  of all that the root is. The head of a closed log has neither of the latter two.
+- page: `floor_sum` of the floor, and `id_sum`, to which each append adds the checksum of its id: it
+  tells lost, changed and foreign ids, though not their order.
+
+Used by `dynamodb_pages`, which makes the requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from dormouse.aws.stored_items import digest_of
+from dormouse.model.decoding import told_as_corrupt
+from dormouse.statestore.pages import Head, Page, Root, Segment, Snapshot
+from dormouse.statestore.protocol import REBUILD
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
+
+    from dormouse.aws.stored_items import Item
+
+_PAGES_PER_HASH_KEY = 64
+_ROOT = ("revision", "snapshots", "segments", "segments_after")
+_CLOSED = "closed"
+
+
+def head_key(table_id: str) -> Item:
+    """Return the key of the head of a table's log."""
+    return {"t": {"S": f"{table_id}#H"}, "g": {"N": "-1"}}
+
+
+def page_key(table_id: str, number: int) -> Item:
+    """Return the key of a page of a table's log."""
+    hash_key = f"{pages_prefix(table_id)}{number // _PAGES_PER_HASH_KEY}"
+    return {"t": {"S": hash_key}, "g": {"N": str(number)}}
+
+
+def pages_prefix(table_id: str) -> str:
+    """Return what the hash keys of all pages of a table's log begin with."""
+    return f"{table_id}#0#"
+
+
+def binary(delta_id: str) -> AttributeValueTypeDef:
+    """Return an id as it is stored."""
+    return {"B": bytes.fromhex(delta_id)}
+
+
+def part(key: Item, name: str, value: AttributeValueTypeDef) -> Item:
+    """Return one attribute of an item and, beside it, its checksum."""
+    return {name: value, f"{name.removesuffix('_page')}_sum": _sum(key, {name: value})}
+
+
+def id_sum(key: Item, delta_id: bytes) -> int:
+    """Return what an id adds to the checksum of its page."""
+    return int.from_bytes(digest_of("log", (key["t"], key["g"], delta_id))[:6], "big")
+
+
+def root_part(key: Item, root: Root) -> Item:
+    """Return the attributes of the root and, beside them, their checksum.
+
+    The names in the maps are single letters, and a segment begins where the one before ends, so
+    that the head stays below 1 KB.
+    """
+    held: dict[str, AttributeValueTypeDef] = {
+        "revision": {"N": str(root.revision)},
+        "snapshots": {"L": [_snapshot(snapshot) for snapshot in root.snapshots]},
+        "segments": {"L": [_segment(segment) for segment in root.segments]},
+        "segments_after": {"N": str(root.segments[0].after if root.segments else 0)},
+    }
+    return {**held, "root_sum": _sum(key, held)}
+
+
+def head_of(item: Item) -> Head:
+    """Return the head that an item holds. One of a closed log may not know its pages any more.
+
+    Raises:
+        CorruptDataError: it is damaged.
+    """
+    with _read(item):
+        is_closed = _CLOSED in item
+        if is_closed != ("root_sum" not in item):
+            raise ValueError("it is neither that of an open log nor of a closed one")
+        if is_closed:
+            first, last = pages_named(item) or (0, -1)
+            return Head(last, first_page=first, closed=True)
+        _check(item, "root_sum", *_ROOT)
+        _check(item, "floor_sum", "floor")
+        return Head(
+            last_page=_page_number(item, "last"),
+            root=_root(item),
+            floor=item["floor"]["B"].hex(),
+            first_page=_page_number(item, "first"),
+        )
+
+
+def pages_named(item: Item) -> tuple[int, int] | None:
+    """Return the first and the last page of a log that was closed; None if the head is damaged."""
+    try:
+        first = _page_number(item, "first") if "first_page" in item else 0
+        return first, _page_number(item, "last")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def page_of(number: int, item: Item) -> Page:
+    """Return the page that an item holds.
+
+    Raises:
+        CorruptDataError: it is damaged.
+    """
+    with _read(item):
+        ids = [delta_id["B"] for delta_id in item["ids"]["L"]]
+        if int(item["id_sum"]["N"]) != sum(id_sum(item, bytes(one)) for one in ids):
+            raise ValueError("its checksum is not that of its ids")
+        _check(item, "floor_sum", "floor")
+        return Page(number, tuple(bytes(one).hex() for one in ids), item["floor"]["B"].hex())
+
+
+def _page_number(item: Item, which: str) -> int:
+    _check(item, f"{which}_sum", f"{which}_page")
+    return int(item[f"{which}_page"]["N"])
+
+
+def _sum(key: Item, held: Mapping[str, AttributeValueTypeDef]) -> AttributeValueTypeDef:
+    return {"B": digest_of("log", (key["t"], key["g"], held))}
+
+
+def _check(item: Item, checksum: str, *names: str) -> None:
+    held = {name: item[name] for name in names}
+    if item[checksum] != _sum(item, held):
+        raise ValueError(f"its {checksum} is not that of its {names[0]}")
+
+
+def _read(item: Item) -> AbstractContextManager[None]:
+    where = f"{item.get('t', {}).get('S')!r}, {item.get('g', {}).get('N')}"
+    return told_as_corrupt(f"the item {where} of a table's log is damaged", hint=REBUILD)
+
+
+def _snapshot(snapshot: Snapshot) -> AttributeValueTypeDef:
+    return {
+        "M": {
+            "i": {"S": snapshot.id},
+            "v": {"N": str(snapshot.version)},
+            "t": {"N": str(snapshot.time_ms)},
+            "b": {"N": str(snapshot.size_bytes)},
+        }
+    }
+
+
+def _segment(segment: Segment) -> AttributeValueTypeDef:
+    return {
+        "M": {
+            "i": binary(segment.id),
+            "v": {"N": str(segment.version)},
+            "b": {"N": str(segment.size_bytes)},
+        }
+    }
+
+
+def _root(item: Item) -> Root:
+    snapshots = tuple(
+        Snapshot(m["i"]["S"], int(m["v"]["N"]), int(m["t"]["N"]), int(m["b"]["N"]))
+        for m in (each["M"] for each in item["snapshots"]["L"])
+    )
+    segments: list[Segment] = []
+    after = int(item["segments_after"]["N"])
+    for m in (each["M"] for each in item["segments"]["L"]):
+        version = int(m["v"]["N"])
+        segments.append(Segment(m["i"]["B"].hex(), after, version, int(m["b"]["N"])))
+        after = version
+    return Root(int(item["revision"]["N"]), snapshots, tuple(segments))

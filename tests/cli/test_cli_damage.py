@@ -1,0 +1,115 @@
+"""What is damaged of one table is shown as damaged, and keeps nobody from the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dormouse.errors import DamagedEntryError
+from dormouse.model.names import state_prefix
+from tests.cli.conftest import Dormouse
+from tests.support.adapters import MemoryTables
+from tests.support.instances import InMemory
+
+
+@pytest.fixture
+def damaged(flights: Dormouse, memory: InMemory) -> Dormouse:
+    """Besides the table `flights`, one called `broken` whose entry cannot be read."""
+    assert flights("table", "add", "broken", "--schema", "schema.json").exit_code == 0
+    memory.world.tables.damaged.add(memory.instance.table("broken").table.id)
+    return flights
+
+
+def lines(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_damaged_entry_is_listed_and_the_listing_is_no_success(damaged: Dormouse) -> None:
+    for form in ("table", "json"):
+        listed = damaged("table", "list", "--format", form)
+        assert listed.exit_code == 1
+        assert "error: the registry's item" in listed.stderr
+        assert "hint: dormouse rebuild" in listed.stderr
+    broken, flights = sorted(lines(listed.stdout), key=lambda row: str(row["name"]))
+    assert (flights["name"], flights["online"], flights["damaged"]) == ("flights", True, "")
+    assert (broken["name"], broken["online"]) == ("broken", None)
+    assert "cannot be read" in str(broken["damaged"])
+    assert "broken" in damaged("table", "list").stdout
+
+
+def test_other_tables_are_measured_waited_for_and_answer(damaged: Dormouse) -> None:
+    measured = damaged("metrics", "--format", "json")
+    assert measured.exit_code == 1
+    flights, broken = lines(measured.stdout)
+    assert (flights["table"], flights["rows"], flights["damaged"]) == ("flights", 5, "")
+    assert (broken["table"], "cannot be read" in str(broken["damaged"])) == ("broken", True)
+    waited = damaged("wait")
+    assert waited.exit_code == 1
+    assert "cannot be read" in waited.stderr
+    for verb in ("status", "jobs", "wait", "metrics", "check"):
+        assert damaged(verb, "flights").exit_code == 0, verb
+        told = damaged(verb, "broken")
+        assert (told.exit_code, "dormouse rebuild" in told.stderr) == (1, True), verb
+    assert damaged("queues").exit_code == 0
+    assert damaged("jobs").exit_code == 0
+
+
+def test_a_state_that_is_damaged_is_a_row_that_says_so(flights: Dormouse, memory: InMemory) -> None:
+    flights("table", "add", "broken", "--schema", "schema.json")
+    table_id = memory.instance.table("broken").table.id
+    for stored in list(memory.world.storage.list(state_prefix(table_id))):
+        path = memory.world.folder / "data" / stored.path
+        path.chmod(0o644)
+        path.write_bytes(b"damaged")
+    memory.world.services.store.cache_clear()  # type: ignore[attr-defined]  # as in a new process
+    measured = flights("metrics", "--format", "json")
+    assert measured.exit_code == 1
+    assert [(row["table"], bool(row["damaged"])) for row in lines(measured.stdout)] == [
+        ("broken", True),
+        ("flights", False),
+    ]
+    waited = flights("wait")
+    assert (waited.exit_code, table_id in waited.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("which", [["broken"], []])
+def test_a_damaged_entry_is_brought_back_and_its_state_is_left_alone(
+    damaged: Dormouse, memory: InMemory, which: list[str]
+) -> None:
+    assert damaged("rebuild", *which, "--dry-run").exit_code == 1
+    assert memory.world.tables.damaged
+    mended = damaged("rebuild", *which)
+    assert mended.exit_code == 0
+    assert "the entry of table 'broken' was damaged, and was brought back" in mended.stderr
+    assert "rebuilt with" not in mended.stderr
+    listed = damaged("table", "list", "--format", "json")
+    assert listed.exit_code == 0
+    assert [set(row) for row in lines(listed.stdout)] == [
+        {"name", "online", "row_keys", "created"}
+    ] * 2
+    assert damaged("rebuild").stderr == "nothing of the registry is damaged\n"
+    assert damaged("rebuild", "--dry-run").exit_code == 0
+
+
+def test_damage_of_the_instances_properties_is_told_by_listings_that_lack_nothing(
+    flights: Dormouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    survey = MemoryTables.survey
+    error = DamagedEntryError("the registry's item 'instance' cannot be read")
+    monkeypatch.setattr(MemoryTables, "survey", lambda self: (survey(self)[0], [error]))
+    for verb in (["table", "list"], ["metrics"], ["wait"], ["rebuild", "--dry-run"]):
+        result = flights(*verb)
+        assert (result.exit_code, "'instance'" in result.stderr) == (1, True), verb
+    (row,) = lines(flights("table", "list", "--format", "json").stdout)
+    assert row["name"] == "flights"
+
+
+def test_files_of_tables_meet_the_damage_of_their_own_tables_only(damaged: Dormouse) -> None:
+    def applied(name: str) -> object:
+        Path("tables.yaml").write_text(f"tables: [{{name: {name}, online: false}}]")
+        return damaged("table", "apply", "tables.yaml").exit_code
+
+    assert applied("flights") == 0
+    assert applied("broken") == 1

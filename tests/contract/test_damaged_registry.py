@@ -1,0 +1,253 @@
+"""Damage to any item of the registry: it names itself, harms no other, and is brought back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dormouse.aws import stored_items
+from dormouse.aws.stored_items import sealed
+from dormouse.aws.tables import DynamoTables
+from dormouse.errors import AlreadyExistsError, CorruptDataError, DamagedEntryError
+from dormouse.model.tables import Table
+from dormouse.model.tombstones import Tombstone
+from tests.contract.mocked_aws import mocked_aws
+from tests.contract.test_tables import STONE, A, deleting, offline, registry
+from tests.support.damaged_items import some_damages
+
+B = replace(A, id="b2", name="words")
+NAMES = ("a1", "letters")
+"""What the damaged table of these tests can be named by."""
+
+
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[DynamoTables]:
+    with mocked_aws(monkeypatch):
+        tables = registry()
+        tables.create(A)
+        tables.create(B)
+        tables.change_defaults(lambda kept: {**kept, "gc_delay_seconds": 5})
+        yield tables
+
+
+def item(tables: DynamoTables, pk: str) -> Any:
+    return tables._client.get_item(TableName="tables", Key={"pk": {"S": pk}}).get("Item")
+
+
+def put(tables: DynamoTables, stored: Any) -> None:
+    tables._client.put_item(TableName="tables", Item=stored)
+
+
+def lose(tables: DynamoTables, pk: str) -> None:
+    tables._client.delete_item(TableName="tables", Key={"pk": {"S": pk}})
+
+
+def whole(tables: DynamoTables) -> list[Table]:
+    """Return the tables as they should be, read in each way there is."""
+    listed = tables.all()
+    assert listed == [tables.named("letters"), tables.named("words")]
+    assert listed == [tables.get("a1"), tables.get("b2")]
+    return listed
+
+
+@pytest.mark.parametrize("pk", ["id#a1", "name#letters"])
+def test_any_damage_to_a_table_names_it_harms_no_other_and_is_mended(
+    tables: DynamoTables, pk: str
+) -> None:
+    before, good = whole(tables), item(tables, pk)
+    looks = {"id#a1": [lambda: tables.get("a1")], "name#letters": []}[pk]
+    for what, damaged in some_damages(good, ("pk",)):
+        put(tables, damaged)
+        for look in [lambda: tables.named("letters"), *looks]:
+            with pytest.raises(DamagedEntryError, match=pk) as raised:
+                look()
+            assert raised.value.hint.startswith("`dormouse rebuild "), what
+        readable, (error,) = tables.survey()
+        assert [t.name for t in readable if t.id != "a1"] == ["words"], what
+        assert error.name == "letters", what
+        assert tables.named("words") == tables.get("b2") == before[1], what
+        assert tables.change("b2", lambda table: table) == before[1], what
+        assert tables.mend("words") == [], what
+        with pytest.raises(CorruptDataError):
+            tables.named("letters")
+        assert len(tables.mend(error.what)) == 1, what
+        assert item(tables, pk) == good, what
+    assert whole(tables) == before
+
+
+@pytest.mark.parametrize("which", ["", *NAMES])
+@pytest.mark.parametrize("pks", [["id#a1"], ["name#letters"], ["id#a1", "name#letters"]])
+def test_what_is_lost_of_a_table_is_brought_back_by_name_id_or_with_all(
+    tables: DynamoTables, pks: list[str], which: str
+) -> None:
+    before = whole(tables)
+    for pk in pks:
+        lose(tables, pk)
+    if len(pks) == 1:
+        readable, (error,) = tables.survey()
+        assert (error.name, pks[0] in str(error)) == ("letters", True)
+        assert "words" in [table.name for table in readable]
+    assert len(tables.mend(which)) == len(pks)
+    assert whole(tables) == before
+
+
+def test_a_name_whose_entry_is_lost_is_not_taken_for_none(tables: DynamoTables) -> None:
+    lose(tables, "id#a1")
+    with pytest.raises(DamagedEntryError, match="id#a1"):
+        tables.named("letters")
+
+
+def test_damaged_properties_of_the_instance_are_those_of_their_copy(tables: DynamoTables) -> None:
+    before, good = whole(tables), item(tables, "instance")
+    for what, damaged in some_damages(good, ("pk",)):
+        put(tables, damaged)
+        assert tables.defaults() == {"gc_delay_seconds": 5}, what
+        assert tables.get("a1") == before[0], what
+        readable, (error,) = tables.survey()
+        assert readable == before, what
+        assert (error.what, "instance" in str(error)) == ("(instance)", True)
+        with pytest.raises(CorruptDataError, match="instance"):
+            tables.change_defaults(lambda kept: {**kept, "gc_delay_seconds": 6})
+        assert tables.mend() == ["the instance's properties"], what
+        assert item(tables, "instance") == good, what
+    assert whole(tables) == before
+
+
+def test_lost_properties_of_the_instance_are_told_and_brought_back(tables: DynamoTables) -> None:
+    before = whole(tables)
+    lose(tables, "instance")
+    readable, (error,) = tables.survey()
+    assert readable == before
+    assert "instance" in str(error)
+    tables.mend()
+    assert whole(tables) == before
+
+
+def test_where_the_copy_of_the_properties_is_damaged_too_none_are_made_up(
+    tables: DynamoTables,
+) -> None:
+    for pk in ("instance", "copy#instance"):
+        put(tables, {**item(tables, pk), "more": {"S": ""}})
+    for look in (tables.defaults, tables.survey, lambda: tables.get("a1")):
+        with pytest.raises(CorruptDataError, match="instance"):
+            look()
+    with pytest.raises(CorruptDataError, match="instance"):
+        tables.mend()
+
+
+def test_a_damaged_copy_is_made_again_of_what_it_is_of(tables: DynamoTables) -> None:
+    good = item(tables, "copy#id#a1")
+    for what, damaged in some_damages(good, ("pk",)):
+        put(tables, damaged)
+        assert tables.mend() == ["the copy of the entry of table 'letters'"], what
+        assert item(tables, "copy#id#a1") == good, what
+    lose(tables, "copy#id#a1")
+    tables.mend()
+    assert item(tables, "copy#id#a1") == good
+
+
+def test_what_is_damaged_with_its_copy_is_named_and_all_else_is_mended(
+    tables: DynamoTables,
+) -> None:
+    for pk in ("id#a1", "copy#id#a1", "id#b2"):
+        put(tables, {**item(tables, pk), "more": {"S": ""}})
+    with pytest.raises(CorruptDataError, match="'id#a1'") as raised:
+        tables.mend()
+    assert "backup" in raised.value.hint
+    assert tables.get("b2") == replace(B, properties=tables.get("b2").properties)  # type: ignore[union-attr]
+
+
+def test_what_was_changed_last_is_what_comes_back(tables: DynamoTables) -> None:
+    tables.change("a1", lambda table: replace(offline(table), name="others"))
+    tables.change_defaults(lambda kept: {**kept, "gc_delay_seconds": 7})
+    for pk in ("id#a1", "instance"):
+        put(tables, {**item(tables, pk), "revision": {"N": "9"}})
+    tables.mend()
+    kept = tables.named("others")
+    assert kept is not None
+    assert (kept.online, kept.properties.gc_delay_seconds) == (False, 7)
+    assert tables.change("a1", lambda table: replace(table, online=True)).online
+
+
+def test_an_item_that_belongs_elsewhere_is_not_believed(tables: DynamoTables) -> None:
+    put(tables, {**item(tables, "id#b2"), "pk": {"S": "id#a1"}})
+    with pytest.raises(DamagedEntryError, match="id#a1"):
+        tables.get("a1")
+    foreign = {**item(tables, "name#words"), "pk": {"S": "name#letters"}}
+    put(tables, sealed("tombstone", foreign))
+    with pytest.raises(DamagedEntryError, match="name#letters"):
+        tables.named("letters")
+    tables.mend()
+    assert [table.id for table in whole(tables)] == ["a1", "b2"]
+
+
+def test_an_item_of_another_format_says_which_and_what_to_do(tables: DynamoTables) -> None:
+    with pytest.MonkeyPatch.context() as later:
+        later.setattr(stored_items, "FORMAT", 2)
+        tables.create(replace(A, id="c3", name="later"))
+    with pytest.raises(DamagedEntryError, match=r"format 2.*is 1") as raised:
+        tables.get("c3")
+    assert "another version" in raised.value.hint
+
+
+def test_a_deleted_table_does_not_come_back(tables: DynamoTables) -> None:
+    tables.change("a1", deleting)
+    tables.bury(STONE)
+    tables.delete(A)
+    assert tables.mend() == []
+    assert tables.get("a1") is None
+    assert tables.named("letters") is None
+
+
+def test_a_damaged_entry_that_seems_to_be_in_deletion_is_not_buried(tables: DynamoTables) -> None:
+    put(tables, {**item(tables, "id#a1"), "deleting": {"BOOL": True}})
+    with pytest.raises(CorruptDataError, match="id#a1"):
+        tables.bury(STONE)
+    assert tables.tombstone("a1") is None
+
+
+def test_a_damaged_name_that_no_table_has_is_free_again(tables: DynamoTables) -> None:
+    put(tables, {"pk": {"S": "name#nobody"}, "id": {"S": "a1"}})
+    with pytest.raises(AlreadyExistsError):
+        tables.create(replace(A, id="c3", name="nobody"))
+    assert tables.mend("nobody") == ["the name 'nobody', which no table has"]
+    tables.create(replace(A, id="c3", name="nobody"))
+
+
+OTHER = replace(STONE, table_id="c3", deleted_ms=STONE.deleted_ms + 1)
+
+
+@pytest.mark.parametrize("place", ["by id", "in order"])
+def test_any_damage_to_a_tombstone_harms_no_other_and_is_mended(
+    tables: DynamoTables, place: str
+) -> None:
+    stone = Tombstone.of(tables.change("a1", deleting), STONE.deleted_ms)
+    tables.bury(stone)
+    tables.bury(OTHER)
+    client = tables._client
+    (good,) = [
+        found
+        for found in client.scan(TableName="state")["Items"]
+        if found["id"] == {"S": "a1"} and (found["g"] == {"N": "0"}) == (place == "by id")
+    ]
+    for what, damaged in some_damages(good, ("t", "g")):
+        client.put_item(TableName="state", Item=damaged)
+        found, damage = tables.tombstones(0)
+        assert OTHER in found, what
+        assert tables.tombstone("c3") == OTHER, what
+        if place == "by id":
+            with pytest.raises(CorruptDataError, match="a1#T") as raised:
+                tables.tombstone("a1")
+            assert "dormouse rebuild" in raised.value.hint
+        else:
+            assert (len(found), len(damage)) == (1, 1), what
+        if place == "by id" or damaged.get("id") == good["id"]:
+            assert tables.mend() == ["the tombstone of table 'a1'"], what
+            assert tables.tombstones(0) == ([stone, OTHER], []), what
+            assert tables.tombstone("a1") == stone, what
+        else:
+            with pytest.raises(CorruptDataError, match="tombstones"):
+                tables.mend()
