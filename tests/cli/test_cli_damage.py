@@ -109,7 +109,7 @@ def test_damage_of_the_instances_properties_is_told_by_listings_that_lack_nothin
 def test_files_of_tables_meet_the_damage_of_their_own_tables_only(damaged: Dormouse) -> None:
     def applied(name: str) -> object:
         Path("tables.yaml").write_text(f"tables: [{{name: {name}, online: false}}]")
-        return damaged("table", "apply", "tables.yaml").exit_code
+        return damaged("table", "apply", "tables.yaml", "--force").exit_code
 
     assert applied("flights") == 0
     assert applied("broken") == 1

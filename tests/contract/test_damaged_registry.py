@@ -10,6 +10,7 @@ import pytest
 
 from dormouse.aws import stored_items
 from dormouse.aws.stored_items import sealed
+from dormouse.aws.table_repair import Repair
 from dormouse.aws.tables import DynamoTables
 from dormouse.errors import AlreadyExistsError, CorruptDataError, DamagedEntryError
 from dormouse.model.tables import Table
@@ -200,6 +201,40 @@ def test_a_deleted_table_does_not_come_back(tables: DynamoTables) -> None:
     assert tables.mend() == []
     assert tables.get("a1") is None
     assert tables.named("letters") is None
+
+
+def stale_repair(tables: DynamoTables) -> tuple[Repair, list[Any]]:
+    """Return a repair that has seen the entry of a table as damaged, and slept since."""
+    good = item(tables, "id#a1")
+    put(tables, {**good, "more": {"S": ""}})
+    seen = tables._scan("id#", "name#", "copy#")
+    put(tables, good)
+    return Repair(tables._client, "tables", tables._tombstones), seen
+
+
+def test_a_repair_that_comes_late_sets_nothing_back(tables: DynamoTables) -> None:
+    repair, seen = stale_repair(tables)
+    tables.change("a1", offline)
+    assert repair.mend(seen, "letters") == []
+    kept = tables.get("a1")
+    assert kept is not None
+    assert not kept.online
+
+
+def test_a_repair_that_comes_late_brings_no_deleted_table_back(tables: DynamoTables) -> None:
+    _, seen = stale_repair(tables)
+    lost = [each for each in seen if each["pk"]["S"] != "id#a1"]
+    tables.delete(A)
+    repair = Repair(tables._client, "tables", tables._tombstones)
+    assert repair.mend(lost, "a1") == ["the name 'letters'"][:0]
+    assert tables.get("a1") is None
+
+
+def test_what_has_a_tombstone_is_not_brought_back(tables: DynamoTables) -> None:
+    lose(tables, "id#a1")
+    assert tables.bury(STONE) == STONE
+    assert "the entry of table 'letters'" not in tables.mend("a1")
+    assert tables.get("a1") is None
 
 
 def test_a_damaged_entry_that_seems_to_be_in_deletion_is_not_buried(tables: DynamoTables) -> None:

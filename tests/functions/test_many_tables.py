@@ -9,7 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from dormouse.aws.handling import handle_changes, handle_notifications
-from dormouse.errors import ContendedError, CorruptDataError, UnavailableError
+from dormouse.errors import (
+    ContendedError,
+    CorruptDataError,
+    DamagedEntryError,
+    UnavailableError,
+)
 from dormouse.messages import CompactionJob, IngestJob, OfTable, Outgoing, TableChanged, encode
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.sources import Source, table_name_of
@@ -113,7 +118,7 @@ def test_a_table_that_the_registry_cannot_read_holds_up_no_other(
     for function in ("sweep", "measure"):
         with pytest.raises(ExceptionGroup, match="for some tables") as failed:
             functions.invoke(function, "good")
-        assert [type(error) for error in failed.value.exceptions] == [CorruptDataError]
+        assert [type(error) for error in failed.value.exceptions] == [DamagedEntryError]
     measured = {name for name, _ in functions.world.metrics.emitted}
     assert measured == {functions.table.name, *(t.name for t in tables)} - {tables[1].name}
     functions.sent()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
 from hypothesis import strategies as st
 
+from dormouse.aws.stored_items import digest_of, sealed
 from dormouse.aws.table_items import defaults_item, id_item, revision_of, settings_of, table_of
 from dormouse.errors import CorruptDataError
 from dormouse.model import checksums
@@ -18,6 +20,7 @@ from dormouse.statestore.codec_segment import decode_segment
 from dormouse.statestore.codec_snapshot import decode_snapshot
 from dormouse.statestore.dynamodb_bodies import DynamoBodies
 from dormouse.statestore.dynamodb_items import DynamoItems
+from dormouse.statestore.dynamodb_page_items import id_sum
 from dormouse.statestore.dynamodb_pages import DynamoPages
 from dormouse.statestore.dynamodb_records import (
     jobs_of,
@@ -28,6 +31,7 @@ from dormouse.statestore.dynamodb_records import (
 )
 from dormouse.statestore.dynamodb_remembered import recalled
 from dormouse.statestore.dynamodb_states import Totals
+from dormouse.statestore.items import ItemTable
 from tests.fuzz.mutations import mangled, odd_tree
 from tests.fuzz.samples import COUNTS
 from tests.fuzz.targets import Target, told
@@ -69,23 +73,58 @@ def _blank(body: bytes) -> bytes:
 
 
 class _Client:
-    """A DynamoDB of which each request gives one item, whatever it asks for."""
+    """A DynamoDB of which each request gives one item, whatever it asks for.
 
-    def __init__(self, item: Any) -> None:
-        self._item = item
+    `reseal` gives it the checksum that one of that table should have.
+    """
 
-    def get_item(self, **_: object) -> dict[str, Any]:
-        return {"Item": self._item}
+    def __init__(self, item: Any, reseal: Callable[[str, Any], Any] = lambda _, item: item) -> None:
+        self._item, self._reseal = item, reseal
+
+    def get_item(self, TableName: str, **_: object) -> dict[str, Any]:  # noqa: N803
+        return {"Item": self._reseal(TableName, self._item)}
 
     def get_paginator(self, _: str) -> _Client:
         return self
 
-    def paginate(self, **_: object) -> Iterator[dict[str, Any]]:
-        yield {"Items": [self._item]}
+    def paginate(self, TableName: str, **_: object) -> Iterator[dict[str, Any]]:  # noqa: N803
+        yield {"Items": [self._reseal(TableName, self._item)]}
+
+
+def _sealed(kind: str, item: Any) -> Any:
+    with suppress(*_UNSTORABLE):
+        return sealed(kind, item)
+    return item
+
+
+_UNSTORABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
+
+
+def _sealed_parts(_: str, item: Any) -> Any:
+    """Return a head or a page whose checksums fit what it holds, as far as it can be stored."""
+    for name, names in _PARTS.items():
+        with suppress(*_UNSTORABLE):
+            if name in item:
+                held = {n: item[n] for n in names}
+                item = {**item, name: {"B": digest_of("log", (item["t"], item["g"], held))}}
+    with suppress(*_UNSTORABLE):
+        total = sum(id_sum(item, one["B"]) for one in item["ids"]["L"])
+        item = {**item, "id_sum": {"N": str(total)}}
+    return item
+
+
+_PARTS = {
+    "root_sum": ("revision", "snapshots", "segments", "segments_after"),
+    "floor_sum": ("floor",),
+    "last_sum": ("last_page",),
+    "first_sum": ("first_page",),
+}
+_SUM = {"B": b""}
 
 
 _ID = bytes(range(16))
 _PAGE = {"t": {"S": "t#0#0"}, "g": {"N": "0"}, "ids": {"L": [{"B": _ID}]}, "floor": {"B": _ID}}
+_PAGE |= {"floor_sum": _SUM, "id_sum": {"N": "0"}}
 _NUMBERS = {"v": {"N": "9"}, "b": {"N": "1"}}
 _HEAD = {
     "t": {"S": "t#H"},
@@ -99,6 +138,7 @@ _HEAD = {
     },
     "segments": {"L": [{"M": {"i": {"B": _ID}, **_NUMBERS}}]},
     "segments_after": {"N": "0"},
+    **dict.fromkeys(_PARTS, _SUM),
 }
 _KEYS = {"k": {"S": "t#S1"}, "i": {"S": "name/part@000000000001"}}
 _RECORDS = [
@@ -132,15 +172,17 @@ _INSTANCE = defaults_item({"compaction_files": 3}, 1)
 
 
 def _page(item: Any) -> None:
-    pages = DynamoPages(cast(Any, _Client(item)), "state")
-    for read in (lambda: pages.page("t", 0), lambda: pages.head("t")):
-        with told(CorruptDataError):
-            read()
+    for client in (_Client(item), _Client(item, _sealed_parts)):
+        pages = DynamoPages(cast(Any, client), "state")
+        for read in (partial(pages.page, "t", 0), partial(pages.head, "t")):
+            with told(CorruptDataError):
+                read()
 
 
 def _item(item: Any) -> None:
-    client = cast(Any, _Client(item))
-    items = DynamoItems(client, {"references": "r", "shards": "s", "partitions": "p"}, client)
+    client = cast(Any, _Client(item, _sealed))
+    tables: tuple[ItemTable, ...] = ("references", "shards", "partitions")
+    items = DynamoItems(client, {table: table for table in tables}, client)
     readers: list[Callable[[], object]] = [
         lambda: [partition_of("p", found.values) for found in items.query("partitions", "t#P")],
         lambda: [shard_of("s", found.values) for found in items.query("shards", "t#S1")],
@@ -156,9 +198,10 @@ def _item(item: Any) -> None:
 
 
 def _registered(item: Any) -> None:
-    for read in (lambda: table_of(item, {}), lambda: settings_of(item), lambda: revision_of(item)):
-        with told(CorruptDataError):
-            read()
+    for stored in (item, _sealed("registry", item)):
+        for read in (partial(table_of, defaults={}), settings_of, revision_of):
+            with told(CorruptDataError):
+                read(stored)
 
 
 def _keyed(items: list[Any], keys: Any) -> st.SearchStrategy[Any]:

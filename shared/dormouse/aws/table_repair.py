@@ -57,15 +57,17 @@ class Repair:
         """
         there = {item["pk"]["S"]: item for item in items}
         entries = {pk.removeprefix(COPY) for pk in there if not pk.startswith(NAME)}
-        tables: dict[str, Table] = {}
+        tables: dict[str, tuple[Table, Item]] = {}
         for pk in sorted(entries):
             whole = self._whole_entry(pk, there, which)
             if whole is not None and pk.startswith(ID):
                 table = table_of(whole, {})
-                tables[table.name] = table
-        for name in sorted({*tables, *(pk[len(NAME) :] for pk in there if pk.startswith(NAME))}):
-            if which in ("", name, tables[name].id if name in tables else name):
-                self._mend_name(name, tables.get(name), there.get(NAME + name, {}))
+                tables[table.name] = table, whole
+        names = {pk.removeprefix(NAME) for pk in there if pk.startswith(NAME)}
+        for name in sorted({*tables, *names}):
+            found = tables.get(name)
+            if which in ("", name, found[0].id if found else name):
+                self._mend_name(name, found, there.get(NAME + name, {}))
         if not which:
             mended, hopeless = self.tombstones.mend()
             self.mended += mended
@@ -99,15 +101,18 @@ class Repair:
             self._swap(_told(pk, table), entry, item, *checks)
         return entry
 
-    def _mend_name(self, name: str, table: Table | None, item: Item) -> None:
+    def _mend_name(self, name: str, found: tuple[Table, Item] | None, item: Item) -> None:
         """Let a name lead to the table that has it, or nowhere."""
         try:
             leads_to = id_named(item) if item else ""
         except CorruptDataError:
             leads_to = ""
-        if table is not None and leads_to != table.id:
-            self._swap(f"the name {name!r}", name_item(name, table.id), item)
-        elif table is None and item and not leads_to:
+        if found is not None:
+            table, entry = found
+            if leads_to != table.id:
+                there = self._is(ID + table.id, entry)
+                self._swap(f"the name {name!r}", name_item(name, table.id), item, there)
+        elif item and not leads_to:
             free: TransactWriteItemTypeDef = {
                 "Delete": {
                     "TableName": self.table_name,

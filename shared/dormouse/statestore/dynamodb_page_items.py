@@ -140,7 +140,7 @@ def _check(item: Item, checksum: str, *names: str) -> None:
 
 
 def _read(item: Item) -> AbstractContextManager[None]:
-    where = f"{item.get('t', {}).get('S')!r}, {item.get('g', {}).get('N')}"
+    where = f"{item.get('t')}, {item.get('g')}"
     return told_as_corrupt(f"the item {where} of a table's log is damaged", hint=REBUILD)
 
 

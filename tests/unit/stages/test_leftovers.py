@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.errors import InvariantError, NotFoundError, UnavailableError
+from dormouse.errors import CorruptDataError, InvariantError, NotFoundError, UnavailableError
 from dormouse.model.measures import Measure
 from dormouse.model.names import SPARK_CODE, shard_path
 from dormouse.model.tables import Table
@@ -107,6 +107,31 @@ def test_an_entry_that_is_damaged_is_an_entry(world: World) -> None:
     assert collect_leftovers(world.services) == []
     world.tables.damaged.clear()
     assert objects(world, table) == before
+
+
+def test_a_damaged_tombstone_proves_nothing_and_keeps_nobody_from_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(world)
+    lose_entry(world, table)
+    before = objects(world, table)
+    late = f"{table.id[:-1]}z"
+    stone = replace(Tombstone.of(table, world.clock.ms), table_id=late)
+    world.tables.buried[late] = stone
+    world.storage.put(f"{late}/data/late.parquet", b"late")
+
+    def read(tables: MemoryTables, table_id: str) -> Tombstone | None:
+        if table_id == table.id:
+            raise CorruptDataError(f"the tombstone of {table_id} cannot be read")
+        return tables.buried.get(table_id)
+
+    monkeypatch.setattr(MemoryTables, "tombstone", read)
+    with pytest.raises(CorruptDataError, match=table.id):
+        collect_leftovers(world.services)
+    with pytest.raises(CorruptDataError, match=table.id):
+        list(strangers(world.services))
+    assert objects(world, table) == before
+    assert list(world.storage.list(f"{late}/")) == []
 
 
 @pytest.mark.parametrize("was_registered", [True, False])
