@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dormouse.errors import NotFoundError
-from dormouse.ports import JobRecord
+from dormouse.ports import DAMAGED, JobRecord
 from dormouse_cli.parameters import FormatOption
 from dormouse_cli.session import instance_of, tables_beginning
 from dormouse_cli.terminal import Format, blank, iso_time, print_facts, print_listing
@@ -59,17 +59,21 @@ def jobs(
 ) -> None:
     """Show the jobs of the last seven days, the oldest first, and refused files with the reason.
 
-    Of --unfinished, --failed and --refused, several show what any of them would.
+    Of --unfinished, --failed and --refused, several show what any of them would. A record that is
+    damaged is always shown, as that; then the exit code is 1.
     """
     instance = instance_of(ctx)
     records = instance.jobs() if name is None else instance.table(name).jobs()
     if job_id is not None:
-        print_facts(blank(_row(_of_id(records, job_id, name)), form), form)
-        return
-    wanted = _states(unfinished=unfinished, failed=failed, refused=refused)
-    kept = [r for r in records if wanted(r) and kind in (None, r.kind)]
-    rows = [blank(_row(r), form) for r in sorted(kept, key=_began_ms)]
-    print_listing(_COLUMNS, rows, form)
+        kept = [_of_id(records, job_id, name)]
+        print_facts(blank(_row(kept[0]), form), form)
+    else:
+        wanted = _states(unfinished=unfinished, failed=failed, refused=refused)
+        kept = [r for r in records if r.state == DAMAGED or wanted(r) and kind in (None, r.kind)]
+        rows = [blank(_row(r), form) for r in sorted(kept, key=_began_ms)]
+        print_listing(_COLUMNS, rows, form)
+    if any(record.state == DAMAGED for record in kept):
+        raise typer.Exit(1)
 
 
 def _states(*, unfinished: bool, failed: bool, refused: bool) -> Callable[[JobRecord], bool]:
@@ -105,7 +109,7 @@ def _row(record: JobRecord) -> dict[str, object]:
         "size_bytes": record.size_bytes,
         "started": iso_time(record.started_ms) if record.started_ms else "",
         "finished": iso_time(record.finished_ms) if record.finished_ms else "",
-        "updated": iso_time(record.updated_ms),
+        "updated": iso_time(record.updated_ms) if record.updated_ms else "",
         "seconds": seconds if seconds is None else round(seconds, 1),
         "rows_read": record.rows_read,
         "rows": record.rows,

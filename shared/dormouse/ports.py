@@ -183,6 +183,10 @@ class Tables(Protocol):
         """
 
 
+DAMAGED = "damaged"
+"""The state of a record that cannot be read; its reason says why. It is only shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """What the tracker shows of a job or of a refused source.
@@ -242,15 +246,21 @@ class Tracker(Protocol):
         """
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:
-        """Give the newest record of a job; None if there is none."""
+        """Return the newest record of a job; None if there is none, or it is damaged.
+
+        Records end after some days anyway, so nobody may need one.
+        """
 
     def records(self, table_id: str) -> Iterator[JobRecord]:
-        """Give a table's records, in job id order; all pages of them."""
+        """Yield a table's records, in job id order; all pages of them, and the `DAMAGED`, too."""
 
     def bind(self, request: str, table_id: str, now_ms: int) -> str:
         """Give the table which a request is about: `table_id`, if no call gave another before.
 
         That is known for thirty days after the last call.
+
+        Raises:
+            CorruptDataError: which it is cannot be read any more.
         """
 
 

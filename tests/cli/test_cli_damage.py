@@ -9,6 +9,7 @@ import pytest
 
 from dormouse.errors import DamagedEntryError
 from dormouse.model.names import state_prefix
+from dormouse.ports import DAMAGED, JobRecord
 from tests.cli.conftest import Dormouse
 from tests.support.adapters import MemoryTables
 from tests.support.instances import InMemory
@@ -113,3 +114,16 @@ def test_files_of_tables_meet_the_damage_of_their_own_tables_only(damaged: Dormo
 
     assert applied("flights") == 0
     assert applied("broken") == 1
+
+
+def test_a_damaged_record_is_always_shown_and_the_listing_is_no_success(
+    flights: Dormouse, memory: InMemory
+) -> None:
+    table_id = memory.instance.table("flights").table.id
+    memory.world.tracker.kept[table_id, "j"] = JobRecord(table_id, "j", "", DAMAGED, reason="it is")
+    for options in ([], ["--failed"], ["--kind", "split"], ["--id", "j"]):
+        shown = flights("jobs", "flights", "--format", "json", *options)
+        assert shown.exit_code == 1, options
+        assert ("j", DAMAGED) in [(r["job"], r["state"]) for r in lines(shown.stdout)], options
+    assert flights("jobs", "flights").exit_code == 1
+    assert flights("jobs").exit_code == 0

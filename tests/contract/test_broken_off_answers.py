@@ -6,6 +6,7 @@ import json
 import socketserver
 import threading
 import zlib
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from botocore.config import Config
 
 from dormouse.aws.clients import client
 from dormouse.aws.ingest_bucket import S3IngestBucket
+from dormouse.aws.job_items import job_item
 from dormouse.aws.s3 import S3Sources, S3Storage
 from dormouse.aws.sqs import SqsOutbox
 from dormouse.aws.tracker import DynamoTracker
@@ -22,14 +24,13 @@ from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.messages import Outgoing, TableChanged
 from dormouse.model.names import InstanceNames
 from dormouse.model.sources import Source
+from dormouse.ports import JobRecord
 from dormouse.statestore.patience import Patience
 
 ONCE = Config(retries={"total_max_attempts": 1})
 NAMES = InstanceNames("test", "123456789012")
-_JOB = {
-    **{name: {"S": "x"} for name in ("table_id", "job_id", "kind", "state", "reason")},
-    "rows": {"N": "7"},
-}
+_STORED = job_item(JobRecord("x", "x", "x", "x", rows=7))
+_JOB = {**_STORED, "sum": {"B": b64encode(bytes(_STORED["sum"]["B"])).decode()}}
 _LISTING = (
     '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>'
     "<IsTruncated>false</IsTruncated><Contents><Key>t/a</Key><Size>4</Size>"

@@ -7,10 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from dormouse.aws.job_items import job_item, record_of
 from dormouse.aws.tracker import DynamoTracker
-from dormouse.ports import NO_TABLE, JobRecord, Tracker
+from dormouse.errors import CorruptDataError
+from dormouse.ports import DAMAGED, NO_TABLE, JobRecord, Tracker
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.adapters import MemoryTracker
+from tests.support.damaged_items import damages, some_damages
 
 RUNNING = JobRecord("t", "j", "ingest", "running", "t/a.csv", updated_ms=1_700_000_000_999)
 FINISHED = replace(RUNNING, state="finished", rows=2**40, updated_ms=RUNNING.updated_ms + 1)
@@ -146,6 +149,73 @@ def test_dynamodb_is_told_to_forget_a_record_after_seven_days(
         DynamoTracker(client, "jobs").record(RUNNING)
         (item,) = client.scan(TableName="jobs")["Items"]
         assert item["expires"] == {"N": str(1_700_000_000 + 7 * 24 * 60 * 60)}
+
+
+def test_a_damaged_record_says_so_harms_no_other_and_the_next_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with mocked_aws(monkeypatch):
+        client = dynamodb_table("jobs", "table_id", "job_id")
+        tracker = DynamoTracker(client, "jobs")
+        tracker.record(replace(RUNNING, job_id="other"))
+        other = tracker.get("t", "other")
+        tracker.record(RUNNING)
+        (good,) = [i for i in client.scan(TableName="jobs")["Items"] if i["job_id"]["S"] == "j"]
+        for what, damaged in some_damages(good, ("table_id", "job_id")):
+            client.put_item(TableName="jobs", Item=damaged)
+            assert tracker.get("t", "j") is None, what
+            shown, sound = tracker.records("t")
+            assert (shown.job_id, shown.state, sound) == ("j", DAMAGED, other), what
+            assert "'j' is damaged" in shown.reason, what
+            tracker.record(FINISHED)
+            kept = tracker.get("t", "j")
+            assert kept is not None, what
+            assert (kept.state, kept.rows, kept.attempts) == ("finished", FINISHED.rows, 0), what
+
+
+def test_every_damage_to_a_record_is_noticed() -> None:
+    record = replace(FINISHED, reason="no disk", attempts=3, started_ms=5)
+    assert record_of(job_item(record)) == record
+    for what, damaged in damages(job_item(record), ("table_id", "job_id")):
+        assert record_of(damaged).state == DAMAGED, what
+    elsewhere = {**job_item(record), "job_id": {"S": "other"}}
+    assert record_of(elsewhere).state == DAMAGED
+
+
+def test_a_request_whose_table_cannot_be_read_any_more_is_about_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with mocked_aws(monkeypatch):
+        client = dynamodb_table("jobs", "table_id", "job_id")
+        tracker = DynamoTracker(client, "jobs")
+        tracker.bind("r", "t", 7)
+        (good,) = client.scan(TableName="jobs")["Items"]
+        for what, damaged in damages(good, ("table_id", "job_id")):
+            client.put_item(TableName="jobs", Item=damaged)
+            with pytest.raises(CorruptDataError, match="'r'") as raised:
+                tracker.bind("r", "u", 8)
+            assert "another request_id" in raised.value.hint, what
+        assert tracker.bind("s", "u", 8) == "u"
+
+
+def test_records_of_one_job_at_once_do_not_lose_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with mocked_aws(monkeypatch):
+        tracker = DynamoTracker(dynamodb_table("jobs", "table_id", "job_id"), "jobs")
+        put, begun = tracker._client.put_item, []
+
+        def slow(**request: object) -> object:
+            if not begun:
+                begun.append(request)
+                tracker.record(RUNNING)
+            return put(**request)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(tracker._client, "put_item", slow)
+        tracker.record(RUNNING)
+        kept = tracker.get("t", "j")
+        assert kept is not None
+        assert kept.attempts == 2
 
 
 def test_a_reason_longer_than_an_item_can_be_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

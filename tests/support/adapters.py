@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import md5
 from pathlib import Path
 
+from dormouse.aws.job_items import following
 from dormouse.errors import (
     AlreadyExistsError,
     CorruptDataError,
@@ -157,22 +158,9 @@ class MemoryTracker:
     bound: dict[str, str] = field(default_factory=dict)
 
     def record(self, record: JobRecord) -> None:
-        kept = self.get(record.table_id, record.job_id)
-        is_over = kept is not None and (kept.state, record.state) == ("finished", "assigned")
-        if kept is None or (kept.updated_ms <= record.updated_ms and not is_over):
-            begun = record.state == "running"
-            ended_ms = record.updated_ms if record.is_finished else 0
-            before = kept or JobRecord(record.table_id, record.job_id, record.kind, "")
-            self.kept[record.table_id, record.job_id] = replace(
-                record,
-                subject=record.subject or before.subject,
-                files=record.files or before.files,
-                size_bytes=record.size_bytes or before.size_bytes,
-                started_ms=record.updated_ms if begun else before.started_ms,
-                finished_ms=0 if begun else ended_ms or before.finished_ms,
-                attempts=before.attempts + begun,
-                silent=0 if record.is_finished else before.silent + begun,
-            )
+        wanted = following(self.get(record.table_id, record.job_id), record)
+        if wanted is not None:
+            self.kept[record.table_id, record.job_id] = wanted
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:
         return self.kept.get((table_id, job_id))
