@@ -220,7 +220,7 @@ def test_a_step_of_a_purge_has_matching_shards_rewritten_once(
     compactable(functions)
     request = PurgeRequest("00112233445566aa", 0, functions.world.clock.now_ms(), "letter = 'a'")
     path = purge_path(TABLE_ID, request.id)
-    functions.world.storage.put(path, encode_request(request))
+    functions.world.storage.put(path, encode_request(request, path))
     assert functions.invoke("purge_rows", event) == []
     sent = functions.sent()
     assert [o.queue for o in sent if o.queue != "purges"] == ["compaction-jobs"]

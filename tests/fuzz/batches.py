@@ -201,7 +201,8 @@ def _purge_rows(functions: Functions) -> Batch:
     purges = [f"{i:016}" for i in _NUMBERS]
     for purge, letter in zip(purges, "ahx", strict=True):
         request = PurgeRequest(purge, 0, world.clock.now_ms(), f"letter = '{letter}'")
-        world.storage.put(purge_path(TABLE_ID, purge), encode_request(request))
+        path = purge_path(TABLE_ID, purge)
+        world.storage.put(path, encode_request(request, path))
 
     def is_done(i: int) -> bool:
         sent = (o.message for o in functions.outbox.sent)

@@ -181,21 +181,21 @@ def _manifest(body: bytes) -> object:
 _FILES = (ExportedFile("part-00000-000.parquet", 3, 100),)
 Decode = Callable[[bytes], object]
 NOTES: dict[str, tuple[bytes, Decode, str]] = {
-    "an export": (encode_export(_EXPORT), lambda b: decode_export(b, _PATH), _PATH),
+    "an export": (encode_export(_EXPORT, _PATH), lambda b: decode_export(b, _PATH), _PATH),
     "a task": (
-        encode_pieces([Piece(KeyRange(("a",), None), (_SHARD,))]),
+        encode_pieces([Piece(KeyRange(("a",), None), (_SHARD,))], _PATH),
         lambda b: decode_pieces(b, _PATH),
         _PATH,
     ),
-    "files": (encode_files(_FILES), lambda b: decode_files(b, _PATH), _PATH),
+    "files": (encode_files(_FILES, _PATH), lambda b: decode_files(b, _PATH), _PATH),
     "a manifest": (
         msgspec.json.encode(manifest_of(_EXPORT, _FILES)),
         _manifest,
         manifest_path("out"),
     ),
-    "a purge": (encode_request(_PURGE), lambda b: decode_request(b, _PATH), _PATH),
+    "a purge": (encode_request(_PURGE, _PATH), lambda b: decode_request(b, _PATH), _PATH),
     "verdicts": (
-        encode_verdicts(Verdicts(frozenset("a"), frozenset("b"))),
+        encode_verdicts(Verdicts(frozenset("a"), frozenset("b")), _PATH),
         lambda b: decode_verdicts(b, _PATH),
         _PATH,
     ),

@@ -34,13 +34,15 @@ _ID = f"{MIDDLE:016}"
 
 def _verdicts(functions: Functions) -> list[str]:
     path = verdict_path(TABLE_ID, _ID, "1")
-    functions.world.storage.put(path, encode_verdicts(Verdicts(frozenset("a"), frozenset("b"))))
+    functions.world.storage.put(
+        path, encode_verdicts(Verdicts(frozenset("a"), frozenset("b")), path)
+    )
     return [path]
 
 
 def _finished_task(functions: Functions) -> list[str]:
     path = export_done_path(TABLE_ID, _ID, 0)
-    functions.world.storage.put(path, encode_files(()))
+    functions.world.storage.put(path, encode_files((), path))
     return [path]
 
 

@@ -215,8 +215,9 @@ def set_for_now(flow: Flow, table: Table, **properties: object) -> Iterator[None
 
 
 def keep_request(flow: Flow, table: Table, purge_id: str) -> None:
-    body = encode_request(PurgeRequest(purge_id, 0, 0, "letter = 'b'"))
-    flow.wiring().services.storage.put(purge_path(table.id, purge_id), body)
+    path = purge_path(table.id, purge_id)
+    body = encode_request(PurgeRequest(purge_id, 0, 0, "letter = 'b'"), path)
+    flow.wiring().services.storage.put(path, body)
 
 
 def shard_in(partition: str) -> NewShard:

@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dormouse.model.decoding import decode_json, told_as_corrupt
+from dormouse.model.decoding import told_as_corrupt
 from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.model.properties import properties_of
 from dormouse.model.schema import Schema
 from dormouse.model.shards import Shard
 from dormouse.model.spark import SparkOptions
 from dormouse.model.state import TableState
+from dormouse.model.stored_json import of_stored, to_stored
 from dormouse.model.tables import Table
 
 TASK_BYTES = 256 * 1024 * 1024
@@ -138,7 +139,6 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tasks: int
     size_bytes: int | UnsetType = UNSET
     spark: SparkOptions | UnsetType = UNSET
-    v: int = 1
 
 
 _StoredShard = tuple[str, int, int, str, str]
@@ -149,17 +149,27 @@ class _StoredPieces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     shards: tuple[_StoredShard, ...]
     pieces: tuple[tuple[tuple[str, str | None], tuple[int, ...]], ...]
-    v: int = 1
 
 
 class _StoredFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: tuple[ExportedFile, ...]
-    v: int = 1
 
 
-def encode_export(export: Export) -> bytes:
-    """Give the stored form of an export."""
-    return msgspec.json.encode(
+FORMAT = 2
+_EXPORT, _TASK, _FILES = "an export", "a task of an export", "the files of a task of an export"
+_ASK_AGAIN = (
+    "ask for the export once more, and delete the object <table id>/exports/<export id>.json: the "
+    "sweep deletes what else is kept of it"
+)
+_ENDED = "the export has failed: ask for it once more"
+
+
+def encode_export(export: Export, path: str) -> bytes:
+    """Return what is put at `path` of an export."""
+    return to_stored(
+        _EXPORT,
+        FORMAT,
+        path,
         _Stored(
             export.id,
             export.to,
@@ -177,7 +187,7 @@ def encode_export(export: Export) -> bytes:
             export.tasks,
             export.size_bytes or UNSET,
             export.spark or UNSET,
-        )
+        ),
     )
 
 
@@ -187,8 +197,8 @@ def decode_export(stored: bytes, path: str) -> Export:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    with told_as_corrupt(f"{path} is no export"):
-        body = decode_json(stored, _Stored)
+    with told_as_corrupt(f"{path} is no export", hint=_ASK_AGAIN):
+        body = of_stored(_EXPORT, FORMAT, path, stored, _Stored)
         return Export(
             body.id,
             body.to,
@@ -209,8 +219,8 @@ def decode_export(stored: bytes, path: str) -> Export:
         )
 
 
-def encode_pieces(pieces: Sequence[Piece]) -> bytes:
-    """Give the stored form of the pieces of one task."""
+def encode_pieces(pieces: Sequence[Piece], path: str) -> bytes:
+    """Return what is put at `path` of the pieces of one task."""
     numbers: dict[str, int] = {}
     shards: list[_StoredShard] = []
     for piece in pieces:
@@ -222,7 +232,7 @@ def encode_pieces(pieces: Sequence[Piece]) -> bytes:
         (_stored_range(piece.range), tuple(numbers[shard.id] for shard in piece.shards))
         for piece in pieces
     )
-    return msgspec.json.encode(_StoredPieces(tuple(shards), tuple(stored)))
+    return to_stored(_TASK, FORMAT, path, _StoredPieces(tuple(shards), tuple(stored)))
 
 
 def decode_pieces(stored: bytes, path: str) -> tuple[Piece, ...]:
@@ -231,8 +241,8 @@ def decode_pieces(stored: bytes, path: str) -> tuple[Piece, ...]:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    with told_as_corrupt(f"{path} is no task of an export"):
-        body = decode_json(stored, _StoredPieces)
+    with told_as_corrupt(f"{path} is no task of an export", hint=_ENDED):
+        body = of_stored(_TASK, FORMAT, path, stored, _StoredPieces)
         shards = [_shard(shard) for shard in body.shards]
         return tuple(
             Piece(_range(wanted), tuple(shards[number] for number in numbers))
@@ -240,9 +250,9 @@ def decode_pieces(stored: bytes, path: str) -> tuple[Piece, ...]:
         )
 
 
-def encode_files(files: Sequence[ExportedFile]) -> bytes:
-    """Give the stored form of what a finished task wrote."""
-    return msgspec.json.encode(_StoredFiles(tuple(files)))
+def encode_files(files: Sequence[ExportedFile], path: str) -> bytes:
+    """Return what is put at `path` of what a finished task wrote."""
+    return to_stored(_FILES, FORMAT, path, _StoredFiles(tuple(files)))
 
 
 def decode_files(stored: bytes, path: str) -> tuple[ExportedFile, ...]:
@@ -251,8 +261,8 @@ def decode_files(stored: bytes, path: str) -> tuple[ExportedFile, ...]:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    with told_as_corrupt(f"{path} names no files of an export"):
-        return decode_json(stored, _StoredFiles).files
+    with told_as_corrupt(f"{path} names no files of an export", hint=_ENDED):
+        return of_stored(_FILES, FORMAT, path, stored, _StoredFiles).files
 
 
 def _stored_range(wanted: KeyRange) -> tuple[str, str | None]:

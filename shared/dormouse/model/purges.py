@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dormouse.model.decoding import decode_json, told_as_corrupt
+from dormouse.model.decoding import told_as_corrupt
 from dormouse.model.keys import Key, KeyRange, decode_key, encode_key, merged
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.spark import SparkOptions
 from dormouse.model.state import TableState
+from dormouse.model.stored_json import of_stored, to_stored
 
 MAX_INPUTS = 50
 """The most shards which one job rewrites."""
@@ -143,17 +144,19 @@ class _StoredRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: tuple[tuple[str, int], ...]
     keys: tuple[str, ...]
     spark: SparkOptions | UnsetType = UNSET
-    v: int = 1
 
 
 class _StoredVerdicts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     matching: tuple[str, ...]
     clean: tuple[str, ...]
-    v: int = 1
 
 
-def encode_request(request: PurgeRequest) -> bytes:
-    """Give the stored form of a request."""
+FORMAT = 2
+_REQUEST, _VERDICTS = "the request of a purge", "verdicts of a purge"
+
+
+def encode_request(request: PurgeRequest, path: str) -> bytes:
+    """Return what is put at `path` of a request."""
     keys = tuple(encode_key(key).hex() for key in request.keys)
     stored = _StoredRequest(
         request.id,
@@ -164,7 +167,7 @@ def encode_request(request: PurgeRequest) -> bytes:
         keys,
         request.spark or UNSET,
     )
-    return msgspec.json.encode(stored)
+    return to_stored(_REQUEST, FORMAT, path, stored)
 
 
 def decode_request(stored: bytes, path: str) -> PurgeRequest:
@@ -173,8 +176,9 @@ def decode_request(stored: bytes, path: str) -> PurgeRequest:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    with told_as_corrupt(f"{path} is no request of a purge"):
-        body = decode_json(stored, _StoredRequest)
+    hint = "ask for the purge once more, and delete this object: nobody can tell what it was about"
+    with told_as_corrupt(f"{path} is no request of a purge", hint=hint):
+        body = of_stored(_REQUEST, FORMAT, path, stored, _StoredRequest)
         keys = tuple(decode_key(bytes.fromhex(key)) for key in body.keys)
     return PurgeRequest(
         body.id,
@@ -187,11 +191,10 @@ def decode_request(stored: bytes, path: str) -> PurgeRequest:
     )
 
 
-def encode_verdicts(verdicts: Verdicts) -> bytes:
-    """Give the stored form of verdicts."""
-    return msgspec.json.encode(
-        _StoredVerdicts(tuple(sorted(verdicts.matching)), tuple(sorted(verdicts.clean)))
-    )
+def encode_verdicts(verdicts: Verdicts, path: str) -> bytes:
+    """Return what is put at `path` of verdicts."""
+    stored = _StoredVerdicts(tuple(sorted(verdicts.matching)), tuple(sorted(verdicts.clean)))
+    return to_stored(_VERDICTS, FORMAT, path, stored)
 
 
 def decode_verdicts(stored: bytes, path: str) -> Verdicts:
@@ -201,5 +204,5 @@ def decode_verdicts(stored: bytes, path: str) -> Verdicts:
         CorruptDataError: it is no such thing; `path` is named.
     """
     with told_as_corrupt(f"{path} holds no verdicts of a purge"):
-        body = decode_json(stored, _StoredVerdicts)
+        body = of_stored(_VERDICTS, FORMAT, path, stored, _StoredVerdicts)
     return Verdicts(frozenset(body.matching), frozenset(body.clean))

@@ -15,14 +15,20 @@ from dataclasses import dataclass
 import msgspec
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.model.decoding import decode_json, told_as_corrupt
+from dormouse.model.decoding import told_as_corrupt
 from dormouse.model.names import ending_path, ending_prefix, run_ended_by, run_of, shard_path
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.state import TableState
+from dormouse.model.stored_json import of_stored, to_stored
 from dormouse.ports import Storage
 from dormouse.shards.footer import range_of_stored, stored_key
 
-VERSION = 2
+FORMAT = 3
+_KIND = "the end of a run"
+_HINT = (
+    "bring it back from an older object version; if there is none, delete it when `dormouse check "
+    "NAME` finds nothing wrong and gc_delay_seconds of the table have gone by since it was put"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,6 @@ class Ending:
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    v: int
     range_min: str
     range_max: str | None
     job: str
@@ -52,7 +57,6 @@ def put_ending(storage: Storage, table_id: str, ending: Ending) -> None:
     origin = ending.origin
     lineage = origin.lineage
     body = _Stored(
-        v=VERSION,
         range_min=stored_key(origin.range.min),
         range_max=None if origin.range.max is None else stored_key(origin.range.max),
         job=origin.job,
@@ -64,7 +68,8 @@ def put_ending(storage: Storage, table_id: str, ending: Ending) -> None:
         completed=lineage.completed,
         shards=origin.number,
     )
-    storage.put(ending_path(table_id, ending.run), msgspec.json.encode(body))
+    path = ending_path(table_id, ending.run)
+    storage.put(path, to_stored(_KIND, FORMAT, path, body))
 
 
 def read_endings(storage: Storage, table_id: str) -> list[Ending]:
@@ -94,10 +99,8 @@ def survey_endings(storage: Storage, table_id: str) -> tuple[list[Ending], list[
 
 
 def _origin(path: str, body: bytes) -> Origin:
-    with told_as_corrupt(f"{path} is damaged"):
-        note = decode_json(body, _Stored)
-        if note.v != VERSION:
-            raise CorruptDataError(f"it is of the unknown version {note.v}")
+    with told_as_corrupt(f"{path} is damaged", hint=_HINT):
+        note = of_stored(_KIND, FORMAT, path, body, _Stored)
         return Origin(
             range=range_of_stored(note.range_min, note.range_max),
             job=note.job,

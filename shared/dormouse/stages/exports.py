@@ -52,7 +52,7 @@ def kept_export(services: Services, table_id: str, export_id: str) -> Export | N
 def keep_export(services: Services, export: Export) -> bool:
     """Let an export begin whose tasks are kept; False if it has begun already."""
     path = export_path(export.table_id, export.id)
-    return services.storage.put(path, encode_export(export))
+    return services.storage.put(path, encode_export(export, path))
 
 
 def keep_tasks(services: Services, export: Export, tasks: Iterable[Sequence[Piece]]) -> int:
@@ -61,7 +61,7 @@ def keep_tasks(services: Services, export: Export, tasks: Iterable[Sequence[Piec
     def keep(numbered: tuple[int, Sequence[Piece]]) -> None:
         task, pieces = numbered
         path = export_task_path(export.table_id, export.id, export.cut, task)
-        services.storage.put(path, encode_pieces(pieces))
+        services.storage.put(path, encode_pieces(pieces, path))
 
     count = 0
     with ThreadPoolExecutor(OBJECTS_AT_ONCE) as threads:
@@ -111,7 +111,7 @@ def pieces_of(storage: Storage, export: Export, task: int) -> tuple[Piece, ...]:
 def keep_done(storage: Storage, export: Export, task: int, files: Sequence[ExportedFile]) -> None:
     """Keep what a finished task wrote."""
     path = export_done_path(export.table_id, export.id, task)
-    storage.put(path, encode_files(files))
+    storage.put(path, encode_files(files, path))
 
 
 def is_done(storage: Storage, export: Export, task: int) -> bool:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import msgspec
 
 from dormouse.errors import ContendedError, CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.model.decoding import decode_json, told_as_corrupt
+from dormouse.model.decoding import told_as_corrupt
 from dormouse.model.evolution import replaced
 from dormouse.model.key_types import key_fault
 from dormouse.model.keys import Key, decode_key, encode_key
@@ -23,6 +22,7 @@ from dormouse.model.names import tree_path, tree_prefix
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.schema import Schema
 from dormouse.model.state import TableState
+from dormouse.model.stored_json import of_stored, to_stored
 from dormouse.model.tables import Table
 from dormouse.model.transactions import ClearTable
 from dormouse.ports import Services
@@ -46,7 +46,10 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The JSON form of a tree: the keys at which its leaves meet, hexadecimal `encode_key`."""
 
     split_points: tuple[str, ...]
-    v: Literal[1] = 1
+
+
+FORMAT = 2
+_KIND = "a tree of partitions"
 
 
 def empty(services: Services, table: Table, beginning: Beginning, *, request_id: str) -> None:
@@ -159,7 +162,8 @@ def _keep(services: Services, table: Table, points: Sequence[Key]) -> str:
     PartitionTree.from_split_points(points)  # refused before anything is done
     tree = services.ids.new()
     stored = _Stored(tuple(encode_key(point).hex() for point in points))
-    services.storage.put(tree_path(table.id, tree), msgspec.json.encode(stored))
+    path = tree_path(table.id, tree)
+    services.storage.put(path, to_stored(_KIND, FORMAT, path, stored))
     return tree
 
 
@@ -174,7 +178,7 @@ def _partitions(services: Services, table: Table, state: TableState) -> tuple[Pa
         path = tree_path(table.id, table.tree)
         body = services.storage.get(path)
         with told_as_corrupt(f"{path} is no tree of partitions", hint=LOST):
-            points = decode_json(body, _Stored).split_points
+            points = of_stored(_KIND, FORMAT, path, body, _Stored).split_points
             keys = [decode_key(bytes.fromhex(point)) for point in points]
             tree = PartitionTree.from_split_points(keys)
     return tuple(tree.by_id.values())

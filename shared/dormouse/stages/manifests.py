@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dormouse.errors import AlreadyExistsError, NotFoundError
+from dormouse.model import checksums
 from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.exports import Export, ExportedFile
 from dormouse.model.names import MANIFEST
+from dormouse.model.stored_json import check_format, with_checksum
 from dormouse.ports import Services, Storage
 from dormouse.stages.requests.json_keys import key_to_json
 
+FORMAT = 2
 JsonKey = tuple[object, ...]
 
 
@@ -29,7 +33,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """What lies below an export's prefix. It is written last: where it is, the export is whole.
 
     `schema` is that of the table, `columns` the columns of the files. `ranges` are pairs of keys,
-    as lists of parts: the first inclusive, the second exclusive, null for an open end.
+    as lists of parts: the first inclusive, the second exclusive, null for an open end. `checksum`
+    is of all bytes of the manifest but its own digits.
     """
 
     export: str
@@ -44,7 +49,8 @@ class Manifest(msgspec.Struct, frozen=True):
     files: tuple[ManifestFile, ...]
     rows: int
     size_bytes: int
-    v: int = 1
+    v: int = FORMAT
+    checksum: str = checksums.BLANK
 
 
 def manifest_of(export: Export, files: Sequence[ExportedFile]) -> Manifest:
@@ -78,7 +84,7 @@ def put_manifest(services: Services, export: Export, manifest: Manifest) -> None
     Raises:
         AlreadyExistsError: that of another export is there.
     """
-    body = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    body = with_checksum(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
     if services.results.put(manifest_path(export.to), body):
         return
     found = manifest_at(services.results, export.to)
@@ -100,8 +106,11 @@ def manifest_at(results: Storage, to: str) -> Manifest | None:
         body = results.get(path)
     except NotFoundError:
         return None
-    with told_as_corrupt(f"{path} is no manifest of an export"):
-        return decode_json(body, Manifest)
+    with told_as_corrupt(f"{path} is no manifest of an export", hint="export the rows once more"):
+        checksums.check(body)
+        manifest = decode_json(body, Manifest)
+        check_format(manifest.v, FORMAT)
+        return replace(manifest, checksum=checksums.BLANK)
 
 
 def manifest_path(to: str) -> str:

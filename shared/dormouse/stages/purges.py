@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dormouse.errors import NotFoundError
+from contextlib import suppress
+
+from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.names import (
     purge_in,
     purge_path,
@@ -34,10 +36,9 @@ def purge_request(services: Services, table_id: str, purge_id: str) -> PurgeRequ
 
 
 def known_verdicts(services: Services, table_id: str, purge_id: str) -> Verdicts:
-    """Give all that the steps of a purge found out so far.
+    """Return all that the steps of a purge found out so far, and that can be read.
 
-    Raises:
-        CorruptDataError: a part of it is damaged.
+    What is damaged counts as not found out: its shards are looked at once more.
     """
     known = Verdicts()
     for stored in services.storage.list(verdict_prefix(table_id, purge_id)):
@@ -45,14 +46,15 @@ def known_verdicts(services: Services, table_id: str, purge_id: str) -> Verdicts
             body = services.storage.get(stored.path)
         except NotFoundError:  # another delivery finished the purge just now
             continue
-        known |= decode_verdicts(body, stored.path)
+        with suppress(CorruptDataError):
+            known |= decode_verdicts(body, stored.path)
     return known
 
 
 def keep_verdicts(services: Services, table_id: str, purge_id: str, found: Verdicts) -> None:
     """Keep what a step found out, for the steps to come."""
     path = verdict_path(table_id, purge_id, services.ids.new())
-    services.storage.put(path, encode_verdicts(found))
+    services.storage.put(path, encode_verdicts(found, path))
 
 
 def forget_purge(services: Services, table_id: str, purge_id: str) -> None:

@@ -6,13 +6,11 @@ is done or given up has neither. The jobs themselves read their request for what
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.messages import Id, SparkJob
-from dormouse.model.decoding import decode_json, told_as_corrupt
+from dormouse.model.decoding import told_as_corrupt
 from dormouse.model.names import (
     spark_job_of,
     spark_prefix,
@@ -21,6 +19,7 @@ from dormouse.model.names import (
     spark_run_path,
     spark_runs_prefix,
 )
+from dormouse.model.stored_json import of_stored, to_stored
 from dormouse.ports import Services
 
 
@@ -35,7 +34,11 @@ class SparkRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token: str
     requested_ms: int
     inputs: tuple[Id, ...] = ()
-    v: Literal[2] = 2
+
+
+FORMAT = 3
+_KIND = "a request for Spark"
+_HINT = "delete this object: what is left to do of the job, the sweep has done once more"
 
 
 def spark_request(services: Services, table_id: str, job_id: str) -> SparkRequest | None:
@@ -57,7 +60,7 @@ def keep_request(services: Services, job: SparkJob, inputs: tuple[str, ...] = ()
     """
     path = spark_request_path(job.table_id, job.job_id)
     request = SparkRequest(job, services.ids.new(), services.clock.now_ms(), inputs)
-    if services.storage.put(path, msgspec.json.encode(request)):
+    if services.storage.put(path, to_stored(_KIND, FORMAT, path, request)):
         return request
     return _read(services, path) or request  # None if it was settled just now
 
@@ -129,5 +132,5 @@ def _read(services: Services, path: str) -> SparkRequest | None:
         body = services.storage.get(path)
     except NotFoundError:
         return None
-    with told_as_corrupt(f"{path} is not a request for Spark"):
-        return decode_json(body, SparkRequest)
+    with told_as_corrupt(f"{path} is not a request for Spark", hint=_HINT):
+        return of_stored(_KIND, FORMAT, path, body, SparkRequest)

@@ -3,12 +3,16 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from dormouse.client import ExportProgress, TableHandle
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError, TimedOutError
 from dormouse.model.names import MANIFEST, shard_path
+from dormouse.model.stored_json import with_checksum
+from dormouse.stages.manifests import manifest_at
 from tests.support.instances import InMemory
 from tests.support.world import World, letters
 
@@ -90,7 +94,10 @@ def test_a_manifest_that_names_files_elsewhere_writes_none(
     export = handle.export(to="out")
     (file,) = export.wait().files
     stored = memory.world.folder / "results" / "out" / MANIFEST
-    stored.write_text(stored.read_text().replace(file.name, "../../evil"))
+    whole = manifest_at(memory.world.results, "out")
+    assert whole is not None
+    evil = replace(whole, files=(replace(whole.files[0], name="../../evil"),))
+    stored.write_bytes(with_checksum(msgspec.json.encode(evil)))
     with pytest.raises(CorruptDataError, match="no file of it"):
         export.download(tmp_path / "a" / "b" / "copy")
     assert not list(tmp_path.glob("**/evil"))

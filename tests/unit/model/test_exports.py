@@ -81,7 +81,7 @@ def test_ranges_cut_leaves_and_leave_others_out(counts: list[int]) -> None:
 @given(COUNTS)
 def test_pieces_are_stored_as_they_are(counts: list[int]) -> None:
     for task in cut_tasks(table_of(counts), [KeyRange()], task_slices=3):
-        assert decode_pieces(encode_pieces(task), "x") == task
+        assert decode_pieces(encode_pieces(task, "x"), "x") == task
 
 
 def test_an_export_and_its_files_are_stored_as_they_are() -> None:
@@ -93,10 +93,10 @@ def test_an_export_and_its_files_are_stored_as_they_are() -> None:
         cut="c",
         tasks=3,
     )
-    assert decode_export(encode_export(export), "x") == export
+    assert decode_export(encode_export(export, "x"), "x") == export
     assert export.table.properties.filters == "where(k > 0)"
     files = (ExportedFile("part-00000-000.parquet", 3, 400),)
-    assert decode_files(encode_files(files), "x") == files
+    assert decode_files(encode_files(files, "x"), "x") == files
 
 
 @pytest.mark.parametrize("decode", [decode_export, decode_pieces, decode_files])

@@ -31,7 +31,8 @@ def purge_rows(services: Services, request: PurgeRows) -> list[Outgoing]:
     table, state = read_version(services, living(services, request))
     purge = wanted_rows(table, request)
     purge = replace(purge, generation=state.generation, requested_ms=services.clock.now_ms())
-    services.storage.put(purge_path(table.id, purge.id), encode_request(purge))
+    path = purge_path(table.id, purge.id)
+    services.storage.put(path, encode_request(purge, path))
     # Not what it removes: records live longer than what is to be forgotten.
     record(services, table.id, purge.id, "purge", "assigned", subject=request.request_id)
     return [Outgoing("purges", PurgeStep(table.id, purge.id))]
