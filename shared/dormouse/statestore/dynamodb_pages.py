@@ -179,30 +179,42 @@ class DynamoPages:
         pages there are, they are looked for in the whole table.
         """
         key = head_key(table_id)
-        none = part(key, "last_page", {"N": "-1"})
-        with writing("DynamoDB"):
-            answer = self._client.update_item(
-                TableName=self._table_name,
-                Key=key,
-                UpdateExpression=(
-                    "SET closed = :yes, last_page = if_not_exists(last_page, :none),"
-                    " last_sum = if_not_exists(last_sum, :sum)"
-                    " REMOVE revision, #snapshots, #segments, #floor, root_sum, floor_sum"
-                ),
-                ExpressionAttributeNames={
-                    "#snapshots": "snapshots",
-                    "#segments": "segments",
-                    "#floor": "floor",
-                },
-                ExpressionAttributeValues={
-                    ":yes": {"BOOL": True},
-                    ":none": none["last_page"],
-                    ":sum": none["last_sum"],
-                },
-                ReturnValues="ALL_NEW",
-            )
+        try:
+            with writing("DynamoDB"):
+                answer = self._client.update_item(
+                    TableName=self._table_name,
+                    Key=key,
+                    UpdateExpression=(
+                        "SET closed = :yes"
+                        " REMOVE revision, #snapshots, #segments, #floor, root_sum, floor_sum"
+                    ),
+                    ConditionExpression="attribute_exists(t)",
+                    ExpressionAttributeNames={
+                        "#snapshots": "snapshots",
+                        "#segments": "segments",
+                        "#floor": "floor",
+                    },
+                    ExpressionAttributeValues={":yes": {"BOOL": True}},
+                    ReturnValues="ALL_NEW",
+                )
+        except ConditionFailedError:
+            return self._close_unbegun(table_id)
         first, last = pages_named(answer["Attributes"]) or self._pages_there(table_id)
         return Head(last, first_page=first, closed=True)
+
+    def _close_unbegun(self, table_id: str) -> Head:
+        key = head_key(table_id)
+        none = part(key, "last_page", {"N": "-1"})
+        try:
+            with writing("DynamoDB"):
+                self._client.put_item(
+                    TableName=self._table_name,
+                    Item={**key, **none, "closed": {"BOOL": True}},
+                    ConditionExpression="attribute_not_exists(t)",
+                )
+        except ConditionFailedError:
+            return self.close(table_id)  # it was begun just now
+        return Head(-1, closed=True)
 
     def delete_pages(self, table_id: str, first: int, end: int) -> None:
         """Delete the pages from `first` up to, but not with, `end`."""

@@ -19,6 +19,7 @@ from dormouse.model.names import (
 from dormouse.model.purges import Verdicts
 from dormouse.model.tables import Table
 from dormouse.stages.exports import keep_done, kept_export
+from dormouse.stages.manifests import manifest_at, manifest_path
 from dormouse.stages.purges import keep_verdicts
 from tests.support.damage import flipped, rewrite
 from tests.support.world import World, letters
@@ -125,3 +126,14 @@ def test_what_belongs_to_another_export_is_not_believed(world: World, table: Tab
     rewrite(world.folder / "data" / export_path(table.id, second), other)
     with pytest.raises(CorruptDataError, match=f"{second}.json is no export"):
         kept_export(world.services, table.id, second)
+
+
+def test_a_damaged_manifest_is_not_believed(world: World, table: Table) -> None:
+    world.export(table, to="out")
+    world.settle()
+    file = world.folder / "results" / manifest_path("out")
+    body = file.read_bytes()
+    rewrite(file, body.replace(b'"rows": 3', b'"rows": 4'))
+    with pytest.raises(CorruptDataError, match=r"out/_manifest\.json") as raised:
+        manifest_at(world.results, "out")
+    assert "export the rows once more" in raised.value.hint

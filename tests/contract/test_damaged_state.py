@@ -1,0 +1,181 @@
+"""Damage to any item of a state: it names its table, harms no other, and a rebuild mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from mypy_boto3_dynamodb import DynamoDBClient
+
+from dormouse.errors import CorruptDataError
+from dormouse.model.tables import Table
+from dormouse.stages.rebuild import rebuild
+from dormouse.statestore.dynamodb_items import DynamoItems
+from dormouse.statestore.dynamodb_page_items import head_of, id_sum, page_of, root_part
+from dormouse.statestore.dynamodb_pages import DynamoPages
+from dormouse.statestore.dynamodb_store import DynamoDBStateStore
+from dormouse.statestore.pages import LOWEST_FLOOR, Head, Root, Segment, Snapshot
+from dormouse.statestore.protocol import StateStore
+from dormouse.statestore.s3 import S3StateStore
+from tests.contract.state_items import TABLES, dynamodb_items
+from tests.support.damaged_items import Item, damages, some_damages
+from tests.support.world import World, letters
+
+Home = Literal["s3", "dynamodb"]
+STATE = "state"
+
+
+@dataclass
+class Deployed:
+    """Two tables whose states lie in a DynamoDB of its own, as each new process finds them."""
+
+    world: World
+    client: DynamoDBClient
+    open: Callable[[Table], StateStore]
+    damaged: Table
+    sound: Table
+
+    def items(self, name: str) -> list[Item]:
+        """Return the items of a DynamoDB table that belong to the table to be damaged."""
+        found: list[Item] = []
+        for page in self.client.get_paginator("scan").paginate(TableName=name):
+            found += page["Items"]
+        hashed = "t" if name == STATE else "k"
+        return [item for item in found if item[hashed]["S"].startswith(self.damaged.id)]
+
+
+@pytest.fixture(params=["s3", "dynamodb"])
+def home(request: pytest.FixtureRequest) -> Home:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def deployed(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployed]:
+    with dynamodb_items(monkeypatch) as (items, pages, client):
+        world = World(tmp_path)
+
+        def opened(table: Table) -> StateStore:
+            return _store(home, world, table, items, pages)
+
+        world.services = replace(world.services, store=cache(opened))
+        tables = [world.create(name=name) for name in ("letters", "words")]
+        for table in tables:
+            world.drop(f"{table.name}/1.parquet", letters("abc"))
+        world.settle()
+        yield Deployed(world, client, opened, *tables)
+
+
+def _store(
+    home: Home, world: World, table: Table, items: DynamoItems, pages: DynamoPages
+) -> StateStore:
+    if home == "s3":
+        return S3StateStore(table.state_id, world.storage, pages, world.clock, world.ids)
+    return DynamoDBStateStore(table.state_id, items, pages, world.clock, world.ids)
+
+
+def rows(deployed: Deployed, table: Table) -> int:
+    newest = deployed.world.tables.get(table.id)
+    assert newest is not None
+    return deployed.open(newest).current().rows
+
+
+def held_up(deployed: Deployed, name: str, damaged: Item, what: str) -> None:
+    """Damage one item: the table says so with what to do, and the other goes on."""
+    table = deployed.damaged
+    deployed.client.put_item(TableName=name, Item=damaged)
+    with pytest.raises(CorruptDataError, match=table.id) as raised:
+        rows(deployed, table)
+    assert "dormouse rebuild" in raised.value.hint, (what, raised.value.explanation)
+    assert rows(deployed, deployed.sound) == 3, what
+
+
+@pytest.mark.parametrize("which", ["the head", "a page"])
+def test_a_damaged_log_is_told_by_its_table_and_mended_by_a_rebuild(
+    deployed: Deployed, which: str
+) -> None:
+    for number in range(4):
+        (item,) = (
+            i
+            for i in deployed.items(STATE)
+            if i["t"]["S"].endswith("#H") == (which == "the head") and "closed" not in i
+        )
+        what, damaged = some_damages(item, ("t", "g"))[number]
+        held_up(deployed, STATE, damaged, what)
+        _rebuild(deployed)
+
+
+def test_a_damaged_delta_is_mended_by_a_rebuild(deployed: Deployed, home: Home) -> None:
+    if home == "s3":
+        return  # its objects are damaged elsewhere
+    item = deployed.items(TABLES["references"])[0]
+    for what, damaged in some_damages(item, ("k", "i")):
+        held_up(deployed, TABLES["references"], damaged, what)
+    _rebuild(deployed)
+    left = {i["k"]["S"].partition("#")[0] for i in deployed.items(TABLES["references"])}
+    assert deployed.damaged.id not in left, "what is damaged is deleted with the rest"
+
+
+def _rebuild(deployed: Deployed) -> None:
+    deployed.world.services.store.cache_clear()  # type: ignore[attr-defined]  # as in a new process
+    table = deployed.world.tables.get(deployed.damaged.id)
+    assert table is not None
+    rebuild(deployed.world.services, table)
+    assert rows(deployed, deployed.damaged) == 3
+    assert rows(deployed, deployed.sound) == 3
+    left = [i["t"]["S"] for i in deployed.items(STATE)]
+    of_old_log = [hashed for hashed in left if hashed.startswith(f"{table.state_id}#")]
+    assert of_old_log == [f"{table.state_id}#H"], "an append asks for nothing but a page"
+
+
+class _Client:
+    """A DynamoDB that keeps what one transaction puts."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+
+    def transact_write_items(self, TransactItems: list[Any]) -> None:  # noqa: N803
+        self.items += [each["Put"]["Item"] for each in TransactItems]
+
+
+def _first(head: Head | None = None) -> tuple[Item, Item]:
+    """Return the head and the page that a log begins with."""
+    client: Any = _Client()
+    assert DynamoPages(client, STATE).open_page("t", 0, LOWEST_FLOOR)
+    found, page = client.items
+    return found, page
+
+
+def test_every_damage_to_a_head_is_noticed() -> None:
+    head, _ = _first()
+    root = Root(3, (Snapshot("s", 96, 7, 9),), (Segment("ab" * 16, 0, 48, 5),))
+    head = {**head, **root_part(head, root)}
+    assert head_of(head).root == root
+    for what, damaged in damages(head, ("t", "g")):
+        if what == "an attribute more":
+            continue  # it has no part that is written as a whole
+        with pytest.raises(CorruptDataError, match="t#H"):
+            head_of(damaged)
+    with pytest.raises(CorruptDataError, match="neither"):
+        head_of({**head, "closed": {"BOOL": True}})
+
+
+def test_every_damage_to_a_page_is_noticed() -> None:
+    _, page = _first()
+    ids = [bytes([n] * 16) for n in (1, 2, 3)]
+    page = {
+        **page,
+        "ids": {"L": [{"B": one} for one in ids]},
+        "id_sum": {"N": str(sum(id_sum(page, one) for one in ids))},
+    }
+    assert len(page_of(0, page).ids) == 3
+    for what, damaged in damages(page, ("t", "g")):
+        if what == "an attribute more":
+            continue
+        with pytest.raises(CorruptDataError, match="t#0#0"):
+            page_of(0, damaged)
+    with pytest.raises(CorruptDataError, match="checksum"):
+        page_of(1, {**page, "g": {"N": "1"}})
