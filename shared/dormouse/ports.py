@@ -125,10 +125,7 @@ class Tables(Protocol):
     def mend(self, which: str = "") -> list[str]:
         """Bring back what is damaged of a table, by name or id, or of all; return what was.
 
-        States are left alone. Where nothing is damaged, nothing is done.
-
-        Raises:
-            CorruptDataError: some cannot be brought back; all else was.
+        Raises CorruptDataError if some cannot be brought back; all else was.
         """
 
     def create(self, table: Table) -> None:
@@ -162,10 +159,7 @@ class Tables(Protocol):
         """Return the tombstone of an id; None if it has none."""
 
     def tombstones(self, since_ms: int) -> tuple[list[Tombstone], list[CorruptDataError]]:
-        """Return the tombstones whose deletion began at a time or later, the oldest first.
-
-        Besides, what is wrong with those that are damaged.
-        """
+        """Return the tombstones of deletions since a time, in order, and what is damaged."""
 
     def delete(self, table: Table) -> None:
         """Remove a table; none of that id is no error."""
@@ -246,10 +240,7 @@ class Tracker(Protocol):
         """
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:
-        """Return the newest record of a job; None if there is none, or it is damaged.
-
-        Records end after some days anyway, so nobody may need one.
-        """
+        """Return the newest record of a job; None if there is none, or it is damaged."""
 
     def records(self, table_id: str) -> Iterator[JobRecord]:
         """Yield a table's records, in job id order; all pages of them, and the `DAMAGED`, too."""
@@ -257,10 +248,7 @@ class Tracker(Protocol):
     def bind(self, request: str, table_id: str, now_ms: int) -> str:
         """Give the table which a request is about: `table_id`, if no call gave another before.
 
-        That is known for thirty days after the last call.
-
-        Raises:
-            CorruptDataError: which it is cannot be read any more.
+        That is known for thirty days after the last call. Raises CorruptDataError.
         """
 
 
