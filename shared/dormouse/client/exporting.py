@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import structs
 
 from dormouse.client.keys import KeyLike, Ranges, key_of, range_of
@@ -23,7 +22,7 @@ from dormouse.model.tables import Table
 from dormouse.requests import ExportRows
 from dormouse.stages.administer import administer
 from dormouse.stages.exports import done_paths, kept_export
-from dormouse.stages.manifests import Manifest, manifest_at
+from dormouse.stages.manifests import Manifest, manifest_at, stored_manifest
 from dormouse.stages.requests.export_rows import destination, export_id_of
 from dormouse.stages.requests.json_keys import key_to_json
 
@@ -129,7 +128,7 @@ class Export:
             self._copy(file.name, file.size_bytes, target / file.name)
             if watch is not None:
                 watch(file.name)
-        body = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+        body = stored_manifest(manifest)
         (target / MANIFEST).write_bytes(body)
         return manifest
 

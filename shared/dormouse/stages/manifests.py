@@ -84,8 +84,7 @@ def put_manifest(services: Services, export: Export, manifest: Manifest) -> None
     Raises:
         AlreadyExistsError: that of another export is there.
     """
-    body = with_checksum(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
-    if services.results.put(manifest_path(export.to), body):
+    if services.results.put(manifest_path(export.to), stored_manifest(manifest)):
         return
     found = manifest_at(services.results, export.to)
     if found is None or found.export != export.id:
@@ -93,6 +92,11 @@ def put_manifest(services: Services, export: Export, manifest: Manifest) -> None
             f"the manifest of another export lies below {export.to!r} already",
             hint="export to a prefix of its own",
         )
+
+
+def stored_manifest(manifest: Manifest) -> bytes:
+    """Return a manifest as it lies beside the files, with its checksum."""
+    return with_checksum(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
 
 
 def manifest_at(results: Storage, to: str) -> Manifest | None:

@@ -83,6 +83,8 @@ def test_files_are_copied_whole_into_an_empty_folder(handle: TableHandle, tmp_pa
     manifest = export.download(tmp_path / "new" / "folder", watch=copied.append)
     assert copied == [file.name for file in manifest.files]
     assert pq.read_table(tmp_path / "new" / "folder").num_rows == 4
+    stored = export.handle.services.results.get(f"{export.to}/{MANIFEST}")
+    assert (tmp_path / "new" / "folder" / MANIFEST).read_bytes() == stored
     with pytest.raises(InvalidRequestError, match="not an empty folder"):
         export.download(tmp_path / "new")
 
