@@ -186,3 +186,14 @@ def test_a_request_is_repeated_whose_answer_broke_off(server: Breaking) -> None:
     assert record is not None
     assert record.rows == 7
     assert not server.answers
+
+
+@pytest.mark.parametrize("call", ["an object", "a part of an object", "a dropped file"])
+def test_what_broke_off_midway_is_asked_for_again(
+    server: Breaking, tmp_path: Path, call: str
+) -> None:
+    """The SDK does not, once an answer has begun."""
+    ask, whole, expected = CALLS[call]
+    server.answer, server.answers = whole, [whole[:-3], whole[:-1]]
+    assert ask(tmp_path) == expected
+    assert not server.answers

@@ -258,3 +258,16 @@ def test_no_reason_keeps_a_message_from_the_dead_letters(
     assert attributes.get("reason", {}).get("StringValue") == told
     told_bytes = sum(len(f"{n}String{a['StringValue']}".encode()) for n, a in attributes.items())
     assert len(body) + told_bytes <= MAX_BATCH_BYTES
+
+
+def test_a_request_that_failed_while_others_were_made_is_told(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first_is_lost(*, Entries: list[Any], **_: object) -> dict[str, Any]:
+        if table_ids([Entries[0]["MessageBody"]]) == ["0000"]:
+            raise ConnectionClosedError(endpoint_url="sqs")
+        return {"Successful": [], "Failed": []}
+
+    monkeypatch.setattr(queues.client, "send_message_batch", first_is_lost)
+    with pytest.raises(UnavailableError, match=CHANGES):
+        queues.outbox.send(changes(10 * 4 * SENDERS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,13 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
+from dormouse.model import checksums
 from dormouse.model.keys import Key, KeyRange
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.schema import Schema
-from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer, read_footer
+from dormouse.shards.footer import (
+    ShardFooter,
+    check_identity,
+    decode_footer,
+    encode_footer,
+    read_footer,
+    read_metadata,
+)
 from dormouse.shards.samples import MAX_SAMPLES, MAX_SAMPLES_BYTES, KeySampler
 from dormouse.storage import MemoryStorage
+from tests.support.damage import footer_length
 from tests.unit.shards.tables import ShardTable, batches_of
 
 SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
@@ -146,3 +156,38 @@ def test_a_footer_read_with_the_wrong_size_is_corrupt(shard: bytes) -> None:
 def test_a_shard_that_is_gone_is_not_found() -> None:
     with pytest.raises(NotFoundError):
         read_footer(MemoryStorage(), "p", 100)
+
+
+def proven(shard: bytes, stored: bytes, other: bytes) -> bytes:
+    """Change what a footer says, and let its checksum agree: as another release would write it."""
+    body = bytearray(shard.replace(stored, other))
+    assert len(body) == len(shard) and body != shard
+    footer = len(body) - footer_length(shard) - 8
+    digits = body.rfind(b"blake2b:") + len(b"blake2b:")
+    body[digits : digits + 32] = b"0" * 32
+    place, right = checksums.to_fill_in(bytes(body[footer:]))
+    body[footer + place : footer + place + len(right)] = right
+    return bytes(body)
+
+
+def test_a_proven_footer_of_an_unknown_version_or_of_other_rows_is_not_believed(
+    shard: bytes,
+) -> None:
+    for stored, other, why in (
+        (b'{"v":2,', b'{"v":9,', "unknown version 9"),
+        (b'"rows":100', b'"rows":101', "holds 100 rows, but its footer speaks of 101"),
+    ):
+        storage = MemoryStorage()
+        storage.put("p", proven(shard, stored, other))
+        with pytest.raises(DamagedShardError, match=why):
+            read_footer(storage, "p", len(shard))
+
+
+def test_a_shard_of_other_rows_than_the_state_says_is_not_read(tmp_path: Path) -> None:
+    table = ShardTable(MemoryStorage(), SCHEMA, tmp_path)
+    (new,) = table.add([{"k": n} for n in range(100)])
+    path = f"table/data/{new.shard.id}.parquet"
+    metadata = read_metadata(table.storage, path, new.shard.size_bytes)
+    check_identity(metadata, path, "table", new.shard)
+    with pytest.raises(DamagedShardError, match="holds 100 rows, not 99"):
+        check_identity(metadata, path, "table", replace(new.shard, rows=99))

@@ -10,13 +10,15 @@ import pytest
 
 from dormouse.errors import CorruptDataError
 from dormouse.model.layered import LayeredMap
-from dormouse.model.names import shard_path
+from dormouse.model.names import shard_path, sources_path
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import SplitPartition
 from dormouse.policy.checking import Damage
 from dormouse.stages.check import CheckReport, check
+from dormouse.statestore.codec_sources import encode_sources
 from dormouse.statestore.protocol import StateStore
+from dormouse.statestore.sources import read_segment
 from tests.support.world import World, letters
 
 
@@ -238,3 +240,28 @@ def test_an_ingest_between_reading_the_state_and_the_objects_is_no_damage(
     world.drop("letters/2.parquet", letters("abc", at=70))
     world.settle()
     assert seen(world, table, before).findings == ()
+
+
+def test_a_segment_of_sources_that_is_lost_or_cut_is_found(world: World, table: Table) -> None:
+    world.seal(table)
+    (segment,) = world.state(table).source_segments
+    path = sources_path(table.id, segment.id)
+    body = world.storage.get(path)
+    for left in (None, body[:-1]):
+        world.storage.delete([path])
+        if left is not None:
+            world.storage.put(path, left)
+        assert found(world, table) == {(Damage.SOURCES_LOST, segment.id)}
+
+
+def test_a_whole_segment_of_other_sources_is_found_by_its_bytes(world: World, table: Table) -> None:
+    world.seal(table)
+    (segment,) = world.state(table).source_segments
+    _, cover, ids = read_segment(world.storage, table.id, segment.id)
+    _, other = encode_sources(segment.id, replace(cover, up_to=cover.up_to - 1), [ids])
+    assert len(other) == segment.size_bytes
+    path = sources_path(table.id, segment.id)
+    world.storage.delete([path])
+    world.storage.put(path, other)
+    (finding,) = check(world.services, table, all_bytes=True).findings
+    assert (finding.damage, finding.subject) == (Damage.SOURCES_LOST, segment.id)

@@ -17,6 +17,7 @@ from dormouse.model.names import shard_path
 from dormouse.ports import JobRecord, Storage
 from dormouse.requests import ExportRows, ReinitialiseTable
 from dormouse.stages import export_rows as stage
+from dormouse.stages import exports
 from dormouse.stages.administer import administer
 from dormouse.stages.exports import kept_export
 from dormouse.stages.manifests import manifest_at, put_manifest
@@ -319,3 +320,20 @@ def test_a_task_that_comes_while_another_ends_the_export_does_not_tell_that_it_r
     monkeypatch.setattr("dormouse.stages.export_rows.kept_export", lambda *_: looks.pop(0))
     stage.export_rows(world.services, ExportTask(table.id, export_id, 0))
     assert world.tracker.kept[table.id, export_id].state == "finished"
+
+
+def test_an_export_of_which_parts_are_forgotten_is_forgotten_itself(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the sweep would send tasks for ever that find nothing to do."""
+    table = filled(world)
+    export = kept_export(world.services, table.id, world.export(table, to="out"))
+    assert export is not None
+
+    def dies(*_: object) -> None:
+        raise Crash
+
+    monkeypatch.setattr(exports, "delete_all", dies)
+    with pytest.raises(Crash):
+        exports.forget_export(world.services, export)
+    assert kept_export(world.services, table.id, export.id) is None

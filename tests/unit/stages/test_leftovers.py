@@ -290,3 +290,23 @@ def test_what_rests_costs_an_audit_nothing(world: World, monkeypatch: pytest.Mon
     living = filled(world)
     assert looks(10) == looks(2000)
     assert world.names(living) == "ab"
+
+
+def test_while_its_objects_are_deleted_a_table_is_gone_and_not_damaged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(world)
+    (shard,) = world.state(table).shards
+    delete = world.storage.delete
+    looked: list[str] = []
+
+    def looking(paths: list[str]) -> None:
+        if shard_path(table.id, shard) in paths:
+            with pytest.raises(NotFoundError):
+                world.new_store(table).current()
+            looked.append(shard)
+        delete(paths)
+
+    monkeypatch.setattr(world.storage, "delete", looking)
+    world.delete(table)
+    assert looked == [shard]

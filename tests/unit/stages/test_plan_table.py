@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from dormouse.errors import UnavailableError
 from dormouse.messages import CompactionJob, Outgoing, PartitionSplits, TableChanged
 from dormouse.model.tables import Table
 from dormouse.stages import assigning, plan_table
+from dormouse.stages.seal_sources import seal_sources
 from tests.support.world import Crash, World, letters
 
 LEAVES = "bcdefgh"
@@ -228,3 +230,24 @@ def test_a_crash_before_the_commit_of_splits_leaves_them_to_the_redelivery(world
     world.queue.append(message)
     world.settle()
     assert len(list(world.state(table).partitions.leaves())) == 2
+
+
+def test_what_another_planning_assigned_is_not_written_again(world: World) -> None:
+    table = table_with_two_shards_a_leaf(world)
+    slow = plan_table.plan_table(world.services, TableChanged(table.id))
+    first = next(slow)  # it has planned all, and assigned a few
+    others = plan(world, table)
+    version = world.state(table).version
+    assert len(jobs_in([first, *others, *slow])) == 8
+    assert world.state(table).version == version
+
+
+def test_a_planning_seals_the_sources_that_have_gathered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the state would grow with every file."""
+    monkeypatch.setattr(plan_table, "seal_sources", partial(seal_sources, least=2))
+    table = table_with_two_shards_a_leaf(world)
+    plan(world, table)
+    state = world.state(table)
+    assert (len(state.sources), [s.count for s in state.source_segments]) == (0, [2])

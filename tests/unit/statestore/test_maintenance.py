@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
-from dormouse.errors import CorruptDataError, InvariantError, NotFoundError, OutcomeUnknownError
+from dormouse.errors import (
+    CorruptDataError,
+    InvariantError,
+    NewerRulesError,
+    NotFoundError,
+    OutcomeUnknownError,
+)
+from dormouse.model.transactions import RULES
 from dormouse.statestore import consolidation
+from dormouse.statestore.codec_segment import decode_segment, encode_segment
+from dormouse.statestore.codec_snapshot import encode_snapshot
 from dormouse.statestore.engine import Options
 from dormouse.statestore.protocol import Committed
 from dormouse.statestore.snapshots import without_forgotten
@@ -323,3 +333,37 @@ def test_a_reader_of_the_past_that_is_overtaken_reads_it_whole_or_is_told_it_is_
     with small_pages(2):
         for number in range(len(reading(-1).calls)):
             reading(number)
+
+
+def replaced(rig: Rig, kind: str, body: bytes) -> None:
+    """Give the only snapshot or segment another body, as somebody's hand would."""
+    (name,) = rig.stored(kind)
+    path = f"t/state/{kind}/{name}.parquet"
+    rig.storage.delete([path])
+    rig.storage.put(path, body)
+
+
+def test_a_snapshot_of_another_version_is_not_believed(due: Rig) -> None:
+    due.store().maintain()
+    state = due.store().current()
+    older = replace(state, version=state.version - 1)
+    replaced(due, "snapshots", encode_snapshot("t", older))
+    with pytest.raises(CorruptDataError, match="is not of version"):
+        due.store().current()
+
+
+def test_a_snapshot_by_rules_of_a_later_release_is_not_gone_by(due: Rig) -> None:
+    due.store().maintain()
+    later = replace(due.store().current(), rules=RULES + 1)
+    replaced(due, "snapshots", encode_snapshot("t", later))
+    with pytest.raises(NewerRulesError):
+        due.store().current()
+
+
+def test_a_segment_that_lacks_deltas_is_not_believed(due: Rig) -> None:
+    due.store().maintain()
+    (segment,) = due.stored("segments")
+    deltas = decode_segment(due.storage.get(f"t/state/segments/{segment}.parquet"), segment)
+    replaced(due, "segments", encode_segment(deltas[:-1]))
+    with pytest.raises(CorruptDataError, match=segment):
+        due.store().at(version=3)
