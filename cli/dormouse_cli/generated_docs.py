@@ -12,7 +12,8 @@ import msgspec
 
 from dormouse.messages import Message
 from dormouse.model.properties import KNOWN, Property
-from dormouse.requests import AdminRequest, Reply
+from dormouse.replies import Reply
+from dormouse.requests import AdminRequest
 from dormouse_cli import granted
 
 _PROPERTIES = """# Properties
@@ -30,10 +31,12 @@ Each request is one message of JSON on the queue `dormouse-<instance>-admin`. He
 of each, made from `shared/dormouse/requests.py` by `make docs`.
 
 - `request_id` is the sender's: what was asked by an id is done once, however often it is asked.
-- With `"reply": true` the outcome comes to the queue `dormouse-<instance>-replies`, as a `reply`.
-- What is refused is recorded with its reason: `dormouse jobs` shows it. What is no request at all
-  ends among the dead letters with the reason: `dormouse dlq show admin`.
-- Fields and versions (`v`) that are unknown are refused.
+- With `"reply": true` the outcome comes to the queue `dormouse-<instance>-replies`, as a `reply`:
+  [when, and what it counts](../operations.md#replies).
+- What is refused is recorded with its reason: `dormouse jobs NAME` shows it under its table,
+  `dormouse jobs` what is about no table. So is, with `"reply": true` and a `request_id` that can be
+  read, what is no request: fields, versions (`v`) and values that are unknown are refused. Without
+  these two it ends among the dead letters with the reason: `dormouse dlq show admin`.
 
 | request | what it asks |
 |---|---|

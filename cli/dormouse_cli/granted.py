@@ -45,6 +45,7 @@ PUT_AND_DELETE: Mapping[tuple[str, str], str] = {
     ("Administer", "purges"): DELETES_TABLES,
     ("Administer", "exports"): DELETES_TABLES,
     ("Administer", "spark"): DELETES_TABLES,
+    ("Administer", "requests"): "forgets a request when its last reply was sent",
 }
 """Why a role may both put and delete below a folder of tables, and so could change an object."""
 
@@ -59,8 +60,8 @@ granted, and what is granted is asked, in that life or in a rare case that a tes
 ## Objects
 
 `<table id>/data/` holds the shards of a table, `state/` its state, `endings/` the notes that end
-runs; `purges/`, `exports/` and `spark/` hold what is asked and not done yet, `jobs/` what steps of
-compactions have done, and which jobs are set aside. Ids of tables have
+runs; `purges/`, `exports/`, `spark/` and `requests/` hold what is asked and not done yet, `jobs/`
+what steps of compactions have done, and which jobs are set aside. Ids of tables have
 {digits} characters, and grants are for prefixes of just that length: none is for
 `spark-code/`, where the packages of Spark jobs lie, but those of who brings and who runs them.
 

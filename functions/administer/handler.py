@@ -3,7 +3,8 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, handle_requests
+from dormouse.aws.handling import Event
+from dormouse.aws.requests import handle_requests
 from dormouse.stages.administer import administer
 
 

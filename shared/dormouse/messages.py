@@ -118,6 +118,21 @@ class ExportJob(OfTable, frozen=True, tag="export_job"):
     v: Literal[1] = 1
 
 
+class RequestStep(OfTable, frozen=True, tag="request_step"):
+    """See whether the jobs that a request caused have ended, and answer it then.
+
+    `key` is that of what is kept of the request beside its table. `request_id` and `request` say
+    who asked for what, should the table be gone; left out where a sweep began the chain of steps,
+    at `begun_ms`.
+    """
+
+    key: Id
+    request_id: str | UnsetType = UNSET
+    request: str | UnsetType = UNSET
+    begun_ms: WholeNumber | UnsetType = UNSET
+    v: Literal[1] = 1
+
+
 class SparkRunChanged(Message, frozen=True, tag="spark_run_changed"):
     """A run of Spark has ended, or may have: look at it."""
 

@@ -11,12 +11,16 @@ from typing import Literal
 from msgspec import UNSET, UnsetType
 
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import Message, Outgoing
+from dormouse.messages import Message, RequestStep
 from dormouse.model.decoding import decode_json
-from dormouse.model.names import REPLIES
 from dormouse.model.spark import SparkOptions
 
 _ID = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
+
+
+def is_request_id(text: str) -> bool:
+    """Return whether a request can have this id: it must be possible to show it."""
+    return _ID.fullmatch(text) is not None
 
 
 class _Identified(Message, frozen=True):
@@ -26,15 +30,15 @@ class _Identified(Message, frozen=True):
 class Request(_Identified, frozen=True, kw_only=True):
     """The root of all requests.
 
-    What was asked by a `request_id` is done once, however often it is asked. The outcome is
-    recorded under it, and sent to the instance's queue of replies if a `reply` is asked for.
+    What was asked by a `request_id` is done once, however often it is asked. What becomes of it is
+    recorded under it, and told to the instance's queue of replies if a `reply` is asked for.
     """
 
     reply: bool = False
 
     def __post_init__(self) -> None:
         """Refuse an id that cannot be shown."""
-        if not _ID.fullmatch(self.request_id):
+        if not is_request_id(self.request_id):
             raise ValueError("a request_id is 1 to 128 characters, none a control one")
 
 
@@ -231,32 +235,19 @@ AdminRequest = (
 )
 
 
-class Reply(Message, frozen=True, tag="reply"):
-    """What became of a request: ``finished``, or ``refused`` with the reason."""
-
-    request_id: str
-    request: str
-    outcome: str
-    reason: str = ""
-    v: Literal[1] = 1
+def verb_of(request: AdminRequest) -> str:
+    """Return what a request is called wherever it is shown: its `type` on the wire."""
+    return str(type(request).__struct_config__.tag)
 
 
-def replies(request: AdminRequest, refused: str = "") -> list[Outgoing]:
-    """Give the reply that was asked for, if one was; `refused` is why the request was."""
-    if not request.reply:
-        return []
-    kind, outcome = type(request).__name__, "refused" if refused else "finished"
-    return [Outgoing(REPLIES, Reply(request.request_id, kind, outcome, refused))]
-
-
-def decode_admin(text: str | bytes) -> AdminRequest:
-    """Parse an administrator's request of any kind.
+def decode_admin(text: str | bytes) -> AdminRequest | RequestStep:
+    """Parse an administrator's request of any kind, or what asks to go on with one.
 
     Raises:
         InvalidRequestError: it is none; the message says where it differs.
     """
     try:
-        request: AdminRequest = decode_json(text, AdminRequest)
+        request: AdminRequest | RequestStep = decode_json(text, AdminRequest | RequestStep)
     except ValueError as error:
         raise InvalidRequestError(f"not a valid admin message: {error}") from error
     return request

@@ -22,7 +22,7 @@ LAYERS = [
     {"model"},
     {"aws.stored_items"},
     {"statestore.protocol"},
-    {"policy", "messages", "requests"},
+    {"policy", "messages", "requests", "replies"},
     {"ports"},
     {"statestore", "storage", "shards"},
     {"stages"},

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from dormouse.client import Instance
 from dormouse.messages import Outgoing
-from dormouse.ports import NO_TABLE
 from dormouse.requests import ExportRows, PurgeRows
 from dormouse.stages.exports import kept_export
 from dormouse.stages.manifests import manifest_at
@@ -87,7 +86,8 @@ class Requests:
         self._instance.queues.send([Outgoing("admin", asked.request)])
 
     def _is_over(self, asked: AskedPurge | AskedExport) -> bool:
-        record = self._instance.services.tracker.get(NO_TABLE, asked.request.request_id)
+        handle = self._instance.table(asked.plan.name)
+        record = handle.services.tracker.get(handle.table.id, asked.request.request_id)
         if record is None:
             return False
         if record.state == "refused":

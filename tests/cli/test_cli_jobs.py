@@ -90,8 +90,9 @@ def test_one_job_is_shown_in_full_by_its_id(busy: Dormouse) -> None:
 
 
 def test_what_belongs_to_no_table_is_found_without_a_name(busy: Dormouse) -> None:
-    (created,) = listed(busy, "--kind", "CreateTable")
-    assert (created["subject"], created["state"]) == ("flights", "finished")
+    assert busy("table", "delete", "flights", "--force").exit_code == 0
+    (deleted,) = listed(busy, "--kind", "delete_table")
+    assert (deleted["subject"], deleted["state"]) == ("flights", "finished")
 
 
 def test_splits_and_garbage_are_jobs_too(flights: Dormouse, memory: InMemory) -> None:
@@ -102,6 +103,20 @@ def test_splits_and_garbage_are_jobs_too(flights: Dormouse, memory: InMemory) ->
         memory.world.settle()
     assert len(memory.world.state(table).partitions) > 1
     kinds = {j["kind"]: j for j in listed(flights, "small")}
-    assert {"ingest", "split", "compaction", "garbage"} == set(kinds)
+    assert {"create_table", "ingest", "split", "compaction", "garbage"} == set(kinds)
     assert kinds["split"]["subject"] == "root"
     assert kinds["garbage"]["files"] >= 1
+
+
+def test_requests_are_shown_under_their_table_by_the_verbs_of_messages(flights: Dormouse) -> None:
+    assert flights("table", "offline", "flights").exit_code == 0
+    assert flights("split", "nowhere").exit_code != 0
+    assert flights("instance", "set", "compaction_files=9").exit_code == 0
+    shown = {(j["kind"], j["state"], j["subject"]) for j in listed(flights, "flights")}
+    assert ("set_online", "finished", "flights") in shown
+    assert not {kind for kind, _, _ in shown} & {"split_partitions", "set_defaults"}
+    others = {(j["kind"], j["state"], j["subject"]) for j in listed(flights)}
+    assert others == {
+        ("split_partitions", "refused", "nowhere"),
+        ("set_defaults", "finished", "(instance)"),
+    }

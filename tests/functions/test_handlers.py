@@ -278,7 +278,7 @@ def test_requests_are_done_in_turn_and_refused_ones_recorded(functions: Function
     functions.world.tables.by_id.clear()
     assert functions.invoke("administer", "mixed") == []
     assert functions.world.tables.all() == []
-    outcomes = {r.job_id: r.state for r in functions.world.tracker.records(NO_TABLE)}
+    outcomes = {r.job_id: r.state for r in functions.world.tracker.kept.values()}
     assert outcomes == {
         "create-letters-1": "finished",
         "no-such": "refused",

@@ -25,7 +25,6 @@ from dormouse.model.names import purge_of, purge_path
 from dormouse.model.purges import PurgeRequest, encode_request
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob, ReplaceShards
-from dormouse.ports import NO_TABLE
 from dormouse.requests import SetOnline
 from dormouse.stages.dispatch_spark import dispatch_spark
 from dormouse.stages.exports import keep_export, keep_tasks
@@ -124,10 +123,9 @@ def _notification(source: Source) -> str:
 def _administer(functions: Functions) -> Batch:
     """Those beside may be refused, too: the one in the middle may have been to delete the table."""
     requests = [SetOnline(f"ask-{i}", "letters", bool(i)) for i in _NUMBERS]
-    tracker = functions.world.tracker
     return Batch(
         _encoded(requests),
-        lambda i: tracker.get(NO_TABLE, f"ask-{i}") is not None,
+        lambda i: functions.world.told(f"ask-{i}") is not None,
         _encoded(samples.REQUESTS),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from dormouse.model.tables import Table
-from dormouse.ports import NO_TABLE
+from dormouse.ports import JobRecord
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -27,7 +27,7 @@ from tests.simulation.simulation import Simulation
 from tests.simulation.story import Violation
 from tests.simulation.workload import table_id_of
 
-OVER = ("finished", "refused")
+OVER = ("accepted", "finished", "failed", "refused")
 
 
 def check_answers(simulation: Simulation) -> None:
@@ -38,13 +38,19 @@ def check_answers(simulation: Simulation) -> None:
     """
     instance = simulation.instance
     for request in simulation.workload.asked:
-        told = instance.tracker.get(NO_TABLE, request.request_id)
+        told = _told(instance, request.request_id)
         if told is None or told.state not in OVER:
             raise Violation(f"{request} was not answered: {told}")
         if told.state == "refused" and not told.reason:
             raise Violation(f"{request} was refused without a reason")
-        if told.state == "finished" and not _is_done(simulation, request):
-            raise Violation(f"{request} is told to be finished, and did nothing")
+        if told.state in ("accepted", "finished") and not _is_done(simulation, request):
+            raise Violation(f"{request} is told to be {told.state}, and did nothing")
+
+
+def _told(instance: Instance, request_id: str) -> JobRecord | None:
+    """Return what was told of a request last, under its table or under none."""
+    found = [told for (_, job_id), told in instance.tracker.told.items() if job_id == request_id]
+    return max(found, key=lambda told: told.updated_ms, default=None)
 
 
 def _is_done(simulation: Simulation, request: AdminRequest) -> bool:

@@ -23,6 +23,7 @@ from dormouse.messages import (
     Outgoing,
     PartitionSplits,
     PurgeStep,
+    RequestStep,
     SparkRunChanged,
     TableChanged,
     decode,
@@ -36,7 +37,8 @@ from dormouse.model.schema import Field, Schema
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
-from dormouse.ports import Services
+from dormouse.ports import JobRecord, Services
+from dormouse.replies import Reply
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -53,9 +55,11 @@ from dormouse.stages.collect_garbage import collect_garbage
 from dormouse.stages.compact_apart import compact_or_cut
 from dormouse.stages.dispatch_spark import dispatch_spark
 from dormouse.stages.export_rows import export_rows
+from dormouse.stages.follow_request import follow_request
 from dormouse.stages.ingest_apart import ingest_or_part
 from dormouse.stages.plan_table import plan_table
 from dormouse.stages.purge_rows import purge_rows
+from dormouse.stages.requests.answering import forget_answered
 from dormouse.stages.requests.export_rows import export_id_of
 from dormouse.stages.requests.purge_rows import purge_id_of
 from dormouse.stages.seal_sources import seal_sources
@@ -88,6 +92,7 @@ STAGES: dict[str, tuple[type[Message], Callable[..., Iterable[Outgoing]]]] = {
     "purges": (PurgeStep, purge_rows),
     "exports": (ExportTask, export_rows),
     "spark-runs": (SparkRunChanged, track_spark),
+    "admin": (RequestStep, follow_request),
 }
 
 LETTERS = Schema.from_json(
@@ -128,6 +133,7 @@ class World:
         self.late_hooks: list[Callable[[], object]] = []
         self.queue: deque[Outgoing] = deque()
         self.dead: list[Outgoing] = []
+        self.replies: list[Reply] = []
         self.services = Services(
             tables=self.tables,
             tracker=self.tracker,
@@ -207,8 +213,17 @@ class World:
             return []
         if outgoing.queue == "spark-jobs":
             return dispatch_spark(self.services, decode_spark_job(encode(outgoing.message)))
+        if isinstance(outgoing.message, Reply):
+            self.replies.append(outgoing.message)
+            return []
         kind, stage = STAGES[outgoing.queue]
-        return list(stage(self.services, decode(encode(outgoing.message), kind)))
+        sent = list(stage(self.services, decode(encode(outgoing.message), kind)))
+        replies = [m.message for m in sent if isinstance(m.message, Reply)]
+        if isinstance(outgoing.message, RequestStep) and replies:
+            self.replies += replies  # sent before the request is forgotten
+            forget_answered(self.services, outgoing.message)
+            return []
+        return sent
 
     def redrive(self) -> None:
         """Send back all that was given up, as a person does."""
@@ -238,6 +253,18 @@ class World:
     def administer(self, request: AdminRequest) -> None:
         """Do what an administrator asks, and queue what follows from it."""
         self.queue += administer(self.services, request)
+
+    def told(self, request_id: str) -> JobRecord | None:
+        """Return the record of a request, be it under a table or under none."""
+        found = [r for (_, job_id), r in self.tracker.kept.items() if job_id == request_id]
+        assert len(found) <= 1, found
+        return found[0] if found else None
+
+    def forget_told(self, request_id: str) -> None:
+        """Forget the record of a request, as if its function had died before it could tell."""
+        told = self.told(request_id)
+        assert told is not None
+        del self.tracker.kept[told.table_id, request_id]
 
     def names(self, table: Table) -> str:
         """Give the letters of all rows, in order."""

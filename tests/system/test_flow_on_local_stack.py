@@ -207,5 +207,6 @@ def test_a_request_by_message_creates_takes_offline_and_deletes_a_table(system: 
 
 
 def finished(system: System, request_id: str) -> bool:
-    record = system.instance.services.tracker.get(NO_TABLE, request_id)
-    return record is not None and record.state == "finished"
+    places = (NO_TABLE, *(each.table.id for each in system.instance.tables()))
+    records = (system.instance.services.tracker.get(place, request_id) for place in places)
+    return any(record is not None and record.state == "finished" for record in records)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
@@ -32,10 +31,12 @@ from dormouse.requests import (
     SetOnline,
     SetProperties,
     SplitPartitions,
+    verb_of,
 )
 from dormouse.stages.known_sources import refusal_of
 from dormouse_cli.main import app
-from tests.support.waiting import LIMIT_SECONDS, eventually
+from tests.support.waiting import LIMIT_SECONDS
+from tests.system.admin import ACCEPTED, Admin
 from tests.system.conftest import System
 
 SCHEMA: dict[str, Any] = {
@@ -59,35 +60,6 @@ def until(system: System, what: Callable[[], object]) -> None:
     )
 
 
-class Admin:
-    """The admin queue, and the queue of replies."""
-
-    def __init__(self) -> None:
-        self._sqs = boto3.client("sqs")
-        self._replies: dict[str, dict[str, Any]] = {}
-
-    def send(self, body: str) -> None:
-        self._sqs.send_message(QueueUrl=self._url("admin"), MessageBody=body)
-
-    def reply(self, request_id: str) -> dict[str, Any]:
-        """Wait for the reply to a request."""
-        eventually(lambda: request_id in self._received())
-        return self._replies[request_id]
-
-    def _received(self) -> dict[str, dict[str, Any]]:
-        url = self._url("replies")
-        found = self._sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=20)
-        for message in found.get("Messages", []):
-            body = json.loads(message["Body"])
-            self._replies[body["request_id"]] = body
-            self._sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        return self._replies
-
-    def _url(self, queue: str) -> str:
-        url: str = self._sqs.get_queue_url(QueueName=f"dormouse-local-{queue}")["QueueUrl"]
-        return url
-
-
 @pytest.fixture(scope="module")
 def admin(system: System) -> Admin:
     return Admin()
@@ -101,9 +73,10 @@ def by_command(request: AdminRequest, arguments: Sequence[str]) -> None:
 def by_message(admin: Admin) -> Ask:
     def ask(request: AdminRequest, arguments: Sequence[str]) -> None:
         admin.send(encode(request))
-        reply = admin.reply(request.request_id)
-        assert (reply["outcome"], reply["reason"]) == ("finished", "")
-        assert reply["request"] == type(request).__name__
+        first, reply = admin.first_reply(request.request_id), admin.reply(request.request_id)
+        assert (reply["outcome"], reply["reason"]) == ("finished", ""), reply
+        assert reply["request"] == verb_of(request)
+        assert (first["outcome"] == ACCEPTED) == bool(reply["counts"].get("jobs"))
 
     return ask
 
@@ -218,7 +191,7 @@ def test_a_message_does_what_the_command_does(
 def test_what_a_request_cannot_have_is_replied(system: System, admin: Admin) -> None:
     admin.send(encode(RenameTable("refused", "nobody", "somebody", reply=True)))
     reply = admin.reply("refused")
-    assert (reply["outcome"], reply["request"]) == ("refused", "RenameTable")
+    assert (reply["outcome"], reply["request"]) == ("refused", "rename_table")
     assert "there is no table 'nobody'" in reply["reason"]
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from dormouse.client import Instance
-from dormouse.messages import GarbageCandidates, PurgeStep, encode
+from dormouse.messages import GarbageCandidates, PurgeStep, RequestStep, encode
 from dormouse.model.names import (
     QUEUES,
     export_done_path,
@@ -21,6 +21,7 @@ from dormouse.model.names import (
 )
 from dormouse.model.partitions import ROOT, Partition
 from dormouse.model.purges import PurgeRequest, encode_request
+from dormouse.model.request_names import request_path
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
@@ -49,6 +50,8 @@ from dormouse.requests import (
 )
 from dormouse.stages.administer import administer
 from dormouse.stages.manifests import manifest_at
+from dormouse.stages.requests.about import CAUSING_JOBS
+from dormouse.stages.requests.named import Naming, binding_key
 from dormouse.stages.requests.purge_rows import purge_id_of
 from dormouse.statestore.pages import PAGE_CAPACITY
 from tests.support.trees import initialise
@@ -129,6 +132,7 @@ def leave_undone(flow: Flow, table: Table) -> None:
     flow.lose("files")
     services.storage.put(shard_path(table.id, "orphan-0"), b"of a run that died")
     services.storage.put(set_aside_path(table.id, "no-more", "function"), b"")
+    services.storage.put(request_path(table.id, "undone"), b"its chain of steps was lost")
     left, *_, right = store.current().partitions.leaves()
     held = shard_in(left.id)
     gone = AssignJob("gone", left.id, (held.shard.id,))
@@ -165,8 +169,11 @@ def ask_for_all_else(flow: Flow, table: Table) -> Table:
     flow.drop(f"elsewhere/{table.name}/1.parquet", "e")
     flow.lose("files")
     for request in asked:
-        changed = structs.replace(request, request_id=f"{request.request_id} {table.name}")
+        request_id = f"{request.request_id} {table.name}"
+        changed = structs.replace(request, request_id=request_id, reply=True)
         flow.send("admin", encode(changed))
+        if isinstance(changed, CAUSING_JOBS):
+            see_whether_it_ended(flow, table, changed)
     services = flow.wiring().services
     assert len(services.store(table).current().partitions) > 3
     changed_table = services.tables.named(table.name)
@@ -176,18 +183,26 @@ def ask_for_all_else(flow: Flow, table: Table) -> Table:
 
 def remove_rows(flow: Flow, table: Table) -> None:
     """Purge a row, and leave behind what steps that died do."""
-    request = PurgeRows(f"5 {table.name}", table.name, "letter = 'a'")
+    request = PurgeRows(f"5 {table.name}", table.name, "letter = 'a'", reply=True)
     with set_for_now(flow, table, job_patience_seconds=900):  # else its steps end at once
         flow.send("admin", encode(request))
     flow.send("purges", encode(PurgeStep(table.id, purge_id_of(request.request_id))))
+    see_whether_it_ended(flow, table, request)
     keep_request(flow, table, "undone")
     flow.wiring().services.storage.put(verdict_path(table.id, "finished", "1"), b"too late")
+
+
+def see_whether_it_ended(flow: Flow, table: Table, request: Naming) -> None:
+    """Do the step that comes some seconds after a request."""
+    flow.do("admin", encode(RequestStep(table.id, binding_key(request))))
 
 
 def export_rows(flow: Flow, table: Table) -> None:
     """Export all rows; leave behind an export whose messages are lost, and what is left of one."""
     services = flow.wiring().services
-    flow.send("admin", encode(ExportRows(f"6 {table.name}", table.name, f"{table.name}/1")))
+    request = ExportRows(f"6 {table.name}", table.name, f"{table.name}/1", reply=True)
+    flow.send("admin", encode(request))
+    see_whether_it_ended(flow, table, request)
     assert manifest_at(services.results, f"{table.name}/1") is not None
     administer(services, ExportRows(f"7 {table.name}", table.name, f"{table.name}/2"))
     services.storage.put(export_done_path(table.id, "finished", 0), b"too late")

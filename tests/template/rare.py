@@ -39,6 +39,12 @@ class Rare(NamedTuple):
 
 RARE = (
     Rare(
+        f"{STAGES}test_replies_cut_off.py::test_what_nobody_can_wait_for_any_more_is_deleted",
+        ("sweep",),
+        ("s3:DeleteObject",),
+        ("/requests/*",),
+    ),
+    Rare(
         f"{STATE}test_versions_go_on_over_the_ends_of_pages",
         COMMITS,
         ("dynamodb:PutItem",),
@@ -163,12 +169,6 @@ RARE = (
         ("export_rows",),
         SEND,
         ("-spark-jobs",),
-    ),
-    Rare(
-        f"{STAGES}test_export_faults.py::test_a_request_that_comes_again_is_one_export",
-        ("administer",),
-        ("s3:GetObject",),
-        (f"{NAMES.results_bucket}/*",),
     ),
     Rare(
         f"{STAGES}test_ingest_apart.py::"

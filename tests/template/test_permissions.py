@@ -235,7 +235,17 @@ def test_no_object_of_a_table_or_an_export_can_be_overwritten_by_any_role(
     puts = {n for role in ROLES for n in requests[role] if n.action == "s3:PutObject"}
     paths = [need.resource.split("/")[1:] for need in puts if NAMES.data_bucket in need.resource]
     folders = {path[0] if path[0] == SPARK_CODE else path[1] for path in paths}
-    assert folders == {"data", "state", "endings", "purges", "exports", "spark", "jobs", SPARK_CODE}
+    assert folders == {
+        "data",
+        "state",
+        "endings",
+        "purges",
+        "exports",
+        "requests",
+        "jobs",
+        "spark",
+        SPARK_CODE,
+    }
     for need in puts:
         assert is_granted(need, [*everyone, *denied])
         overwriting = Need(need.action, need.resource)

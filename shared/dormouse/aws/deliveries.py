@@ -69,7 +69,7 @@ class Deliveries:
         try:
             return decoder(record.body)
         except InvalidRequestError as error:
-            self._bury(record, str(error))
+            self.bury(record, str(error))
             return None
 
     def gave_up(self, record: SQSRecord, error: Exception) -> bool:
@@ -82,7 +82,7 @@ class Deliveries:
         if not reason or _receives(record) < MOST_RECEIVES:
             return False
         try:
-            self._bury(record, reason)
+            self.bury(record, reason)
         except DormouseError as unsent:
             logger.warning(
                 "given up without its reason",
@@ -92,7 +92,8 @@ class Deliveries:
             return False
         return True
 
-    def _bury(self, record: SQSRecord, reason: str) -> None:
+    def bury(self, record: SQSRecord, reason: str) -> None:
+        """Put a message among the dead letters of its queue, with the reason."""
         self._outbox.send_to_dead_letters(self._queue, record.body, reason)
         # not the reason, which the letter has: it may quote the message, and that may name rows
         logger.error("dead letter", queue=self._queue, message_id=record.message_id)

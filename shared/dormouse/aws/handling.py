@@ -19,12 +19,10 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from dormouse.aws.deliveries import Deliveries
 from dormouse.aws.logs import about, about_ids, logger
 from dormouse.aws.s3_events import created_objects
-from dormouse.aws.wiring import wiring
+from dormouse.aws.wiring import Wiring, wiring
 from dormouse.errors import (
-    AlreadyExistsError,
     DamagedEntryError,
     InvalidRequestError,
-    NotFoundError,
     OutcomeUnknownError,
     UnavailableError,
 )
@@ -32,7 +30,6 @@ from dormouse.messages import FilesWaiting, Message, Outgoing, TableChanged, dec
 from dormouse.model.sources import Source
 from dormouse.model.tables import Table
 from dormouse.ports import Services
-from dormouse.requests import AdminRequest, decode_admin, replies
 
 Event = dict[str, object]
 _Kind = TypeVar("_Kind", bound=Message)
@@ -41,6 +38,11 @@ LEAST_MS_FOR_A_TABLE = 150_000
 """No planning is begun with less time left: what its time-out breaks off takes the whole batch
 along, and all of it waits for the visibility timeout."""
 TURN_MS = 60_000
+
+
+def process() -> Wiring:
+    """Return the wiring of the process that runs the handlers of this module and its neighbours."""
+    return wiring()
 
 
 def handle_messages(
@@ -69,30 +71,6 @@ def handle_decoded(
         message = deliveries.decoded(record, decoder)
         if message is not None:
             _run(message, lambda: stage(wiring().services, message))
-
-    return deliveries.each(event, context, one)
-
-
-def handle_requests(
-    event: Event,
-    context: LambdaContext,
-    queue: str,
-    stage: Callable[[Services, AdminRequest], Iterable[Outgoing]],
-) -> PartialItemFailureResponse:
-    """Run `stage` for each administrator's request. One refused is recorded by it, and done."""
-
-    deliveries = Deliveries(wiring().outbox, queue)
-
-    def one(record: SQSRecord) -> None:
-        request = deliveries.decoded(record, decode_admin)
-        if request is None:
-            return
-        try:
-            _run(request, lambda: stage(wiring().services, request))
-        except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
-            # The reason quotes the request, which may name rows: the tracker has it, and the reply.
-            logger.warning("refused", request_id=request.request_id, error=type(error).__name__)
-            wiring().outbox.send(replies(request, error.explanation))
 
     return deliveries.each(event, context, one)
 

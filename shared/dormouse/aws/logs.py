@@ -30,7 +30,8 @@ _VERSION = "state_version"
 @contextmanager
 def about(message: Message) -> Iterator[None]:
     """Name what a message is about in every line until the end of the block."""
-    found = {key: getattr(message, name) for name, key in _IDS.items() if hasattr(message, name)}
+    values = {key: getattr(message, name, None) for name, key in _IDS.items()}
+    found = {key: value for key, value in values.items() if isinstance(value, str)}
     with about_ids(found):
         yield
 

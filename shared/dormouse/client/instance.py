@@ -371,7 +371,7 @@ class Instance:
         return count + sum(self.queues.depths(WORKING_QUEUES).values()), damaged
 
     def jobs(self) -> list[JobRecord]:
-        """Give what the tracker has of no table: requests, and files dropped for unknown tables."""
+        """Return what the tracker has of no table: requests about none, files dropped for none."""
         return list(self.services.tracker.records(NO_TABLE))
 
     def queue_states(self) -> tuple[list[QueueState], str]:

@@ -17,7 +17,11 @@ def jobs_of(services: Services, table: Table) -> list[JobRecord]:
     """Return a table's jobs, those that wait to be run, and files dropped before it was there."""
     tracker = services.tracker
     records = {record.job_id: record for record in tracker.records(table.id)}
-    refused = [job for job, record in records.items() if record.state == "refused"]
+    refused = [
+        job
+        for job, record in records.items()
+        if (record.kind, record.state) == ("ingest", "refused")
+    ]
     known = look_up_ids(services, table, refused)
     for job in known.ids:
         records[job] = replace(records[job], state="finished", reason=SINCE_INGESTED)

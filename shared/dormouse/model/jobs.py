@@ -10,10 +10,11 @@ DAMAGED = "damaged"
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """What the tracker shows of a job or of a refused source.
+    """What the tracker shows of a job, a request or a refused source.
 
-    `state` is one of ``assigned``, ``running``, ``finished``, ``failed``, ``refused``. `subject`
-    is what it is about: a source's key, a partition, a request. `files` and `size_bytes` are those
+    `state` is one of ``assigned``, ``running``, ``finished``, ``failed``, ``refused``; or
+    ``accepted``, of a request whose jobs have begun. `subject` is what it is about: a source's key,
+    a partition, a table. `files` and `size_bytes` are those
     of its input; `rows_read` came in, `rows` came out. `started_ms` is when its newest attempt
     began, `finished_ms` when that ended, `attempts` how many there were, `silent` how
     many of them began since one told how it ended; 0 is not known, or not yet. The tracker knows

@@ -335,6 +335,11 @@ def purge_of(job_id: str) -> str | None:
     return purge_id if found else None
 
 
+def split_job_id(partition: str) -> str:
+    """Return the id of the job that splits a partition."""
+    return f"split-{partition}"
+
+
 MANIFEST = "_manifest.json"
 """The name of an export's manifest. Readers of folders of Parquet files pass over such names."""
 

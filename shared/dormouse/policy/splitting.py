@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dormouse.model.keys import Key, KeyRange
+from dormouse.model.properties import Properties
 from dormouse.model.state import TableState
+
+FEWEST_ROWS = 2
+"""What a leaf must hold to be split at all."""
 
 
 class KeyRanks(Protocol):
@@ -37,6 +41,11 @@ class SplitPlan:
     at: Key
     rows_left: tuple[tuple[str, int], ...]
     total_rows: int
+
+
+def fewest_rows(properties: Properties, *, forced: bool) -> int:
+    """Return how many rows a leaf must have to be split."""
+    return FEWEST_ROWS if forced else properties.split_threshold_rows
 
 
 def splits_due(state: TableState, threshold_rows: int) -> list[str]:

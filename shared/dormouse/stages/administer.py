@@ -1,7 +1,11 @@
 """administer: a request about a whole table → done once, or refused with the reason.
 
-Each is finished by its redelivery if it was cut off, and done once whatever the deliveries: a
-finished request is remembered by its id. What each does is in `stages.requests`.
+Each is finished by its redelivery if it was cut off, and done once whatever the deliveries: what
+was done is remembered by the request's id, under the table that it is about. What each does is in
+`stages.requests`.
+
+Where jobs follow from a request that is to be answered, they are kept (`stages.requests.answering`)
+before their messages are sent, and `follow_request` answers when they have ended.
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ from collections.abc import Callable, Mapping
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from dormouse.messages import Outgoing
-from dormouse.ports import NO_TABLE, Services
+from dormouse.ports import Services
+from dormouse.replies import sent
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -29,9 +34,10 @@ from dormouse.requests import (
     SetOnline,
     SetProperties,
     SplitPartitions,
-    replies,
 )
+from dormouse.stages.requests.about import About
 from dormouse.stages.requests.alter_schema import alter_schema
+from dormouse.stages.requests.answering import Asked
 from dormouse.stages.requests.collect_garbage import collect_garbage
 from dormouse.stages.requests.compact_table import compact_table
 from dormouse.stages.requests.create_table import create_table
@@ -45,12 +51,9 @@ from dormouse.stages.requests.rename_table import rename_table
 from dormouse.stages.requests.set_online import set_online
 from dormouse.stages.requests.set_properties import set_defaults, set_properties
 from dormouse.stages.requests.split_partitions import split_partitions
-from dormouse.stages.tracking import record
+from dormouse.stages.requests.work import Begun, messages_again
 
-INSTANCE_NAME = "(instance)"
-"""The subject of a request about no table."""
-
-VERBS: Mapping[type[Request], Callable[..., list[Outgoing] | None]] = {
+VERBS: Mapping[type[Request], Callable[..., Begun | list[Outgoing] | None]] = {
     AlterSchema: alter_schema,
     CollectGarbage: collect_garbage,
     CompactTable: compact_table,
@@ -67,47 +70,44 @@ VERBS: Mapping[type[Request], Callable[..., list[Outgoing] | None]] = {
     SetProperties: set_properties,
     SplitPartitions: split_partitions,
 }
-"""What does each kind of request; some have messages that follow from it."""
+"""What does each kind of request; some have messages that follow from it, or jobs."""
+AGAIN = (IngestFiles, SplitPartitions)
+"""Of these, nobody else sends the messages if they were lost."""
 
 
 def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
     """Do what is asked, or record why not.
 
     Raises:
-        InvalidRequestError: what is asked makes no sense, or not for this table.
+        InvalidRequestError: what is asked makes no sense, or not for this table; or the id is that
+            of another request about it.
         AlreadyExistsError: what is to be made exists.
         NotFoundError: no table of that name exists.
     """
-    earlier = services.tracker.get(NO_TABLE, request.request_id)
-    is_finished = earlier is not None and earlier.state == "finished"
-    if is_finished and not isinstance(request, IngestFiles | SplitPartitions):
-        return replies(request)  # of those two, nobody else sends the messages if they were lost
-    kind = type(request).__name__
-    subject = _subject(request)
+    about = About.of(services, request)
+    if (last := about.last_reply()) is not None:
+        about.check_verb(last.request)
+        return [sent(last)]
+    earlier = about.earlier()
+    if (asked := about.asked()) is not None:
+        about.check_verb(asked.request)
+        return _begun_before(services, about, asked)
+    if earlier is not None and not isinstance(request, AGAIN):
+        return about.repeated(earlier)
     try:
-        messages = VERBS[type(request)](services, request) or []
+        found = VERBS[type(request)](services, request)
     except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
-        if is_finished:  # nothing is left to do of it
-            return replies(request)
-        record(
-            services,
-            NO_TABLE,
-            request.request_id,
-            kind,
-            "refused",
-            subject=subject,
-            reason=error.explanation,
-        )
+        if earlier is not None:  # nothing is left to do of it
+            return about.repeated(earlier)
+        about.record(about.reply("refused", reason=error.explanation))
         raise
-    record(services, NO_TABLE, request.request_id, kind, "finished", subject=subject)
-    return [*messages, *replies(request)]
+    begun = found if isinstance(found, Begun) else Begun(found or [])
+    return [*begun.messages, *about.begin(begun)]
 
 
-def _subject(request: AdminRequest) -> str:
-    match request:
-        case Redrive():
-            return request.queue
-        case SetDefaults():
-            return INSTANCE_NAME
-        case _:
-            return request.name
+def _begun_before(services: Services, about: About, asked: Asked) -> list[Outgoing]:
+    """Return the messages of what is left of a request: those of its beginning may be lost."""
+    table = services.table(about.table_id)
+    about.record(about.accepted(asked))
+    messages = messages_again(services, table, asked.work) if table is not None else []
+    return [*messages, *about.follow(asked)]

@@ -28,14 +28,16 @@ CANDIDATES_PER_MESSAGE = 1000
 
 def candidates(table: Table, state: TableState, shards: Sequence[str]) -> list[Outgoing]:
     """Give the messages that name these shards as candidates, with no delay."""
-    batches = (
-        tuple(shards[start : start + CANDIDATES_PER_MESSAGE])
-        for start in range(0, len(shards), CANDIDATES_PER_MESSAGE)
-    )
     return [
-        Outgoing("gc-candidates", GarbageCandidates(table.id, state.generation, batch))
-        for batch in batches
+        Outgoing("gc-candidates", GarbageCandidates(table.id, state.generation, some))
+        for some in together(shards)
     ]
+
+
+def together(shards: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return shards as they are deleted together, by one message each."""
+    starts = range(0, len(shards), CANDIDATES_PER_MESSAGE)
+    return [tuple(shards[start : start + CANDIDATES_PER_MESSAGE]) for start in starts]
 
 
 def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outgoing]:
@@ -45,7 +47,7 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outg
         return []
     store = services.store(table)
     state = store.current()
-    job_id = _job_id(message.shards)
+    job_id = garbage_job_id(message.shards)
     if message.generation != state.generation:
         settle(services, table.id, job_id)
         return []
@@ -62,8 +64,8 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outg
     return [Outgoing("gc-candidates", again, min(left, MAX_DELAY_SECONDS))]
 
 
-def _job_id(shards: Sequence[str]) -> str:
-    """Give the id of the job of a message: when it comes again, it is the same job."""
+def garbage_job_id(shards: Sequence[str]) -> str:
+    """Return the id of the job of a message: when it comes again, it is the same job."""
     return f"garbage-{blake2b(' '.join(shards).encode(), digest_size=16).hexdigest()}"
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from dormouse.errors import NotFoundError
 from dormouse.model.names import QUEUES, dead_letters
+from dormouse.model.tables import can_be_name
 from dormouse.ports import NO_TABLE, DeadLetter, JobRecord, Services
 
 MOST_AT_ONCE = 10_000
@@ -188,6 +189,12 @@ def _job_of(services: Services, body: str) -> JobRecord | None:
                 for each in partitions[:LEAVES_LOOKED_AT]
             )
             return next((job for job in splits if job and job.state == "failed"), None)
+        case {"table_id": str(table_id), "request_id": str(request_id)}:
+            return services.tracker.get(table_id, request_id)
+        case {"request_id": str(request_id), "name": str(name)}:
+            table = services.tables.named(name) if can_be_name(name) else None
+            told = services.tracker.get(table.id, request_id) if table is not None else None
+            return told or services.tracker.get(NO_TABLE, request_id)
         case {"request_id": str(request_id)}:
             return services.tracker.get(NO_TABLE, request_id)
     return None

@@ -31,14 +31,13 @@ from dormouse.shards.intake import Intake, take_in
 from dormouse.shards.refining import refined
 from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.stages.known_sources import look_up
-from dormouse.stages.tracking import record, tracked
+from dormouse.stages.tracking import KNOWN, record, tracked
 from dormouse.statestore.protocol import Outcome, Rejected
 
 FULL = "the scratch space was full before all rows were sorted and written"
 ATTEMPTS = 5
 """How often a job starts over because others ingested some of its sources meanwhile."""
 
-KNOWN = "already ingested: nothing was added; who means to add the same rows again asks for that"
 REPEATED = "repeated-"
 """What the id of a record begins with that a job came once more after it was done."""
 PASSING = {

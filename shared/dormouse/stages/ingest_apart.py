@@ -16,9 +16,8 @@ from dormouse.model.sources import job_id_of
 from dormouse.ports import Services
 from dormouse.stages.crashes import SILENT, hand_over, has_crashed
 from dormouse.stages.ingest import ingest, refuse
-from dormouse.stages.tracking import record
+from dormouse.stages.tracking import APART, is_apart, record
 
-APART = "each file is ingested by itself"
 TAKEN_APART = f"{SILENT}: {APART}"
 WHAT_TO_DO = (
     "drop its rows in smaller files, or raise MemorySize of ingest, or deploy with Spark=yes, and "
@@ -79,6 +78,6 @@ def _why_to_part(services: Services, job: IngestJob) -> str:
     known = services.tracker.get(job.table_id, job.job_id)
     if known is None:
         return ""
-    if known.reason in (TAKEN_APART, CROWDED):
+    if is_apart(known):
         return known.reason
     return TAKEN_APART if has_crashed(services, job.table_id, job.job_id) else ""

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 
 from dormouse.errors import DormouseError
 from dormouse.messages import Outgoing, PartitionSplits, TableChanged
+from dormouse.model.names import split_job_id
 from dormouse.model.state import TableState
 from dormouse.model.tables import Table
 from dormouse.model.transactions import SplitPartition
 from dormouse.policy.retrying import rest_ms
-from dormouse.policy.splitting import KeyRanks, SplitPlan, plan_split
+from dormouse.policy.splitting import KeyRanks, SplitPlan, fewest_rows, plan_split
 from dormouse.ports import Services
 from dormouse.shards.footer import read_footers
 from dormouse.stages.generations import is_for
@@ -40,14 +41,14 @@ def split_partition(services: Services, message: PartitionSplits) -> Iterator[Ou
     state = services.store(table).current()
     if not is_for(message.generation, table, state):
         for partition in message.partitions:
-            settle(services, table.id, _job_id(partition))
+            settle(services, table.id, split_job_id(partition))
         return
     plans: dict[str, SplitPlan] = {}
     failures: list[DormouseError] = []
-    fewest = 2 if message.forced else table.properties.split_threshold_rows
+    fewest = fewest_rows(table.properties, forced=message.forced)
     for partition in message.partitions:
         if not _is_due(state, partition, fewest):
-            settle(services, table.id, _job_id(partition))  # whoever split it may have died
+            settle(services, table.id, split_job_id(partition))  # whoever split it may have died
             continue
         if not message.forced and _rests(services, table, partition):
             continue
@@ -79,7 +80,7 @@ def _is_due(state: TableState, partition: str, fewest: int) -> bool:
 
 def _rests(services: Services, table: Table, partition: str) -> bool:
     """Tell whether a leaf was tried in vain so short a time ago that it is left alone."""
-    last = services.tracker.get(table.id, _job_id(partition))
+    last = services.tracker.get(table.id, split_job_id(partition))
     if last is None or not last.is_finished or not last.reason:
         return False  # it was split, so this is another leaf of the same id
     if last.updated_ms < table.emptied_ms:
@@ -93,7 +94,7 @@ def _plan(
     """Give the plan, or the reason why there is none."""
     references = sorted(state.references_in(partition), key=lambda r: (-r.rows, r.shard))
     largest = [state.shards[reference.shard] for reference in references[:MAX_FOOTERS]]
-    with tracked(services, table.id, _job_id(partition), "split", subject=partition):
+    with tracked(services, table.id, split_job_id(partition), "split", subject=partition):
         read = read_footers(services.storage, table.id, largest)
         footers: dict[str, KeyRanks] = {shard.id: footer for shard, footer in read}
     plan = plan_split(state.partitions.get(partition).range, footers)
@@ -117,8 +118,4 @@ def _commit(
 
 
 def _finished(services: Services, table: Table, partition: str, reason: str) -> None:
-    record(services, table.id, _job_id(partition), "split", "finished", reason=reason)
-
-
-def _job_id(partition: str) -> str:
-    return f"split-{partition}"
+    record(services, table.id, split_job_id(partition), "split", "finished", reason=reason)

@@ -15,6 +15,7 @@ from dormouse.messages import (
     IngestJob,
     Outgoing,
     PurgeStep,
+    RequestStep,
     SparkAgain,
     TableChanged,
 )
@@ -41,6 +42,7 @@ from dormouse.stages.exports import (
 from dormouse.stages.generations import spent_trees
 from dormouse.stages.known_sources import look_up, refusal_of
 from dormouse.stages.purges import kept_purges
+from dormouse.stages.requests.answering import unanswered
 from dormouse.stages.requests.delete_table import delete_all_of
 from dormouse.stages.seal_sources import spent_segments
 from dormouse.stages.spark_requests import SparkRequest, kept_requests, spent_notes
@@ -127,6 +129,7 @@ def _again(
         *_unsettled_spark(table, spark, is_due),
         *_old_purges(services, table, is_due),
         *exports,
+        *_unanswered_requests(services, table, is_due),
     ]
     if messages:
         subject = f"{len(messages)} jobs sent again"
@@ -214,6 +217,18 @@ def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[Outgoi
     return [
         Outgoing("purges", PurgeStep(table.id, purge_id, now_ms))
         for purge_id, time_ms in sorted(requested_ms.items())
+        if is_due(time_ms)
+    ]
+
+
+def _unanswered_requests(services: Services, table: Table, is_due: _IsDue) -> list[Outgoing]:
+    """Return a step for each request that waits for its reply; delete what nobody waits for."""
+    now_ms = services.clock.now_ms()
+    asked_ms, spent = unanswered(services, table.id, now_ms)
+    delete_all(services, spent)
+    return [
+        Outgoing("admin", RequestStep(table.id, key, begun_ms=now_ms))
+        for key, time_ms in sorted(asked_ms.items())
         if is_due(time_ms)
     ]
 

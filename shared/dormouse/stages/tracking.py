@@ -8,6 +8,14 @@ from contextlib import contextmanager
 from dormouse.errors import DormouseError
 from dormouse.model.measures import Measure
 from dormouse.ports import NO_TABLE, JobRecord, Services
+from dormouse.replies import Reply
+
+SETTLED = "nothing is left to do of it"
+"""The reason in the record of a job that is over, and of which nobody told how it ended."""
+KNOWN = "already ingested: nothing was added; who means to add the same rows again asks for that"
+"""The reason in the record of an ingest that had nothing to do."""
+APART = "each file is ingested by itself"
+"""How the reason ends in the record of an ingest that was taken apart: each file has a job."""
 
 
 @contextmanager
@@ -83,6 +91,30 @@ def count(services: Services, table_name: str, known: JobRecord) -> None:
         services.metrics.emit(table_name, counts)
 
 
+def record_request(services: Services, table_id: str, reply: Reply, subject: str) -> None:
+    """Keep what became of a request, under the table that it is about, as its reply says."""
+    counts = reply.counts
+    services.tracker.record(
+        JobRecord(
+            table_id,
+            reply.request_id,
+            reply.request,
+            reply.outcome,
+            subject,
+            reply.reason,
+            rows=counts.rows or counts.removed,
+            updated_ms=services.clock.now_ms(),
+            files=counts.files,
+            size_bytes=counts.size_bytes,
+        )
+    )
+
+
+def is_apart(told: JobRecord) -> bool:
+    """Return whether an ingest was taken apart, so that each of its files has a job of its own."""
+    return told.reason.endswith(APART)
+
+
 def settle(services: Services, table_id: str, job_id: str, *, failed: bool = False) -> None:
     """Tell that a job of which nothing is left to do is over, if nobody lived to tell.
 
@@ -92,8 +124,7 @@ def settle(services: Services, table_id: str, job_id: str, *, failed: bool = Fal
     if known is None:
         return
     if not known.is_finished or (failed and known.state == "failed"):
-        reason = "nothing is left to do of it"
-        record(services, table_id, job_id, known.kind, "finished", reason=reason)
+        record(services, table_id, job_id, known.kind, "finished", reason=SETTLED)
 
 
 def _counts(known: JobRecord) -> dict[Measure, float]:

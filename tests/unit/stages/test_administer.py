@@ -16,7 +16,6 @@ from dormouse.errors import (
     NotFoundError,
 )
 from dormouse.model.tables import Table
-from dormouse.ports import NO_TABLE
 from dormouse.requests import (
     AdminRequest,
     CreateTable,
@@ -56,7 +55,7 @@ class TestCreating:
         world.administer(RenameTable("rename", "letters", "others"))
         if old_name_is_taken:
             world.administer(CreateTable("another", "letters", LETTERS.to_json()))
-        del world.tracker.kept[NO_TABLE, "create-letters"]  # its function died before it could tell
+        world.forget_told("create-letters")
         world.administer(CreateTable("create-letters", "letters", LETTERS.to_json()))
         assert world.names(now(world, table)) == "abc"
         assert [t.name for t in world.tables.all() if t.id == table.id] == ["others"]
@@ -156,7 +155,8 @@ class TestRenaming:
         world.create("words")
         with pytest.raises(error, match=said):
             administer(world.services, RenameTable("r", old, new))
-        (record,) = [r for r in world.tracker.records("-") if r.job_id == "r"]
+        record = world.told("r")
+        assert record is not None
         assert (record.state, said in record.reason) == ("refused", True)
         assert sorted(t.name for t in world.tables.all()) == ["letters", "words"]
 

@@ -12,7 +12,6 @@ from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.messages import CompactionJob, Outgoing
 from dormouse.model.schema import Field, Primitive
 from dormouse.model.tables import Table
-from dormouse.ports import NO_TABLE
 from dormouse.requests import AlterSchema
 from dormouse.shards.footer import read_footers
 from dormouse.stages.administer import administer
@@ -177,7 +176,7 @@ def test_a_request_takes_effect_once_even_if_cut_off_and_followed_by_another(wor
     world.drop("letters/1.parquet", letters("ab"))
     world.settle()
     world.alter(table, add=[COUNT])
-    del world.tracker.kept[NO_TABLE, "alter-1"]  # as if it had died before it was recorded
+    world.forget_told("alter-1")
     administer(world.services, first)
     table = altered(world, table)
     assert column(world, table, "note") == ["a0", "b1"]
@@ -189,7 +188,7 @@ def test_a_refused_alteration_changes_nothing_and_is_recorded(world: World) -> N
     with pytest.raises(InvalidRequestError, match="is a key"):
         world.alter(table, add=[COUNT], drop=["letter"], request_id="bad")
     assert altered(world, table).schema == table.schema
-    record = world.tracker.get(NO_TABLE, "bad")
+    record = world.told("bad")
     assert record is not None
     assert record.state == "refused"
     assert "is a key" in record.reason

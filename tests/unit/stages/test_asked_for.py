@@ -135,7 +135,8 @@ def test_a_split_that_cannot_be_is_refused_with_the_reason(
     filled(world, "ab")
     with pytest.raises(error):
         administer(world.services, SplitPartitions("s", "letters", partition, forced))
-    (record,) = [r for r in world.tracker.records("-") if r.job_id == "s"]
+    record = world.told("s")
+    assert record is not None
     assert (record.state, said in record.reason) == ("refused", True)
 
 

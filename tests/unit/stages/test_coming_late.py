@@ -10,7 +10,6 @@ import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.model.tables import Table
-from dormouse.ports import NO_TABLE
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -70,7 +69,7 @@ def test_a_redelivery_leaves_another_table_of_the_same_name_alone(
     request = ABOUT_A_TABLE[verb]("letters")
     world.administer(request)
     world.settle()
-    del world.tracker.kept[NO_TABLE, "late"]  # its function died before it could tell
+    world.forget_told("late")
     kept = world.tables.get(first.id)
     if kept is not None and leaving == "deleted":
         world.administer(DeleteTable("gone", kept.name))
@@ -87,9 +86,9 @@ def test_a_redelivery_leaves_another_table_of_the_same_name_alone(
 def test_a_redelivery_of_a_deletion_that_was_done_is_done(world: World) -> None:
     world.create("letters")
     world.administer(DeleteTable("late", "letters"))
-    del world.tracker.kept[NO_TABLE, "late"]
+    world.forget_told("late")
     world.administer(DeleteTable("late", "letters"))
-    told = world.tracker.get(NO_TABLE, "late")
+    told = world.told("late")
     assert told is not None and told.state == "finished"
 
 

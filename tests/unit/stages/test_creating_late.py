@@ -9,7 +9,6 @@ import pytest
 
 from dormouse.errors import AlreadyExistsError
 from dormouse.model.names import delta_prefix, table_prefix
-from dormouse.ports import NO_TABLE
 from dormouse.requests import CreateTable, DeleteTable
 from dormouse.stages.leftovers import collect_leftovers
 from dormouse.stages.rebuild import rebuild
@@ -28,7 +27,7 @@ def made_and_deleted(world: World) -> None:
     """Be another delivery of the request, and then whoever deletes the table."""
     world.administer(REQUEST)
     world.administer(DeleteTable("delete", "letters"))
-    del world.tracker.kept[NO_TABLE, REQUEST.request_id]
+    world.forget_told(REQUEST.request_id)
 
 
 def test_a_delivery_that_slept_until_its_table_was_deleted_leaves_none_without_a_state(
@@ -42,7 +41,7 @@ def test_a_delivery_that_slept_until_its_table_was_deleted_leaves_none_without_a
 def test_one_that_slept_before_it_began_the_state_is_told_nothing_else(world: World) -> None:
     world.before_next_commit(lambda: made_and_deleted(world))
     world.administer(REQUEST)
-    told = world.tracker.get(NO_TABLE, REQUEST.request_id)
+    told = world.told(REQUEST.request_id)
     assert told is not None and told.state == "finished"
     assert world.tables.all() == []
 
@@ -61,10 +60,10 @@ def test_one_that_finds_its_name_taken_leaves_no_state_and_is_refused_for_good(
     world: World,
 ) -> None:
     world.after_next_commit(lambda: others_take_the_name(world))
-    for _ in range(2):  # its function died before it could tell
+    for _ in range(2):
         with pytest.raises(AlreadyExistsError, match="'letters'"):
             world.administer(REQUEST)
-        del world.tracker.kept[NO_TABLE, REQUEST.request_id]
+        world.forget_told(REQUEST.request_id)
     (others,) = world.tables.all()
     assert states(world) == [others.id]
     world.administer(DeleteTable("delete", "letters"))
@@ -130,7 +129,7 @@ def test_a_duplicate_leaves_a_table_alone_that_is_being_rebuilt(
     table = world.create("letters")
     world.drop("letters/1.parquet", letters("ab"))
     world.settle()
-    del world.tracker.kept[NO_TABLE, REQUEST.request_id]
+    world.forget_told(REQUEST.request_id)
     if rebuilt:
         rebuild(world.services, table)
     else:

@@ -132,7 +132,7 @@ def test_a_letter_tells_why_by_its_own_reason_or_that_of_its_job(
     record(services, "t", "purge", "purge", "failed", reason="no such column")
     record(services, "t", "export", "export", "failed", reason="no space")
     dead.add(QUEUE, encode(Redrive("request", "files")))
-    record(services, NO_TABLE, "request", "Redrive", "failed", reason="no answer")
+    record(services, NO_TABLE, "request", "redrive", "failed", reason="no answer")
     dead.add(QUEUE, "[1]")
     dead.add(QUEUE, "[" * 100_000 + "]" * 100_000)
     own, failed, silent, unknown, split, purge, export, request, list_, deep = (
@@ -164,6 +164,6 @@ def test_an_administrator_can_ask_for_it_by_message(world: World, dead: MemoryDe
     assert bodies(dead) == ["body 0", "body 1"]
     kept = world.tracker.get(NO_TABLE, "r1")
     assert kept is not None
-    assert (kept.state, kept.subject, kept.kind) == ("finished", QUEUE, "Redrive")
+    assert (kept.state, kept.subject, kept.kind) == ("finished", QUEUE, "redrive")
     with pytest.raises(NotFoundError):
         administer(world.services, Redrive("r2", "nowhere"))

@@ -8,7 +8,6 @@ import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.messages import IngestJob
-from dormouse.ports import NO_TABLE
 from dormouse.requests import IngestFiles, ReinitialiseTable
 from dormouse.stages.administer import administer
 from dormouse.stages.requests import ingest_files
@@ -72,7 +71,8 @@ def test_keys_under_which_there_is_nothing_are_refused_by_name_and_nothing_is_in
     world.create()
     with pytest.raises(NotFoundError, match="has no 'arch', 'archive/2025'"):
         administer(world.services, request("arch", "archive/2024", "archive/2025"))
-    (record,) = [r for r in world.tracker.records(NO_TABLE) if r.job_id == "r"]
+    record = world.told("r")
+    assert record is not None
     assert (record.state, "'archive/2025'" in record.reason) == ("refused", True)
     assert not world.queue
 

@@ -14,7 +14,7 @@ from dormouse.messages import CompactionJob, Outgoing, PartitionSplits
 from dormouse.model.names import purge_of, purge_path, purge_prefix
 from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.model.transactions import AssignJob
-from dormouse.ports import NO_TABLE, Storage
+from dormouse.ports import Storage
 from dormouse.requests import PurgeRows, ReinitialiseTable
 from dormouse.stages.administer import administer
 from dormouse.stages.batch_files import batch_files
@@ -114,7 +114,7 @@ def test_what_is_ingested_after_a_purge_has_ended_stays_though_its_request_comes
     world.settle()
     world.drop("letters/late.parquet", letters("b", at=500))
     world.settle()
-    del world.tracker.kept[NO_TABLE, "purge"]  # its function died before it could tell
+    world.forget_told("purge")
     world.administer(request)
     world.settle()
     assert in_table(world, table) == "abc"
@@ -267,7 +267,7 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_kept(
     with pytest.raises(InvalidRequestError, match=reason):
         administer(world.services, request)
     assert list(world.storage.list(purge_prefix(table.id))) == []
-    told = world.tracker.get(NO_TABLE, "purge-1")
+    told = world.told("purge-1")
     assert told is not None
     assert told.state == "refused"
 

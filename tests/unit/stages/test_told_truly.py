@@ -11,7 +11,7 @@ import pytest
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.messages import Outgoing, PartitionSplits
 from dormouse.model.tables import Table
-from dormouse.ports import NO_TABLE, JobRecord
+from dormouse.ports import JobRecord
 from dormouse.requests import ReinitialiseTable, SplitPartitions
 from tests.support.world import Crash, World, letters
 
@@ -166,5 +166,5 @@ def test_a_forced_split_whose_message_was_lost_is_sent_when_the_request_comes_ag
     assert isinstance(message.message, PartitionSplits)
     world.settle()
     world.administer(request)
-    told = world.tracker.get(NO_TABLE, "s")
-    assert told is not None and told.state == "finished", "what is split already is no refusal"
+    told = world.told("s")
+    assert told is not None and told.state == "accepted", "what is split already is no refusal"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dormouse.messages import Outgoing
 from dormouse.policy.garbage import collectable
 from dormouse.ports import Services
+from dormouse.replies import Counts
 from dormouse.requests import CollectGarbage
 from dormouse.stages.collect_garbage import candidates
 from dormouse.stages.requests.named import living
+from dormouse.stages.requests.work import Begun, Garbage
 
 
-def collect_garbage(services: Services, request: CollectGarbage) -> list[Outgoing]:
-    """Give the messages for the shards whose delay is over, also of a table that is offline.
+def collect_garbage(services: Services, request: CollectGarbage) -> Begun:
+    """Have the shards deleted whose delay is over, also of a table that is offline.
 
     Raises:
         NotFoundError: no table of that name exists, or it is being deleted.
@@ -21,4 +22,8 @@ def collect_garbage(services: Services, request: CollectGarbage) -> list[Outgoin
     due, _ = collectable(
         state, state.unreferenced, services.clock.now_ms(), table.properties.gc_delay_seconds
     )
-    return candidates(table, state, due)
+    if not due:
+        return Begun()
+    size_bytes = sum(state.shards[shard].size_bytes for shard in due)
+    work = Garbage(state.generation, tuple(due))
+    return Begun(candidates(table, state, due), work, Counts(size_bytes=size_bytes))

@@ -29,9 +29,8 @@ def create_table(services: Services, request: CreateTable) -> None:
         AlreadyExistsError: a table of that name exists.
     """
     schema = Schema.from_json(request.schema)
-    table_id = blake2b(request.request_id.encode(), digest_size=TABLE_ID_DIGITS // 2).hexdigest()
     table = Table(
-        id=table_id,
+        id=created_id(request),
         name=check_name(request.name),
         schema=schema,
         created_ms=services.clock.now_ms(),
@@ -62,6 +61,11 @@ def create_table(services: Services, request: CreateTable) -> None:
             raise
     except AlreadyExistsError:
         _refuse(services, table)
+
+
+def created_id(request: CreateTable) -> str:
+    """Return the id of the table that a request makes; a redelivery makes the same."""
+    return blake2b(request.request_id.encode(), digest_size=TABLE_ID_DIGITS // 2).hexdigest()
 
 
 def _was_made(services: Services, table: Table) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError
-from dormouse.messages import Outgoing
 from dormouse.model.conditions import parse_condition
 from dormouse.model.exports import Export, bytes_to_read, cut_tasks
 from dormouse.model.keys import KeyRange, show_key
@@ -25,14 +24,16 @@ from dormouse.shards.ranges import ranges_asked_for, ranges_to_read
 from dormouse.shards.text import parse_key_part
 from dormouse.stages.exports import keep_export, keep_tasks, kept_export, messages_of
 from dormouse.stages.manifests import manifest_at
+from dormouse.stages.requests import work
 from dormouse.stages.requests.json_keys import key_of_json
 from dormouse.stages.requests.named import living
+from dormouse.stages.requests.work import Begun
 from dormouse.stages.tracking import record
 from dormouse.stages.versions import read_version
 from dormouse.storage import check_path
 
 
-def export_rows(services: Services, request: ExportRows) -> list[Outgoing]:
+def export_rows(services: Services, request: ExportRows) -> Begun:
     """Fix what is exported, cut it into tasks, and have them run; a redelivery has them run again.
 
     Where the table says so or somebody asks for it, they are all one job of Spark.
@@ -50,10 +51,10 @@ def export_rows(services: Services, request: ExportRows) -> list[Outgoing]:
         table, state = _read(services, table, request.as_of)
         export = _wanted(services, table, request)
         if not _is_free(services, export):
-            return []
+            return Begun(work=work.Export(export.id, export.to))
         export = _begin(services, table, state, export, request)
     record(services, table.id, export.id, "export", "assigned", subject=export.to)
-    return messages_of(export)
+    return Begun(messages_of(export), work.Export(export.id, export.to))
 
 
 def export_id_of(request_id: str) -> str:

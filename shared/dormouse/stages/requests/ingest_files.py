@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.messages import Outgoing
+from dormouse.messages import IngestJob
 from dormouse.model.sources import Source
 from dormouse.policy.batching import batches, largest_batches
 from dormouse.ports import Services
+from dormouse.replies import Counts
 from dormouse.requests import IngestFiles
 from dormouse.stages.batch_files import ingest_message
 from dormouse.stages.known_sources import look_up
 from dormouse.stages.requests.named import living
+from dormouse.stages.requests.work import Begun, Files
 
 MAX_FILES = 100_000
 """A request holds all its files in memory, some 60 MB for so many."""
@@ -25,8 +27,8 @@ NAMED = 10
 """How many missing keys are named; there are often many, of one mistake."""
 
 
-def ingest_files(services: Services, request: IngestFiles) -> list[Outgoing]:
-    """Give ingest jobs for the files there are under all keys, save those ingested already.
+def ingest_files(services: Services, request: IngestFiles) -> Begun:
+    """Have the files ingested that lie under all keys, save those ingested already.
 
     Raises:
         NotFoundError: there is nothing under some key, no such table, or it is being deleted. Then
@@ -40,7 +42,13 @@ def ingest_files(services: Services, request: IngestFiles) -> list[Outgoing]:
     fresh = look_up(services, table, sources).fresh(sources)
     asked = request.spark or None
     jobs = largest_batches(fresh) if asked else batches(fresh, table.properties)
-    return [ingest_message(table, table.generation, sources, asked) for sources in jobs]
+    messages = [ingest_message(table, table.generation, sources, asked) for sources in jobs]
+    counts = Counts(files=len(sources), known=len(sources) - len(fresh))
+    if not messages:
+        return Begun(counts=counts)
+    sent = (message.message for message in messages)
+    work = Files(tuple(job for job in sent if isinstance(job, IngestJob)))
+    return Begun(messages, work, counts)
 
 
 def _found(services: Services, keys: tuple[str, ...]) -> dict[str, Source]:

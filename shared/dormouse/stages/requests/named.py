@@ -33,9 +33,7 @@ def bound(services: Services, request: Naming) -> Table | None:
     Raises:
         NotFoundError: there was none of that name; the hint names the nearest.
     """
-    found = services.tables.named(request.name)
-    now_ms = services.clock.now_ms()
-    table_id = services.tracker.bind(binding_key(request), found.id if found else NO_TABLE, now_ms)
+    table_id, found = _bind(services, request)
     if table_id != NO_TABLE:
         return services.tables.get(table_id)
     if found is None:
@@ -44,6 +42,18 @@ def bound(services: Services, request: Naming) -> Table | None:
         f"there was no table {request.name!r} when this was asked for first",
         hint="ask again under another request_id",
     )
+
+
+def bound_id(services: Services, request: Naming) -> str:
+    """Return the id of the table a request is about, which may be gone; `NO_TABLE` if of none."""
+    return _bind(services, request)[0]
+
+
+def _bind(services: Services, request: Naming) -> tuple[str, Table | None]:
+    found = services.tables.named(request.name)
+    table_id = found.id if found is not None else NO_TABLE
+    now_ms = services.clock.now_ms()
+    return services.tracker.bind(binding_key(request), table_id, now_ms), found
 
 
 def named(services: Services, request: Naming) -> Table:

@@ -17,11 +17,12 @@ from dormouse.ports import Services
 from dormouse.requests import PurgeRows
 from dormouse.stages.requests.json_keys import key_of_json
 from dormouse.stages.requests.named import living
+from dormouse.stages.requests.work import Begun, Purge
 from dormouse.stages.tracking import record
 from dormouse.stages.versions import read_version
 
 
-def purge_rows(services: Services, request: PurgeRows) -> list[Outgoing]:
+def purge_rows(services: Services, request: PurgeRows) -> Begun:
     """Keep the request beside the table's shards; a redelivery finds it there.
 
     Raises:
@@ -35,7 +36,7 @@ def purge_rows(services: Services, request: PurgeRows) -> list[Outgoing]:
     services.storage.put(path, encode_request(purge, path))
     # Not what it removes: records live longer than what is to be forgotten.
     record(services, table.id, purge.id, "purge", "assigned", subject=request.request_id)
-    return [Outgoing("purges", PurgeStep(table.id, purge.id))]
+    return Begun([Outgoing("purges", PurgeStep(table.id, purge.id))], Purge(purge.id))
 
 
 def purge_id_of(request_id: str) -> str:

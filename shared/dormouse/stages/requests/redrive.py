@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dormouse.errors import UnavailableError
 from dormouse.ports import Services
+from dormouse.replies import Counts
 from dormouse.requests import Redrive
 from dormouse.stages import dead_letters
+from dormouse.stages.requests.work import Begun
 
 
-def redrive(services: Services, request: Redrive) -> None:
-    """Send back what is asked for.
+def redrive(services: Services, request: Redrive) -> Begun:
+    """Send back what is asked for, and count it.
 
     Raises:
         NotFoundError: there is no such queue, or no such letter.
@@ -18,3 +20,4 @@ def redrive(services: Services, request: Redrive) -> None:
     done = dead_letters.redrive(services, dead_letters.queue_named(request.queue), request.ids)
     if left := len(done.unsent) + len(done.undeleted):
         raise UnavailableError(f"{left} dead letters of queue {request.queue!r} are still there")
+    return Begun(counts=Counts(messages=len(done.sent)))

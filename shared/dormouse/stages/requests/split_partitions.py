@@ -7,20 +7,17 @@ split is sent again when the request comes again. If that is late, the halves ar
 from __future__ import annotations
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.messages import Outgoing
 from dormouse.model.state import TableState
-from dormouse.policy.splitting import splits_due
+from dormouse.policy.splitting import FEWEST_ROWS, fewest_rows, splits_due
 from dormouse.ports import Services
 from dormouse.requests import SplitPartitions
 from dormouse.stages.plan_table import splits
 from dormouse.stages.requests.named import living
-
-FEWEST_ROWS = 2
-"""What a leaf must hold to be split at all."""
+from dormouse.stages.requests.work import Begun, Splits
 
 
-def split_partitions(services: Services, request: SplitPartitions) -> list[Outgoing]:
-    """Give the messages for the leaves to be split, also of a table that is offline.
+def split_partitions(services: Services, request: SplitPartitions) -> Begun:
+    """Have the leaves split that are to be, also of a table that is offline.
 
     Raises:
         NotFoundError: no such table or partition exists, or the table is being deleted.
@@ -28,13 +25,16 @@ def split_partitions(services: Services, request: SplitPartitions) -> list[Outgo
     """
     table = living(services, request)
     state = services.store(table).current()
-    fewest = FEWEST_ROWS if request.forced else table.properties.split_threshold_rows
+    fewest = fewest_rows(table.properties, forced=request.forced)
     if request.partition:
         _check_leaf(state, request.partition, fewest)
         wanted = [request.partition]
     else:
         wanted = splits_due(state, fewest)
-    return list(splits(table, state, wanted, forced=request.forced))
+    messages = list(splits(table, state, wanted, forced=request.forced))
+    if not messages:
+        return Begun()
+    return Begun(messages, Splits(state.generation, tuple(wanted), request.forced))
 
 
 def _check_leaf(state: TableState, partition: str, fewest: int) -> None:

@@ -1,0 +1,161 @@
+"""Replies as the real handler gives them: to one queue, to what is no request, or in vain."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from dormouse.errors import NotFoundError, UnavailableError
+from dormouse.messages import Outgoing, encode
+from dormouse.model.names import REPLIES
+from dormouse.policy.retrying import MOST_RECEIVES
+from dormouse.ports import NO_TABLE
+from dormouse.replies import Reply
+from dormouse.requests import CompactTable, SetOnline
+from tests.functions.conftest import TABLE_ID, Functions
+from tests.support.world import letters
+
+GOOD = {"type": "delete_table", "request_id": "r", "name": "letters", "reply": True}
+MALFORMED: dict[str, tuple[dict[str, object], str]] = {
+    "unknown verb": ({"type": "drop_everything"}, "drop_everything"),
+    "no verb": ({"type": 7}, "type"),
+    "unknown field": ({"now": True}, "unknown field `now`"),
+    "newer format": ({"v": 99}, "$.v"),
+    "wrong kind": ({"name": 5}, "$.name"),
+    "a reply queue of its own": ({"reply_to": "https://sqs/other"}, "unknown field `reply_to`"),
+}
+
+
+def replies(functions: Functions) -> list[Reply]:
+    sent = functions.sent()
+    assert {m.queue for m in sent if isinstance(m.message, Reply)} <= {REPLIES}
+    return [m.message for m in sent if isinstance(m.message, Reply)]
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_what_is_no_request_is_answered_recorded_and_no_dead_letter(
+    functions: Functions, log: io.StringIO, what: str
+) -> None:
+    changed, said = MALFORMED[what]
+    assert functions.deliver("administer", json.dumps(GOOD | changed)) == []
+    (reply,) = replies(functions)
+    assert (reply.outcome, reply.request_id) == ("refused", "r")
+    assert said in reply.reason
+    assert functions.outbox.dead == []
+    told = functions.world.told("r")
+    assert told is not None and (told.state, told.reason) == ("refused", reply.reason)
+    assert told.table_id == (NO_TABLE if what == "wrong kind" else TABLE_ID)
+    assert said not in log.getvalue(), "it quotes the message, which may name rows"
+    assert functions.world.tables.get(TABLE_ID) is not None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "not JSON",
+        "[]",
+        json.dumps(GOOD | {"type": "x", "reply": False}),
+        json.dumps(GOOD | {"type": "x", "reply": "yes"}),
+        json.dumps(GOOD | {"request_id": 5}),
+        json.dumps(GOOD | {"request_id": ""}),
+        json.dumps(GOOD | {"request_id": "a\nb"}),
+        '{"request_id": "\\ud800", "reply": true}',
+        '{"request_id": "r", "reply": true',
+    ],
+)
+def test_what_cannot_be_answered_is_a_dead_letter_with_the_reason(
+    functions: Functions, body: str
+) -> None:
+    assert functions.deliver("administer", body) == []
+    ((queue, buried, reason),) = functions.outbox.dead
+    assert (queue, buried) == ("admin", body)
+    assert reason
+    assert functions.sent() == []
+
+
+def test_what_is_malformed_hides_nothing_that_was_done_under_its_id(functions: Functions) -> None:
+    functions.deliver("administer", encode(SetOnline("r", "letters", False)))
+    functions.deliver("administer", json.dumps(GOOD | {"v": 9}))
+    told = functions.world.told("r")
+    assert told is not None and (told.kind, told.state) == ("set_online", "finished")
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known table", "unknown table"])
+def test_a_refused_request_is_recorded_where_it_is_looked_for(
+    functions: Functions, known: bool
+) -> None:
+    request = CompactTable("r", "letters" if known else "nobody", reply=True)
+    functions.deliver("administer", encode(SetOnline("r", "letters", False)))  # another's id
+    functions.deliver("administer", encode(request))
+    (reply,) = replies(functions)
+    assert (reply.outcome, reply.request) == ("refused", "compact_table")
+    told = [r.state for r in functions.world.tracker.records(TABLE_ID if known else NO_TABLE)]
+    assert told == (["finished"] if known else ["refused"])
+
+
+Failing = Callable[[Functions, list[Outgoing]], None]
+
+
+def without_replies(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Let the queue of replies take nothing."""
+    send = functions.outbox.send
+
+    def sending(messages: Iterable[Outgoing]) -> None:
+        given = list(messages)
+        if any(m.queue == REPLIES for m in given):
+            raise error
+        send(given)
+
+    monkeypatch.setattr(functions.outbox, "send", sending)
+
+
+@pytest.mark.parametrize(
+    "error", [NotFoundError("there is no queue 'replies'"), UnavailableError("it refused")]
+)
+def test_without_a_queue_of_replies_the_work_is_done_once_and_one_thing_is_said(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, log: io.StringIO, error: Exception
+) -> None:
+    for number, text in enumerate(("ab", "cd")):
+        functions.world.drop(f"letters/{number}.parquet", letters(text))
+    functions.world.settle()
+    without_replies(functions, monkeypatch, error)
+    body = encode(CompactTable("r", "letters", all=True, reply=True))
+    for receives in range(1, MOST_RECEIVES + 1):
+        functions.deliver("administer", body, receives=receives)
+    assert len(functions.world.state(functions.table).jobs) == 1
+    told = functions.world.told("r")
+    assert told is not None and told.state == "accepted", "it is not refused for that"
+    said = [line for line in log.getvalue().splitlines() if "no reply could be sent" in line]
+    assert len(said) == MOST_RECEIVES
+    if isinstance(error, NotFoundError):  # what no wait cures is said with the letter
+        assert functions.outbox.dead == [("admin", body, "there is no queue 'replies'")]
+    monkeypatch.undo()
+    sent = {m.queue for m in functions.sent()}
+    assert sent == {"compaction-jobs", "admin"}
+
+
+def test_a_last_reply_that_is_not_sent_is_not_forgotten(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, text in enumerate(("ab", "cd")):
+        functions.world.drop(f"letters/{number}.parquet", letters(text))
+    functions.world.settle()
+    body = encode(CompactTable("r", "letters", all=True, reply=True))
+    functions.deliver("administer", body)
+    sent = functions.sent()
+    (job,) = [m for m in sent if m.queue == "compaction-jobs"]
+    (step,) = [m for m in sent if m.queue == "admin"]
+    functions.world.deliver(job)
+    with monkeypatch.context() as patched:
+        without_replies(functions, patched, UnavailableError("it refused"))
+        assert functions.deliver("administer", encode(step.message)) == ["0"]
+    assert functions.deliver("administer", encode(step.message)) == []
+    (reply,) = replies(functions)
+    assert (reply.outcome, reply.counts.rows) == ("finished", 4)
+    assert functions.deliver("administer", encode(step.message)) == []
+    assert functions.sent() == []
