@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
+from dormouse.errors import CorruptDataError
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import ending_path, shard_path
 from dormouse.model.origins import Lineage, Origin
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
-from dormouse.shards.endings import Ending, discard_shards, put_ending, read_endings
+from dormouse.shards.endings import (
+    Ending,
+    discard_shards,
+    put_ending,
+    read_endings,
+    spent_endings,
+)
 from dormouse.storage import MemoryStorage
 
 
@@ -52,3 +61,23 @@ def test_the_note_of_a_run_that_was_committed_stays_though_strays_of_it_go() -> 
     assert storage.deleted == [[shard_path("t", "r-7")]]
     discard_shards(storage, "t", [], state)
     assert len(storage.deleted) == 1
+
+
+def test_a_damaged_note_is_told_and_not_left_out() -> None:
+    """A rebuild without it would bring back rows that its run had removed."""
+    storage = MemoryStorage()
+    put_ending(storage, "t", Ending("run", Origin(KeyRange())))
+    storage.put(ending_path("t", "other"), b"damaged")
+    with pytest.raises(CorruptDataError, match=ending_path("t", "other")):
+        read_endings(storage, "t")
+
+
+def test_a_note_that_is_put_while_the_state_is_read_is_not_spent() -> None:
+    storage = MemoryStorage()
+    put_ending(storage, "t", Ending("spent", Origin(KeyRange())))
+
+    def read() -> TableState:
+        put_ending(storage, "t", Ending("later", Origin(KeyRange())))
+        return TableState()
+
+    assert spent_endings(storage, "t", read, before_ms=10**15) == ([ending_path("t", "spent")], [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +12,8 @@ import pytest
 
 from dormouse.errors import RefusedSourceError
 from dormouse.model.schema import Schema
+from dormouse.shards import intake as intake_module
+from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.intake import Intake
 from dormouse.shards.sorting import Sorter
 
@@ -98,3 +100,19 @@ def test_a_scratch_space_that_is_full_says_so_and_the_files_before_keep_their_ro
         with pytest.raises(OSError, match="no space left"):
             intake.add(csv_file(tmp_path / "large", range(100_000)), "letters/2.csv")
     assert keys_of(intake.sorted_rows()) == list(range(100))
+
+
+def test_rows_that_were_read_before_a_file_turned_out_bad_are_dropped(
+    scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def halting(*_: object) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([{"k": 1, "v": "x"}], arrow_schema(SCHEMA))
+        raise RefusedSourceError("bad at its second row")
+
+    intake = Intake(SCHEMA, scratch, memory_bytes=PLENTY)
+    with monkeypatch.context() as patched:
+        patched.setattr(intake_module, "read_source", halting)
+        with pytest.raises(RefusedSourceError, match="second row"):
+            intake.add(tmp_path / "bad", "letters/1.csv")
+    assert intake.rows == 0
+    assert keys_of(intake.sorted_rows()) == []

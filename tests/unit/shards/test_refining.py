@@ -209,6 +209,15 @@ def test_of_rows_that_are_equal_but_for_bits_the_bits_decide_in_any_order(
     assert len(found_signs) == 1
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_group_is_one_row_wherever_batches_end_within_it(size: int) -> None:
+    schema = Schema(KEEPING.row_keys, (), (Field("n", Primitive.LONG),))
+    rules = row_rules(schema, Properties(aggregations="sum(n)"))
+    rows: list[Row] = [{"k": key, "n": 1} for key in "abbbbc"]
+    expected = [{"k": "a", "n": 1}, {"k": "b", "n": 4}, {"k": "c", "n": 1}]
+    assert refine(rows, schema, rules, size) == expected
+
+
 def test_a_nan_with_a_sign_is_no_least_value() -> None:
     schema = Schema(KEEPING.row_keys, (), (Field("x", Primitive.DOUBLE),))
     rows: list[Row] = [{"k": "a", "x": x} for x in (-math.nan, -math.inf, math.inf)]

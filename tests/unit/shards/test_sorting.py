@@ -167,3 +167,26 @@ def test_slices_of_structs_within_structs_are_sorted_and_do_not_abort_the_engine
     sorter = Sorter(schema, tmp_path, memory_bytes=10**8)
     sorter.add(batch.slice(5, 3))
     assert [row for b in sorter.sorted_rows() for row in b.to_pylist()] == rows[5:8][::-1]
+
+
+def test_what_was_sorted_in_memory_before_sorters_became_one_is_kept(tmp_path: Path) -> None:
+    one, other = (Sorter(SCHEMA, tmp_path, memory_bytes=32_000) for _ in range(2))
+    keys = list(range(400))
+    for sorter, part in ((one, keys[::2]), (other, keys[1::2])):
+        for batch in batches_of([{"k": key, "v": "x"} for key in reversed(part)], SCHEMA, 20):
+            sorter.add(batch)
+    assert other._held and not other._files, "it has runs in memory"
+    one.absorb(other)
+    assert [k for batch in one.sorted_rows() for k in batch.column("k").to_pylist()] == keys
+
+
+def test_what_is_loose_goes_to_the_file_with_the_others(tmp_path: Path) -> None:
+    sorter = Sorter(SCHEMA, tmp_path, memory_bytes=32_000)
+    for start in (0, 100):
+        for batch in batches_of([{"k": start + n, "v": "x"} for n in range(70)], SCHEMA, 1):
+            sorter.add(batch)
+        assert sorter._loose
+        sorter.spill()
+        assert sorter.held_bytes == 0
+    found = [k for batch in sorter.sorted_rows() for k in batch.column("k").to_pylist()]
+    assert found == [*range(70), *range(100, 170)]

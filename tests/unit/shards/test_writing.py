@@ -250,6 +250,32 @@ def test_a_failing_upload_stops_the_job_and_leaves_no_files(
     assert not list(tmp_path.iterdir())
 
 
+def test_an_upload_that_fails_while_nothing_more_is_written_stops_the_job_too(
+    write: Write, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = storage.upload
+
+    def fail_last(path: str, local: Path) -> bool:
+        if "job-2" in path:
+            raise UnavailableError("no network")
+        return upload(path, local)
+
+    monkeypatch.setattr(storage, "upload", fail_last)
+    with pytest.raises(UnavailableError):
+        write([row("a"), row("b", 2), row("c")], list(SPLIT.leaves()))
+
+
+def test_a_part_of_a_run_does_not_say_that_the_run_ends_with_it(
+    storage: MemoryStorage, tmp_path: Path
+) -> None:
+    """Others write parts beside it, and a rebuild must not take this one for all of them."""
+    context = ShardContext("table", SCHEMA, "job", part=2)
+    batches = batches_of([row("a")], SCHEMA, 3)
+    (new,) = write_shards(storage, batches, context, WHOLE, lambda n: f"job-{n}", scratch=tmp_path)
+    path = f"table/data/{new.shard.id}.parquet"
+    assert not read_footer(storage, path, new.shard.size_bytes).origin.last
+
+
 @given(st.integers(0, 10**12), st.integers(1, 1000))
 def test_row_groups_and_the_footer_stay_in_balance(size_bytes: int, columns: int) -> None:
     group = parquet.row_group_bytes(size_bytes, columns)

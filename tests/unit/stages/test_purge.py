@@ -12,12 +12,15 @@ import pytest
 from dormouse.errors import InvalidRequestError
 from dormouse.messages import CompactionJob, Outgoing, PartitionSplits
 from dormouse.model.names import purge_of, purge_path, purge_prefix
+from dormouse.model.purges import PurgeRequest
 from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import Storage
 from dormouse.requests import PurgeRows, ReinitialiseTable
+from dormouse.shards.purging import RowMatcher
 from dormouse.stages.administer import administer
 from dormouse.stages.batch_files import batch_files
+from dormouse.stages.prove_purge import prove_purge
 from dormouse.storage import FolderStorage
 from tests.support.world import Crash, World, letters, letters_file
 from tests.unit.stages.purges import filled, in_table, stored
@@ -279,3 +282,14 @@ def test_of_a_table_that_aggregates_only_whole_groups_can_be_purged(world: World
     world.purge(table, "letter = 'b'")
     world.settle()
     assert stored(world, table) == list("ac")
+
+
+def test_a_purge_by_several_keys_counts_and_removes_the_rows_below_each(world: World) -> None:
+    table = filled(world, "aabcd")
+    request = PurgeRequest("p", keys=(("a",), ("c",)))
+    matcher = RowMatcher.of(request, table.schema)
+    assert prove_purge(world.services, table, matcher).rows == 3
+    world.purge(table, "", "a", "c")
+    world.settle()
+    assert in_table(world, table) == "bd"
+    assert stored(world, table) == list("bd")

@@ -11,6 +11,7 @@ from dormouse.messages import PartitionSplits, TableChanged
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import shard_path
 from dormouse.model.transactions import SplitPartition
+from dormouse.shards.counting import count_rows
 from dormouse.stages.plan_table import plan_table
 from dormouse.stages.split_partition import split_partition
 from tests.support.damage import rewrite
@@ -139,3 +140,24 @@ def test_a_split_that_another_split_of_the_leaf_overtook_is_told_not_to_be_done(
     assert told is not None
     assert told.reason.startswith("not split: ")
     assert [leaf.range.min for leaf in world.state(table).partitions.leaves()] == [(), ("b",)]
+
+
+def test_rows_that_a_split_only_estimated_are_counted_as_they_are(world: World) -> None:
+    table = world.create()
+    world.set_online(table, False)
+    world.drop("letters/0.parquet", rows("a", "b", "c", "d", "e", "z"))
+    world.settle()
+    world.new_store(table).commit(SplitPartition("root", ("m",)), generation=0)
+    state = world.state(table)
+    assert not all(reference.exact for reference in state.all_references())
+    for leaf in state.partitions.leaves():
+        counted = count_rows(
+            world.storage,
+            table,
+            state,
+            [leaf.range],
+            now_ms=0,
+            scratch=world.folder / "scratch",
+            memory_bytes=2**26,
+        )
+        assert counted == len(world.rows(table, leaf.range))
