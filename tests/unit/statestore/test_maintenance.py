@@ -367,3 +367,20 @@ def test_a_segment_that_lacks_deltas_is_not_believed(due: Rig) -> None:
     replaced(due, "segments", encode_segment(deltas[:-1]))
     with pytest.raises(CorruptDataError, match=segment):
         due.store().at(version=3)
+
+
+@pytest.mark.parametrize("left", [0, 10])
+def test_a_page_that_is_lost_or_lacks_deltas_is_not_consolidated(rig: Rig, left: int) -> None:
+    commit(rig, 1, 100)
+    pages = rig.pages._logs["t"].pages
+    page = pages.pop(0)
+    if left:
+        pages[0] = replace(page, ids=page.ids[:left])
+    with pytest.raises(CorruptDataError, match="page 0"):
+        rig.store().maintain()
+    assert rig.stored("segments") == []
+
+
+def test_a_version_that_is_yet_to_come_is_not_the_newest(rig: Rig) -> None:
+    with pytest.raises(NotFoundError, match="no version 2"):
+        rig.store().at(version=2)

@@ -16,6 +16,7 @@ from dormouse.model.names import sources_path
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.shards.reads import CountedObjects, Reads
+from dormouse.statestore import sources as sources_module
 from dormouse.statestore.codec_sources import (
     Cover,
     decode_sources,
@@ -146,3 +147,23 @@ def test_a_segment_that_is_gone_or_cut_off_is_an_error() -> None:
     storage.put(sources_path("t", "g"), body[: segment.index_at + 3])
     with pytest.raises(CorruptDataError, match="cut off"):
         ingested_of(storage, "t", state_of(segment), ["a"])
+
+
+def test_a_segment_of_another_table_is_refused() -> None:
+    storage = MemoryStorage()
+    _, body = encode_sources("g", replace(COVER, table_id="u"), [digests_of(["a"])])
+    storage.put(sources_path("t", "g"), body)
+    with pytest.raises(CorruptDataError, match="segment of table u"):
+        read_segment(storage, "t", "g")
+
+
+def test_sources_are_found_in_all_reads_that_a_look_up_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sources_module, "READ_BYTES", 1)  # each bucket by itself
+    storage, reads = MemoryStorage(), Reads()
+    asked = [name(i) for i in range(5000)]
+    segment = stored(storage, "g", asked)
+    found = ingested_of(CountedObjects(storage, reads), "t", state_of(segment), asked)
+    assert found == set(asked)
+    assert reads.requests > 4
