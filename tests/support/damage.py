@@ -6,11 +6,15 @@ Objects of a storage never change; here somebody changes them by hand.
 from __future__ import annotations
 
 import io
+import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from dormouse.model import checksums
+from dormouse.model.stored_json import with_checksum
 from dormouse.shards.crcs import chunk_parts, page_index_part
 
 
@@ -58,3 +62,22 @@ def footer_length(body: bytes) -> int:
     """Return how long the Parquet footer says it is."""
     (length,) = struct.unpack("<I", body[-8:-4])
     return int(length)
+
+
+def _later_format(body: bytes) -> bytes:
+    """Return an envelope of a format that is to come, with a checksum that fits."""
+    envelope = json.loads(body)
+    envelope["format"] += 1
+    blank = json.dumps({**envelope, "checksum": checksums.BLANK}, separators=(",", ":"))
+    return with_checksum(blank.encode())
+
+
+DAMAGE: dict[str, Callable[[bytes, bytes], bytes]] = {
+    "a flipped bit": lambda body, _other: flipped(body, len(body) // 2),
+    "cut short": lambda body, _other: body[:-1],
+    "emptied": lambda _body, _other: b"",
+    "no envelope": lambda body, _other: bytes(json.dumps(json.loads(body)["body"]), "utf-8"),
+    "that of another": lambda _body, other: other,
+    "another format": lambda body, _other: _later_format(body),
+}
+"""What may happen to an object of `stored_json`: its bytes, another's → what lies there then."""

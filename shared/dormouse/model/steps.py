@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal
 
 import msgspec
 
-from dormouse.model.decoding import decode_json, told_as_corrupt
+from dormouse.model.decoding import told_as_corrupt
 from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.model.shards import NewShard, Shard
+from dormouse.model.stored_json import of_stored, to_stored
 
 MOST_CELLS = 1024
 
@@ -128,17 +128,20 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows_read: int = 0
     rows_kept: int = 0
     rows_removed: int = 0
-    v: Literal[1] = 1
 
 
-def encode_fate(fate: Fate, digest: str) -> bytes:
-    """Return the stored form of what became of a step."""
+FORMAT = 2
+_KIND = "what became of a step"
+
+
+def encode_fate(fate: Fate, digest: str, path: str) -> bytes:
+    """Return what is put at the `path` of a step."""
     if isinstance(fate, Cut):
         stored = _Stored(digest, into=tuple((step.first, step.end) for step in fate.into))
     else:
         outputs = tuple(map(_stored_shard, fate.outputs))
         stored = _Stored(digest, (), outputs, fate.rows_read, fate.rows_kept, fate.rows_removed)
-    return msgspec.json.encode(stored)
+    return to_stored(_KIND, FORMAT, path, stored)
 
 
 def decode_fate(body: bytes, path: str) -> tuple[Fate, str]:
@@ -148,7 +151,7 @@ def decode_fate(body: bytes, path: str) -> tuple[Fate, str]:
         CorruptDataError: it is no such thing; `path` is named.
     """
     with told_as_corrupt(f"{path} does not say what became of a step"):
-        stored = decode_json(body, _Stored)
+        stored = of_stored(_KIND, FORMAT, path, body, _Stored)
         if stored.into:
             return Cut(tuple(Step(*cells) for cells in stored.into)), stored.cells
         outputs = tuple(map(_shard, stored.outputs))

@@ -8,8 +8,9 @@ is cut in half, as long as it has several cells of keys; then the job is set asi
 
 Order of writes in a step: shards, note, message. A crash leaves shards that the next run adopts, or
 a note that it finds. Shards of what was cut are never used, and are deleted before the commit:
-beside those of its steps they would hold rows twice. What is noted is deleted by an audit once the
-job is no more.
+beside those of its steps they would hold rows twice. If a note is damaged, nobody knows which
+shards are the job's: it is taken back, and another is planned. What is noted is deleted by an audit
+once the job is no more.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dormouse.errors import AlreadyExistsError, NotFoundError, OutgrownError
+from dormouse.errors import AlreadyExistsError, CorruptDataError, NotFoundError, OutgrownError
 from dormouse.messages import CompactionJob, Outgoing
+from dormouse.model.decoding import told_as_corrupt
 from dormouse.model.keys import KeyRange
 from dormouse.model.names import (
     PART_NUMBERS,
@@ -80,7 +82,10 @@ def compact_or_cut(services: Services, message: CompactionJob) -> list[Outgoing]
     if found is None:
         return compact(services, message)
     table, state, job = found
-    steps = kept_steps(services, table.id, job.id)
+    try:
+        steps = kept_steps(services, table.id, job.id)
+    except CorruptDataError as error:
+        return compact(services, message, _Lost(error.explanation).merge)
     is_crashed = steps.whole is None and has_crashed(services, table.id, job.id)
     is_heavy = steps.whole is not None or is_heavy_compaction(state, job, table.properties)
     if not is_crashed and not is_heavy:
@@ -92,6 +97,21 @@ def compact_or_cut(services: Services, message: CompactionJob) -> list[Outgoing]
     except OutgrownError as error:
         set_aside(services, table.id, job.id, FUNCTION)
         return [Outgoing(dead_letters("compaction-jobs"), message, reason=error.explanation)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """A job whose steps cannot be known any more, for this `reason`."""
+
+    reason: str
+
+    def merge(self, _services: Services, _compaction: Compaction) -> Merged | Unfinished:
+        """Have the job taken back, with all that it wrote.
+
+        Raises:
+            AlreadyExistsError: always.
+        """
+        raise AlreadyExistsError(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +159,7 @@ def kept_steps(services: Services, table_id: str, job_id: str) -> Steps:
     """Return what is decided of a job's steps.
 
     Raises:
-        CorruptDataError: a note is damaged.
+        CorruptDataError: a note is damaged, or a foreign object lies there.
     """
     fates: dict[Step, Fate] = {}
     digest = ""
@@ -148,7 +168,9 @@ def kept_steps(services: Services, table_id: str, job_id: str) -> Steps:
             body = services.storage.get(stored.path)
         except NotFoundError:  # the job is over, and an audit deletes what was noted
             continue
-        fates[Step(*step_in(stored.path))], digest = decode_fate(body, stored.path)
+        with told_as_corrupt(f"{stored.path} is not where a step is noted"):
+            step = Step(*step_in(stored.path))
+        fates[step], digest = decode_fate(body, stored.path)
     return Steps(fates, digest)
 
 
@@ -200,7 +222,7 @@ def _decide(
 ) -> None:
     """Note what became of a step, unless that is decided."""
     path = step_path(compaction.table.id, compaction.job.id, step.first, step.end)
-    services.storage.put(path, encode_fate(fate, digest_of(cells)))
+    services.storage.put(path, encode_fate(fate, digest_of(cells), path))
 
 
 def _assembled(services: Services, compaction: Compaction, steps: Steps) -> Merged:

@@ -7,13 +7,14 @@ it lies, somebody waits for an answer. The reply stays for a while, for deliveri
 
 from __future__ import annotations
 
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import msgspec
 
 from dormouse.errors import NotFoundError
 from dormouse.messages import Outgoing, RequestStep
-from dormouse.model.decoding import decode_json, told_as_corrupt
+from dormouse.model.decoding import told_as_corrupt
 from dormouse.model.request_names import (
     request_in,
     request_left_path,
@@ -22,12 +23,13 @@ from dormouse.model.request_names import (
     request_reply_path,
 )
 from dormouse.model.state import DAY_MS
+from dormouse.model.stored_json import of_stored, to_stored
 from dormouse.ports import Services
 from dormouse.replies import Counts, Reply
 from dormouse.stages.requests.work import Work
 
 FIRST_LOOK_SECONDS = 2
-_Kept = TypeVar("_Kept")
+_Body = TypeVar("_Body", bound=msgspec.Struct)
 KEPT_MS = 30 * DAY_MS
 """Longer than SQS keeps any message, a dead letter too."""
 
@@ -41,12 +43,55 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     asked_ms: int
     work: Work
     counts: Counts = Counts()
-    v: int = 1
+
+
+class _Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The objects that a purge leaves behind, by their paths."""
+
+    paths: tuple[str, ...]
+
+
+FORMAT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind(Generic[_Body]):
+    """A kind of object that is kept of a request, and what to do about a damaged one."""
+
+    name: str
+    form: type[_Body]
+    hint: str
+
+    def put(self, services: Services, path: str, body: _Body) -> bool:
+        """Return whether it was put: what is there stays."""
+        return services.storage.put(path, to_stored(self.name, FORMAT, path, body))
+
+    def get(self, services: Services, path: str) -> _Body | None:
+        """Return what is kept there; None if nothing is.
+
+        Raises:
+            CorruptDataError: it is damaged.
+        """
+        try:
+            stored = services.storage.get(path)
+        except NotFoundError:
+            return None
+        with told_as_corrupt(f"{path} is not {self.name}", hint=self.hint):
+            return of_stored(self.name, FORMAT, path, stored, self.form)
+
+
+_ASKED = _Kind(
+    "a request to be answered",
+    Asked,
+    "delete this object: the request is not answered any more; the jobs of the table show its end",
+)
+_REPLY = _Kind("a reply", Reply, "delete this object: the reply is made once more")
+_LEFT = _Kind("what a purge left", _Left, "delete this object: it is listed once more")
 
 
 def keep_asked(services: Services, table_id: str, key: str, asked: Asked) -> Asked:
     """Keep a request and its work; return what counts: that of the first of several deliveries."""
-    if services.storage.put(request_path(table_id, key), msgspec.json.encode(asked)):
+    if _ASKED.put(services, request_path(table_id, key), asked):
         return asked
     return kept_asked(services, table_id, key) or asked
 
@@ -57,15 +102,15 @@ def kept_asked(services: Services, table_id: str, key: str) -> Asked | None:
     Raises:
         CorruptDataError: what is kept of it is damaged.
     """
-    return _read(services, request_path(table_id, key), Asked)
+    return _ASKED.get(services, request_path(table_id, key))
 
 
 def keep_reply(services: Services, table_id: str, key: str, reply: Reply) -> Reply:
     """Keep the last reply to a request, and return the one that counts: the first that was kept."""
     path = request_reply_path(table_id, key)
-    if services.storage.put(path, msgspec.json.encode(reply)):
+    if _REPLY.put(services, path, reply):
         return reply
-    return _read(services, path, Reply) or reply
+    return _REPLY.get(services, path) or reply
 
 
 def kept_reply(services: Services, table_id: str, key: str) -> Reply | None:
@@ -74,22 +119,26 @@ def kept_reply(services: Services, table_id: str, key: str) -> Reply | None:
     Raises:
         CorruptDataError: what is kept of it is damaged.
     """
-    return _read(services, request_reply_path(table_id, key), Reply)
+    return _REPLY.get(services, request_reply_path(table_id, key))
 
 
 def keep_left(
     services: Services, table_id: str, key: str, paths: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Keep which objects a purge leaves behind; return those that were kept first."""
-    path = request_left_path(table_id, key)
-    if services.storage.put(path, msgspec.json.encode(paths)):
+    if _LEFT.put(services, request_left_path(table_id, key), _Left(paths)):
         return paths
     return kept_left(services, table_id, key) or ()
 
 
 def kept_left(services: Services, table_id: str, key: str) -> tuple[str, ...] | None:
-    """Return which objects a purge left behind; None if nobody has looked yet."""
-    return _read(services, request_left_path(table_id, key), tuple[str, ...])
+    """Return which objects a purge left behind; None if nobody has looked yet.
+
+    Raises:
+        CorruptDataError: what is kept of that is damaged.
+    """
+    left = _LEFT.get(services, request_left_path(table_id, key))
+    return None if left is None else left.paths
 
 
 def forget_answered(services: Services, step: RequestStep) -> None:
@@ -118,12 +167,3 @@ def unanswered(services: Services, table_id: str, now_ms: int) -> tuple[dict[str
         elif is_request:
             asked_ms[key] = stored.modified_ms
     return asked_ms, spent
-
-
-def _read(services: Services, path: str, kind: type[_Kept]) -> _Kept | None:
-    try:
-        body = services.storage.get(path)
-    except NotFoundError:
-        return None
-    with told_as_corrupt(f"{path} is not what is kept of a request"):
-        return decode_json(body, kind)
