@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from dormouse.model.transactions import AssignJob, ReplaceShards
+from dormouse.statestore import dynamodb_records
 from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
 from dormouse.statestore.log import CollectedError
 from dormouse.statestore.pages import Root, Snapshot
@@ -44,3 +46,22 @@ def test_a_version_made_of_another_than_the_root_names_is_not_put(rig: ItemsRig)
         with pytest.raises(CollectedError):
             snapshots.save("second", state, previous)
     assert rig.items.count() == put
+
+
+def test_all_inputs_of_a_job_and_what_it_set_free_are_read_of_any_number_of_items(
+    rig: ItemsRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dynamodb_records, "_INPUTS_PER_PART", 2)
+    store, inputs = rig.store(), tuple(f"s{n}" for n in range(5))
+    store.commit(*(addition(n) for n in range(1, 5)), generation=0)
+    store.commit(AssignJob("job", "root", inputs), generation=0)
+    assigned = store.current()
+    first = DynamoSnapshots(rig.log(), rig.items).save("first", assigned, None)
+    assert rig.pages.set_root("t", Root(1, snapshots=(first,)))
+    read = DynamoSnapshots(rig.log(), rig.items).load(first)
+    assert read.jobs["job"].inputs == inputs
+    store.commit(ReplaceShards("job", "root", inputs, ()), generation=0)
+    freed = store.current()
+    second = DynamoSnapshots(rig.log(), rig.items).save("second", freed, first)
+    read = DynamoSnapshots(rig.log(), rig.items).load(second)
+    assert set(read.unreferenced) == set(freed.unreferenced) == set(inputs)
