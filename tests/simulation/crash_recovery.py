@@ -215,7 +215,7 @@ def _records(instance: Instance) -> Iterator[str]:
     ids = [NO_TABLE, *(table.id for table in instance.tables.all())]
     for table_id in ids:
         for record in instance.tracker.records(table_id):
-            if record.state not in ("finished", "refused"):
+            if record.state not in ("accepted", "finished", "refused"):
                 yield f"{record.kind} {record.job_id} is told to be {record.state} {record.reason}"
 
 
