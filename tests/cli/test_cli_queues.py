@@ -131,3 +131,15 @@ def test_discarding_asks_first_and_says_what_will_be_lost(
     assert "has no dead letters" in dormouse("dlq", "discard", "admin").stderr
     assert dormouse("dlq", "discard", "admin", "--id", "letter-0").exit_code == 3
     assert dead.sent == []
+
+
+def test_a_letter_that_dies_while_it_is_asked_is_not_discarded_unseen(
+    dormouse: Dormouse, dead: MemoryDeadLetters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def agreed(question: str) -> None:
+        assert "Discard 2 messages" in question
+        dead.add("admin", "later", "not shown")
+
+    monkeypatch.setattr("dormouse_cli.queue_commands.confirm", agreed)
+    assert dormouse("dlq", "discard", "admin").exit_code == 0
+    assert [letter.body for letter in dead.letters["admin"]] == ["later"]

@@ -74,6 +74,13 @@ def test_slices_give_their_own_cells() -> None:
         assert json_cells(column.slice(4)) == []
 
 
+def test_lists_and_maps_behind_others_have_their_own_items() -> None:
+    lists = pa.array([[1], [2, 3], None, [4]], pa.list_(pa.int64()))
+    assert json_cells(lists.slice(1)) == [[2, 3], None, [4]]
+    maps = pa.array([[("a", 1)], [("b", 2)]], pa.map_(pa.string(), pa.int64()))
+    assert json_cells(maps.slice(1)) == [{"b": 2}]
+
+
 def test_times_and_dates_without_a_year_of_four_digits_are_numbers() -> None:
     sink = io.BytesIO()
     write_json(rows().to_reader(), sink)

@@ -100,3 +100,13 @@ def test_a_notification_of_what_cannot_be_an_object_is_refused(key: str) -> None
     }
     with pytest.raises(InvalidRequestError, match="no key of S3"):
         created_objects(json.dumps({"Records": [record]}), "b")
+
+
+@pytest.mark.parametrize("later", [{"v": 2}, {"only": "what a later release says"}, {"type": "x"}])
+def test_a_message_of_a_later_form_is_refused_and_never_half_understood(
+    later: dict[str, object],
+) -> None:
+    body = {"type": "table_changed", "table_id": "t"}
+    assert decode(json.dumps(body), TableChanged) == TableChanged("t")
+    with pytest.raises(InvalidRequestError, match="not a valid TableChanged message"):
+        decode(json.dumps(body | later), TableChanged)

@@ -34,3 +34,8 @@ def test_an_object_is_known_by_its_own_key_content_and_version() -> None:
     (source,) = created_objects(notification(key="t/a+b%2Bc.csv", versionId="v1"), "ingest")
     assert (source.key, source.etag, source.version) == ("t/a b+c.csv", "e", "v1")
     assert (source.bucket, source.size_bytes) == ("ingest", 3)
+
+
+def test_what_has_no_records_is_no_notification_and_not_passed_over() -> None:
+    with pytest.raises(InvalidRequestError, match="no Records"):
+        created_objects(json.dumps({"Event": "s3:Other"}), "ingest")
