@@ -10,7 +10,7 @@ import pytest
 from dormouse.client import TableHandle
 from dormouse.client.dead_letters import DeadLetterQueues, queue_states
 from dormouse.client.jobs import SINCE_INGESTED
-from dormouse.client.waiting import Polling
+from dormouse.client.waiting import WAIT_SECONDS, Polling
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.messages import TableChanged
 from dormouse.model.names import purge_path
@@ -39,7 +39,9 @@ def test_looks_that_find_nothing_must_follow_one_another() -> None:
     clock, found = FakeClock(), iter([0, 3, 0, 0, 9])
     polling = Polling(clock, lambda seconds: clock.advance(seconds=1))
     seen: list[int] = []
-    polling.until_nothing(lambda: next(found), timeout_seconds=60, looks=2, watch=seen.append)
+    polling.until_nothing(
+        lambda: next(found), timeout_seconds=WAIT_SECONDS, looks=2, watch=seen.append
+    )
     assert seen == [0, 3, 0, 0]
 
 
