@@ -163,6 +163,16 @@ def test_a_table_that_cannot_be_planned_makes_only_its_own_messages_come_again(
     assert len(functions.sent()) == 1
 
 
+def test_all_messages_of_a_table_come_again_where_its_one_planning_failed(
+    functions: Functions,
+) -> None:
+    compactable(functions)
+    functions.world.before_next_commit(unavailable)
+    changed = encode(TableChanged(TABLE_ID))
+    assert functions.deliver("plan_table", changed, changed) == ["0", "1"]
+    assert functions.sent() == []
+
+
 def unavailable() -> None:
     raise UnavailableError("throttled")
 
