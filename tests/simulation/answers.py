@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
+from dormouse.messages import decode
+from dormouse.model.names import REPLIES
 from dormouse.model.tables import Table
 from dormouse.ports import JobRecord
+from dormouse.replies import Reply
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -37,14 +40,23 @@ def check_answers(simulation: Simulation) -> None:
         Violation: one was not, or did not.
     """
     instance = simulation.instance
+    answered = _answered(instance)
     for request in simulation.workload.asked:
         told = _told(instance, request.request_id)
         if told is None or told.state not in OVER:
             raise Violation(f"{request} was not answered: {told}")
+        if request.reply and request.request_id not in answered:
+            raise Violation(f"{request} has no last reply, and is told to be {told.state}")
         if told.state == "refused" and not told.reason:
             raise Violation(f"{request} was refused without a reason")
         if told.state in ("accepted", "finished") and not _is_done(simulation, request):
             raise Violation(f"{request} is told to be {told.state}, and did nothing")
+
+
+def _answered(instance: Instance) -> set[str]:
+    """Return the ids of the requests whose last reply was sent."""
+    replies = [decode(waiting.body, Reply) for waiting in instance.queues.messages[REPLIES]]
+    return {reply.request_id for reply in replies if reply.outcome != "accepted"}
 
 
 def _told(instance: Instance, request_id: str) -> JobRecord | None:

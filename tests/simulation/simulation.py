@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 from dormouse.errors import CorruptDataError, DormouseError
-from dormouse.model.names import QUEUES
+from dormouse.model.names import QUEUES, REPLIES
 from dormouse.requests import AdminRequest
 from dormouse.stages.disputes import acknowledge
 from tests.simulation.backpressure import Turn
@@ -102,7 +102,8 @@ class Simulation:
         queues = self.instance.queues
         queues.order = self._shuffled
         queues.late_ms = self._late_ms
-        queues.is_lost = lambda queue: queue != "admin" and self.weather.happens("lost")
+        kept = ("admin", REPLIES)
+        queues.is_lost = lambda queue: queue not in kept and self.weather.happens("lost")
 
     @property
     def now_ms(self) -> int:

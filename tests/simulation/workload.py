@@ -8,6 +8,7 @@ from hashlib import blake2b
 from random import Random
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from dormouse.model.spark import SparkOptions
 from dormouse.requests import (
@@ -113,7 +114,8 @@ class Workload:
         return method()
 
     def ask(self, request: AdminRequest) -> str:
-        """Send a request."""
+        """Send a request; every third is to be answered."""
+        request = replace(request, reply=len(self.asked) % 3 == 0)
         self.asked.append(request)
         self.instance.ask(request)
         return f"asks {request}"
