@@ -201,7 +201,7 @@ def test_a_job_that_died_before_its_commit_leaves_what_a_rebuild_and_the_audit_s
     assert preview(world.services, table).state.rows == len(ROWS)
 
 
-def test_sources_that_others_ingest_meanwhile_are_left_out_and_the_shards_deleted(
+def test_sources_that_others_ingest_meanwhile_are_left_out_and_the_shards_left_to_the_audit(
     spark: SparkContext, world: World
 ) -> None:
     table = world.create()
@@ -210,6 +210,14 @@ def test_sources_that_others_ingest_meanwhile_are_left_out_and_the_shards_delete
     world.before_next_commit(lambda: ingest(world.services, other))
     run(spark, world, table, *sources)
     assert world.names(table) == "abcxyz"
+    left = world.shard_objects(table) - set(world.state(table).shards)
+    assert len(left) == 1, "an ingest deletes no shard, nor one of a commit that was rejected"
+    assert preview(world.services, table).state.rows == len("abcxyz")
+    world.age_objects(seconds=table.properties.orphan_age_seconds - 60)
+    world.sweep(audit=True)
+    assert left < world.shard_objects(table), "it may be of a commit yet to come"
+    world.age_objects(seconds=table.properties.orphan_age_seconds + 60)
+    world.sweep(audit=True)
     assert world.shard_objects(table) == set(world.state(table).shards)
     assert len(list(world.storage.list(ending_prefix(table.id)))) == 1
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 from pyspark import SparkContext
 
-from dormouse.messages import CompactionJob
-from dormouse.model.names import ending_prefix, purge_job_id, run_of, shard_path
+from dormouse.messages import CompactionJob, Outgoing, SparkRunChanged
+from dormouse.model.names import ending_prefix, purge_job_id, purge_path, run_of, shard_path
+from dormouse.model.purges import encode_request
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.policy import slicing
 from dormouse.shards import parquet
 from dormouse.stages.compact import compact as compact_here
+from dormouse.stages.purges import purge_request
 from dormouse.stages.rebuild import preview
 from dormouse_spark.compact import compact
 from tests.support.reach import WorldReach
@@ -53,6 +55,9 @@ def test_a_job_becomes_disjoint_shards_of_about_equal_rows_in_key_order(
 ) -> None:
     table, job = table_with_job(world)
     before = world.rows(table)
+    message = CompactionJob(table.id, 0, job)
+    assert world.deliver(Outgoing("spark-jobs", message)) == []
+    (run_id,) = world.spark.runs
     run(spark, world, table, job)
     state = world.state(table)
     assert world.rows(table) == before
@@ -62,6 +67,8 @@ def test_a_job_becomes_disjoint_shards_of_about_equal_rows_in_key_order(
     assert all(a.max_key < b.min_key for a, b in zip(outputs, outputs[1:], strict=False))
     assert max(s.rows for s in outputs) <= 2 * len(before) / len(outputs)
     assert not len(state.jobs)
+    world.spark.ended[run_id] = ("succeeded", "")  # a driver sends nothing: what it freed is told
+    world.queue += world.deliver(Outgoing("spark-runs", SparkRunChanged(run_id)))  # by track_spark
     world.settle()
     assert world.shard_objects(table) == {shard.id for shard in outputs}
     assert world.rows(table) == before
@@ -133,11 +140,13 @@ def test_shards_of_a_run_that_cut_the_job_differently_give_the_job_back(
 def test_rules_hold_and_a_purge_may_leave_whole_ranges_without_rows(
     spark: SparkContext, world: World
 ) -> None:
-    table = world.create("other")
-    purge = world.purge(table, f"letter < '{chr(0x4E00 + 300)}'")
+    other = world.create("other")
+    purge = world.purge(other, f"letter < '{chr(0x4E00 + 300)}'")
     table, _ = table_with_job(world, job="held", aggregations="last(note)")
-    request = next(o for o in world.storage.list("") if o.path.endswith(f"{purge}.json"))
-    world.storage.put(f"{table.id}/purges/{purge}.json", world.storage.get(request.path))
+    request = purge_request(world.services, other.id, purge)
+    assert request is not None
+    path = purge_path(table.id, purge)  # an object names its own path, so a copy would be refused
+    world.storage.put(path, encode_request(request, path))
     store = world.new_store(table)
     store.commit(ReleaseJob("held"), generation=0)
     job = purge_job_id(purge, "p1")
