@@ -45,7 +45,7 @@ _TABLE = Verbs(
         ),
         "reinitialise": Verb(
             "dormouse_cli.table_settings:reinitialise",
-            "Empty a table: its rows are lost, its name, schema and properties stay.",
+            "Empty a table: its rows are lost, its name and properties stay.",
         ),
         "delete": Verb(
             "dormouse_cli.table_commands:delete",
@@ -71,7 +71,7 @@ _INSTANCE = Verbs(
     {
         "show": Verb(
             "dormouse_cli.instance_commands:show",
-            "Show the properties of the instance, and which of them are set.",
+            "Show the properties of the instance, which of them are set, and what it has of Spark.",
         ),
         "set": Verb(
             "dormouse_cli.instance_commands:set_defaults", "Set properties of the instance."

@@ -19,13 +19,17 @@ from pyspark import SparkContext
 from dormouse.errors import AlreadyExistsError, DormouseError
 from dormouse.messages import CompactionJob
 from dormouse.model.keys import KeyRange
-from dormouse.model.names import shard_id_of, shard_prefix
+from dormouse.model.names import PART_NUMBERS, run_of, shard_id_of, shard_prefix
 from dormouse.policy.slicing import merge_ranges
 from dormouse.ports import Services
 from dormouse.shards.compacting import Compaction, Merged, merge_inputs
+from dormouse.shards.endings import discard_shards
 from dormouse.stages.compact import compact as compact_stage
 from dormouse_spark.access import Access, Reach
 from dormouse_spark.running import collected, outcomes
+
+FIRST_PART = 1
+"""The number of the first task's part: what a whole run in a function writes is of none."""
 
 
 def compact(spark: SparkContext, reach: Reach, services: Services, job: CompactionJob) -> None:
@@ -50,11 +54,12 @@ class _Compaction:
             compaction.size_bytes,
             compaction.table.properties.shard_target_bytes,
         )
+        _discard_whole(services, compaction)
         reach, sent = self.reach, replace(compaction, keys=())  # those of many inputs are long
 
         def task(part: int, found: Iterable[KeyRange]) -> Iterator[Merged | DormouseError]:
             (span,) = found
-            return outcomes(lambda: [_merge(reach(), sent, span, part)])
+            return outcomes(lambda: [_merge(reach(), sent, span, FIRST_PART + part)])
 
         tasks = self.spark.parallelize(ranges, len(ranges)).mapPartitionsWithIndex(task)
         parts = collected(tasks)
@@ -79,6 +84,16 @@ def _merge(access: Access, compaction: Compaction, span: KeyRange, part: int) ->
             span=span,
             part=part,
         )
+
+
+def _discard_whole(services: Services, compaction: Compaction) -> None:
+    """Delete what runs in a function wrote of the job before they crashed."""
+    table = compaction.table
+    listed = services.storage.list(shard_prefix(table.id, compaction.job.id))
+    stored = [shard for found in listed if (shard := shard_id_of(found.path)) is not None]
+    whole = [shard for shard in stored if run_of(shard)[1] < FIRST_PART * PART_NUMBERS]
+    if whole:
+        discard_shards(services.storage, table.id, whole, services.store(table).current())
 
 
 def _check_alone(services: Services, compaction: Compaction, merged: Merged) -> None:

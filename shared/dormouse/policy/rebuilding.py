@@ -30,11 +30,10 @@ from dormouse.model.transactions import (
     ReplaceShards,
     Transaction,
 )
-from dormouse.policy.runs import choose_runs
+from dormouse.policy.runs import LAST_NUMBER, choose_runs, written_twice
 
 SHARDS_PER_TRANSACTION = 1000
 SOURCES_PER_TRANSACTION = 10_000
-LAST_NUMBER = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +95,8 @@ def plan_rebuild(
     if reasons:
         return Refusal(tuple(reasons))
     tree = _tree(by_id.values())
+    twice = written_twice({shard: item.origin for shard, item in by_id.items()})
+    by_id = {shard: item for shard, item in by_id.items() if shard not in twice}
     choice = choose_runs({shard: item.origin for shard, item in by_id.items()})
     reasons += choice.contradictions
     counted = [item for shard, item in by_id.items() if run_of(shard)[0] in choice.counted]
@@ -109,6 +110,7 @@ def plan_rebuild(
         for shard in by_id
         if (reason := choice.left_out.get(run_of(shard)[0])) is not None
     )
+    left_out += tuple((shard, "its rows are in other shards of its run") for shard in sorted(twice))
     left_out += tuple((shard, "it is of before the table was emptied") for shard in emptied)
     sources = {s for item in counted for s in item.origin.lineage.sources}
     shards = tuple(item for item in placed if item.shard.rows)

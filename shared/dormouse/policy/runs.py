@@ -5,7 +5,9 @@ source at most one was committed. A run is known to be committed if anything of 
 the others, runs are chosen so that no source is lost and none counts twice.
 
 A compaction counts if it is whole: whether it was committed or not, it has the rows of its inputs.
-If it is not, it counts if it was committed: if some of it was merged, or some input is deleted.
+If it is not, it counts if it was committed: if some of it was merged, or some input is deleted that
+no compaction which counts was merged from. The end of one done in parts is noted as long as any of
+its shards is needed, so without that note a part counts only if some of the run was merged.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dormouse.model.names import run_of
+from dormouse.model.keys import KeyRange
+from dormouse.model.names import PART_NUMBERS, run_of
 from dormouse.model.origins import Origin
 
+LAST_NUMBER = 2**63
 _BROKEN_OFF = "its run was broken off, and so never committed"
 
 
@@ -116,15 +120,53 @@ def _whole_compactions(
     shards: Container[str],
 ) -> tuple[frozenset[str], dict[str, str]]:
     """Give the compactions that count, and why the others do not."""
-    counted = set()
+    known = {run: found[-1] for run, found in compacted}
+    counted = {run for run, last in known.items() if last.last or run in merged}
+    taken: dict[str, list[KeyRange]] = {}
+    for run in counted:
+        for shard in (*known[run].lineage.inputs, *known[run].lineage.superseded):
+            taken.setdefault(shard, []).append(known[run].range)
     left_out = {}
-    for run, found in compacted:
-        inputs_there = all(shard in shards for shard in found[-1].lineage.inputs)
-        if found[-1].last or run in merged or not inputs_there:
+    for run in known.keys() - counted:
+        gone = [shard for shard in known[run].lineage.inputs if shard not in shards]
+        # One that a rebuild forgot was planned once more, and left shards of its steps behind.
+        others = [span for shard in gone for span in taken.get(shard, ())]
+        is_parts = (
+            known[run].number >= PART_NUMBERS
+        )  # their end would be noted, as long as they are
+        if gone and not is_parts and not any(s.overlaps(known[run].range) for s in others):
             counted.add(run)
         else:
             left_out[run] = _BROKEN_OFF
     return frozenset(counted), left_out
+
+
+def written_twice(origins: Mapping[str, Origin]) -> frozenset[str]:
+    """Return the shards of compactions that do not count, as others of their run have their rows.
+
+    A run that died before its commit may have written everything, as shard 0, the last. Is the job
+    then cut into parts, shards from 1,000,000 on hold the same rows. What was merged counts; else
+    the parts, if their end is noted; else what says that it is the last.
+    """
+    lineages = [origin.lineage for origin in origins.values()]
+    merged = {shard for each in lineages for shard in (*each.inputs, *each.superseded)}
+    whole_merged = {run for run, number in map(run_of, merged) if number < PART_NUMBERS}
+    parts_merged = {run for run, number in map(run_of, merged) if number >= PART_NUMBERS}
+    runs: dict[str, dict[int, str]] = {}
+    for shard, origin in origins.items():
+        if origin.lineage.inputs:
+            run, number = run_of(shard)
+            runs.setdefault(run, {})[number] = shard
+    twice: set[str] = set()
+    for run, shards in runs.items():
+        whole = {shard for number, shard in shards.items() if number < PART_NUMBERS}
+        if run in whole_merged:
+            twice |= set(shards.values()) - whole
+        elif run in parts_merged or LAST_NUMBER in shards:
+            twice |= whole
+        elif any(origins[shard].last for shard in whole):
+            twice |= set(shards.values()) - whole
+    return frozenset(twice)
 
 
 def _was_ingested(run: _Run, committed: Iterable[_Run], carried: Iterable[Origin]) -> bool:
