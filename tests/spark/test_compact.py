@@ -6,7 +6,14 @@ import pytest
 from pyspark import SparkContext
 
 from dormouse.messages import CompactionJob, Outgoing, SparkRunChanged
-from dormouse.model.names import ending_prefix, purge_job_id, purge_path, run_of, shard_path
+from dormouse.model.names import (
+    PART_NUMBERS,
+    ending_prefix,
+    purge_job_id,
+    purge_path,
+    run_of,
+    shard_path,
+)
 from dormouse.model.purges import encode_request
 from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob, ReleaseJob
@@ -114,19 +121,22 @@ def test_a_rebuild_counts_each_row_of_a_heavy_compaction_once_at_any_time(
     assert len(list(world.storage.list(ending_prefix(table.id)))) == 1
 
 
-@pytest.mark.parametrize("left", ["the only one", "another"])
-def test_shards_of_a_run_that_cut_the_job_differently_give_the_job_back(
-    spark: SparkContext, world: World, left: str
-) -> None:
-    table, job = table_with_job(world)
-    before = world.rows(table)
+def left_by_a_crash(world: World, table: Table, job: str) -> str:
+    """Have a function crash before it commits a job; return the path of the shard it wrote."""
     world.before_next_commit(world.crash)
     with pytest.raises(Crash):
         compact_here(world.services, CompactionJob(table.id, 0, job))
-    if left == "another":
-        path = shard_path(table.id, f"{job}-0")
-        world.storage.put(shard_path(table.id, f"{job}-1"), world.storage.get(path))
-        world.storage.delete([path])
+    return shard_path(table.id, f"{job}-0")
+
+
+@pytest.mark.parametrize("number", [1_000_000, 9_000_000])
+def test_shards_of_a_run_that_cut_the_job_differently_give_the_job_back(
+    spark: SparkContext, world: World, number: int
+) -> None:
+    table, job = table_with_job(world)
+    before = world.rows(table)
+    path = left_by_a_crash(world, table, job)
+    world.storage.put(shard_path(table.id, f"{job}-{number}"), world.storage.get(path))
     run(spark, world, table, job)
     state = world.state(table)
     assert not len(state.jobs)
@@ -134,7 +144,23 @@ def test_shards_of_a_run_that_cut_the_job_differently_give_the_job_back(
     assert world.rows(table) == before
     told = world.tracker.get(table.id, job)
     assert told is not None
-    assert ("cut it differently" if left == "another" else "exists and does not") in told.reason
+    found = "exists and does not" if number == 1_000_000 else "cut it differently"
+    assert found in told.reason
+
+
+def test_what_a_function_wrote_before_it_crashed_is_discarded_and_the_job_is_done(
+    spark: SparkContext, world: World
+) -> None:
+    table, job = table_with_job(world)
+    before = world.rows(table)
+    path = left_by_a_crash(world, table, job)
+    assert world.storage.get(path)
+    run(spark, world, table, job)
+    numbers = [run_of(shard)[1] for shard in world.state(table).shards if run_of(shard)[0] == job]
+    assert numbers and min(numbers) >= PART_NUMBERS
+    assert path not in {shard_path(table.id, shard) for shard in world.shard_objects(table)}
+    assert world.rows(table) == before
+    assert preview(world.services, table).state.rows == len(before)
 
 
 def test_rules_hold_and_a_purge_may_leave_whole_ranges_without_rows(

@@ -225,7 +225,36 @@ def test_of_two_such_runs_with_one_source_that_which_lacks_shards_was_committed(
 
 def test_such_a_compaction_takes_the_place_of_its_inputs_once_it_is_ended() -> None:
     inputs = [shard("r-0"), shard("s-0")]
-    run = [part("j", 0, "a", "c", "r-0", "s-0"), part("j", 1, "d", "z", "r-0", "s-0")]
+    run = [part("j", 1, "a", "c", "r-0", "s-0"), part("j", 2, "d", "z", "r-0", "s-0")]
     assert live(planned([*inputs, *run])) == {"r-0": (ROOT,), "s-0": (ROOT,)}
     plan = planned([*inputs, *run], {"j": ending(2, "r-0", "s-0")})
-    assert live(plan) == {"j-0": (ROOT,), "j-1000000": (ROOT,)}
+    assert live(plan) == {"j-1000000": (ROOT,), "j-2000000": (ROOT,)}
+
+
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_a_compaction_written_whole_and_then_in_parts_counts_once(is_ended: bool) -> None:
+    inputs = [shard("r-0"), shard("s-0")]
+    whole = shard("j-0", lineage=Lineage(inputs=("r-0", "s-0")))
+    parts = [part("j", 1, "a", "c", "r-0", "s-0"), part("j", 2, "d", "z", "r-0", "s-0")]
+    notes = {"j": ending(2, "r-0", "s-0")} if is_ended else {}
+    plan = planned([*inputs, whole, *parts], notes)
+    counted = {"j-1000000": (ROOT,), "j-2000000": (ROOT,)} if is_ended else {"j-0": (ROOT,)}
+    assert live(plan) == counted
+
+
+def test_parts_do_not_count_beside_what_was_merged_from_the_whole() -> None:
+    later = shard("k-0", lineage=Lineage(inputs=("j-0",), superseded=("r-0", "s-0")))
+    plan = planned([later, part("j", 1, "a", "c", "r-0", "s-0")])
+    assert live(plan) == {"k-0": (ROOT,)}
+
+
+def test_parts_that_were_never_ended_do_not_count_though_their_inputs_are_gone() -> None:
+    plan = planned([shard("t-0"), part("j", 1, "a", "c", "r-0", "s-0")])
+    assert live(plan) == {"t-0": (ROOT,)}
+
+
+def test_a_run_that_broke_off_does_not_count_if_another_took_its_inputs_which_are_gone() -> None:
+    first = shard("j-0", "a", "c", last=False, lineage=Lineage(inputs=("r-0", "s-0")))
+    again = shard("k-0", lineage=Lineage(inputs=("r-0", "s-0")))
+    assert live(planned([first, again])) == {"k-0": (ROOT,)}
+    assert live(planned([first])) == {"j-0": (ROOT,)}, "nobody else has its rows"
