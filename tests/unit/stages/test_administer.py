@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -19,6 +19,7 @@ from dormouse.model.tables import Table
 from dormouse.requests import (
     AdminRequest,
     CreateTable,
+    DeleteTable,
     ReinitialiseTable,
     RenameTable,
     SetDefaults,
@@ -26,6 +27,7 @@ from dormouse.requests import (
 )
 from dormouse.stages.administer import VERBS, administer
 from dormouse.stages.rebuild import rebuild
+from dormouse.stages.requests.delete_table import delete_all_of
 from tests.support.world import LETTERS, Crash, World, letters
 
 
@@ -311,3 +313,20 @@ class TestReinitialising:
             create = CreateTable("c", "t", LETTERS.to_json(), {}, ((point,),), strings_base64=True)
             with pytest.raises(InvalidRequestError, match="base64"):
                 administer(world.services, create)
+
+
+def test_a_table_that_goes_while_it_is_deleted_was_deleted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.create("letters")
+    inner = world.tables.change
+
+    def meanwhile(*arguments: Any, **named: Any) -> Table:
+        monkeypatch.setattr(world.tables, "change", inner)
+        delete_all_of(world.services, table)  # by another delivery, which has not recorded it yet
+        return inner(*arguments, **named)
+
+    monkeypatch.setattr(world.tables, "change", meanwhile)
+    world.administer(DeleteTable("twice", "letters"))
+    told = world.told("twice")
+    assert told is not None and told.state == "finished"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dormouse.errors import InvariantError
+from dormouse.errors import InvariantError, NotFoundError
 from dormouse.model.names import table_prefix
 from dormouse.model.tables import Table
 from dormouse.model.tombstones import Tombstone
@@ -27,8 +27,13 @@ def delete_table(services: Services, request: DeleteTable) -> None:
         NotFoundError: no table of that name exists.
     """
     table = bound(services, request)
-    if table is not None:
+    if table is None:
+        return
+    try:
         delete_all_of(services, table)
+    except NotFoundError:
+        if services.tables.get(table.id) is not None:
+            raise  # else another delivery of the request has deleted it meanwhile
 
 
 def delete_all_of(services: Services, table: Table) -> None:
