@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,8 @@ def test_a_step_of_one_key_that_no_function_can_merge_is_told_once_and_left_alon
             world.clock.advance(seconds=DAY_MS // 1000)
             world.age_objects(seconds=DAY_MS // 1000)
             world.sweep(audit=True)
-            world.settle()
+            with suppress(Crash):  # a run that the sweep asked for may be one of the two
+                world.settle()
         assert max(tried.count(each) for each in tried) == SILENT_RUNS
         (dead,) = world.dead
         assert "dlq redrive compaction-jobs" in dead.reason
