@@ -11,19 +11,19 @@ from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dormouse.model.fold import apply
-from dormouse.model.layered import LayeredMap
-from dormouse.model.names import sources_path
+from dormouse.features.ingest.sealing import MOST, SEAL_AT, taken_in
+from dormouse.fold.fold import apply
+from dormouse.model.overlay_map import LayeredMap
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, Entry
-from dormouse.policy.sealing import MOST, SEAL_AT, taken_in
-from dormouse.shards.reads import CountedObjects, Reads
+from dormouse.readers.reads import CountedObjects, Reads
 from dormouse.statestore.codec import encode_delta
 from dormouse.statestore.codec_snapshot import encode_snapshot
 from dormouse.statestore.codec_sources import Cover, digests_of, encode_sources
 from dormouse.statestore.sources import ingested_of
 from dormouse.storage import FolderStorage
+from dormouse.stored.names import sources_path
 from figures import emit
 from state_memory import TABLE, built, cpu_seconds, resident_bytes
 

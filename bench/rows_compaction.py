@@ -25,9 +25,9 @@ ORDER = ", ".join(KEYS)
 
 def dormouse(files: Sequence[Path], kind: str, out: Path, memory_bytes: int = MEMORY_BYTES) -> Work:
     """Run the compact stage on an assigned job."""
+    from dormouse.features.compaction.compact import compact
     from dormouse.messages import CompactionJob
     from dormouse.model.transactions import AssignJob
-    from dormouse.stages.compact import compact
 
     storage = rows_instance.linked(files, out)
     given = rows_instance.services(storage, out.parent / "scratch", memory_bytes, seed=2)

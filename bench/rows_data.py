@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.model.schema import Schema
+from dormouse.schema.schema import Schema
 
 LETTERS = 10
 KEYS = ("key", "timestamp")

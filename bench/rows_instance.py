@@ -12,16 +12,16 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from dormouse.errors import InvariantError
+from dormouse.features.administration.administer import administer
+from dormouse.features.ingest.ingest import ingest
+from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.messages import IngestJob
-from dormouse.model.schema import Schema
 from dormouse.model.sources import Source, job_id_of
-from dormouse.model.tables import Table
 from dormouse.ports import Services, Storage
 from dormouse.requests import CreateTable
-from dormouse.stages.administer import administer
-from dormouse.stages.ingest import ingest
-from dormouse.stages.rebuild import rebuild
+from dormouse.schema.schema import Schema
 from dormouse.storage import FolderStorage
+from dormouse.tables.table import Table
 from tests.support.world import World
 
 TABLE = "rows"

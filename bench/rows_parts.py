@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import rows_instance
-from dormouse.model.keys import KeyRange
-from dormouse.model.names import shard_path
-from dormouse.model.schema import Schema
-from dormouse.shards.auditing import audit_bytes
-from dormouse.shards.intake import Intake
-from dormouse.shards.merging import merge_rows
-from dormouse.shards.order import OrderCheck
+from dormouse.arrow.order import OrderCheck
+from dormouse.engine.merging import merge_rows
+from dormouse.keys.ranges import KeyRange
+from dormouse.readers.auditing import audit_bytes
+from dormouse.readers.reading import Slice
+from dormouse.schema.schema import Schema
 from dormouse.shards.parquet import ParquetFile
-from dormouse.shards.reading import Slice
 from dormouse.shards.samples import KeySampler
+from dormouse.sources.loader import Intake
+from dormouse.stored.names import shard_path
 from figures import emit
 from rows_compaction import MEMORY_BYTES
 from rows_data import SCHEMAS

@@ -17,14 +17,14 @@ from counting import (
     Requests,
     head_item_bytes,
 )
-from dormouse.model.names import snapshot_prefix
+from dormouse.state_store import Committed
 from dormouse.statestore.codec_snapshot import encode_snapshot
 from dormouse.statestore.consolidation import LEAST_BYTES_TO_SNAPSHOT, SNAPSHOT_SHARE
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.pages import LOWEST_FLOOR, PAGE_CAPACITY, Head, Root, Snapshot
-from dormouse.statestore.protocol import Committed
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
+from dormouse.stored.names import snapshot_prefix
 from figures import emit
 from state_memory import TABLE, cpu_seconds
 from workload import Clock, Ids, Mix

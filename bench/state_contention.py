@@ -17,10 +17,10 @@ from pathlib import Path
 
 from counting import Requests
 from dormouse.errors import UnavailableError
+from dormouse.state_store import Committed
 from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
 from dormouse.statestore.engine import Options
 from dormouse.statestore.patience import Patience
-from dormouse.statestore.protocol import Committed
 from dormouse.statestore.s3 import S3StateStore
 from figures import emit
 from simulation import Latencies, Simulation, WriteUnits

@@ -22,12 +22,13 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.model.fold import Verdict, apply
-from dormouse.model.invariants import broken_invariants
-from dormouse.model.keys import KeyRange, decode_key
-from dormouse.model.layered import LayeredMap
+from dormouse.features.planning.compaction import plan_compactions
+from dormouse.features.planning.splitting import splits_due
+from dormouse.fold.fold import Verdict, apply
+from dormouse.fold.invariants import broken_invariants
+from dormouse.keys.ranges import KeyRange, decode_key
+from dormouse.model.overlay_map import LayeredMap
 from dormouse.model.partitions import PartitionTree
-from dormouse.model.properties import Properties
 from dormouse.model.shards import Holding, NewShard, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
@@ -38,9 +39,8 @@ from dormouse.model.transactions import (
     ReplaceShards,
     Transaction,
 )
-from dormouse.policy.compaction import plan_compactions
-from dormouse.policy.splitting import splits_due
 from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
+from dormouse.tables.properties import Properties
 from figures import emit, parsed
 
 T = TypeVar("T")

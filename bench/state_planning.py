@@ -18,15 +18,15 @@ from typing import Any
 
 import state_memory
 from counting import Requests
-from dormouse.aws.sqs import SqsOutbox
+from dormouse.aws.sqs.queues import SqsOutbox
+from dormouse.features.planning.plan_table import plan_table
 from dormouse.messages import TableChanged
-from dormouse.model.names import InstanceNames
-from dormouse.model.properties import Properties
-from dormouse.model.schema import Schema
-from dormouse.model.tables import Table as Known
 from dormouse.ports import Services
-from dormouse.stages.plan_table import plan_table
+from dormouse.schema.schema import Schema
 from dormouse.statestore.codec_snapshot import encode_snapshot
+from dormouse.stored.names import InstanceNames
+from dormouse.tables.properties import Properties
+from dormouse.tables.table import Table as Known
 from figures import emit
 from state_commits import Table, table_of
 from workload import Ids

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dormouse.model.layered import LayeredMap
+from dormouse.model.overlay_map import LayeredMap
 from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
 from figures import emit
 from state_memory import TABLE, built, cpu_seconds, digest, resident_bytes

@@ -22,15 +22,15 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.model.names import data_prefix
 from dormouse.model.partitions import ROOT, Partition
-from dormouse.model.schema import Primitive
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.transactions import AddShards, InitialisePartitions
+from dormouse.schema.schema import Primitive
+from dormouse.state_store import Committed
 from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.protocol import Committed
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import FolderStorage
+from dormouse.stored.names import data_prefix
 from figures import emit
 from state_contention import quantile
 from workload import Clock, Ids

@@ -2,7 +2,7 @@
 
 Called by the Makefile beside it, and by the local stack. The folder ENVIRONMENT, with the library
 and its packages, becomes an archive in the folder PACKAGE, beside the entry points. The same files
-make the same bytes, and so the same version. `dormouse.model.spark_package` reads what is written.
+make the same bytes, and so the same version. `features.spark.package_files` reads what is written.
 """
 
 import gzip

@@ -24,7 +24,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from dormouse.client import Instance, SparkOptions, TableHandle
 from dormouse.errors import DormouseError
-from dormouse.model.schema import Field, Primitive, Schema
+from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse_cli.demo import flights as data
 from dormouse_cli.demo.acts import DemoError, Stage, files_queue
 from dormouse_cli.terminal import plain_table

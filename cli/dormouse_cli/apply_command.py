@@ -13,8 +13,8 @@ import typer
 import yaml
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.type_text import show_type
-from dormouse.policy.declaring import TableChange
+from dormouse.schema.type_text import show_type
+from dormouse.tables.declaring import TableChange
 from dormouse_cli.arguments import read_file
 from dormouse_cli.parameters import ForceOption, FormatOption
 from dormouse_cli.session import instance_of

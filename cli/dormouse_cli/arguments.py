@@ -9,12 +9,12 @@ from pathlib import Path
 
 from dormouse.client import KeyValue
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.model.keys import KeyPart
-from dormouse.model.properties import KNOWN
-from dormouse.model.schema import Field, Primitive, Schema, parse_field
-from dormouse.model.spark import SparkOptions
-from dormouse.model.type_text import parse_type_text
-from dormouse.shards.text import check_is_key, parse_key_part
+from dormouse.key_forms.text import check_is_key, parse_key_part
+from dormouse.keys.ranges import KeyPart
+from dormouse.schema.schema import Field, Primitive, Schema, parse_field
+from dormouse.schema.type_text import parse_type_text
+from dormouse.tables.properties import KNOWN
+from dormouse.tables.spark_options import SparkOptions
 
 Keys = dict[str, KeyValue]
 _PLAIN_NAME = r"[A-Za-z_][A-Za-z0-9_]*"

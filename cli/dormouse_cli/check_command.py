@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from dormouse.client.checking import acknowledge_disputes
-from dormouse.policy.checking import Finding
-from dormouse.stages.check import CheckReport
+from dormouse.features.checking.check import CheckReport
+from dormouse.features.checking.findings import Finding
 from dormouse_cli.parameters import FormatOption, TableName
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import Format, note, print_json, print_listing, progress_bars

@@ -10,10 +10,10 @@ from rich.progress import Progress
 
 from dormouse.client import Export, ExportProgress
 from dormouse.client.exporting import empty_folder
-from dormouse.client.keys import KeyLike
 from dormouse.client.versions import parse_as_of
 from dormouse.client.waiting import WAIT_SECONDS
-from dormouse.stages.manifests import Manifest
+from dormouse.features.export.manifests import Manifest
+from dormouse.key_forms.python import KeyLike
 from dormouse_cli.arguments import parse_columns, parse_key, parse_range, parse_spark
 from dormouse_cli.parameters import (
     FormatOption,

@@ -11,16 +11,16 @@ from typing import get_args
 import msgspec
 
 from dormouse.messages import Message
-from dormouse.model.properties import KNOWN, Property
 from dormouse.replies import Reply
 from dormouse.requests import AdminRequest
+from dormouse.tables.properties import KNOWN, Property
 from dormouse_cli import granted
 
 _PROPERTIES = """# Properties
 
 What can be set for a table. It has its own value (`dormouse table add … --property NAME=VALUE`,
 `dormouse table set TABLE NAME=VALUE`), else the instance's (`dormouse instance set NAME=VALUE`),
-else the default. Made from `shared/dormouse/model/properties.py` by `make docs`.
+else the default. Made from `shared/dormouse/tables/properties.py` by `make docs`.
 
 | property | default | unit | can be | meaning |
 |---|---|---|---|---|

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dormouse.model.names import TABLE_ID_DIGITS, InstanceNames
+from dormouse.stored.names import TABLE_ID_DIGITS, InstanceNames
 from dormouse_cli.local.intrinsics import References, Resolver
 from dormouse_cli.local.resource_names import ResourceNames
 from dormouse_cli.local.translation import translate

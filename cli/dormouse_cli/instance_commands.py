@@ -9,8 +9,8 @@ import typer
 
 from dormouse.client.spark import SparkStanding
 from dormouse.library import library_version
-from dormouse.model.properties import KNOWN, properties_of
-from dormouse.model.tables import property_origins
+from dormouse.tables.properties import KNOWN, properties_of
+from dormouse.tables.table import property_origins
 from dormouse_cli.arguments import parse_properties
 from dormouse_cli.parameters import FormatOption
 from dormouse_cli.property_output import PROPERTY_COLUMNS, property_rows

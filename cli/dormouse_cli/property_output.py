@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dormouse.model.properties import KNOWN, Properties
+from dormouse.tables.properties import KNOWN, Properties
 
 PROPERTY_COLUMNS = ("property", "value", "set_by")
 

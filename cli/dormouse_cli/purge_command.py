@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from dormouse.client import Purge, PurgeProgress, TableHandle
-from dormouse.client.keys import KeyLike
 from dormouse.client.waiting import WAIT_SECONDS
-from dormouse.stages.prove_purge import Proof
+from dormouse.features.purge.prove_purge import Proof
+from dormouse.key_forms.python import KeyLike
 from dormouse_cli.arguments import parse_key, parse_spark
 from dormouse_cli.parameters import (
     ForceOption,

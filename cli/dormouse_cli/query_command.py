@@ -14,8 +14,8 @@ import pyarrow as pa
 import typer
 
 from dormouse.client import AsOf, KeyLike, QueryResult, TableHandle
-from dormouse.client.keys import Ranges
 from dormouse.client.versions import parse_as_of
+from dormouse.key_forms.python import Ranges
 from dormouse_cli.arguments import parse_columns, parse_key, parse_range
 from dormouse_cli.parameters import TableName
 from dormouse_cli.row_output import Writer, table_of_rows, write_csv, write_json, write_parquet

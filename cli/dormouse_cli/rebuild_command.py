@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from dormouse.client import TableHandle
+from dormouse.features.rebuild.rebuild import Rebuilt
 from dormouse.model.partitions import Partition
 from dormouse.model.state import TableState
-from dormouse.stages.rebuild import Rebuilt
 from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.parameters import ForceOption, FormatOption
 from dormouse_cli.session import instance_of, table_of, tables_beginning

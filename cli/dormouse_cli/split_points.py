@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.keys import Key, KeyPart
-from dormouse.model.schema import Field, Primitive, Schema
-from dormouse.shards.text import check_split_point, show_key_part
+from dormouse.key_forms.text import check_split_point, show_key_part
+from dormouse.keys.ranges import Key, KeyPart
+from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse_cli.arguments import parse_part
 
 Base64Option = Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dormouse.client.estimating import estimate_splits
-from dormouse.model.schema import Schema
+from dormouse.schema.schema import Schema
 from dormouse_cli.arguments import parse_properties, read_file
 from dormouse_cli.parameters import TableName
 from dormouse_cli.session import table_of

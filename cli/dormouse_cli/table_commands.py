@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from dormouse.client import TableHandle
-from dormouse.model.schema import Schema
-from dormouse.model.tables import property_origins
-from dormouse.model.type_text import show_type
+from dormouse.schema.schema import Schema
+from dormouse.schema.type_text import show_type
+from dormouse.tables.table import property_origins
 from dormouse_cli.arguments import (
     parse_new_fields,
     parse_properties,

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from dormouse.client import TableHandle
-from dormouse.model.schema import Schema
-from dormouse.model.tables import property_origins
+from dormouse.schema.schema import Schema
+from dormouse.tables.table import property_origins
 from dormouse_cli.arguments import parse_properties, read_file
 from dormouse_cli.parameters import ForceOption, FormatOption, NewTableName, TableName
 from dormouse_cli.property_output import PROPERTY_COLUMNS, property_rows

@@ -3,8 +3,8 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, handle_notifications
-from dormouse.stages.batch_files import batch_files
+from dormouse.aws.functions.handling import Event, handle_notifications
+from dormouse.features.ingest.batch_files import batch_files
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:

@@ -3,9 +3,9 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, handle_messages
+from dormouse.aws.functions.handling import Event, handle_messages
+from dormouse.features.garbage.collect_garbage import collect_garbage
 from dormouse.messages import GarbageCandidates
-from dormouse.stages.collect_garbage import collect_garbage
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:

@@ -3,9 +3,9 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, handle_messages
+from dormouse.aws.functions.handling import Event, handle_messages
+from dormouse.features.compaction.compact_in_steps import compact_or_cut
 from dormouse.messages import CompactionJob
-from dormouse.stages.compact_apart import compact_or_cut
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:

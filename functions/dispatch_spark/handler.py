@@ -3,9 +3,9 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, handle_decoded
+from dormouse.aws.functions.handling import Event, handle_decoded
+from dormouse.features.spark.dispatch_spark import dispatch_spark
 from dormouse.messages import decode_spark_job
-from dormouse.stages.dispatch_spark import dispatch_spark
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:

@@ -3,9 +3,9 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, handle_messages
+from dormouse.aws.functions.handling import Event, handle_messages
+from dormouse.features.export.export_rows import export_rows
 from dormouse.messages import ExportTask
-from dormouse.stages.export_rows import export_rows
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:

@@ -3,9 +3,9 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, handle_messages
+from dormouse.aws.functions.handling import Event, handle_messages
+from dormouse.features.ingest.isolate_files import ingest_or_part
 from dormouse.messages import IngestJob
-from dormouse.stages.ingest_apart import ingest_or_part
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:

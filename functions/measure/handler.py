@@ -2,8 +2,8 @@
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, handle_tables
-from dormouse.stages.measure import measure
+from dormouse.aws.functions.handling import Event, handle_tables
+from dormouse.features.sweep.measure import measure
 
 
 def handle(event: Event, context: LambdaContext) -> dict[str, int]:

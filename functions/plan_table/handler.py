@@ -3,8 +3,8 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, handle_changes
-from dormouse.stages.plan_table import plan_table
+from dormouse.aws.functions.handling import Event, handle_changes
+from dormouse.features.planning.plan_table import plan_table
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:

@@ -3,9 +3,9 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, handle_messages
+from dormouse.aws.functions.handling import Event, handle_messages
+from dormouse.features.purge.purge_rows import purge_rows
 from dormouse.messages import PurgeStep
-from dormouse.stages.purge_rows import purge_rows
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:

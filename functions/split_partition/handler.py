@@ -3,9 +3,9 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, handle_messages
+from dormouse.aws.functions.handling import Event, handle_messages
+from dormouse.features.splitting.split_partition import split_partition
 from dormouse.messages import PartitionSplits
-from dormouse.stages.split_partition import split_partition
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:

@@ -2,9 +2,9 @@
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, handle_schedule
-from dormouse.stages.leftovers import collect_leftovers
-from dormouse.stages.sweep import sweep
+from dormouse.aws.functions.handling import Event, handle_schedule
+from dormouse.features.sweep.sweep import sweep
+from dormouse.features.tables.leftovers import collect_leftovers
 
 
 def handle(event: Event, context: LambdaContext) -> dict[str, int]:

@@ -3,9 +3,9 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, handle_decoded
-from dormouse.aws.spark_events import changed_run
-from dormouse.stages.track_spark import track_spark
+from dormouse.aws.functions.handling import Event, handle_decoded
+from dormouse.aws.functions.spark_events import changed_run
+from dormouse.features.spark.track_spark import track_spark
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.decoding import decode_json
 from dormouse.model.sources import Source, WholeNumber
-from dormouse.model.spark import SparkOptions
+from dormouse.stored.decoding import decode_json
+from dormouse.tables.spark_options import SparkOptions
 
 Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,999}\Z")]
 """What tables, jobs, partitions, shards and the like are called by. DynamoDB has keys of 1 KB."""
@@ -157,7 +157,7 @@ _Wanted = TypeVar("_Wanted", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message a stage wants sent, and to which queue of `model.names.QUEUES`.
+    """A message a stage wants sent, and to which queue of `stored.names.QUEUES`.
 
     `reason` says why it is given up, if it goes among a queue's dead letters.
     """

@@ -10,14 +10,14 @@ from typing import BinaryIO, Protocol
 from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.messages import Outgoing
-from dormouse.model.jobs import DAMAGED as DAMAGED
-from dormouse.model.jobs import JobRecord as JobRecord
-from dormouse.model.measures import Measure
+from dormouse.model.job_records import DAMAGED as DAMAGED
+from dormouse.model.job_records import JobRecord as JobRecord
+from dormouse.model.metrics import Measure
 from dormouse.model.sources import Source
-from dormouse.model.tables import Table
-from dormouse.model.tombstones import Tombstone
-from dormouse.policy.spark import ClusterSize
-from dormouse.statestore.protocol import StateStore
+from dormouse.model.spark_threshold import ClusterSize
+from dormouse.state_store import StateStore
+from dormouse.tables.table import Table
+from dormouse.tables.tombstones import Tombstone
 
 
 class Clock(Protocol):

@@ -14,8 +14,8 @@ from typing import Literal
 import msgspec
 
 from dormouse.messages import Message, Outgoing
-from dormouse.model.names import REPLIES
 from dormouse.requests import AdminRequest, verb_of
+from dormouse.stored.names import REPLIES
 
 NAMED = 50
 """So many jobs a reply names at most."""

@@ -12,8 +12,8 @@ from msgspec import UNSET, UnsetType
 
 from dormouse.errors import InvalidRequestError
 from dormouse.messages import Message, RequestStep
-from dormouse.model.decoding import decode_json
-from dormouse.model.spark import SparkOptions
+from dormouse.stored.decoding import decode_json
+from dormouse.tables.spark_options import SparkOptions
 
 _ID = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
 

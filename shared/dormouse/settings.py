@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.names import InstanceNames
+from dormouse.stored.names import InstanceNames
 
 DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
 SPARK_PACKAGE = "/opt/spark-package"

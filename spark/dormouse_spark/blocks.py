@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.model.keys import Key
-from dormouse.model.schema import Schema
-from dormouse.shards.arrow import arrow_schema
-from dormouse.shards.order import sort_key, spans_of
+from dormouse.arrow.order import sort_key, spans_of
+from dormouse.arrow.types import arrow_schema
+from dormouse.keys.ranges import Key
+from dormouse.schema.schema import Schema
 
 BLOCKS_IN_MEMORY = 2048
 """Spark's Python side gathers up to a thousand records before it hands them on."""

@@ -3,7 +3,7 @@
 It is the ingest stage with another way to write: the tasks read and sort files (each once), the
 driver cuts the keys into ranges, by the leaves and by where the rows lie, and other tasks get the
 rows of a range each and write its shards. What is refused, how sources are counted once, and what
-a crash leaves, is as `stages.ingest` says. Its messages are not sent from here: EMR Serverless
+a crash leaves, is as `ingest` says. Its messages are not sent from here: EMR Serverless
 reaches no queue, and `track_spark` announces what the job changed.
 """
 
@@ -15,22 +15,22 @@ from dataclasses import dataclass, replace
 from pyspark import RDD, SparkContext, StorageLevel
 
 from dormouse.errors import DormouseError, UnavailableError
+from dormouse.features.compaction.slicing import leaf_tasks, task_rows
+from dormouse.features.ingest.batching import even_bundles
+from dormouse.features.ingest.ingest import Written, ingest, refuse
+from dormouse.features.splitting.extending import plan_extension
+from dormouse.keys.histogram import SampledKeys, pooled
+from dormouse.keys.ranges import KeyRange
 from dormouse.messages import IngestJob
-from dormouse.model.keys import KeyRange
-from dormouse.model.origins import Lineage
-from dormouse.model.ranks import SampledKeys, pooled
+from dormouse.model.provenance import Lineage
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.state import TableState
-from dormouse.model.tables import Table
 from dormouse.model.transactions import ExtendTree
-from dormouse.policy.batching import even_bundles
-from dormouse.policy.extending import plan_extension
-from dormouse.policy.slicing import leaf_tasks, task_rows
 from dormouse.ports import Services
-from dormouse.shards.endings import Ending, put_ending
+from dormouse.shards.run_markers import Ending, put_ending
 from dormouse.shards.writing import ShardContext
-from dormouse.stages.ingest import Written, ingest, refuse
-from dormouse.statestore.protocol import Rejected
+from dormouse.state_store import Rejected
+from dormouse.tables.table import Table
 from dormouse_spark.access import Reach
 from dormouse_spark.blocks import Block, routed
 from dormouse_spark.importing import Plan, Read, Wrote, read, write

@@ -17,14 +17,14 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from dormouse.errors import AlreadyExistsError, DormouseError
+from dormouse.features.compaction.compact import compact as compact_stage
+from dormouse.features.compaction.merge import Compaction, Merged, merge_inputs
+from dormouse.features.compaction.slicing import merge_ranges
+from dormouse.keys.ranges import KeyRange
 from dormouse.messages import CompactionJob
-from dormouse.model.keys import KeyRange
-from dormouse.model.names import PART_NUMBERS, run_of, shard_id_of, shard_prefix
-from dormouse.policy.slicing import merge_ranges
 from dormouse.ports import Services
-from dormouse.shards.compacting import Compaction, Merged, merge_inputs
-from dormouse.shards.endings import discard_shards
-from dormouse.stages.compact import compact as compact_stage
+from dormouse.shards.run_markers import discard_shards
+from dormouse.stored.names import PART_NUMBERS, run_of, shard_id_of, shard_prefix
 from dormouse_spark.access import Access, Reach
 from dormouse_spark.running import collected, outcomes
 

@@ -19,21 +19,21 @@ from pyspark.sql import SparkSession, datasource
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from dormouse.arrow.ranges import ranges_to_read
 from dormouse.aws.wiring import wire
 from dormouse.client.versions import parse_as_of, table_as_of
+from dormouse.engine.predicates import Predicate, parse_predicate
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.model.conditions import Condition
-from dormouse.model.keys import KeyRange
-from dormouse.model.schema import Primitive, Schema
+from dormouse.key_forms.json import key_of_json
+from dormouse.key_forms.text import parse_key_part
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
-from dormouse.model.tables import Table
+from dormouse.query.rows import query_parts, slices_to_read
+from dormouse.readers.reading import Slice
+from dormouse.schema.schema import Primitive, Schema
 from dormouse.settings import Settings
-from dormouse.shards.predicates import Predicate, parse_predicate
-from dormouse.shards.querying import query_parts, slices_to_read
-from dormouse.shards.ranges import ranges_to_read
-from dormouse.shards.reading import Slice
-from dormouse.shards.text import parse_key_part
-from dormouse.stages.requests.json_keys import key_of_json
+from dormouse.sql.conditions import Condition
+from dormouse.tables.table import Table
 from dormouse_spark.access import InstanceReach, Reach
 from dormouse_spark.pushdown import pushed
 from dormouse_spark.types import spark_schema

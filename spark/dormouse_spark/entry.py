@@ -17,10 +17,10 @@ from pyspark import SparkContext
 
 from dormouse.aws.wiring import wire
 from dormouse.errors import DormouseError
+from dormouse.features.spark.requests import spark_request
 from dormouse.messages import CompactionJob, ExportJob, IngestJob
 from dormouse.ports import Services
 from dormouse.settings import Settings
-from dormouse.stages.spark_requests import spark_request
 from dormouse_spark.access import InstanceReach, Reach
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact

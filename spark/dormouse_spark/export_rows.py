@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pyspark import SparkContext
 
 from dormouse.errors import DormouseError
+from dormouse.features.export.export import Export
+from dormouse.features.export.export_rows import export_all
+from dormouse.features.export.export_task import write_task
 from dormouse.messages import ExportJob
-from dormouse.model.exports import Export
 from dormouse.ports import Services
-from dormouse.stages.export_rows import export_all
-from dormouse.stages.export_task import write_task
 from dormouse_spark.access import Reach
 from dormouse_spark.running import collected, outcomes
 

@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dormouse.engine.row_rules import refined
+from dormouse.engine.sorting import Sorter
 from dormouse.errors import RefusedSourceError
-from dormouse.model.csv_dialect import csv_dialect
-from dormouse.model.names import shard_id_in
-from dormouse.model.ranks import SampledKeys
-from dormouse.model.row_rules import row_rules
-from dormouse.model.schema import Schema
+from dormouse.features.compaction.slicing import KeyTask
+from dormouse.keys.histogram import SampledKeys
 from dormouse.model.shards import NewShard
 from dormouse.model.sources import Source
-from dormouse.model.tables import Table
-from dormouse.policy.slicing import KeyTask
-from dormouse.shards.intake import Intake, take_in
-from dormouse.shards.refining import refined
+from dormouse.schema.schema import Schema
 from dormouse.shards.samples import KeySampler
-from dormouse.shards.sorting import Sorter
 from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.sources.loader import Intake, take_in
+from dormouse.stored.names import shard_id_in
+from dormouse.tables.csv_dialect import csv_dialect
+from dormouse.tables.row_rules import row_rules
+from dormouse.tables.table import Table
 from dormouse_spark.access import Access
 from dormouse_spark.blocks import BLOCKS_IN_MEMORY, Block, Spool, blocks
 

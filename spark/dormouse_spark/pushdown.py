@@ -14,18 +14,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from dormouse.model.conditions import Condition
-from dormouse.model.expressions import (
-    MAX_LIST,
-    Call,
-    Column,
-    Expression,
-    Literal,
-    days,
-    microseconds,
-)
-from dormouse.model.keys import INT64_MAX, INT64_MIN
-from dormouse.model.schema import DecimalType, FieldType, Primitive, Schema
+from dormouse.keys.ranges import INT64_MAX, INT64_MIN
+from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
+from dormouse.sql.conditions import Condition
+from dormouse.sql.expressions import MAX_LIST, Call, Column, Expression, Literal, days, microseconds
 
 _COMPARISONS = {
     "EqualTo": "=",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import types
 
-from dormouse.model.schema import (
+from dormouse.schema.schema import (
     DecimalType,
     FieldType,
     ListType,

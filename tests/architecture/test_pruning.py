@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shared import prune_layer
 
-from dormouse.aws import clients
+from dormouse.aws.base import clients
 
 
 def test_layers_know_just_the_services_that_the_library_makes_clients_of() -> None:

@@ -13,22 +13,22 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dormouse.arrow.types import arrow_schema
 from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError
+from dormouse.features.checking.check import check
+from dormouse.features.checking.findings import Damage
+from dormouse.features.compaction.compact import compact
+from dormouse.features.export.manifests import manifest_at
+from dormouse.features.purge.prove_purge import prove_purge
+from dormouse.features.purge.purge import PurgeRequest
+from dormouse.features.purge.row_matcher import RowMatcher
+from dormouse.keys.ranges import KeyRange
 from dormouse.messages import CompactionJob
-from dormouse.model.keys import KeyRange
-from dormouse.model.names import shard_path
-from dormouse.model.purges import PurgeRequest
 from dormouse.model.transactions import AssignJob, SettleDisputes
-from dormouse.policy.checking import Damage
+from dormouse.query.rows import LOOK_UP_BYTES, query_rows
 from dormouse.shards import parquet
-from dormouse.shards.arrow import arrow_schema
-from dormouse.shards.purging import RowMatcher
-from dormouse.shards.querying import LOOK_UP_BYTES, query_rows
-from dormouse.stages.check import check
-from dormouse.stages.compact import compact
-from dormouse.stages.manifests import manifest_at
-from dormouse.stages.prove_purge import prove_purge
+from dormouse.stored.names import shard_path
 from tests.support.damage import flipped, regions, rewrite
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.world import World

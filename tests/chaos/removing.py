@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.client import Instance
+from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.request import export_id_of
+from dormouse.features.export.stored import kept_export
+from dormouse.features.purge.request import purge_id_of
+from dormouse.features.purge.stored import purge_request
 from dormouse.messages import Outgoing
 from dormouse.requests import ExportRows, PurgeRows
-from dormouse.stages.exports import kept_export
-from dormouse.stages.manifests import manifest_at
-from dormouse.stages.purges import purge_request
-from dormouse.stages.requests.export_rows import export_id_of
-from dormouse.stages.requests.purge_rows import purge_id_of
 from tests.chaos.story import Expected, Story
 from tests.chaos.tables import Plan
 from tests.chaos.tally import Tally

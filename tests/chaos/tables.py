@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from dormouse.model.schema import Schema
+from dormouse.schema.schema import Schema
 
 Row = tuple[object, ...]
 """What tells a row from all others: the first part is its key, the last the file it came from."""

@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.names import shard_path
 from dormouse.model.transactions import DisputeShards
+from dormouse.stored.names import shard_path
 from tests.cli.conftest import Dormouse
 from tests.support.damage import flipped, rewrite
 from tests.support.instances import InMemory

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import DamagedEntryError
-from dormouse.model.names import state_prefix
 from dormouse.ports import DAMAGED, JobRecord
+from dormouse.stored.names import state_prefix
 from tests.cli.conftest import Dormouse
 from tests.support.adapters import MemoryTables
 from tests.support.instances import InMemory

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.schema import Field, Primitive, Schema
+from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse_cli.arguments import parse_key
 from tests.cli.conftest import Dormouse
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.keys import Key
-from dormouse.model.properties import parse_settings
-from dormouse.model.schema import Schema
+from dormouse.keys.ranges import Key
+from dormouse.schema.schema import Schema
+from dormouse.tables.properties import parse_settings
 from dormouse_cli.arguments import parse_properties
 from dormouse_cli.split_points import parse_split_points, show_split_points
 from tests.cli.conftest import Dormouse

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from dormouse.client.ports import NoSpark, SparkApplications
 from dormouse.errors import UnavailableError
+from dormouse.features.spark.package_files import ARCHIVE
 from dormouse.library import library_version
 from dormouse.messages import Message
-from dormouse.model.names import spark_package_path
-from dormouse.model.spark import SparkOptions
-from dormouse.model.spark_package import ARCHIVE
+from dormouse.stored.names import spark_package_path
+from dormouse.tables.spark_options import SparkOptions
 from dormouse_cli.main import app
 from dormouse_cli.session import Session
 from tests.cli.conftest import ROWS, Dormouse

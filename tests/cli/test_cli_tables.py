@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.model.schema import Schema
+from dormouse.schema.schema import Schema
 from tests.cli.conftest import FLIGHTS, Dormouse
 from tests.support.instances import InMemory
 

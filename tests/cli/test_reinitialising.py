@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.model.schema import Schema
 from dormouse.requests import decode_admin
+from dormouse.schema.schema import Schema
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
 

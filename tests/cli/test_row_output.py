@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.model.schema import (
+from dormouse.arrow.types import arrow_schema
+from dormouse.schema.schema import (
     DecimalType,
     Field,
     ListType,
@@ -20,8 +21,7 @@ from dormouse.model.schema import (
     Schema,
     StructType,
 )
-from dormouse.shards.arrow import arrow_schema
-from dormouse.shards.formats import read_source
+from dormouse.sources.formats import read_source
 from dormouse_cli.row_output import json_cells, write_csv, write_json
 
 NESTED = StructType(

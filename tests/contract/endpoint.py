@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import boto3
 from mypy_boto3_dynamodb import DynamoDBClient
 
-from dormouse.aws.s3 import S3Storage
+from dormouse.aws.s3.storage import S3Storage
 from dormouse.ports import Storage
 from dormouse.statestore.dynamodb_items import DynamoItems
 from dormouse.statestore.dynamodb_pages import DynamoPages

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from dormouse.ports import Ids, Storage
+from dormouse.state_store import StateStore
 from dormouse.statestore.dynamodb_store import DynamoDBStateStore
 from dormouse.statestore.engine import DEFAULTS, Options
 from dormouse.statestore.items import Items
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.pages import Pages
-from dormouse.statestore.protocol import StateStore
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import FolderStorage, MemoryStorage
 from tests.contract import endpoint

@@ -13,11 +13,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, NewerRulesError, OutcomeUnknownError
-from dormouse.model.invariants import broken_invariants
-from dormouse.model.keys import Key
+from dormouse.fold.invariants import broken_invariants
+from dormouse.fold.rules import Rule
+from dormouse.keys.ranges import Key
 from dormouse.model.partitions import ROOT, Partition, PartitionTree
-from dormouse.model.rules import Rule
-from dormouse.model.schema import Primitive
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
@@ -32,13 +31,14 @@ from dormouse.model.transactions import (
     SplitPartition,
     Transaction,
 )
+from dormouse.schema.schema import Primitive
+from dormouse.state_store import Committed, Rejected
 from dormouse.statestore import reading
 from dormouse.statestore.codec import encode_delta
 from dormouse.statestore.dynamodb_store import DynamoDBStateStore
 from dormouse.statestore.engine import LogStateStore, Options
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.pages import place_after
-from dormouse.statestore.protocol import Committed, Rejected
 from dormouse.statestore.reading import fold_delta
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage

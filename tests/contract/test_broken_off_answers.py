@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
-from dormouse.aws.clients import client
-from dormouse.aws.ingest_bucket import S3IngestBucket
-from dormouse.aws.job_items import job_item
-from dormouse.aws.s3 import S3Sources, S3Storage
-from dormouse.aws.sqs import SqsOutbox
-from dormouse.aws.tracker import DynamoTracker
+from dormouse.aws.base.clients import client
+from dormouse.aws.dynamodb.job_items import job_item
+from dormouse.aws.dynamodb.tracker import DynamoTracker
+from dormouse.aws.s3.ingest_bucket import S3IngestBucket
+from dormouse.aws.s3.storage import S3Sources, S3Storage
+from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.messages import Outgoing, TableChanged
-from dormouse.model.names import InstanceNames
 from dormouse.model.sources import Source
 from dormouse.ports import JobRecord
 from dormouse.statestore.patience import Patience
+from dormouse.stored.names import InstanceNames
 
 ONCE = Config(retries={"total_max_attempts": 1})
 NAMES = InstanceNames("test", "123456789012")

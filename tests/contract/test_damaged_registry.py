@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dormouse.aws import stored_items
-from dormouse.aws.stored_items import sealed
-from dormouse.aws.table_repair import Repair
-from dormouse.aws.tables import DynamoTables
+from dormouse.aws.dynamodb import stored_items
+from dormouse.aws.dynamodb.stored_items import sealed
+from dormouse.aws.dynamodb.table_repair import Repair
+from dormouse.aws.dynamodb.tables import DynamoTables
 from dormouse.errors import AlreadyExistsError, CorruptDataError, DamagedEntryError
-from dormouse.model.tables import Table
-from dormouse.model.tombstones import Tombstone
+from dormouse.tables.table import Table
+from dormouse.tables.tombstones import Tombstone
 from tests.contract.mocked_aws import mocked_aws
 from tests.contract.test_tables import STONE, A, deleting, offline, registry
 from tests.support.damaged_items import some_damages

@@ -12,15 +12,15 @@ import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.tables import Table
-from dormouse.stages.rebuild import rebuild
+from dormouse.features.rebuild.rebuild import rebuild
+from dormouse.state_store import StateStore
 from dormouse.statestore.dynamodb_items import DynamoItems
 from dormouse.statestore.dynamodb_page_items import head_of, id_sum, page_of, root_part
 from dormouse.statestore.dynamodb_pages import DynamoPages
 from dormouse.statestore.dynamodb_store import DynamoDBStateStore
 from dormouse.statestore.pages import LOWEST_FLOOR, Head, Root, Segment, Snapshot
-from dormouse.statestore.protocol import StateStore
 from dormouse.statestore.s3 import S3StateStore
+from dormouse.tables.table import Table
 from tests.contract.state_items import TABLES, dynamodb_items
 from tests.support.damaged_items import Item, damages, some_damages
 from tests.support.world import World, letters

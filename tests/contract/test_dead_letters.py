@@ -9,13 +9,13 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 from mypy_boto3_sqs import SQSClient
 
-from dormouse.aws.dead_letters import SqsDeadLetters
-from dormouse.aws.sqs import SqsOutbox
+from dormouse.aws.sqs.dead_letters import SqsDeadLetters
+from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.errors import NotFoundError, UnavailableError
 from dormouse.messages import Outgoing, TableChanged
-from dormouse.model.names import InstanceNames, dead_letters
 from dormouse.ports import DeadLetter, QueueCounts
 from dormouse.statestore.patience import WITHOUT_PAUSES
+from dormouse.stored.names import InstanceNames, dead_letters
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
 
 NAMES = InstanceNames("test", "123456789012")

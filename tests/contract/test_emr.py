@@ -12,10 +12,10 @@ from botocore.exceptions import ClientError, ConnectTimeoutError
 
 from dormouse.aws.emr import EmrApplications, EmrServerless, parameters
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
-from dormouse.model.names import InstanceNames
-from dormouse.policy.spark import ClusterSize
+from dormouse.model.spark_threshold import ClusterSize
 from dormouse.ports import SparkRun, SparkRunState
 from dormouse.settings import SparkSettings
+from dormouse.stored.names import InstanceNames
 from dormouse_cli.local import moto_emr
 from tests.contract.mocked_aws import REGION, mocked_aws
 

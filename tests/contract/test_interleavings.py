@@ -8,11 +8,10 @@ from itertools import product
 
 import pytest
 
+from dormouse.fold.fold import Verdict, apply
+from dormouse.fold.invariants import broken_invariants
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.fold import Verdict, apply
-from dormouse.model.invariants import broken_invariants
 from dormouse.model.partitions import ROOT, Partition, PartitionTree
-from dormouse.model.schema import Primitive
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
@@ -33,9 +32,10 @@ from dormouse.model.transactions import (
     SplitPartition,
     Transaction,
 )
+from dormouse.schema.schema import Primitive
+from dormouse.state_store import Committed, Outcome
 from dormouse.statestore.engine import Options
 from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.protocol import Committed, Outcome
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
 from tests.support.adapters import CountingIds, FakeClock

@@ -10,12 +10,12 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 from mypy_boto3_sqs import SQSClient
 
-from dormouse.aws.sqs import MAX_BATCH_BYTES, SENDERS, SqsOutbox
+from dormouse.aws.sqs.queues import MAX_BATCH_BYTES, SENDERS, SqsOutbox
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages import GarbageCandidates, Outgoing, TableChanged, decode
-from dormouse.model.names import InstanceNames, dead_letters
 from dormouse.requests import Redrive
 from dormouse.statestore.patience import WITHOUT_PAUSES
+from dormouse.stored.names import InstanceNames, dead_letters
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
 
 NAMES = InstanceNames("test", "123456789012")

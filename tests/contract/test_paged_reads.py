@@ -9,10 +9,7 @@ from unittest.mock import patch
 import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
-from dormouse.model.transactions import (
-    AssignJob,
-    ReleaseJob,
-)
+from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.statestore import dynamodb_pages, dynamodb_records, pages
 from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
 from dormouse.statestore.dynamodb_store import DynamoDBStateStore

@@ -10,9 +10,9 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 from mypy_boto3_cloudwatch import CloudWatchClient
 
-from dormouse.aws.queue_ages import CloudWatchAges
+from dormouse.aws.sqs.queue_ages import CloudWatchAges
 from dormouse.errors import UnavailableError
-from dormouse.model.names import QUEUES, InstanceNames
+from dormouse.stored.names import QUEUES, InstanceNames
 from tests.contract.mocked_aws import REGION, mocked_aws
 
 NAMES = InstanceNames("test", "123456789012")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from dormouse.model.fold import Verdict
+from dormouse.fold.fold import Verdict
 from dormouse.model.transactions import Transaction
+from dormouse.state_store import StateStore
 from dormouse.statestore.dynamodb_store import DynamoDBStateStore
 from dormouse.statestore.engine import Options
 from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.protocol import StateStore
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
 from tests.support.adapters import CountingIds, FakeClock

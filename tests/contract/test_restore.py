@@ -12,10 +12,10 @@ import pytest
 from moto.s3 import models
 from mypy_boto3_s3 import S3Client
 
-from dormouse.aws.s3 import S3Storage
-from dormouse.model.names import shard_path
-from dormouse.model.tables import Table
-from dormouse.stages.rebuild import rebuild
+from dormouse.aws.s3.storage import S3Storage
+from dormouse.features.rebuild.rebuild import rebuild
+from dormouse.stored.names import shard_path
+from dormouse.tables.table import Table
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.world import World, letters
 from tools.restore import Step, Version, restore, steps

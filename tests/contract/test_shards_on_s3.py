@@ -10,13 +10,13 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from dormouse.aws.s3 import S3Storage
+from dormouse.aws.s3.storage import S3Storage
 from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.model.keys import KeyRange
-from dormouse.model.names import shard_path
-from dormouse.model.schema import Schema
-from tests.unit.shards.tables import ShardTable
+from dormouse.keys.ranges import KeyRange
+from dormouse.schema.schema import Schema
+from dormouse.stored.names import shard_path
+from tests.support.tables import ShardTable
 
 SCHEMA = Schema.from_json(
     {

@@ -11,9 +11,9 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import ContendedError, InvalidRequestError, NotFoundError
+from dormouse.fold.rules import Rule, Violation
 from dormouse.model.disputes import Taking
 from dormouse.model.partitions import PartitionTree
-from dormouse.model.rules import Rule, Violation
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.transactions import (
@@ -26,14 +26,8 @@ from dormouse.model.transactions import (
     SplitPartition,
     transaction_id,
 )
+from dormouse.state_store import AlreadyCommitted, Committed, Outcome, Rejected, StateStore
 from dormouse.statestore import consolidation
-from dormouse.statestore.protocol import (
-    AlreadyCommitted,
-    Committed,
-    Outcome,
-    Rejected,
-    StateStore,
-)
 from tests.contract.state_stores import DELTAS, SNAPSHOTS, STORES, Instance, instance_of
 from tests.support.trees import LEFT, RIGHT, initialise
 from tests.unit.statestore.histories import ONE_LEAF, addition, merge_of, shard_of

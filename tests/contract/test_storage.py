@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.aws.s3 import S3Storage
+from dormouse.aws.s3.storage import S3Storage
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.ports import Storage
 from dormouse.storage import FolderStorage, MemoryStorage

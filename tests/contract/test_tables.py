@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.aws.tables import DynamoTables
+from dormouse.aws.dynamodb.tables import DynamoTables
 from dormouse.errors import (
     AlreadyExistsError,
     CorruptDataError,
@@ -15,11 +15,11 @@ from dormouse.errors import (
     NotFoundError,
     UnavailableError,
 )
-from dormouse.model.properties import Properties
-from dormouse.model.schema import Field, Primitive
-from dormouse.model.tables import Table
-from dormouse.model.tombstones import Tombstone
 from dormouse.ports import Tables
+from dormouse.schema.schema import Field, Primitive
+from dormouse.tables.properties import Properties
+from dormouse.tables.table import Table
+from dormouse.tables.tombstones import Tombstone
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.adapters import MemoryTables
 from tests.support.world import LETTERS

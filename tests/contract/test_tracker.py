@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.aws.job_items import job_item, record_of
-from dormouse.aws.tracker import DynamoTracker
+from dormouse.aws.dynamodb.job_items import job_item, record_of
+from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.errors import CorruptDataError
 from dormouse.ports import DAMAGED, NO_TABLE, JobRecord, Tracker
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws

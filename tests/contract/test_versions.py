@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from mypy_boto3_s3 import S3Client
 
-from dormouse.aws.s3 import S3Storage
+from dormouse.aws.s3.storage import S3Storage
 from dormouse.errors import NotFoundError
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 

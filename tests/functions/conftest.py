@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.aws import handling
-from dormouse.aws.logs import logger
+from dormouse.aws.base.logs import logger
+from dormouse.aws.functions import handling
 from dormouse.aws.wiring import Wiring
 from dormouse.errors import UnavailableError
 from dormouse.messages import Outgoing
 from dormouse.model.partitions import PartitionTree
-from dormouse.model.tables import Table
 from dormouse.settings import Settings
+from dormouse.tables.table import Table
 from tests.support.adapters import MemoryOutbox
 from tests.support.lambda_context import Context
 from tests.support.trees import initialise

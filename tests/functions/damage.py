@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dormouse.features.export.request import export_id_of
+from dormouse.features.purge.request import purge_id_of
 from dormouse.messages import (
     CompactionJob,
     ExportTask,
@@ -19,8 +21,6 @@ from dormouse.messages import (
 from dormouse.model.sources import job_id_of
 from dormouse.model.transactions import AssignJob
 from dormouse.requests import CollectGarbage, ExportRows, PurgeRows
-from dormouse.stages.requests.export_rows import export_id_of
-from dormouse.stages.requests.purge_rows import purge_id_of
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.telling import SECRET, ingest, rows
 

@@ -9,9 +9,9 @@ from importlib import import_module
 
 import pytest
 
+from dormouse.features.administration.malformed import VERBS
 from dormouse.messages import IngestJob, encode
 from dormouse.model.sources import Source, job_id_of
-from dormouse.stages.requests.malformed import VERBS
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.lambda_context import Context
 from tests.support.world import letters_file

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import UnavailableError
+from dormouse.jobs.retrying import MOST_RECEIVES
 from dormouse.messages import PartitionSplits, PurgeStep, TableChanged, encode
-from dormouse.model.names import purge_path, shard_path
-from dormouse.policy.retrying import MOST_RECEIVES
+from dormouse.stored.names import purge_path, shard_path
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.test_many_tables import notification
 from tests.support.world import letters

@@ -6,8 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.aws.handling import handle_changes
+from dormouse.aws.functions.handling import handle_changes
 from dormouse.errors import UnavailableError
+from dormouse.features.export.export import Export, cut_tasks
+from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.stored import keep_export, keep_tasks
+from dormouse.features.purge.purge import PurgeRequest, encode_request
+from dormouse.keys.ranges import KeyRange
 from dormouse.messages import (
     CompactionJob,
     GarbageCandidates,
@@ -16,15 +21,10 @@ from dormouse.messages import (
     TableChanged,
     encode,
 )
-from dormouse.model.exports import Export, cut_tasks
-from dormouse.model.keys import KeyRange
-from dormouse.model.names import purge_path
-from dormouse.model.purges import PurgeRequest, encode_request
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE, Services
-from dormouse.stages.exports import keep_export, keep_tasks
-from dormouse.stages.manifests import manifest_at
+from dormouse.stored.names import purge_path
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file

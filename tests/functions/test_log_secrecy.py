@@ -10,9 +10,9 @@ import pytest
 
 from dormouse.errors import UnavailableError
 from dormouse.messages import CompactionJob, encode
-from dormouse.model.names import shard_id_in, shard_path
 from dormouse.model.transactions import AssignJob
 from dormouse.requests import CreateTable, ExportRows, PurgeRows
+from dormouse.stored.names import shard_id_in, shard_path
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.telling import SECRET, ingest, rows, told, values_in
 from tests.support.world import LETTERS

@@ -8,20 +8,15 @@ from collections.abc import Callable
 
 import pytest
 
-from dormouse.aws.handling import handle_changes, handle_notifications
-from dormouse.errors import (
-    ContendedError,
-    CorruptDataError,
-    DamagedEntryError,
-    UnavailableError,
-)
+from dormouse.aws.functions.handling import handle_changes, handle_notifications
+from dormouse.errors import ContendedError, CorruptDataError, DamagedEntryError, UnavailableError
+from dormouse.features.ingest.batch_files import batch_files
+from dormouse.features.planning.plan_table import plan_table
 from dormouse.messages import CompactionJob, IngestJob, OfTable, Outgoing, TableChanged, encode
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.sources import Source, table_name_of
-from dormouse.model.tables import Table
 from dormouse.model.transactions import ReleaseJob
-from dormouse.stages.batch_files import batch_files
-from dormouse.stages.plan_table import plan_table
+from dormouse.tables.table import Table
 from tests.functions.conftest import TABLE_ID, Functions, record
 from tests.support.lambda_context import Context
 from tests.support.trees import initialise

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from dormouse.errors import NotFoundError, UnavailableError
+from dormouse.jobs.retrying import MOST_RECEIVES
 from dormouse.messages import Outgoing, encode
-from dormouse.model.names import REPLIES
-from dormouse.policy.retrying import MOST_RECEIVES
 from dormouse.ports import NO_TABLE
 from dormouse.replies import Reply
 from dormouse.requests import CompactTable, SetOnline
+from dormouse.stored.names import REPLIES
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.world import letters
 

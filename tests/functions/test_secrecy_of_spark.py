@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from dormouse.aws import handling
+from dormouse.aws.functions import handling
+from dormouse.features.export.request import export_id_of
+from dormouse.features.spark.jobs import kind_of
+from dormouse.features.spark.requests import keep_request
 from dormouse.messages import ExportJob, IngestJob, SparkJob
 from dormouse.model.sources import job_id_of
-from dormouse.stages.requests.export_rows import export_id_of
-from dormouse.stages.spark_requests import keep_request
-from dormouse.stages.spark_work import kind_of
 from dormouse_spark import entry
 from dormouse_spark.entry import main
 from tests.functions.conftest import TABLE_ID, Functions

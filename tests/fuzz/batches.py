@@ -18,17 +18,17 @@ from typing import Any
 from unittest.mock import patch
 
 from dormouse import messages as m
-from dormouse.aws import handling
-from dormouse.model.exports import Export, cut_tasks
-from dormouse.model.keys import KeyRange
-from dormouse.model.names import purge_of, purge_path
-from dormouse.model.purges import PurgeRequest, encode_request
+from dormouse.aws.functions import handling
+from dormouse.features.export.export import Export, cut_tasks
+from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.stored import keep_export, keep_tasks
+from dormouse.features.purge.purge import PurgeRequest, encode_request
+from dormouse.features.spark.dispatch_spark import dispatch_spark
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob, ReplaceShards
 from dormouse.requests import SetOnline
-from dormouse.stages.dispatch_spark import dispatch_spark
-from dormouse.stages.exports import keep_export, keep_tasks
-from dormouse.stages.manifests import manifest_at
+from dormouse.stored.names import purge_of, purge_path
 from tests.functions.conftest import TABLE_ID, Functions, instance_in
 from tests.fuzz import samples
 from tests.support.trees import part

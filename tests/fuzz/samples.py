@@ -11,7 +11,7 @@ import msgspec
 
 from dormouse import messages as m
 from dormouse import requests as r
-from dormouse.model.exports import (
+from dormouse.features.export.export import (
     Export,
     ExportedFile,
     Piece,
@@ -22,10 +22,8 @@ from dormouse.model.exports import (
     encode_files,
     encode_pieces,
 )
-from dormouse.model.keys import KeyRange
-from dormouse.model.names import ending_path
-from dormouse.model.origins import Lineage, Origin
-from dormouse.model.purges import (
+from dormouse.features.export.manifests import manifest_at, manifest_of, manifest_path
+from dormouse.features.purge.purge import (
     PurgeRequest,
     Verdicts,
     decode_request,
@@ -33,13 +31,15 @@ from dormouse.model.purges import (
     encode_request,
     encode_verdicts,
 )
-from dormouse.model.schema import KEY_TYPES, Schema
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.provenance import Lineage, Origin
 from dormouse.model.shards import Shard
 from dormouse.model.sources import Source
-from dormouse.shards.endings import Ending, put_ending, read_endings
+from dormouse.schema.schema import KEY_TYPES, Schema
 from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer
-from dormouse.stages.manifests import manifest_at, manifest_of, manifest_path
+from dormouse.shards.run_markers import Ending, put_ending, read_endings
 from dormouse.storage import MemoryStorage
+from dormouse.stored.names import ending_path
 from tests.support.every_type import EVERY_TYPE
 
 EVENTS = Path(__file__).parents[2] / "events"

@@ -16,19 +16,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
+from dormouse.arrow.types import arrow_schema
+from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import CorruptDataError, InvalidRequestError, RefusedSourceError
-from dormouse.model.names import shard_path
-from dormouse.model.schema import Schema
-from dormouse.shards.arrow import arrow_schema
+from dormouse.schema.schema import Schema
 from dormouse.shards.footer import read_footer
-from dormouse.shards.formats import read_source
-from dormouse.shards.predicates import parse_predicate
+from dormouse.sources.formats import read_source
 from dormouse.storage import FolderStorage
+from dormouse.stored.names import shard_path
 from tests.fuzz.mutations import mangled, mangled_json, mangled_text
 from tests.fuzz.samples import CONDITIONS
 from tests.fuzz.targets import Target, told
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
-from tests.unit.shards.tables import ShardTable
+from tests.support.tables import ShardTable
 
 _ROWS = [row_of_every_type(n) for n in range(30)]
 _KEY = {"t": "2024-02-29T12:00:00Z", "b": "AP8=", "i": -1}

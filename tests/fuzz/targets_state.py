@@ -9,11 +9,15 @@ from typing import Any, cast
 
 from hypothesis import strategies as st
 
-from dormouse.aws.stored_items import digest_of, sealed
-from dormouse.aws.table_items import defaults_item, id_item, revision_of, settings_of, table_of
+from dormouse.aws.dynamodb.stored_items import digest_of, sealed
+from dormouse.aws.dynamodb.table_items import (
+    defaults_item,
+    id_item,
+    revision_of,
+    settings_of,
+    table_of,
+)
 from dormouse.errors import CorruptDataError
-from dormouse.model import checksums
-from dormouse.model.tables import Table
 from dormouse.statestore import codec, codec_segment, codec_snapshot
 from dormouse.statestore.codec import decode_delta
 from dormouse.statestore.codec_segment import decode_segment
@@ -32,6 +36,8 @@ from dormouse.statestore.dynamodb_records import (
 from dormouse.statestore.dynamodb_remembered import recalled
 from dormouse.statestore.dynamodb_states import Totals
 from dormouse.statestore.items import ItemTable
+from dormouse.stored import checksums
+from dormouse.tables.table import Table
 from tests.fuzz.mutations import mangled, odd_tree
 from tests.fuzz.samples import COUNTS
 from tests.fuzz.targets import Target, told

@@ -9,8 +9,10 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.exports import encode_files
-from dormouse.model.names import (
+from dormouse.features.export.export import encode_files
+from dormouse.features.purge.purge import Verdicts, encode_verdicts
+from dormouse.jobs.retrying import MOST_RECEIVES
+from dormouse.stored.names import (
     export_done_path,
     export_path,
     export_task_path,
@@ -20,8 +22,6 @@ from dormouse.model.names import (
     state_prefix,
     verdict_path,
 )
-from dormouse.model.purges import Verdicts, encode_verdicts
-from dormouse.policy.retrying import MOST_RECEIVES
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.fuzz.batches import BESIDE, JOBS, LEAVES, MIDDLE, batch, instance
 from tests.fuzz.mutations import changes, damaged

@@ -13,17 +13,17 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dormouse import messages, requests
-from dormouse.aws.s3_events import created_objects
-from dormouse.aws.spark_events import changed_run
+from dormouse.arrow.types import arrow_schema
+from dormouse.aws.functions.s3_events import created_objects
+from dormouse.aws.functions.spark_events import changed_run
 from dormouse.client.declaring import parse_declarations, plan_declared
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.model.conditions import parse_condition
-from dormouse.model.properties import KNOWN, parse_settings, properties_of
-from dormouse.model.row_rules import row_rules
-from dormouse.model.schema import Schema
-from dormouse.model.type_text import parse_type_text
-from dormouse.shards.arrow import arrow_schema
-from dormouse.shards.text import parse_key_part
+from dormouse.key_forms.text import parse_key_part
+from dormouse.schema.schema import Schema
+from dormouse.schema.type_text import parse_type_text
+from dormouse.sql.conditions import parse_condition
+from dormouse.tables.properties import KNOWN, parse_settings, properties_of
+from dormouse.tables.row_rules import row_rules
 from dormouse_cli import arguments
 from dormouse_cli.apply_command import read_declarations
 from dormouse_cli.split_points import parse_split_points

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
+from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.request import export_id_of
+from dormouse.features.purge.request import purge_id_of
+from dormouse.features.requests.resolve_table import binding_key
 from dormouse.messages import decode
-from dormouse.model.names import REPLIES
-from dormouse.model.tables import Table
 from dormouse.ports import JobRecord
 from dormouse.replies import Reply
 from dormouse.requests import (
@@ -21,10 +23,8 @@ from dormouse.requests import (
     SetOnline,
     SetProperties,
 )
-from dormouse.stages.manifests import manifest_at
-from dormouse.stages.requests.export_rows import export_id_of
-from dormouse.stages.requests.named import binding_key
-from dormouse.stages.requests.purge_rows import purge_id_of
+from dormouse.stored.names import REPLIES
+from dormouse.tables.table import Table
 from tests.simulation.instance import Instance
 from tests.simulation.simulation import Simulation
 from tests.simulation.story import Violation

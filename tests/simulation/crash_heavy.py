@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from dormouse.model.spark import SparkOptions
 from dormouse.requests import CompactTable, PurgeRows, Redrive
+from dormouse.tables.spark_options import SparkOptions
 from tests.simulation.crash_operations import (
     ALL,
     ASKED,

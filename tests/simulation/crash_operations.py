@@ -7,8 +7,8 @@ from contextlib import suppress
 from unittest.mock import patch
 
 from dormouse.errors import DormouseError
-from dormouse.model.tables import Table
-from dormouse.policy import sealing
+from dormouse.features.ingest import sealing
+from dormouse.features.ingest.seal_sources import seal_sources
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -27,9 +27,9 @@ from dormouse.requests import (
     SetProperties,
     SplitPartitions,
 )
-from dormouse.stages.seal_sources import seal_sources
 from dormouse.statestore.bodies import Bodies
 from dormouse.statestore.engine import LogStateStore
+from dormouse.tables.table import Table
 from tests.simulation.crash_points import Operation
 from tests.simulation.crash_recovery import GC_SECONDS, ORPHAN_SECONDS, Rows, dies_at, settle
 from tests.simulation.instance import Instance, Worker

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dormouse.errors import DormouseError
-from dormouse.model.invariants import broken_invariants
-from dormouse.model.names import SPARK_CODE, data_prefix, shard_path, sources_path, state_prefix
-from dormouse.model.tables import Table
+from dormouse.features.checking.check import check
+from dormouse.features.export.manifests import manifest_at
+from dormouse.features.tables.versions import read_version
+from dormouse.fold.invariants import broken_invariants
 from dormouse.ports import NO_TABLE
-from dormouse.shards.querying import query_rows
-from dormouse.stages.check import check
-from dormouse.stages.manifests import manifest_at
-from dormouse.stages.versions import read_version
+from dormouse.query.rows import query_rows
+from dormouse.stored.names import SPARK_CODE, data_prefix, shard_path, sources_path, state_prefix
+from dormouse.tables.table import Table
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.leftovers import left_in_state, left_of_gone
 from tests.simulation.processes import Died, Fate

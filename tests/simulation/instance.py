@@ -31,23 +31,23 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, cast
 
-from dormouse.aws.dead_letters import SqsDeadLetters
-from dormouse.aws.sqs import SqsOutbox
-from dormouse.aws.system import TimeOrderedIds
+from dormouse.aws.base.system import TimeOrderedIds
+from dormouse.aws.sqs.dead_letters import SqsDeadLetters
+from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.aws.wiring import Wiring
 from dormouse.messages import encode
 from dormouse.model.sources import Source
-from dormouse.model.tables import Table
 from dormouse.ports import Clock, Services
 from dormouse.requests import AdminRequest
 from dormouse.settings import Settings
+from dormouse.state_store import StateStore
 from dormouse.statestore.dynamodb_store import DynamoDBStateStore
 from dormouse.statestore.engine import Options
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.patience import Patience
-from dormouse.statestore.protocol import StateStore
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
+from dormouse.tables.table import Table
 from dormouse_spark.access import Access
 from dormouse_spark.entry import RUNS, JobIds
 from tests.simulation.local_spark import LocalContext
@@ -65,12 +65,7 @@ from tests.simulation.processes import (
 )
 from tests.simulation.queues import NAMES, Queues, SqsClient, Waiting, feeds
 from tests.simulation.watched import WatchedStorage, WatchedTables, WatchedTracker
-from tests.support.adapters import (
-    FakeClock,
-    MemoryMetrics,
-    MemorySources,
-    MemorySpark,
-)
+from tests.support.adapters import FakeClock, MemoryMetrics, MemorySources, MemorySpark
 from tests.support.lambda_context import Context
 from tests.support.spark_package import package_in
 from tests.unit.statestore.memory_items import MemoryItems

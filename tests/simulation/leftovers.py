@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dormouse.model.names import (
+from dormouse.model.state import DAY_MS
+from dormouse.statestore.engine import LogStateStore
+from dormouse.statestore.pages import version_before
+from dormouse.stored.names import (
     delta_prefix,
     segment_prefix,
     snapshot_prefix,
@@ -15,10 +18,7 @@ from dormouse.model.names import (
     sources_prefix,
     state_prefix,
 )
-from dormouse.model.state import DAY_MS
-from dormouse.model.tables import Table
-from dormouse.statestore.engine import LogStateStore
-from dormouse.statestore.pages import version_before
+from dormouse.tables.table import Table
 from tests.simulation.instance import Instance
 
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dormouse.errors import NotFoundError
+from dormouse.fold.invariants import broken_invariants
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.invariants import broken_invariants
-from dormouse.model.keys import KeyRange
-from dormouse.model.names import shard_path
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
+from dormouse.stored.names import shard_path
 from tests.simulation.backpressure import Compactions
 from tests.simulation.rows import AGE_MS, Kind, Row
 from tests.simulation.shapes import Shape

@@ -21,13 +21,13 @@ from unittest.mock import patch
 import pyarrow as pa
 
 import dormouse
-from dormouse.aws import deliveries, handling
-from dormouse.aws.logs import logger
+from dormouse.aws.base.logs import logger
+from dormouse.aws.functions import deliveries, handling
 from dormouse.aws.wiring import Wiring
-from dormouse.policy import sealing
-from dormouse.shards import engine
-from dormouse.shards.drafts import ShardDraft
-from dormouse.stages.seal_sources import seal_sources
+from dormouse.engine import datafusion as engine
+from dormouse.features.ingest import sealing
+from dormouse.features.ingest.seal_sources import seal_sources
+from dormouse.shards.shard_writer import ShardDraft
 from tests.unit.statestore.faults import small_pages as small_segments
 from tests.unit.statestore.memory_items import small_pages
 

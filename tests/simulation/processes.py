@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.model.sources import Source
-from dormouse.model.tables import Table
 from dormouse.ports import JobRecord, Objects, SparkRun
+from dormouse.tables.table import Table
 from tests.unit.statestore.memory_items import MemoryItems
 
 _Port = TypeVar("_Port")

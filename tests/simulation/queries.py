@@ -6,10 +6,10 @@ from collections.abc import Callable
 from random import Random
 
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
+from dormouse.features.tables.versions import read_version
 from dormouse.model.state import TableState
-from dormouse.shards.counting import count_rows
-from dormouse.shards.querying import query_rows
-from dormouse.stages.versions import read_version
+from dormouse.query.count import count_rows
+from dormouse.query.rows import query_rows
 from tests.simulation.instance import Worker
 from tests.simulation.oracle import Oracle
 

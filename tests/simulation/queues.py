@@ -13,7 +13,7 @@ from typing import Any
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.model.names import QUEUES, REPLIES, InstanceNames, dead_letters
+from dormouse.stored.names import QUEUES, REPLIES, InstanceNames, dead_letters
 from tests.simulation.processes import Process
 from tests.support.adapters import FakeClock
 from tests.template.conftest import QUEUE_OF, Template

@@ -8,8 +8,17 @@ from __future__ import annotations
 
 import json
 
-from dormouse.model.keys import KeyRange
-from dormouse.model.names import (
+from dormouse.features.checking.check import check
+from dormouse.features.planning.compaction import plan_full_compactions
+from dormouse.features.requests.request_names import request_in, request_reply_path
+from dormouse.features.tables.leftovers import strangers
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.sources import table_name_of
+from dormouse.ports import NO_TABLE
+from dormouse.query.rows import query_rows
+from dormouse.requests import CompactTable, DeleteTable, IngestFiles, Redrive
+from dormouse.shards.run_markers import spent_endings
+from dormouse.stored.names import (
     MANIFEST,
     SPARK_CODE,
     data_prefix,
@@ -18,16 +27,7 @@ from dormouse.model.names import (
     state_prefix,
     table_prefix,
 )
-from dormouse.model.request_names import request_in, request_reply_path
-from dormouse.model.sources import table_name_of
-from dormouse.model.tables import Table
-from dormouse.policy.compaction import plan_full_compactions
-from dormouse.ports import NO_TABLE
-from dormouse.requests import CompactTable, DeleteTable, IngestFiles, Redrive
-from dormouse.shards.endings import spent_endings
-from dormouse.shards.querying import query_rows
-from dormouse.stages.check import check
-from dormouse.stages.leftovers import strangers
+from dormouse.tables.table import Table
 from tests.simulation.answers import check_answers
 from tests.simulation.instance import Instance
 from tests.simulation.leftovers import left_in_state, left_of_gone

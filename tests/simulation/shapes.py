@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from dormouse.model.expressions import Literal, leaf_sql
-from dormouse.model.keys import Key, KeyPart, KeyRange
-from dormouse.model.schema import Primitive, Schema
-from dormouse.shards.arrow import arrow_schema
-from dormouse.shards.text import show_key_part
+from dormouse.arrow.types import arrow_schema
+from dormouse.key_forms.text import show_key_part
+from dormouse.keys.ranges import Key, KeyPart, KeyRange
+from dormouse.schema.schema import Primitive, Schema
+from dormouse.sql.expressions import Literal, leaf_sql
 from tests.simulation.rows import LETTERS, Kind, Row, kinds_of
 
 FILES_MARKED = 60

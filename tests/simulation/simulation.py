@@ -15,9 +15,9 @@ from pathlib import Path
 from random import Random
 
 from dormouse.errors import CorruptDataError, DormouseError
-from dormouse.model.names import QUEUES, REPLIES
+from dormouse.features.checking.disputes import acknowledge
 from dormouse.requests import AdminRequest
-from dormouse.stages.disputes import acknowledge
+from dormouse.stored.names import QUEUES, REPLIES
 from tests.simulation.backpressure import Turn
 from tests.simulation.instance import MEMORY_BYTES, SCARCE_BYTES, Delivery, Instance, Worker
 from tests.simulation.oracle import Oracle

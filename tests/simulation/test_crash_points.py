@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from dormouse.model.names import shard_path
+from dormouse.features.compaction import compact as compact_stage
+from dormouse.features.compaction.merge import Compaction, Merged
 from dormouse.ports import Services
-from dormouse.shards.compacting import Compaction, Merged
-from dormouse.stages import compact as compact_stage
 from dormouse.statestore import dynamodb_store
 from dormouse.statestore.s3 import StoredBodies
+from dormouse.stored.names import shard_path
 from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_operations import NAME, create, drop, handles, rows
 from tests.simulation.crash_points import Operation, ground, sampled

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import DormouseError, NotFoundError
-from dormouse.model.names import SPARK_CODE
-from dormouse.stages import leftovers
-from dormouse.stages.requests.delete_table import delete_all_of
+from dormouse.features.tables import leftovers
+from dormouse.features.tables.delete_table import delete_all_of
+from dormouse.stored.names import SPARK_CODE
 from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_points import Ground, Operation, copied, ground
 from tests.simulation.crash_recovery import recover

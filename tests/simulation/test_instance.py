@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dormouse.query.rows import query_rows
 from dormouse.requests import CreateTable
-from dormouse.shards.querying import query_rows
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.processes import Call, Died, Fate
 from tests.simulation.queues import feeds

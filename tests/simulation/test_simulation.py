@@ -8,9 +8,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from dormouse.model import fold
+from dormouse.arrow.row_counter import Tally
+from dormouse.engine.merging import merge_rows
+from dormouse.engine.row_rules import refined
+from dormouse.features.administration import administer
+from dormouse.features.compaction import merge as compacting
+from dormouse.features.garbage import collect_garbage
+from dormouse.features.ingest import known_sources
+from dormouse.features.planning import plan_table
+from dormouse.features.sweep import sweep
+from dormouse.features.tables import delete_table
+from dormouse.fold import fold
 from dormouse.model.state import TableState
-from dormouse.model.tombstones import Tombstone
+from dormouse.readers.reading import Slice
 from dormouse.requests import (
     AlterSchema,
     CompactTable,
@@ -20,18 +30,12 @@ from dormouse.requests import (
     Request,
     SetProperties,
 )
-from dormouse.shards import compacting
-from dormouse.shards.counted import Tally
-from dormouse.shards.drafts import ShardDraft
-from dormouse.shards.merging import merge_rows
-from dormouse.shards.reading import Slice
-from dormouse.shards.refining import refined
-from dormouse.stages import administer, collect_garbage, known_sources, plan_table, sweep
-from dormouse.stages.requests import delete_table
+from dormouse.shards.shard_writer import ShardDraft
 from dormouse.statestore import dynamodb_store
 from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.s3 import StoredBodies, StoredSnapshots
+from dormouse.tables.tombstones import Tombstone
 from functions.sweep import handler as sweep_function
 from tests.simulation.run import run
 from tests.simulation.story import Violation

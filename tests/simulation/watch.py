@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dormouse.errors import CorruptDataError, DormouseError, InvariantError
-from dormouse.model.names import purge_in, shard_id_of
-from dormouse.model.purges import decode_request
-from dormouse.model.tables import Table
+from dormouse.features.purge.purge import decode_request
 from dormouse.ports import Services
+from dormouse.stored.names import purge_in, shard_id_of
+from dormouse.tables.table import Table
 from tests.simulation.backpressure import Turn
 from tests.simulation.instance import Instance
 from tests.simulation.oracle import Oracle

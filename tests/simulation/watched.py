@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from dormouse.model.tables import Table
 from dormouse.ports import Clock, JobRecord
 from dormouse.storage import MemoryStorage
+from dormouse.tables.table import Table
 from tests.support.adapters import MemoryTables, MemoryTracker
 
 

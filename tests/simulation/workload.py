@@ -10,7 +10,7 @@ from random import Random
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from dormouse.model.spark import SparkOptions
+from dormouse.features.purge.request import purge_id_of
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -29,7 +29,7 @@ from dormouse.requests import (
     SetProperties,
     SplitPartitions,
 )
-from dormouse.stages.requests.purge_rows import purge_id_of
+from dormouse.tables.spark_options import SparkOptions
 from tests.simulation.instance import Instance
 from tests.simulation.oracle import Dropped
 from tests.simulation.queues import feeds

@@ -12,19 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
 
+from dormouse.arrow.types import arrow_schema
 from dormouse.errors import InvariantError, UnavailableError
+from dormouse.features.compaction import slicing
+from dormouse.features.compaction.compact import compact
+from dormouse.features.ingest.ingest import ingest
+from dormouse.features.rebuild.rebuild import preview
 from dormouse.messages import CompactionJob, IngestJob
-from dormouse.model.names import data_prefix, ending_prefix
-from dormouse.model.origins import Origin
+from dormouse.model.provenance import Origin
 from dormouse.model.sources import Source, job_id_of
-from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob, SplitPartition
-from dormouse.policy import slicing
-from dormouse.shards.arrow import arrow_schema
 from dormouse.shards.footer import read_footer
-from dormouse.stages.compact import compact
-from dormouse.stages.ingest import ingest
-from dormouse.stages.rebuild import preview
+from dormouse.stored.names import data_prefix, ending_prefix
+from dormouse.tables.table import Table
 from dormouse_spark import bulk_import as module
 from dormouse_spark.bulk_import import bulk_import
 from tests.support.every_type import EVERY_TYPE, row_of_every_type

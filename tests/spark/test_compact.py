@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 from pyspark import SparkContext
 
+from dormouse.features.compaction import slicing
+from dormouse.features.compaction.compact import compact as compact_here
+from dormouse.features.purge.purge import encode_request
+from dormouse.features.purge.stored import purge_request
+from dormouse.features.rebuild.rebuild import preview
 from dormouse.messages import CompactionJob, Outgoing, SparkRunChanged
-from dormouse.model.names import (
+from dormouse.model.transactions import AssignJob, ReleaseJob
+from dormouse.shards import parquet
+from dormouse.stored.names import (
     PART_NUMBERS,
     ending_prefix,
     purge_job_id,
@@ -14,14 +21,7 @@ from dormouse.model.names import (
     run_of,
     shard_path,
 )
-from dormouse.model.purges import encode_request
-from dormouse.model.tables import Table
-from dormouse.model.transactions import AssignJob, ReleaseJob
-from dormouse.policy import slicing
-from dormouse.shards import parquet
-from dormouse.stages.compact import compact as compact_here
-from dormouse.stages.purges import purge_request
-from dormouse.stages.rebuild import preview
+from dormouse.tables.table import Table
 from dormouse_spark.compact import compact
 from tests.support.reach import WorldReach
 from tests.support.world import Crash, World, letters

@@ -15,14 +15,14 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, datasource
 
+from dormouse.arrow.types import arrow_schema
 from dormouse.aws.wiring import wire
 from dormouse.client import Instance, TableHandle
 from dormouse.errors import DormouseError
+from dormouse.features.spark.requests import keep_request
 from dormouse.messages import IngestJob
 from dormouse.model.sources import Source, job_id_of
 from dormouse.settings import Settings
-from dormouse.shards.arrow import arrow_schema
-from dormouse.stages.spark_requests import keep_request
 from dormouse_spark.datasource import DormouseSource, register
 from dormouse_spark.entry import main
 from tests.spark.conftest import INSTANCE

@@ -16,15 +16,15 @@ from pyspark import SparkContext
 
 from dormouse.client import Instance
 from dormouse.errors import UnavailableError
+from dormouse.features.compaction import slicing
+from dormouse.features.export import export_rows as export_stage
+from dormouse.features.rebuild.rebuild import preview
+from dormouse.features.spark.jobs import is_settled, kind_of
+from dormouse.features.spark.requests import keep_request, kept_requests
 from dormouse.messages import IngestJob, Outgoing, SparkJob, SparkRunChanged
 from dormouse.model.sources import job_id_of
-from dormouse.model.tables import Table
-from dormouse.policy import slicing
 from dormouse.requests import CompactTable
-from dormouse.stages import export_rows as export_stage
-from dormouse.stages.rebuild import preview
-from dormouse.stages.spark_requests import keep_request, kept_requests
-from dormouse.stages.spark_work import is_settled, kind_of
+from dormouse.tables.table import Table
 from dormouse_spark.access import Access
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact
@@ -33,7 +33,7 @@ from dormouse_spark.export_rows import export_rows
 from tests.spark import killed_driver
 from tests.support.reach import WorldReach
 from tests.support.world import LETTERS, World, letters, letters_file
-from tests.unit.stages.exports import exported
+from tests.unit.features.exports import exported
 
 TEXTS = ("thequickbrownfoxjumps", "overthelazydog")
 ALL = "".join(sorted("".join(TEXTS)))

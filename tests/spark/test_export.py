@@ -8,14 +8,14 @@ import pytest
 from pyspark import SparkContext
 
 from dormouse.errors import DormouseError, UnavailableError
+from dormouse.features.export import request as request
 from dormouse.messages import ExportJob
-from dormouse.model.names import export_prefix
-from dormouse.model.tables import Table
-from dormouse.stages.requests import export_rows as request
+from dormouse.stored.names import export_prefix
+from dormouse.tables.table import Table
 from dormouse_spark.export_rows import export_rows
 from tests.support.reach import WorldReach
 from tests.support.world import Crash, World, letters
-from tests.unit.stages.exports import exported, manifest, record_of
+from tests.unit.features.exports import exported, manifest, record_of
 
 TEXT = "thequickbrownfoxjumpsoverthelazydog"
 
@@ -60,7 +60,7 @@ def test_a_run_goes_on_with_the_tasks_that_another_has_left(
 ) -> None:
     table, job = begun(world)
     with monkeypatch.context() as patch:
-        patch.setattr("dormouse.stages.export_rows.put_manifest", lambda *_: World.crash())
+        patch.setattr("dormouse.features.export.export_rows.put_manifest", lambda *_: World.crash())
         with pytest.raises(Crash):
             run(spark, world, job)
     written = {o.path: o.modified_ms for o in world.results.list("out/")}

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dormouse.model.keys import KeyRange
-from dormouse.shards.arrow import arrow_schema
-from dormouse.shards.predicates import Predicate, parse_predicate
-from dormouse.shards.ranges import ranges_to_read
+from dormouse.arrow.ranges import ranges_to_read
+from dormouse.arrow.types import arrow_schema
+from dormouse.engine.predicates import Predicate, parse_predicate
+from dormouse.keys.ranges import KeyRange
 from dormouse_spark.datasource import FilteredReader, Leaf, Snapshot, by_leaf
 from dormouse_spark.pushdown import pushed
 from tests.spark import filters as f

@@ -1,4 +1,4 @@
-"""Writes tests/unit/shards/written with the libraries that people write such files with.
+"""Writes tests/unit/sources/written with the libraries that people write such files with.
 
 ``python written_files.py LIBRARY``, in an environment that has the library: pandas, polars, duckdb
 or pyspark. Each writes the same three rows as CSV and JSON with its defaults, and what these need
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parents[1] / "unit" / "shards" / "written"
+HERE = Path(__file__).parents[1] / "unit" / "sources" / "written"
 TIMES = [
     dt.datetime(2024, 2, 29, 12),  # noqa: DTZ001  # without a zone is what is to be written
     dt.datetime(1969, 12, 31, 23, 59, 59, 123456),  # noqa: DTZ001

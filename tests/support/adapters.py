@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import md5
 from pathlib import Path
 
-from dormouse.aws.job_items import following
+from dormouse.aws.dynamodb.job_items import following
 from dormouse.errors import (
     AlreadyExistsError,
     CorruptDataError,
@@ -17,14 +17,14 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.messages import Outgoing
-from dormouse.model.measures import Measure
+from dormouse.model.metrics import Measure
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
-from dormouse.model.tables import Table, applied
-from dormouse.model.tombstones import Tombstone
 from dormouse.model.transactions import Transaction
 from dormouse.ports import DeadLetter, JobRecord, SparkRun, SparkRunState
-from dormouse.statestore.protocol import Outcome, StateStore
+from dormouse.state_store import Outcome, StateStore
+from dormouse.tables.table import Table, applied
+from dormouse.tables.tombstones import Tombstone
 
 
 @dataclass

@@ -10,11 +10,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.key_types import MAX_KEY_BYTES
-from dormouse.model.keys import Key, KeyRange
 from dormouse.model.partitions import ROOT, Partition, PartitionTree
-from dormouse.model.schema import Primitive
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.transactions import (
@@ -35,6 +33,8 @@ from dormouse.model.transactions import (
     SplitPartition,
     Transaction,
 )
+from dormouse.schema.key_types import MAX_KEY_BYTES
+from dormouse.schema.schema import Primitive
 from tests.support.trees import LEFT, RIGHT, part
 
 _KNOWN_NAMES = ["s1", "s2", "s3", "j1", "j2", "source1"]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from dormouse.model import checksums
-from dormouse.model.stored_json import with_checksum
 from dormouse.shards.crcs import chunk_parts, page_index_part
+from dormouse.stored import checksums
+from dormouse.stored.json_objects import with_checksum
 
 
 def flipped(body: bytes, place: int, bit: int = 0) -> bytes:

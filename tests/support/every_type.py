@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 
-from dormouse.model.schema import Schema
+from dormouse.schema.schema import Schema
 
 EVERY_TYPE = Schema.from_json(
     {

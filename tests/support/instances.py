@@ -9,9 +9,9 @@ from pathlib import Path
 from dormouse.client import Instance
 from dormouse.client.waiting import Polling
 from dormouse.messages import Outgoing
-from dormouse.model.names import dead_letters
 from dormouse.model.sources import Source
 from dormouse.ports import QueueCounts
+from dormouse.stored.names import dead_letters
 from tests.support.world import World
 
 

@@ -10,10 +10,10 @@ from collections import Counter
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from dormouse.fold.fold import Verdict, apply
+from dormouse.fold.invariants import broken_invariants
+from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.fold import Verdict, apply
-from dormouse.model.invariants import broken_invariants
-from dormouse.model.keys import Key, KeyRange
 from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
@@ -31,7 +31,7 @@ from dormouse.model.transactions import (
     SplitPartition,
     Transaction,
 )
-from dormouse.statestore.protocol import AlreadyCommitted, Outcome, Rejected
+from dormouse.state_store import AlreadyCommitted, Outcome, Rejected
 from tests.support.strategies import short_keys
 from tests.support.trees import initialise
 

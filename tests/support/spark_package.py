@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from dormouse.features.spark.package_files import ARCHIVE, DESCRIPTION, SparkPackage
 from dormouse.library import library_version
-from dormouse.model.spark_package import ARCHIVE, DESCRIPTION, SparkPackage
 
 VERSION = "0123456789abcdef"
 

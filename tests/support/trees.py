@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dormouse.model.key_types import KeyTypes
-from dormouse.model.keys import KeyRange
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import Partition, PartitionTree, id_of
-from dormouse.model.schema import Primitive
 from dormouse.model.transactions import InitialisePartitions
+from dormouse.schema.key_types import KeyTypes
+from dormouse.schema.schema import Primitive
 
 TEXT: KeyTypes = (Primitive.STRING,)
 NUMBER: KeyTypes = (Primitive.LONG,)

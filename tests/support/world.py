@@ -13,6 +13,25 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dormouse.features.administration.administer import administer
+from dormouse.features.administration.answering import forget_answered
+from dormouse.features.administration.follow_request import follow_request
+from dormouse.features.compaction.compact_in_steps import compact_or_cut
+from dormouse.features.export.export_rows import export_rows
+from dormouse.features.export.request import export_id_of
+from dormouse.features.garbage.collect_garbage import collect_garbage
+from dormouse.features.ingest.batch_files import batch_files
+from dormouse.features.ingest.isolate_files import ingest_or_part
+from dormouse.features.ingest.seal_sources import seal_sources
+from dormouse.features.planning.plan_table import plan_table
+from dormouse.features.purge.purge_rows import purge_rows
+from dormouse.features.purge.request import purge_id_of
+from dormouse.features.spark.dispatch_spark import dispatch_spark
+from dormouse.features.spark.track_spark import track_spark
+from dormouse.features.splitting.split_partition import split_partition
+from dormouse.features.sweep.sweep import sweep
+from dormouse.fold.invariants import broken_invariants
+from dormouse.keys.ranges import KeyRange
 from dormouse.messages import (
     CompactionJob,
     ExportTask,
@@ -30,14 +49,10 @@ from dormouse.messages import (
     decode_spark_job,
     encode,
 )
-from dormouse.model.invariants import broken_invariants
-from dormouse.model.keys import KeyRange
-from dormouse.model.names import data_prefix, shard_id_of
-from dormouse.model.schema import Field, Schema
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
-from dormouse.model.tables import Table
 from dormouse.ports import JobRecord, Services
+from dormouse.query.rows import query_rows
 from dormouse.replies import Reply
 from dormouse.requests import (
     AdminRequest,
@@ -48,27 +63,12 @@ from dormouse.requests import (
     PurgeRows,
     SetOnline,
 )
-from dormouse.shards.querying import query_rows
-from dormouse.stages.administer import administer
-from dormouse.stages.batch_files import batch_files
-from dormouse.stages.collect_garbage import collect_garbage
-from dormouse.stages.compact_apart import compact_or_cut
-from dormouse.stages.dispatch_spark import dispatch_spark
-from dormouse.stages.export_rows import export_rows
-from dormouse.stages.follow_request import follow_request
-from dormouse.stages.ingest_apart import ingest_or_part
-from dormouse.stages.plan_table import plan_table
-from dormouse.stages.purge_rows import purge_rows
-from dormouse.stages.requests.answering import forget_answered
-from dormouse.stages.requests.export_rows import export_id_of
-from dormouse.stages.requests.purge_rows import purge_id_of
-from dormouse.stages.seal_sources import seal_sources
-from dormouse.stages.split_partition import split_partition
-from dormouse.stages.sweep import sweep
-from dormouse.stages.track_spark import track_spark
+from dormouse.schema.schema import Field, Schema
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import FolderStorage
+from dormouse.stored.names import data_prefix, shard_id_of
+from dormouse.tables.table import Table
 from tests.support.adapters import (
     CountingIds,
     FakeClock,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dormouse.features.export.manifests import manifest_at
 from dormouse.messages import Outgoing
-from dormouse.model.schema import Schema
 from dormouse.requests import ExportRows
-from dormouse.stages.manifests import manifest_at
+from dormouse.schema.schema import Schema
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System
 

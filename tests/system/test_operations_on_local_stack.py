@@ -9,8 +9,8 @@ from typing import Any
 import boto3
 import pyarrow as pa
 
-from dormouse.model.schema import Schema
 from dormouse.ports import NO_TABLE
+from dormouse.schema.schema import Schema
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System
 

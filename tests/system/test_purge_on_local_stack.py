@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 
-from dormouse.model.schema import Schema
+from dormouse.schema.schema import Schema
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System
 

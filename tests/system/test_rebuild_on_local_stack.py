@@ -8,9 +8,9 @@ import boto3
 import pyarrow as pa
 
 from dormouse.client import TableHandle
-from dormouse.model.names import state_prefix
-from dormouse.model.schema import Schema
+from dormouse.schema.schema import Schema
 from dormouse.settings import Settings
+from dormouse.stored.names import state_prefix
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System
 

@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dormouse.features.export.manifests import manifest_at
 from dormouse.messages import encode
-from dormouse.model.names import data_prefix, shard_id_of
-from dormouse.model.schema import Schema
 from dormouse.requests import (
     AdminRequest,
     CompactTable,
@@ -21,7 +20,8 @@ from dormouse.requests import (
     SplitPartitions,
     verb_of,
 )
-from dormouse.stages.manifests import manifest_at
+from dormouse.schema.schema import Schema
+from dormouse.stored.names import data_prefix, shard_id_of
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.admin import ACCEPTED, Admin
 from tests.system.conftest import System

@@ -8,8 +8,8 @@ import boto3
 import pyarrow as pa
 
 from dormouse.client import SparkOptions
-from dormouse.model.names import spark_prefix
-from dormouse.model.schema import Schema
+from dormouse.schema.schema import Schema
+from dormouse.stored.names import spark_prefix
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System
 

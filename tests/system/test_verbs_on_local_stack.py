@@ -13,9 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dormouse.client import TableHandle
+from dormouse.features.ingest.known_sources import refusal_of
 from dormouse.messages import encode
-from dormouse.model.names import table_prefix
-from dormouse.model.schema import Schema
 from dormouse.ports import NO_TABLE
 from dormouse.requests import (
     AdminRequest,
@@ -33,7 +32,8 @@ from dormouse.requests import (
     SplitPartitions,
     verb_of,
 )
-from dormouse.stages.known_sources import refusal_of
+from dormouse.schema.schema import Schema
+from dormouse.stored.names import table_prefix
 from dormouse_cli.main import app
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.admin import ACCEPTED, Admin

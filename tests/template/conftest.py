@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dormouse.model.names import InstanceNames
+from dormouse.stored.names import InstanceNames
 from dormouse_cli.local.intrinsics import References, Resolver
 from dormouse_cli.local.resource_names import ResourceNames
 from dormouse_cli.local.translation import Translated, translate

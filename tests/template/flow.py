@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import Any
 
 from dormouse.aws.wiring import Wiring, wire
-from dormouse.model.names import QUEUES
 from dormouse.model.sources import Source
-from dormouse.model.tables import Table
 from dormouse.settings import Settings
+from dormouse.stored.names import QUEUES
+from dormouse.tables.table import Table
 from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file
 from tests.template.conftest import NAMES, QUEUE_OF

@@ -10,27 +10,18 @@ from dataclasses import replace
 from msgspec import structs
 
 from dormouse.client import Instance
+from dormouse.features.administration.about import CAUSING_JOBS
+from dormouse.features.administration.administer import administer
+from dormouse.features.export.manifests import manifest_at
+from dormouse.features.purge.purge import PurgeRequest, encode_request
+from dormouse.features.purge.request import purge_id_of
+from dormouse.features.requests.request_names import request_path
+from dormouse.features.requests.resolve_table import Naming, binding_key
 from dormouse.messages import GarbageCandidates, PurgeStep, RequestStep, encode
-from dormouse.model.names import (
-    QUEUES,
-    export_done_path,
-    purge_path,
-    set_aside_path,
-    shard_path,
-    verdict_path,
-)
 from dormouse.model.partitions import ROOT, Partition
-from dormouse.model.purges import PurgeRequest, encode_request
-from dormouse.model.request_names import request_path
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
-from dormouse.model.tables import Table
-from dormouse.model.transactions import (
-    AddShards,
-    AssignJob,
-    ReleaseJob,
-    ReplaceShards,
-)
+from dormouse.model.transactions import AddShards, AssignJob, ReleaseJob, ReplaceShards
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -48,12 +39,16 @@ from dormouse.requests import (
     SetProperties,
     SplitPartitions,
 )
-from dormouse.stages.administer import administer
-from dormouse.stages.manifests import manifest_at
-from dormouse.stages.requests.about import CAUSING_JOBS
-from dormouse.stages.requests.named import Naming, binding_key
-from dormouse.stages.requests.purge_rows import purge_id_of
 from dormouse.statestore.pages import PAGE_CAPACITY
+from dormouse.stored.names import (
+    QUEUES,
+    export_done_path,
+    purge_path,
+    set_aside_path,
+    shard_path,
+    verdict_path,
+)
+from dormouse.tables.table import Table
 from tests.support.trees import initialise
 from tests.support.world import LETTERS
 from tests.template.conftest import NAMES, TEMPLATE

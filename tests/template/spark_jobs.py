@@ -14,17 +14,17 @@ from unittest.mock import patch
 
 import boto3
 
+from dormouse.features.export.request import export_id_of
+from dormouse.features.export.stored import kept_export
+from dormouse.features.spark.jobs import kind_of
+from dormouse.features.spark.requests import spark_request
 from dormouse.messages import CompactionJob, ExportJob, IngestJob, SparkJob, encode
-from dormouse.model.names import shard_id_in, shard_path, spark_request_path
 from dormouse.model.sources import job_id_of
-from dormouse.model.spark import SparkOptions
-from dormouse.model.tables import Table
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.requests import ExportRows
-from dormouse.stages.exports import kept_export
-from dormouse.stages.requests.export_rows import export_id_of
-from dormouse.stages.spark_requests import spark_request
-from dormouse.stages.spark_work import kind_of
+from dormouse.stored.names import shard_id_in, shard_path, spark_request_path
+from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.table import Table
 from dormouse_spark import entry
 from tests.template.conftest import NAMES
 from tests.template.flow import Flow, half_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dormouse.model.names import QUEUES, REPLIES, dead_letters
+from dormouse.stored.names import QUEUES, REPLIES, dead_letters
 from tests.template.conftest import NAMES, REGION, ROLES, STAGES, Template
 from tests.template.test_template import arn_of
 

@@ -20,8 +20,8 @@ from moto.moto_server import threaded_moto_server
 from moto.server import ThreadedMotoServer
 from werkzeug.serving import WSGIRequestHandler
 
-from dormouse.aws import handling
-from dormouse.model.names import SPARK_CODE, data_prefix, state_prefix
+from dormouse.aws.functions import handling
+from dormouse.stored.names import SPARK_CODE, data_prefix, state_prefix
 from dormouse_cli.local import moto_server
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.template import read

@@ -11,8 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from dormouse.model.names import QUEUES, REPLIES, dead_letters
-from dormouse.policy.retrying import MOST_RECEIVES, SWEEP_SECONDS
+from dormouse.jobs.retrying import MOST_RECEIVES, SWEEP_SECONDS
+from dormouse.stored.names import QUEUES, REPLIES, dead_letters
 from dormouse_cli.granted import grants_in
 from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of
 from tests.support.pins import SHIPPED, pins_in

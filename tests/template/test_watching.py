@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from dormouse.aws.metrics import NAMESPACE, WATCHED, log_commit
-from dormouse.model.measures import Measure
-from dormouse.model.names import QUEUES, dead_letters
-from dormouse.statestore.protocol import CommitReport
+from dormouse.aws.base.metrics import NAMESPACE, WATCHED, log_commit
+from dormouse.model.metrics import Measure
+from dormouse.state_store import CommitReport
+from dormouse.stored.names import QUEUES, dead_letters
 from tests.template.conftest import NAMES, ROOT, STAGES, Template
 
 GUIDE = (ROOT / "docs" / "operations.md").read_text()

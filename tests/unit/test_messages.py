@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from dormouse.aws.s3_events import created_objects
-from dormouse.aws.spark_events import changed_run
+from dormouse.aws.functions.s3_events import created_objects
+from dormouse.aws.functions.spark_events import changed_run
 from dormouse.errors import InvalidRequestError
 from dormouse.messages import (
     CompactionJob,

@@ -19,9 +19,9 @@ from rich.text import Text
 
 from dormouse.client import Instance, Status, TableHandle
 from dormouse.errors import DormouseError, RefusedSourceError
-from dormouse.model.names import data_prefix
 from dormouse.model.sources import Source
 from dormouse.settings import Settings
+from dormouse.stored.names import data_prefix
 from dormouse_cli.demo import flights as data
 from dormouse_cli.demo.pictures import partition_tree, shards_table, side_by_side
 from dormouse_cli.report_command import write_page

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from dormouse.model.schema import Field, Primitive, Schema
-from dormouse.shards.arrow import arrow_schema
+from dormouse.arrow.types import arrow_schema
+from dormouse.schema.schema import Field, Primitive, Schema
 
 KEYS = ("carrier", "flight", "time_hour")
 TEXTS = ("carrier", "tailnum", "origin", "dest")

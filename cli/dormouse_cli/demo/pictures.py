@@ -9,7 +9,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from dormouse.client import Status
-from dormouse.model.keys import KeyRange, show_key
+from dormouse.keys.ranges import KeyRange, show_key
 from dormouse.model.partitions import ROOT
 from dormouse.model.state import TableState
 from dormouse_cli.terminal import plain_table

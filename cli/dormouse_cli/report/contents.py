@@ -11,12 +11,12 @@ import msgspec
 
 from dormouse.client import Instance
 from dormouse.client.dead_letters import QueueState
-from dormouse.model.measures import Measure
-from dormouse.model.properties import Properties
-from dormouse.model.schema import Field, Schema
+from dormouse.model.metrics import Measure
 from dormouse.model.state import TableState
-from dormouse.model.tables import Table
 from dormouse.ports import JobRecord
+from dormouse.schema.schema import Field, Schema
+from dormouse.tables.properties import Properties
+from dormouse.tables.table import Table
 from dormouse_cli.report.outline import Block, outline
 from dormouse_cli.terminal import iso_time
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dormouse.aws.clients import client
-from dormouse.aws.failures import code_of, reading
+from dormouse.aws.base.clients import client
+from dormouse.aws.base.failures import code_of, reading
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
-from dormouse.model.names import InstanceNames
-from dormouse.model.spark_package import ARCHIVE
-from dormouse.policy.spark import ClusterSize
+from dormouse.features.spark.package_files import ARCHIVE
+from dormouse.model.spark_threshold import ClusterSize
 from dormouse.ports import SparkRun, SparkRunState
 from dormouse.settings import SparkSettings
+from dormouse.stored.names import InstanceNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,27 +12,27 @@ from functools import cache, lru_cache, partial
 
 from botocore.config import Config
 
-from dormouse.aws.clients import client
-from dormouse.aws.dead_letters import SqsDeadLetters
+from dormouse.aws.base.clients import client
+from dormouse.aws.base.logs import note_commit
+from dormouse.aws.base.metrics import LoggedMetrics
+from dormouse.aws.base.system import SystemClock, TimeOrderedIds, patience
+from dormouse.aws.dynamodb.tables import DynamoTables
+from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.aws.emr import EmrServerless
-from dormouse.aws.logs import note_commit
-from dormouse.aws.metrics import LoggedMetrics
-from dormouse.aws.s3 import S3Sources, S3Storage
-from dormouse.aws.sqs import SqsOutbox
-from dormouse.aws.system import SystemClock, TimeOrderedIds, patience
-from dormouse.aws.tables import DynamoTables
-from dormouse.aws.tracker import DynamoTracker
-from dormouse.model.names import InstanceNames
-from dormouse.model.tables import Table
+from dormouse.aws.s3.storage import S3Sources, S3Storage
+from dormouse.aws.sqs.dead_letters import SqsDeadLetters
+from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.ports import Metrics, Services, Spark, Unmeasured
 from dormouse.settings import Settings
+from dormouse.state_store import CommitReport, StateStore
 from dormouse.statestore.dynamodb_items import DynamoItems
 from dormouse.statestore.dynamodb_pages import DynamoPages
 from dormouse.statestore.dynamodb_store import DynamoDBStateStore
 from dormouse.statestore.engine import Options
 from dormouse.statestore.items import ItemTable
-from dormouse.statestore.protocol import CommitReport, StateStore
 from dormouse.statestore.s3 import S3StateStore
+from dormouse.stored.names import InstanceNames
+from dormouse.tables.table import Table
 
 SCRATCH = "dormouse"
 """The folder for a function's own files, in the folder for such of all."""

@@ -15,12 +15,12 @@ The command line stands on it. The parts, lowest first: ``keys`` (Python values 
 from dormouse.client.dropping import Ingested
 from dormouse.client.exporting import Export, ExportProgress
 from dormouse.client.instance import Instance
-from dormouse.client.keys import KeyLike, KeyValue
 from dormouse.client.purging import Purge, PurgeProgress
 from dormouse.client.table import Status, TableHandle
 from dormouse.client.versions import AsOf
-from dormouse.model.spark import SparkOptions
-from dormouse.shards.querying import QueryResult
+from dormouse.key_forms.python import KeyLike, KeyValue
+from dormouse.query.rows import QueryResult
+from dormouse.tables.spark_options import SparkOptions
 
 __all__ = [
     "AsOf",

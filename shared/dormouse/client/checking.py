@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dormouse.errors import NotFoundError
-from dormouse.stages.disputes import acknowledge
+from dormouse.features.checking.disputes import acknowledge
 
 if TYPE_CHECKING:
     from dormouse.client.table import TableHandle

@@ -8,9 +8,15 @@ from dataclasses import dataclass
 
 from dormouse.client.ports import QueueAges, Queues
 from dormouse.errors import UnavailableError
-from dormouse.model.names import QUEUES, dead_letters
+from dormouse.features.dead_letters.dead_letters import (
+    Redriven,
+    discard,
+    look,
+    queue_named,
+    redrive,
+)
 from dormouse.ports import DeadLetter, Services
-from dormouse.stages.dead_letters import Redriven, discard, look, queue_named, redrive
+from dormouse.stored.names import QUEUES, dead_letters
 
 SAMPLE = 50
 """So many dead letters of a queue are looked at to tell what they are about."""
@@ -46,7 +52,7 @@ class DeadSummary:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterQueues:
-    """All dead letters of an instance. Queues are named as in `model.names.QUEUES`."""
+    """All dead letters of an instance. Queues are named as in `stored.names.QUEUES`."""
 
     services: Services
     queues: Queues

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.keys import Key
-from dormouse.model.properties import parse_settings, property_named
-from dormouse.model.schema import Schema
-from dormouse.policy.declaring import Declared, TableChange, plan_tables
+from dormouse.key_forms.json import key_to_json, split_points_of_json
+from dormouse.keys.ranges import Key
 from dormouse.ports import Services
 from dormouse.requests import AdminRequest, AlterSchema, CreateTable, SetOnline, SetProperties
-from dormouse.stages.requests.json_keys import key_to_json, split_points_of_json
+from dormouse.schema.schema import Schema
+from dormouse.tables.declaring import Declared, TableChange, plan_tables
+from dormouse.tables.properties import parse_settings, property_named
 
 _PARTS = ("name", "schema", "properties", "online", "splits")
 

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 
 from dormouse.client.waiting import WAIT_SECONDS, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
+from dormouse.features.ingest.known_sources import look_up, look_up_ids, refusal_of
 from dormouse.model.sources import Source, format_of, table_name_of
 from dormouse.model.state import TableState
-from dormouse.model.tables import Table
 from dormouse.ports import JobRecord, Services
-from dormouse.stages.known_sources import look_up, look_up_ids, refusal_of
 from dormouse.statestore.sources import ingested_of
+from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
     from dormouse.client.table import TableHandle

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
-from dormouse.model.csv_dialect import csv_dialect
-from dormouse.model.keys import Key
-from dormouse.model.properties import parse_properties
-from dormouse.model.schema import Schema
-from dormouse.policy.splitting import even_split_points
-from dormouse.shards.formats import read_source
-from dormouse.shards.key_sample import KeySample
+from dormouse.features.planning.splitting import even_split_points
+from dormouse.key_forms.sample import KeySample
+from dormouse.keys.ranges import Key
+from dormouse.schema.schema import Schema
+from dormouse.sources.formats import read_source
+from dormouse.tables.csv_dialect import csv_dialect
+from dormouse.tables.properties import parse_properties
 
 SAMPLED_PER_PARTITION = 200
 """A partition's rows differ by about 7 % from equal parts then, one standard deviation."""

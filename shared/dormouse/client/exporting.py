@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from dormouse.client.keys import KeyLike, Ranges, key_of, range_of
 from dormouse.client.versions import AsOf, check_as_of
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.model.names import MANIFEST
-from dormouse.model.schema import Schema
-from dormouse.model.spark import SparkOptions
-from dormouse.model.tables import Table
+from dormouse.features.administration.administer import administer
+from dormouse.features.export.manifests import Manifest, manifest_at, stored_manifest
+from dormouse.features.export.request import destination, export_id_of
+from dormouse.features.export.stored import done_paths, kept_export
+from dormouse.key_forms.json import key_to_json
+from dormouse.key_forms.python import KeyLike, Ranges, key_of, range_of
 from dormouse.requests import ExportRows
-from dormouse.stages.administer import administer
-from dormouse.stages.exports import done_paths, kept_export
-from dormouse.stages.manifests import Manifest, manifest_at, stored_manifest
-from dormouse.stages.requests.export_rows import destination, export_id_of
-from dormouse.stages.requests.json_keys import key_to_json
+from dormouse.schema.schema import Schema
+from dormouse.stored.names import MANIFEST
+from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
     from dormouse.client.table import TableHandle

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
+from dormouse.aws.base.failures import reading
+from dormouse.aws.base.system import patience
 from dormouse.aws.emr import EmrApplications
-from dormouse.aws.failures import reading
-from dormouse.aws.ingest_bucket import S3IngestBucket
-from dormouse.aws.queue_ages import CloudWatchAges
-from dormouse.aws.system import patience
+from dormouse.aws.s3.ingest_bucket import S3IngestBucket
+from dormouse.aws.sqs.queue_ages import CloudWatchAges
 from dormouse.aws.wiring import wire
 from dormouse.client.dead_letters import DeadLetterQueues, QueueState, queue_states
 from dormouse.client.declaring import parse_declarations, plan_declared, requests_of
 from dormouse.client.dropping import Ingested
-from dormouse.client.keys import KeyLike, split_point_of
 from dormouse.client.ports import (
     IngestBucket,
     NoSpark,
@@ -29,17 +28,11 @@ from dormouse.client.spark import SparkStanding, spark_standing
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import CorruptDataError, DamagedEntryError
-from dormouse.messages import (
-    CompactionJob,
-    GarbageCandidates,
-    IngestJob,
-    Outgoing,
-    PartitionSplits,
-)
-from dormouse.model.schema import Schema
-from dormouse.model.spark import SparkOptions
-from dormouse.model.tables import Table, unknown_table
-from dormouse.policy.declaring import TableChange
+from dormouse.features.administration.administer import administer
+from dormouse.features.tables.leftovers import Stranger, strangers
+from dormouse.key_forms.json import key_to_json
+from dormouse.key_forms.python import KeyLike, split_point_of
+from dormouse.messages import CompactionJob, GarbageCandidates, IngestJob, Outgoing, PartitionSplits
 from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.requests import (
     AdminRequest,
@@ -55,10 +48,11 @@ from dormouse.requests import (
     SetProperties,
     SplitPartitions,
 )
+from dormouse.schema.schema import Schema
 from dormouse.settings import Settings
-from dormouse.stages.administer import administer
-from dormouse.stages.leftovers import Stranger, strangers
-from dormouse.stages.requests.json_keys import key_to_json
+from dormouse.tables.declaring import TableChange
+from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.table import Table, unknown_table
 
 
 @dataclass(frozen=True, slots=True)

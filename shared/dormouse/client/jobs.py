@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from dormouse.features.ingest.known_sources import look_up_ids
 from dormouse.model.state import TableState
-from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE, JobRecord, Services
-from dormouse.stages.known_sources import look_up_ids
+from dormouse.tables.table import Table
 
 SINCE_INGESTED = "it was refused at first, and is ingested since it was dropped again"
 

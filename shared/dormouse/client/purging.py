@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from dormouse.client.keys import KeyLike, key_of
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError
-from dormouse.model.purges import PurgeRequest, references_to, unknown_shards
-from dormouse.model.spark import SparkOptions
-from dormouse.model.tables import Table
+from dormouse.features.administration.administer import administer
+from dormouse.features.purge.prove_purge import Progress, Proof, prove_purge
+from dormouse.features.purge.purge import PurgeRequest, references_to, unknown_shards
+from dormouse.features.purge.request import wanted_rows
+from dormouse.features.purge.row_matcher import RowMatcher
+from dormouse.features.purge.stored import known_verdicts, purge_request
+from dormouse.key_forms.json import key_to_json
+from dormouse.key_forms.python import KeyLike, key_of
 from dormouse.requests import PurgeRows
-from dormouse.shards.purging import RowMatcher
-from dormouse.stages.administer import administer
-from dormouse.stages.prove_purge import Progress, Proof, prove_purge
-from dormouse.stages.purges import known_verdicts, purge_request
-from dormouse.stages.requests.json_keys import key_to_json
-from dormouse.stages.requests.purge_rows import wanted_rows
+from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
     from dormouse.client.table import TableHandle

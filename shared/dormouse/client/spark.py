@@ -7,10 +7,10 @@ from typing import Literal
 
 from dormouse.client.ports import SparkApplications
 from dormouse.errors import UnavailableError
+from dormouse.features.spark.package_files import DESCRIPTION, SparkPackage, decode_package
 from dormouse.library import library_version
-from dormouse.model.names import SPARK_CODE
-from dormouse.model.spark_package import DESCRIPTION, SparkPackage, decode_package
 from dormouse.ports import Storage
+from dormouse.stored.names import SPARK_CODE
 
 PackageVerdict = Literal["fits", "other version", "missing"]
 

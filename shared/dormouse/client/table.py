@@ -19,30 +19,30 @@ from dormouse.client.dropping import (
 )
 from dormouse.client.exporting import Export, RowsWanted, start_export
 from dormouse.client.jobs import jobs_of
-from dormouse.client.keys import KeyLike, Ranges, ranges_of
 from dormouse.client.ports import IngestBucket, Queues
 from dormouse.client.purging import Purge, proof_of, start_purge
 from dormouse.client.versions import AsOf, table_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
+from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.model.measures import Measure
-from dormouse.model.schema import Field, Schema
+from dormouse.features.administration.administer import administer
+from dormouse.features.checking.check import CheckReport, Progress, check
+from dormouse.features.ingest.known_sources import look_up, refusal_of
+from dormouse.features.purge.prove_purge import Proof
+from dormouse.features.rebuild.rebuild import Rebuilt, preview, rebuild
+from dormouse.features.spark.requests import unsettled
+from dormouse.features.sweep.measure import levels
+from dormouse.key_forms.python import KeyLike, Ranges, ranges_of
+from dormouse.model.metrics import Measure
 from dormouse.model.sources import Source
-from dormouse.model.spark import SparkOptions
 from dormouse.model.state import DAY_MS, TableState
-from dormouse.model.tables import Table
 from dormouse.ports import NO_TABLE, JobRecord, Services
+from dormouse.query.count import count_rows
+from dormouse.query.rows import QueryResult, check_columns, query_rows
 from dormouse.requests import AlterSchema
-from dormouse.shards.counting import count_rows
-from dormouse.shards.predicates import parse_predicate
-from dormouse.shards.querying import QueryResult, check_columns, query_rows
-from dormouse.stages.administer import administer
-from dormouse.stages.check import CheckReport, Progress, check
-from dormouse.stages.known_sources import look_up, refusal_of
-from dormouse.stages.measure import levels
-from dormouse.stages.prove_purge import Proof
-from dormouse.stages.rebuild import Rebuilt, preview, rebuild
-from dormouse.stages.spark_requests import unsettled
+from dormouse.schema.schema import Field, Schema
+from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.table import Table
 
 PENDING_FILES_MS = 7 * DAY_MS
 """How long a dropped file counts as pending: as long as the tracker remembers a refusal."""

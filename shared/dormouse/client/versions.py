@@ -7,10 +7,10 @@ import re
 from typing import TypeAlias
 
 from dormouse.errors import InvalidRequestError
+from dormouse.features.tables.versions import read_version
 from dormouse.model.state import TableState
-from dormouse.model.tables import Table
 from dormouse.ports import Services
-from dormouse.stages.versions import read_version
+from dormouse.tables.table import Table
 
 AsOf: TypeAlias = int | dt.datetime
 """A version, or an aware time."""

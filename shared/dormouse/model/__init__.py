@@ -1,1 +1,1 @@
-"""The nouns and rules of a table: frozen values, no I/O, no clock, no logging."""
+"""The state of a table, and the transactions that change it. No I/O."""

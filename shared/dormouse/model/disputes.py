@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from dormouse.model.keys import KeyRange
+from dormouse.keys.ranges import KeyRange
 
 
 class DisputeReason(Enum):

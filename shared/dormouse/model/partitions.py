@@ -14,8 +14,8 @@ from hashlib import blake2b
 from itertools import pairwise
 
 from dormouse.errors import InvalidRequestError, InvariantError, NotFoundError
-from dormouse.model.keys import Key, KeyRange, encode_key, show_key
-from dormouse.model.layered import LayeredMap
+from dormouse.keys.ranges import Key, KeyRange, encode_key, show_key
+from dormouse.model.overlay_map import LayeredMap
 
 ROOT = "root"
 _ID_BYTES = 10
@@ -234,7 +234,7 @@ class PartitionTree:
 
     @staticmethod
     def of(partitions: Iterable[Partition]) -> PartitionTree:
-        """Build a tree from its partitions, unchecked (see `model.invariants`)."""
+        """Build a tree from its partitions, unchecked (see `fold.invariants`)."""
         return PartitionTree(LayeredMap.of({p.id: p for p in partitions}))
 
     @staticmethod

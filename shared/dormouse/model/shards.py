@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dormouse.model.keys import Key
-from dormouse.model.layered import LayeredMap
+from dormouse.keys.ranges import Key
+from dormouse.model.overlay_map import LayeredMap
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from rpds import HashTrieMap
 
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.disputes import Dispute, Taking
-from dormouse.model.key_types import KeyTypes
-from dormouse.model.keys import KeyRange
-from dormouse.model.layered import LayeredMap
+from dormouse.model.overlay_map import LayeredMap
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import Holding, Job, Reference, Shard
 from dormouse.model.source_segments import SourceSegment
+from dormouse.schema.key_types import KeyTypes
 
 DAY_MS = 24 * 60 * 60 * 1000
 TRANSACTIONS_REMEMBERED_MS = DAY_MS

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from hashlib import blake2b
 
+from dormouse.keys.ranges import Key
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.key_types import KeyTypes
-from dormouse.model.keys import Key
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard
 from dormouse.model.source_segments import SourceSegment
+from dormouse.schema.key_types import KeyTypes
 
 RULES = 1
 """The version of the rules by which this release judges. Raise it with every change of a verdict or

@@ -1,1 +1,1 @@
-"""Rows in Parquet files: write them sorted, read a key range, merge many into one."""
+"""The shard, an immutable Parquet file of sorted rows: its footer, checksums, index and writer."""

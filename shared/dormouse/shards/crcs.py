@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError
-from dormouse.model import checksums
+from dormouse.stored import checksums
 
 CRCS_KEY = "dormouse.crc32"
 MAGIC = b"PAR1"

@@ -19,17 +19,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, DamagedShardError
-from dormouse.model import checksums
-from dormouse.model.decoding import decode_json, told_as_corrupt
-from dormouse.model.keys import Key, KeyRange, decode_key, encode_key
-from dormouse.model.names import shard_path
-from dormouse.model.origins import Lineage, Origin
-from dormouse.model.ranks import SampledKeys
-from dormouse.model.schema import Schema
+from dormouse.keys.histogram import SampledKeys
+from dormouse.keys.ranges import Key, KeyRange, decode_key, encode_key
+from dormouse.model.provenance import Lineage, Origin
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects, Storage
+from dormouse.schema.schema import Schema
 from dormouse.shards.crcs import ENDING_BYTES, MAGIC
 from dormouse.shards.parquet import likely_footer_bytes
+from dormouse.stored import checksums
+from dormouse.stored.decoding import decode_json, told_as_corrupt
+from dormouse.stored.names import shard_path
 
 METADATA_KEY = "dormouse"
 VERSION = 2

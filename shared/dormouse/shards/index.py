@@ -13,16 +13,16 @@ from typing import cast
 
 import pyarrow.parquet as pq
 
+from dormouse.arrow.evolution import names_by_id, stored_names
+from dormouse.arrow.statistics import key_span, may_hold
 from dormouse.cache import Cache
-from dormouse.model.keys import Key, KeyRange
-from dormouse.model.names import shard_path
-from dormouse.model.schema import Field, Schema
+from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects
+from dormouse.schema.schema import Field, Schema
 from dormouse.shards.crcs import Crcs, is_part_of, read_crcs
-from dormouse.shards.evolution import names_by_id, stored_names
 from dormouse.shards.footer import check_identity, read_metadata
-from dormouse.shards.statistics import key_span, may_hold
+from dormouse.stored.names import shard_path
 
 _MEMORY_PER_FOOTER_BYTE = 8
 """Measured: 413 KB for a footer of 57 KB."""

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dormouse.model import checksums
-from dormouse.model.schema import DecimalType, FieldType, Primitive, Schema
+from dormouse.arrow.evolution import stored_schema
+from dormouse.arrow.types import arrow_schema
+from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
 from dormouse.shards import crcs
-from dormouse.shards.arrow import arrow_schema
-from dormouse.shards.evolution import stored_schema
+from dormouse.stored import checksums
 
 FIRST_ROW_GROUP_ROWS = 2048
 """The rows of the first row group, which shows how wide they are."""

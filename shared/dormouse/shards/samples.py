@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dormouse.model.keys import Key, encode_key
-from dormouse.model.ranks import SampledKeys
-from dormouse.model.schema import Schema
-from dormouse.shards.arrow import row_key
-from dormouse.shards.order import rows_below
+from dormouse.arrow.order import rows_below
+from dormouse.arrow.types import row_key
+from dormouse.keys.histogram import SampledKeys
+from dormouse.keys.ranges import Key, encode_key
+from dormouse.schema.schema import Schema
 
 MAX_SAMPLES = 256
 MAX_SAMPLES_BYTES = 32 * 1024

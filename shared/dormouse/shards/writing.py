@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dormouse.arrow.order import OrderCheck, rows_below, span_of
+from dormouse.arrow.types import row_key
 from dormouse.errors import InvariantError
-from dormouse.model.keys import Key
-from dormouse.model.names import number_in
+from dormouse.keys.ranges import Key
 from dormouse.model.partitions import Partition
-from dormouse.model.schema import Schema
 from dormouse.model.shards import NewShard
 from dormouse.ports import Storage
-from dormouse.shards.ahead import ahead
-from dormouse.shards.arrow import row_key
-from dormouse.shards.drafts import ShardContext, ShardDraft
-from dormouse.shards.order import OrderCheck, rows_below, span_of
+from dormouse.readahead import ahead
+from dormouse.schema.schema import Schema
+from dormouse.shards.shard_writer import ShardContext, ShardDraft
+from dormouse.stored.names import number_in
 
 __all__ = ["ShardContext", "write_shards"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.key_types import KeyTypes
+from dormouse.fold.validation import faults
 from dormouse.model.state import TableState
 from dormouse.model.transactions import RULES, Entry, InitialisePartitions, RaiseRules
-from dormouse.model.validation import faults
+from dormouse.schema.key_types import KeyTypes
 
 _REASONS = 5
 

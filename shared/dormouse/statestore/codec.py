@@ -13,12 +13,9 @@ import msgspec
 import pyarrow as pa
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.decoding import convert_plain, told_as_corrupt
+from dormouse.keys.ranges import KeyRange, decode_key, encode_key
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.key_types import KeyTypes
-from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.model.partitions import Partition
-from dormouse.model.schema import Primitive
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.transactions import (
@@ -39,8 +36,11 @@ from dormouse.model.transactions import (
     SplitPartition,
     Transaction,
 )
+from dormouse.schema.key_types import KeyTypes
+from dormouse.schema.schema import Primitive
 from dormouse.statestore.codec_columns import COLUMNS
 from dormouse.statestore.codec_file import read_file, write_file
+from dormouse.stored.decoding import convert_plain, told_as_corrupt
 
 KIND, FORMAT = "delta", 3
 

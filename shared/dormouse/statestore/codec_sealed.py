@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from dormouse.model.decoding import decode_json, told_as_corrupt
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
+from dormouse.stored.decoding import decode_json, told_as_corrupt
 
 
 class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

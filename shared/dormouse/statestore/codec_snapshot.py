@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from rpds import HashTrieMap
 
 from dormouse.errors import CorruptDataError, InvariantError
-from dormouse.model.keys import encode_key
-from dormouse.model.layered import GONE, LayeredMap
+from dormouse.keys.ranges import encode_key
+from dormouse.model.overlay_map import GONE, LayeredMap
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.shards import Holding, Job, Shard
 from dormouse.model.state import TableState

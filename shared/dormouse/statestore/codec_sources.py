@@ -28,10 +28,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, InvariantError
-from dormouse.model import checksums
 from dormouse.model.source_segments import SourceSegment
 from dormouse.statestore.codec_file import open_file
 from dormouse.statestore.snapshot_columns import Column
+from dormouse.stored import checksums
 
 KIND, FORMAT = "sources", 1
 ID_BYTES = 16

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dormouse.errors import CorruptDataError, InvariantError
-from dormouse.model.invariants import broken_invariants
+from dormouse.fold.invariants import broken_invariants
 from dormouse.model.state import TableState
 from dormouse.ports import Ids
 from dormouse.statestore.codec_segment import Delta, encode_segment

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dormouse.model.decoding import told_as_corrupt
+from dormouse.keys.ranges import KeyRange, decode_key, encode_key
 from dormouse.model.disputes import Dispute, DisputeReason, Taking
-from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.statestore.items import Value, Values
+from dormouse.stored.decoding import told_as_corrupt
 
 
 def takings_to(shard: str, takings: tuple[Taking, ...]) -> dict[str, Values]:

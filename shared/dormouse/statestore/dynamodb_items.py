@@ -1,6 +1,6 @@
 """Items in three DynamoDB tables, each with hash key `k` and range key `i`, both strings.
 
-Each has a checksum (`aws.stored_items`).
+Each has a checksum (`aws.dynamodb.stored_items`).
 Puts that depend on the root go in transactions with a check of it (`dynamodb_pages`): that is what
 keeps a writer that slept from putting anything again. Used by `dynamodb_store`.
 """
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dormouse.aws.failures import ConditionFailedError, reading, writing
-from dormouse.aws.stored_items import held, opened, sealed
+from dormouse.aws.base.failures import ConditionFailedError, reading, writing
+from dormouse.aws.dynamodb.stored_items import held, opened, sealed
 from dormouse.errors import OutcomeUnknownError, UnavailableError
+from dormouse.state_store import REBUILD
 from dormouse.statestore.dynamodb_pages import DynamoPages
 from dormouse.statestore.items import Item, ItemKey, ItemTable, Value
-from dormouse.statestore.protocol import REBUILD
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -17,15 +17,15 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from dormouse.aws.stored_items import digest_of
-from dormouse.model.decoding import told_as_corrupt
+from dormouse.aws.dynamodb.stored_items import digest_of
+from dormouse.state_store import REBUILD
 from dormouse.statestore.pages import Head, Page, Root, Segment, Snapshot
-from dormouse.statestore.protocol import REBUILD
+from dormouse.stored.decoding import told_as_corrupt
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
 
-    from dormouse.aws.stored_items import Item
+    from dormouse.aws.dynamodb.stored_items import Item
 
 _PAGES_PER_HASH_KEY = 64
 _ROOT = ("revision", "snapshots", "segments", "segments_after")

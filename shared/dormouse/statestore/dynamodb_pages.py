@@ -8,7 +8,7 @@ Each method is one request whose condition decides it. Items, with hash key `t` 
   is the log's epoch. 64 pages share a hash key, so that heat moves on as the log grows.
 
 Both have checksums (`dynamodb_page_items`). What a failed request means is decided in
-`aws.failures`.
+`aws.base.failures`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dormouse.aws.failures import ConditionFailedError, reading, writing
+from dormouse.aws.base.failures import ConditionFailedError, reading, writing
 from dormouse.errors import OutcomeUnknownError
 from dormouse.statestore.dynamodb_page_items import (
     binary,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         WriteRequestTypeDef,
     )
 
-    from dormouse.aws.stored_items import Item
+    from dormouse.aws.dynamodb.stored_items import Item
 
 _ROOT_IS_NEXT = "revision = :before AND attribute_not_exists(closed)"
 

@@ -23,14 +23,14 @@ from zlib import crc32
 from rpds import HashTrieMap
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.decoding import told_as_corrupt
-from dormouse.model.keys import KeyRange, decode_key, encode_key
-from dormouse.model.layered import LayeredMap
+from dormouse.keys.ranges import KeyRange, decode_key, encode_key
+from dormouse.model.overlay_map import LayeredMap
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import Holding, Job, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.statestore.dynamodb_disputes import dispute_to, takings_to
 from dormouse.statestore.items import Item, ItemKey, ItemTable, Value, Values
+from dormouse.stored.decoding import told_as_corrupt
 
 K = TypeVar("K")
 V = TypeVar("V")

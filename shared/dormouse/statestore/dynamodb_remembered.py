@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 from rpds import HashTrieMap
 
-from dormouse.model.decoding import decode_json, told_as_corrupt
-from dormouse.model.layered import LayeredMap
+from dormouse.model.overlay_map import LayeredMap
 from dormouse.model.state import TRANSACTIONS_REMEMBERED_MS, TableState
 from dormouse.statestore.dynamodb_records import changed, padded
 from dormouse.statestore.items import Item, ItemKey
+from dormouse.stored.decoding import decode_json, told_as_corrupt
 
 _PER_ITEM = 3000
 """Ids in one item: 20 bytes each if they are digests, and below 400 KB even if they are the longest

@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dormouse.errors import CorruptDataError
-from dormouse.statestore.dynamodb_records import (
-    KINDS,
-    Kind,
-    Name,
-    hashes,
-    is_gone,
-    name_of,
-    padded,
-)
+from dormouse.statestore.dynamodb_records import KINDS, Kind, Name, hashes, is_gone, name_of, padded
 from dormouse.statestore.dynamodb_remembered import (
     LETTERS,
     is_forgotten,

@@ -19,8 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.model.layered import LayeredMap
+from dormouse.model.overlay_map import LayeredMap
 from dormouse.model.state import TableState
+from dormouse.state_store import REBUILD
 from dormouse.statestore.dynamodb_records import (
     KINDS,
     NAMED_BY_TWO,
@@ -36,22 +37,11 @@ from dormouse.statestore.dynamodb_remembered import (
     remembered_hash,
     remembered_since,
 )
-from dormouse.statestore.dynamodb_retirement import (
-    delete_unneeded,
-    superseded_item,
-    version_key,
-)
-from dormouse.statestore.dynamodb_states import (
-    Records,
-    Totals,
-    lazy_state,
-    settled,
-    whole_state,
-)
+from dormouse.statestore.dynamodb_retirement import delete_unneeded, superseded_item, version_key
+from dormouse.statestore.dynamodb_states import Records, Totals, lazy_state, settled, whole_state
 from dormouse.statestore.items import Item, Items
 from dormouse.statestore.log import CollectedError, Log
 from dormouse.statestore.pages import Root, Snapshot
-from dormouse.statestore.protocol import REBUILD
 
 _NAMES_PER_LIST = 2000
 _ITEMS_AT_ONCE = 1000

@@ -13,9 +13,8 @@ from typing import Generic, TypeVar
 from rpds import HashTrieMap
 
 from dormouse.errors import InvariantError
-from dormouse.model.decoding import convert_plain, told_as_corrupt
 from dormouse.model.disputes import Dispute, Taking
-from dormouse.model.layered import GONE, LayeredMap
+from dormouse.model.overlay_map import GONE, LayeredMap
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.shards import Holding, Reference
 from dormouse.model.state import TableState
@@ -31,6 +30,7 @@ from dormouse.statestore.dynamodb_records import (
     shard_of,
 )
 from dormouse.statestore.items import Values
+from dormouse.stored.decoding import convert_plain, told_as_corrupt
 
 V = TypeVar("V")
 Records = Mapping[str, Values]
@@ -246,7 +246,7 @@ def _settled_holding(held: Holding) -> Holding:
 
 
 class LookUps(Generic[V]):
-    """A base (`model.layered.Base`) of values found by name, each looked up once."""
+    """A base (`model.overlay_map.Base`) of values found by name, each looked up once."""
 
     __slots__ = ("_find", "_size")
 

@@ -14,6 +14,7 @@ from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.shards import Reference
 from dormouse.model.state import TableState
 from dormouse.ports import Clock, Ids
+from dormouse.state_store import REBUILD
 from dormouse.statestore import pages as log_pages
 from dormouse.statestore.dynamodb_bodies import DynamoBodies
 from dormouse.statestore.dynamodb_retirement import delete_all
@@ -23,7 +24,6 @@ from dormouse.statestore.items import Items
 from dormouse.statestore.log import CollectedError, Log
 from dormouse.statestore.pages import Pages, Root, Snapshot
 from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
-from dormouse.statestore.protocol import REBUILD
 from dormouse.statestore.reading import Reader, check_rules, fold_delta
 
 _VERSIONS_AT_ONCE = 16

@@ -26,10 +26,11 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.model.fold import Verdict
+from dormouse.fold.fold import Verdict
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, Transaction
 from dormouse.ports import Clock, Ids
+from dormouse.state_store import AlreadyCommitted, CommitReport, Committed, Outcome, Rejected
 from dormouse.statestore.admission import admit
 from dormouse.statestore.codec import encode_delta
 from dormouse.statestore.collection import Collector
@@ -39,13 +40,6 @@ from dormouse.statestore.groups import Entries, Group, Outcomes
 from dormouse.statestore.history import state_at
 from dormouse.statestore.log import Placement
 from dormouse.statestore.pages import LOWEST_FLOOR, not_below, place_after
-from dormouse.statestore.protocol import (
-    AlreadyCommitted,
-    CommitReport,
-    Committed,
-    Outcome,
-    Rejected,
-)
 from dormouse.statestore.reading import Reader, fold_delta
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.fold import Verdict
+from dormouse.fold.fold import Verdict
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
 from dormouse.statestore.codec_segment import Delta

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dormouse.model.transactions import Entry
-from dormouse.statestore.protocol import Outcome
+from dormouse.state_store import Outcome
 
 Entries = tuple[Entry, ...]
 Outcomes = tuple[Outcome, ...]

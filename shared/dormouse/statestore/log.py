@@ -18,9 +18,9 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from dormouse.state_store import REBUILD
 from dormouse.statestore.pages import Head, Page, Pages, Root, place_after
 from dormouse.statestore.patience import Patience
-from dormouse.statestore.protocol import REBUILD
 
 
 class CollectedError(Exception):

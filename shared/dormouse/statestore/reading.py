@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dormouse.errors import CorruptDataError, NewerRulesError, NotFoundError
-from dormouse.model.decoding import told_as_corrupt
-from dormouse.model.fold import Verdict, apply
+from dormouse.fold.fold import Verdict, apply
 from dormouse.model.state import TableState
 from dormouse.model.transactions import RULES, Entry
+from dormouse.state_store import REBUILD
 from dormouse.statestore.bodies import Bodies, Snapshots
 from dormouse.statestore.codec import decode_delta
 from dormouse.statestore.codec_segment import Delta, decode_segment
 from dormouse.statestore.log import CollectedError, Log
 from dormouse.statestore.pages import BEGINNING, Root, Segment, Snapshot, place_after
-from dormouse.statestore.protocol import REBUILD
+from dormouse.stored.decoding import told_as_corrupt
 
 _FETCHES_AT_ONCE = 16
 _DELTAS_AT_ONCE = 256

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.model.names import delta_prefix, segment_prefix, snapshot_prefix
 from dormouse.model.state import TableState
 from dormouse.ports import Clock, Ids, Storage
 from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
@@ -14,6 +13,7 @@ from dormouse.statestore.log import Log
 from dormouse.statestore.pages import Pages, Snapshot
 from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
 from dormouse.statestore.reading import Reader
+from dormouse.stored.names import delta_prefix, segment_prefix, snapshot_prefix
 
 _SUFFIX = ".parquet"
 

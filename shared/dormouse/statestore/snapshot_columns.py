@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.model.keys import KeyRange, decode_key
-from dormouse.model.layered import LayeredMap
+from dormouse.keys.ranges import KeyRange, decode_key
+from dormouse.model.overlay_map import LayeredMap
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import Holding, Reference, Shard
 
@@ -117,7 +117,7 @@ class ChosenIds(SortedIds):
 
 
 class ColumnMap(Generic[V]):
-    """A base (`model.layered.Base`) of rows found by id, each made into a value when asked for."""
+    """A base (`overlay_map.Base`) of rows found by id, each made into a value when asked for."""
 
     __slots__ = ("_ids", "_value")
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from dormouse.keys.ranges import KeyRange, decode_key, encode_key
 from dormouse.model.disputes import Dispute, DisputeReason, Taking
-from dormouse.model.keys import KeyRange, decode_key, encode_key
 from dormouse.statestore.snapshot_columns import StoredIds, StoredMap, column, integers, piece
 
 TAKINGS = pa.list_(

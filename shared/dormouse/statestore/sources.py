@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.names import sources_path
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.ports import Objects, Storage
@@ -29,6 +28,7 @@ from dormouse.statestore.codec_sources import (
     record_range,
 )
 from dormouse.statestore.snapshot_columns import Column
+from dormouse.stored.names import sources_path
 
 READ_BYTES = 1024 * 1024
 """What one read of an index brings at most."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.model.layered import LayeredMap
+from dormouse.model.overlay_map import LayeredMap
 from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import Holding, Reference, Shard
 from dormouse.model.state import TableState

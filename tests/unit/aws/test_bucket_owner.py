@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from dormouse.aws import clients, ingest_bucket, wiring
-from dormouse.aws.ingest_bucket import S3IngestBucket
-from dormouse.model.names import InstanceNames
+from dormouse.aws import wiring
+from dormouse.aws.base import clients
+from dormouse.aws.s3.ingest_bucket import S3IngestBucket
+from dormouse.aws.s3.storage import ingest_bucket
 from dormouse.model.sources import Source
 from dormouse.settings import Settings
+from dormouse.stored.names import InstanceNames
 
 ACCOUNT = "123456789012"
 LIBRARY = Path(clients.__file__).parents[1]

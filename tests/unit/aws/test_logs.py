@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from dormouse.aws.logs import about, about_ids, logger, note_commit
+from dormouse.aws.base.logs import about, about_ids, logger, note_commit
 from dormouse.messages import CompactionJob
 from dormouse.requests import SetOnline
-from dormouse.statestore.protocol import CommitReport
+from dormouse.state_store import CommitReport
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from dormouse.aws.metrics import WATCHED, LoggedMetrics, log_commit
-from dormouse.model.measures import Measure
-from dormouse.statestore.protocol import CommitReport
+from dormouse.aws.base.metrics import WATCHED, LoggedMetrics, log_commit
+from dormouse.model.metrics import Measure
+from dormouse.state_store import CommitReport
 
 
 def test_a_commit_is_logged_as_embedded_metrics_with_its_table_and_version(

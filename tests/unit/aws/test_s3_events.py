@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dormouse.aws.s3_events import created_objects
+from dormouse.aws.functions.s3_events import created_objects
 from dormouse.errors import InvalidRequestError
 
 

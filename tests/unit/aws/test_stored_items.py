@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.aws.stored_items import opened, sealed
-from dormouse.aws.table_items import (
+from dormouse.aws.dynamodb.stored_items import opened, sealed
+from dormouse.aws.dynamodb.table_items import (
     copy_of,
     defaults_item,
     id_item,
@@ -20,10 +20,10 @@ from dormouse.aws.table_items import (
     settings_of,
     table_of,
 )
-from dormouse.aws.tombstones import DynamoTombstones
+from dormouse.aws.dynamodb.tombstones import DynamoTombstones
 from dormouse.errors import CorruptDataError
-from dormouse.model.tables import Table
-from dormouse.model.tombstones import Tombstone
+from dormouse.tables.table import Table
+from dormouse.tables.tombstones import Tombstone
 from tests.support.damaged_items import damages
 from tests.support.world import LETTERS
 

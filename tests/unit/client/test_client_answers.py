@@ -12,10 +12,10 @@ from dormouse.client.dead_letters import DeadLetterQueues, queue_states
 from dormouse.client.jobs import SINCE_INGESTED
 from dormouse.client.waiting import WAIT_SECONDS, Polling
 from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.jobs.tracking import record
 from dormouse.messages import TableChanged
-from dormouse.model.names import purge_path
 from dormouse.ports import NO_TABLE, QueueCounts
-from dormouse.stages.tracking import record
+from dormouse.stored.names import purge_path
 from tests.support.adapters import FakeClock
 from tests.support.instances import InMemory, WorldQueues
 from tests.support.world import World, letters, letters_file

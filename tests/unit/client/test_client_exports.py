@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from dormouse.client import ExportProgress, TableHandle
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError, TimedOutError
-from dormouse.model.names import MANIFEST, shard_path
-from dormouse.model.stored_json import with_checksum
-from dormouse.stages.manifests import manifest_at
+from dormouse.features.export.manifests import manifest_at
+from dormouse.stored.json_objects import with_checksum
+from dormouse.stored.names import MANIFEST, shard_path
 from tests.support.instances import InMemory
 from tests.support.world import World, letters
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.instances import InMemory
 from tests.support.world import World
-from tests.unit.stages.heavy import heavy_compaction
+from tests.unit.features.heavy import heavy_compaction
 
 
 def test_a_job_is_pending_until_what_follows_from_it_is_sent(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dormouse.errors import (
     RefusedSourceError,
     TimedOutError,
 )
-from dormouse.model.schema import Field, Primitive
+from dormouse.schema.schema import Field, Primitive
 from tests.support.instances import InMemory
 from tests.support.world import LETTERS, World, letters, letters_file
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, InvariantError, NotFoundError
-from dormouse.model.invariants import broken_tree
-from dormouse.model.keys import Key, KeyRange
+from dormouse.fold.invariants import broken_tree
+from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.partitions import ROOT, Partition, PartitionTree, id_of
 from tests.support.strategies import int64, short_keys, short_ranges
 from tests.support.trees import LEFT, RIGHT

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.model.fold import Verdict
+from dormouse.fold.fold import Verdict
+from dormouse.fold.rules import Rule
 from dormouse.model.partitions import PartitionTree
-from dormouse.model.rules import Rule
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (

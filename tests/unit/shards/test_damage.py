@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.names import shard_path
-from dormouse.model.schema import Schema
+from dormouse.schema.schema import Schema
 from dormouse.shards.footer import read_footer
 from dormouse.storage import FolderStorage
+from dormouse.stored.names import shard_path
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
-from tests.unit.shards.tables import ShardTable
+from tests.support.tables import ShardTable
 
 
 class Damaged:

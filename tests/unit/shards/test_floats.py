@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dormouse.model.schema import Schema
+from dormouse.query.rows import LOOK_UP_BYTES
+from dormouse.schema.schema import Schema
 from dormouse.shards import parquet
-from dormouse.shards.querying import LOOK_UP_BYTES
 from dormouse.storage import FolderStorage
-from tests.unit.shards.tables import ShardTable
+from tests.support.tables import ShardTable
 
 SCHEMA = Schema.from_json(
     {

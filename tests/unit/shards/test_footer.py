@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
-from dormouse.model import checksums
-from dormouse.model.keys import Key, KeyRange
-from dormouse.model.origins import Lineage, Origin
-from dormouse.model.schema import Schema
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.model.provenance import Lineage, Origin
+from dormouse.schema.schema import Schema
 from dormouse.shards.footer import (
     ShardFooter,
     check_identity,
@@ -26,8 +25,9 @@ from dormouse.shards.footer import (
 )
 from dormouse.shards.samples import MAX_SAMPLES, MAX_SAMPLES_BYTES, KeySampler
 from dormouse.storage import MemoryStorage
+from dormouse.stored import checksums
 from tests.support.damage import footer_length
-from tests.unit.shards.tables import ShardTable, batches_of
+from tests.support.tables import ShardTable, batches_of
 
 SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
 NAMES = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "StringType"}]})

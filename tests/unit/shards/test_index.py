@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.model.keys import Key, KeyRange
-from dormouse.model.schema import Schema
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.schema.schema import Schema
 from dormouse.shards.index import ShardIndex
 
 PARTS = st.integers(0, 3)

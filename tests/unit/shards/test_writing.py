@@ -12,25 +12,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dormouse.errors import (
-    AlreadyExistsError,
-    InvariantError,
-    UnavailableError,
-    UnsortedRowsError,
-)
-from dormouse.model.keys import KeyRange
-from dormouse.model.origins import Lineage, Origin
+from dormouse.arrow.order import OrderCheck
+from dormouse.errors import AlreadyExistsError, InvariantError, UnavailableError, UnsortedRowsError
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import Partition, PartitionTree
-from dormouse.model.schema import Schema
+from dormouse.model.provenance import Lineage, Origin
 from dormouse.model.shards import NewShard
 from dormouse.ports import Storage
+from dormouse.schema.schema import Schema
 from dormouse.shards import parquet
 from dormouse.shards.footer import read_footer
-from dormouse.shards.order import OrderCheck
 from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.storage import MemoryStorage
-from tests.unit.shards.strategies import Row
-from tests.unit.shards.tables import batches_of
+from tests.support.batches import Row
+from tests.support.tables import batches_of
 
 SCHEMA = Schema.from_json(
     {

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
 
-from dormouse.model.names import delta_prefix
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
 from dormouse.statestore import collection, consolidation, pages
@@ -22,6 +21,7 @@ from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
 from dormouse.statestore.reading import fold_delta
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
+from dormouse.stored.names import delta_prefix
 from tests.support.adapters import CountingIds, FakeClock
 
 Hook = Callable[[str], None]

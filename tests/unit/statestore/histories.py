@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from dormouse.keys.ranges import Key
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.keys import Key
 from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import DAY_MS, TableState

@@ -11,13 +11,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from dormouse.model.state import TableState
-from dormouse.statestore import (
-    collection,
-    dynamodb_records,
-    dynamodb_snapshots,
-    pages,
-    reading,
-)
+from dormouse.statestore import collection, dynamodb_records, dynamodb_snapshots, pages, reading
 from dormouse.statestore.codec import decode_delta
 from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
 from dormouse.statestore.dynamodb_store import DynamoDBStateStore

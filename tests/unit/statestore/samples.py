@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.keys import KeyRange
 from dormouse.model.partitions import ROOT, Partition, PartitionTree, id_of
-from dormouse.model.schema import Primitive
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
@@ -34,6 +33,7 @@ from dormouse.model.transactions import (
     SettleDisputes,
     SplitPartition,
 )
+from dormouse.schema.schema import Primitive
 from dormouse.statestore.codec import FORMAT, encode_delta
 from dormouse.statestore.codec_segment import FORMAT as SEGMENT_FORMAT
 from dormouse.statestore.codec_segment import Delta, encode_segment

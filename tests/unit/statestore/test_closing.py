@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import NotFoundError
-from dormouse.model.names import table_prefix
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
+from dormouse.stored.names import table_prefix
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import small_pages

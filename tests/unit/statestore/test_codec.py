@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.keys import KeyRange
 from dormouse.model.partitions import Partition
-from dormouse.model.schema import KEY_TYPES
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.transactions import (
@@ -34,6 +33,7 @@ from dormouse.model.transactions import (
     SettleDisputes,
     SplitPartition,
 )
+from dormouse.schema.schema import KEY_TYPES
 from dormouse.statestore.codec import FORMAT, KIND, decode_delta, encode_delta
 from dormouse.statestore.codec_file import write_file
 from dormouse.statestore.codec_segment import decode_segment

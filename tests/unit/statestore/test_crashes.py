@@ -6,8 +6,8 @@ import pytest
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.model.transactions import Transaction
+from dormouse.state_store import AlreadyCommitted, Committed
 from dormouse.statestore.engine import Options
-from dormouse.statestore.protocol import AlreadyCommitted, Committed
 from dormouse.statestore.snapshots import without_forgotten
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Rig, fail, small_pages

@@ -8,16 +8,11 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
-from dormouse.model.transactions import (
-    AssignJob,
-    ForgetShards,
-    SplitPartition,
-    Transaction,
-)
+from dormouse.model.transactions import AssignJob, ForgetShards, SplitPartition, Transaction
+from dormouse.state_store import AlreadyCommitted, Committed
 from dormouse.statestore import dynamodb_bodies
 from dormouse.statestore.dynamodb_bodies import DynamoBodies
 from dormouse.statestore.engine import Options
-from dormouse.statestore.protocol import AlreadyCommitted, Committed
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, fail
 from tests.unit.statestore.histories import ONE_LEAF, addition, merge_of, shard_of

@@ -20,10 +20,10 @@ from dormouse.model.transactions import (
     ReplaceShards,
     SplitPartition,
 )
+from dormouse.state_store import Committed
 from dormouse.statestore import collection, pages
 from dormouse.statestore.engine import Options
 from dormouse.statestore.pages import Snapshot
-from dormouse.statestore.protocol import Committed
 from dormouse.statestore.snapshots import without_forgotten
 from tests.support.sealing import sealing_of
 from tests.support.trees import LEFT, RIGHT, initialise

@@ -8,9 +8,9 @@ import pytest
 
 from dormouse.errors import ContendedError
 from dormouse.model.transactions import Entry, ReleaseJob
+from dormouse.state_store import CommitReport, Committed
 from dormouse.statestore.engine import Options
 from dormouse.statestore.groups import Entries, Group, Outcomes, _Passenger
-from dormouse.statestore.protocol import CommitReport, Committed
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Rig
 from tests.unit.statestore.histories import ONE_LEAF, addition

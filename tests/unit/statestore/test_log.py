@@ -6,12 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.errors import (
-    ContendedError,
-    CorruptDataError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
+from dormouse.errors import ContendedError, CorruptDataError, OutcomeUnknownError, UnavailableError
 from dormouse.statestore.log import CollectedError, Log, Placement
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.pages import (

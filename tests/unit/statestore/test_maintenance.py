@@ -17,11 +17,11 @@ from dormouse.errors import (
     OutcomeUnknownError,
 )
 from dormouse.model.transactions import RULES
+from dormouse.state_store import Committed
 from dormouse.statestore import consolidation
 from dormouse.statestore.codec_segment import decode_segment, encode_segment
 from dormouse.statestore.codec_snapshot import encode_snapshot
 from dormouse.statestore.engine import Options
-from dormouse.statestore.protocol import Committed
 from dormouse.statestore.snapshots import without_forgotten
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Rig, fail, small_pages

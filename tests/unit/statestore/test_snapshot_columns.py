@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.fold import Verdict, apply
-from dormouse.model.invariants import broken_invariants
-from dormouse.model.layered import LayeredMap
+from dormouse.fold.fold import Verdict, apply
+from dormouse.fold.invariants import broken_invariants
+from dormouse.model.overlay_map import LayeredMap
 from dormouse.model.shards import Holding, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, Transaction
@@ -26,7 +26,7 @@ from dormouse.statestore.snapshot_digests import packed, unpacked
 from tests.support.machine import TableMachine
 from tests.support.strategies import text
 from tests.support.trees import initialise
-from tests.unit.model.test_fold import SPLIT_AT_M
+from tests.unit.fold.test_fold import SPLIT_AT_M
 from tests.unit.statestore.histories import fold_all, histories
 from tests.unit.statestore.samples import sample_state
 

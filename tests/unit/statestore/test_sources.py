@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
-from dormouse.model.names import sources_path
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
-from dormouse.shards.reads import CountedObjects, Reads
+from dormouse.readers.reads import CountedObjects, Reads
 from dormouse.statestore import sources as sources_module
 from dormouse.statestore.codec_sources import (
     Cover,
@@ -26,6 +25,7 @@ from dormouse.statestore.codec_sources import (
 )
 from dormouse.statestore.sources import ingested_of, read_segment
 from dormouse.storage import MemoryStorage
+from dormouse.stored.names import sources_path
 
 COVER = Cover("t", "log", 2, 5, 9)
 

@@ -1,0 +1,1 @@
+"""Rows as Arrow batches: types, order, key ranges as predicates, statistics."""

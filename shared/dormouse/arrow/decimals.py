@@ -1,0 +1,60 @@
+"""Decimal numbers of ingested files, exactly as they are written, or refused.
+
+Arrow's own conversion is used where it is right: in 76 digits, for plain numbers of up to 38.
+Numbers with more digits than a decimal has room for, or with an exponent far from zero, it takes
+for others, and over some it crashes the process.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.arrow.types import Array, arrow_type, roomy_decimal
+from dormouse.schema.schema import DecimalType
+
+_PLAIN = "^[+-]?[0-9]{1,19}([.][0-9]{0,19})?$"
+"""Numbers that are Arrow's to convert: the digits of 76 hold them at any scale."""
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def decimals(cells: Array, kind: DecimalType) -> Array:
+    """Give a column of text as decimals.
+
+    Raises:
+        ValueError: a cell is none that the type holds.
+    """
+    wanted = arrow_type(kind)
+    if pc.all(pc.match_substring_regex(cells, _PLAIN), min_count=0).as_py():
+        return cells.cast(roomy_decimal(kind.precision, kind.scale)).cast(wanted)
+    return pa.array([_parsed(cell, kind) for cell in cells.to_pylist()], wanted)
+
+
+def _exact(value: Decimal, kind: DecimalType) -> Decimal:
+    """Give a number with just as many digits after the point as the type has.
+
+    Raises:
+        ValueError: the type does not hold it.
+    """
+    context = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+    try:
+        fitted = value.quantize(Decimal(1).scaleb(-kind.scale), context=context)
+    except DecimalException as error:
+        raise ValueError("it has more digits than the type") from error
+    if not fitted.is_finite():
+        raise ValueError("it is no number")
+    return fitted
+
+
+def _parsed(cell: str | None, kind: DecimalType) -> Decimal | None:
+    if cell is None:
+        return None
+    if not _NUMBER.fullmatch(cell):
+        raise ValueError("it is no number")
+    try:
+        return _exact(Decimal(cell), kind)
+    except DecimalException as error:  # of an exponent beyond all bounds
+        raise ValueError("it has more digits than the type") from error

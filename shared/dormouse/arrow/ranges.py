@@ -1,0 +1,184 @@
+"""Key ranges as predicates over columns, for whichever engine evaluates them.
+
+A predicate is a conjunction that bounds single columns wherever the range does: this is the form
+from which readers see which row groups and pages they can skip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self, TypeVar
+
+from dormouse.arrow.types import Scalar, key_scalar
+from dormouse.errors import InvalidRequestError
+from dormouse.keys.ranges import (
+    INT64_MAX,
+    INT64_MIN,
+    Key,
+    KeyPart,
+    KeyRange,
+    after,
+    intersected,
+    merged,
+)
+from dormouse.schema.schema import Field, FieldType, Primitive, Schema
+from dormouse.sql.conditions import Condition
+from dormouse.sql.key_bounds import key_bounds
+from dormouse.tables.row_rules import group_keys
+from dormouse.tables.table import Table
+
+_INT32_TYPES = (Primitive.INT, Primitive.DATE)
+_PYTHON_TYPES: dict[FieldType, type[KeyPart]] = {Primitive.STRING: str, Primitive.BYTES: bytes}
+
+
+class Term(Protocol):
+    """What the expressions of DataFusion and of pyarrow have in common; any operand may be one."""
+
+    def __and__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __or__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __lt__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __le__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __gt__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __ge__(self, other: Any, /) -> Self: ...  # noqa: D105
+
+
+_T = TypeVar("_T", bound=Term)
+
+
+def fitted(wanted: KeyRange, schema: Schema) -> KeyRange:
+    """Give a range of the same rows whose ends the key columns of `schema` can hold; maybe empty.
+
+    A bound may lie outside its column's type, or have more parts than there are keys.
+
+    Raises:
+        InvalidRequestError: a part is of another type than its column.
+    """
+    return fitted_to(wanted, schema.keys)
+
+
+def fitted_to(wanted: KeyRange, fields: Sequence[Field]) -> KeyRange:
+    """Return a range as `fitted` does, of columns that need not be keys."""
+    low = _fitted(wanted.min, fields)
+    high = None if wanted.max is None else _fitted(wanted.max, fields)
+    if low is None:
+        return KeyRange((), ())
+    return KeyRange(low, high)
+
+
+def ranges_asked_for(schema: Schema, ranges: Sequence[KeyRange]) -> list[KeyRange]:
+    """Return disjoint ascending ranges that hold just the rows in any of `ranges`.
+
+    No ranges are the whole table.
+
+    Raises:
+        InvalidRequestError: a bound of the wrong type.
+    """
+    return merged([fitted(r, schema) for r in ranges]) if ranges else [KeyRange()]
+
+
+def ranges_to_read(
+    table: Table, ranges: Sequence[KeyRange], condition: Condition | None
+) -> list[KeyRange]:
+    """Return disjoint ascending ranges of the stored rows that can become rows which match.
+
+    No ranges are the whole table. They may hold more: rows that do not match the condition, and
+    those of one group with rows that do, for which of them counts is decided by all.
+
+    Raises:
+        InvalidRequestError: a bound of the wrong type.
+    """
+    schema = table.schema
+    wanted = ranges_asked_for(schema, ranges)
+    if condition is not None:
+        bounds = [fitted(r, schema) for r in key_bounds(condition, schema)]
+        wanted = intersected(wanted, merged(bounds))
+    shared = len(group_keys(schema, table.properties))
+    return merged([span.widened(shared) for span in wanted])
+
+
+def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:
+    """Give a bound at the same point whose parts fit their columns; None if beyond all keys."""
+    for i, (part, field) in enumerate(zip(bound, fields, strict=False)):
+        _check_type(part, field)
+        if isinstance(part, int):
+            low, high = _limits(field)
+            if part < low:
+                return bound[:i]
+            if part > high:
+                return _after(bound[:i], fields)
+    return _after(bound[: len(fields)], fields) if len(bound) > len(fields) else bound
+
+
+def _after(key: Key, fields: Sequence[Field]) -> Key | None:
+    past = after(key)
+    return None if past is None else _fitted(past, fields)
+
+
+def _limits(field: Field) -> tuple[int, int]:
+    return (-(2**31), 2**31 - 1) if field.type in _INT32_TYPES else (INT64_MIN, INT64_MAX)
+
+
+def _check_type(part: KeyPart, field: Field) -> None:
+    wanted = _PYTHON_TYPES.get(field.type, int)
+    if not isinstance(part, wanted) or isinstance(part, bool):
+        raise InvalidRequestError(
+            f"a key does not fit column {field.name!r}: its part is no {wanted.__name__}"
+        )
+
+
+def predicate(
+    wanted: KeyRange,
+    fields: Sequence[Field],
+    column: Callable[[str], _T],
+    literal: Callable[[Scalar], _T],
+) -> _T | None:
+    """Return the term that is true of just the rows in `wanted`; None if it is true of all rows.
+
+    `wanted` is a range of values of `fields`, `fitted` to them, and not empty. `column` and
+    `literal` make the terms of a column and of a typed value.
+    """
+    columns = [column(f.name) for f in fields]
+    low = _literals(wanted.min, fields, literal)
+    if wanted.max is None:
+        return _from(columns, low) if low else None
+    high = _literals(wanted.max, fields, literal)
+    same = _common_prefix(wanted.min, wanted.max)
+    terms = []
+    for item, value in zip(columns[:same], low, strict=False):
+        terms += [item >= value, item <= value]
+    if same < len(low):
+        terms.append(_from(columns[same:], low[same:]))
+    terms.append(_below(columns[same:], high[same:]))
+    result = terms[0]
+    for term in terms[1:]:
+        result = result & term
+    return result
+
+
+def _from(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
+    """Give the term for keys at or above a bound, part by part."""
+    first, value = columns[0], bound[0]
+    if len(bound) == 1:
+        return first >= value
+    return (first >= value) & ((first > value) | _from(columns[1:], bound[1:]))
+
+
+def _below(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
+    """Give the term for keys below a bound, part by part."""
+    first, value = columns[0], bound[0]
+    if len(bound) == 1:
+        return first < value
+    return (first <= value) & ((first < value) | _below(columns[1:], bound[1:]))
+
+
+def _literals(bound: Key, fields: Sequence[Field], literal: Callable[[Scalar], _T]) -> list[_T]:
+    return [literal(key_scalar(p, f.type)) for p, f in zip(bound, fields, strict=False)]
+
+
+def _common_prefix(low: Key, high: Key) -> int:
+    count = 0
+    for a, b in zip(low, high, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count

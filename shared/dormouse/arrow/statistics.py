@@ -1,0 +1,82 @@
+"""What the statistics of a row group tell about the keys in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import pyarrow.parquet as pq
+
+from dormouse.keys.ranges import Key, KeyPart, KeyRange, after
+from dormouse.schema.schema import Field, Primitive
+
+
+def may_hold(group: pq.RowGroupMetaData, wanted: KeyRange, fields: Sequence[Field]) -> bool:
+    """Return whether the statistics of a row group leave room for a key in `wanted`.
+
+    `fields` are the first columns, by which the rows are sorted. Each is looked at for itself,
+    after those of which the range has one value, also where the row group holds many.
+    """
+    rest: KeyRange | None = wanted
+    for i, field in enumerate(fields):
+        span = column_span(group, i, field)
+        if rest is None or span is None:
+            return True
+        if not rest.overlaps_span(*span):
+            return False
+        rest = _after_first(rest)
+    return True
+
+
+def _after_first(wanted: KeyRange) -> KeyRange | None:
+    """Return a range without the first part of its keys; None if that can be one of several."""
+    first = wanted.min[:1]
+    if not first or wanted.max is None:
+        return None
+    if wanted.max[:1] == first:
+        return KeyRange(wanted.min[1:], wanted.max[1:])
+    return KeyRange(wanted.min[1:]) if wanted.max == after(first) else None
+
+
+def key_span(group: pq.RowGroupMetaData, fields: Sequence[Field]) -> tuple[Key, Key | None]:
+    """Return prefixes of a row group's least and greatest key; ``()`` and None if nothing is known.
+
+    `fields` are the first columns, by which the rows are sorted. Those of a column are in order
+    only where all columns before it are constant.
+    """
+    low: Key = ()
+    high: Key = ()
+    for i, field in enumerate(fields):
+        span = column_span(group, i, field)
+        if span is None:
+            break
+        low, high = low + span[0], high + span[1]
+        if span[0] != span[1]:
+            break
+    return low, high or None
+
+
+def column_span(group: pq.RowGroupMetaData, i: int, field: Field) -> tuple[Key, Key] | None:
+    """Return the least and greatest value of column `i`, as keys; None if nothing is known."""
+    statistics = group.column(i).statistics
+    if statistics is None or not statistics.has_min_max:
+        return None
+    least, most = (cast(int | bytes, raw) for raw in (statistics.min_raw, statistics.max_raw))
+    return (_part(least, field),), (_part(most, field),)
+
+
+def row_bytes(file: pq.FileMetaData) -> float:
+    """Give what a row takes in memory, on average."""
+    groups = range(file.num_row_groups)
+    return sum(file.row_group(i).total_byte_size for i in groups) / max(1, file.num_rows)
+
+
+def stored_bytes(group: pq.RowGroupMetaData) -> int:
+    """Give the size of a row group in its file, compressed."""
+    return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
+
+
+def _part(raw: int | bytes, field: Field) -> KeyPart:
+    if field.type is Primitive.STRING and isinstance(raw, bytes):
+        return raw.decode()
+    return raw

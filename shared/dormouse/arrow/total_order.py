@@ -1,0 +1,109 @@
+"""An order of the cells of any type, and which of them are equal.
+
+Floating numbers are ordered as conditions compare them: -inf, …, 0.0, …, inf, NaN. -0.0 equals 0.0,
+and all NaNs are equal. Which of equal cells comes first is decided by their bits, so that what is
+chosen of several never depends on the order they come in, and is one of them to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.arrow.types import Array
+
+_BITS: dict[Any, Any] = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+_NEGATIVE_NANS: dict[Any, int] = {pa.float32(): 2**23 - 1, pa.float64(): 2**52 - 1}
+"""How many NaNs have a sign. By their bits they come before all else."""
+
+
+def ordered(column: Array) -> Array:
+    """Return a column that Arrow sorts and compares as the order says; not nested ones.
+
+    Different cells stay different: equal ones are neighbours.
+    """
+    kind = column.type
+    bits = _BITS.get(kind)
+    if bits is None:
+        return column
+    by_bits = _swapped(column.view(bits))
+    # it wraps around, which puts those NaNs after all others
+    wrapped: Array = pc.subtract(by_bits, pa.scalar(_NEGATIVE_NANS[kind], bits))
+    return wrapped
+
+
+def restored(column: Array, kind: pa.DataType) -> Array:
+    """Return the cells that `ordered` made `column` of; whole numbers beyond `kind` wrap around."""
+    bits = _BITS.get(kind)
+    if bits is not None:
+        by_bits: Array = pc.add(column, pa.scalar(_NEGATIVE_NANS[kind], bits))
+        return _swapped(by_bits).view(kind)
+    return column if column.type == kind else column.cast(kind, safe=False)
+
+
+def unified(column: Array) -> Array:
+    """Return a column in which equal cells have the same bits; not nested ones."""
+    kind = column.type
+    if kind not in _BITS:
+        return column
+    positive = pc.add(column, pa.scalar(0.0, kind))
+    one: Array = pc.if_else(pc.is_nan(column), pa.scalar(math.nan, kind), positive)
+    return one
+
+
+def ranks(column: Array) -> list[Array]:
+    """Return columns by which Arrow sorts a column of any type; slow for nested ones.
+
+    All but the last are alike for equal cells, the last for the very same only.
+    """
+    if not pa.types.is_nested(column.type):
+        exact = ordered(column)
+        return [exact] if column.type not in _BITS else [ordered(unified(column)), exact]
+    # times as numbers: Arrow's years go beyond those of Python
+    plain: Any = column.cast(_plain(column.type))
+    cells = plain.to_pylist()
+    return [
+        pa.array([None if cell is None else repr(shown(cell)) for cell in cells], pa.string())
+        for shown in (_unified_cell, _exact_cell)
+    ]
+
+
+def _unified_cell(cell: object) -> object:
+    if isinstance(cell, float):
+        return math.nan if math.isnan(cell) else cell + 0.0
+    return _of_parts(cell, _unified_cell)
+
+
+def _exact_cell(cell: object) -> object:
+    return struct.pack(">d", cell) if isinstance(cell, float) else _of_parts(cell, _exact_cell)
+
+
+def _of_parts(cell: object, shown: Callable[[object], object]) -> object:
+    if isinstance(cell, list | tuple):
+        return [shown(part) for part in cell]
+    return {k: shown(v) for k, v in cell.items()} if isinstance(cell, dict) else cell
+
+
+def _swapped(bits: Array) -> Array:
+    """Turn the order of negative numbers, which is that of their magnitudes, around, or back."""
+    magnitude = pa.scalar((1 << (bits.type.bit_width - 1)) - 1, bits.type)
+    negative = pc.less(bits, pa.scalar(0, bits.type))
+    swapped: Array = pc.if_else(negative, pc.bit_wise_xor(bits, magnitude), bits)
+    return swapped
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.MapType):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if isinstance(kind, pa.ListType):
+        return pa.list_(_plain(kind.value_type))
+    if isinstance(kind, pa.StructType):
+        return pa.struct([(field.name, _plain(field.type)) for field in kind])
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    return pa.int32() if pa.types.is_date32(kind) else kind

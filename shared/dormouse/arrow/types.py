@@ -1,0 +1,148 @@
+"""Table schemas and keys as Arrow has them. Used by every module that holds batches."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from dormouse.errors import CorruptDataError
+from dormouse.keys.ranges import Key, KeyPart
+from dormouse.schema.schema import (
+    DecimalType,
+    FieldType,
+    ListType,
+    MapType,
+    Primitive,
+    Schema,
+    StructType,
+)
+
+_PRIMITIVES: dict[Primitive, pa.DataType] = {
+    Primitive.INT: pa.int32(),
+    Primitive.LONG: pa.int64(),
+    Primitive.FLOAT: pa.float32(),
+    Primitive.DOUBLE: pa.float64(),
+    Primitive.BOOLEAN: pa.bool_(),
+    Primitive.STRING: pa.string(),
+    Primitive.BYTES: pa.binary(),
+    Primitive.TIMESTAMP: pa.timestamp("us", "UTC"),
+    Primitive.DATE: pa.date32(),
+}
+Array: TypeAlias = "pa.Array[Any]"
+Scalar: TypeAlias = "pa.Scalar[Any]"
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+MOST_DIGITS = 76
+"""What Arrow's widest decimals hold."""
+
+
+def roomy_decimal(precision: int, scale: int) -> pa.DataType:
+    """Give a type by which to cast to a decimal type from one of fewer digits after the point.
+
+    Arrow checks the result's precision, but not that multiplying by a power of ten has overflowed
+    (seen in 26.0: '11' as decimal(38, 38) becomes 0.79…). In 76 digits it does not.
+    """
+    return pa.decimal256(MOST_DIGITS, scale)
+
+
+def arrow_type(
+    kind: FieldType, decimal: Callable[[int, int], pa.DataType] = pa.decimal128
+) -> pa.DataType:
+    """Give the Arrow type that columns of type `kind` have in shards and batches.
+
+    `decimal` gives that of decimals from their precision and scale.
+    """
+    match kind:
+        case Primitive():
+            return _PRIMITIVES[kind]
+        case DecimalType(precision=precision, scale=scale):
+            return decimal(precision, scale)
+        case ListType(element=element):
+            return pa.list_(arrow_type(element, decimal))
+        case MapType(key=key, value=value):
+            return pa.map_(arrow_type(key, decimal), arrow_type(value, decimal))
+        case StructType(members=members):
+            # Which members may be null is checked at ingest. Engines are not told: where a struct
+            # is null they leave null members behind, which a writer would take for broken rows.
+            return pa.struct([pa.field(m.name, arrow_type(m.type, decimal)) for m in members])
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """Give the Arrow schema of a table's batches: its columns in order, null only where allowed."""
+    return pa.schema(
+        [pa.field(f.name, arrow_type(f.type), nullable=f.nullable) for f in schema.fields]
+    )
+
+
+def nulls(rows: int, kind: FieldType) -> Array:
+    """Give a column of `rows` nulls."""
+    column: Array = pa.nulls(rows, arrow_type(kind))  # type: ignore[call-overload]  # any type will do
+    return column
+
+
+def key_part(value: object, kind: FieldType) -> KeyPart:
+    """Give the key part of one cell, an Arrow scalar or what its ``as_py()`` gives.
+
+    A timestamp becomes microseconds and a date days since 1970. A time without a zone is UTC.
+    """
+    if isinstance(value, pa.TimestampScalar | pa.Date32Scalar):
+        # not as_py: Arrow's years go beyond those of Python's datetime
+        value = value.value  # type: ignore[union-attr]  # the stubs lack that of Date32Scalar
+    elif isinstance(value, pa.Scalar):
+        value = value.as_py()
+    if isinstance(value, dt.datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+        return (aware - _EPOCH) // _MICROSECOND
+    if isinstance(value, dt.date):
+        return (value - _EPOCH.date()).days
+    if isinstance(value, int | str | bytes) and not isinstance(value, bool):
+        return value
+    raise TypeError(f"a {type(value).__name__} cannot be part of a key of type {kind}")
+
+
+def key_column(parts: Sequence[KeyPart], kind: FieldType) -> Array:
+    """Give parts of keys as values of the Arrow type of their column, which must fit it."""
+    plain = {Primitive.DATE: pa.int32(), Primitive.TIMESTAMP: pa.int64()}
+    wanted = arrow_type(kind)
+    stored = plain.get(kind, wanted) if isinstance(kind, Primitive) else wanted
+    column: Array = pa.array(parts, stored)
+    return column if stored is wanted else column.cast(wanted)
+
+
+def key_scalar(part: KeyPart, kind: FieldType) -> Scalar:
+    """Give one part of a key as a value of the Arrow type of its column, which must fit it."""
+    value: Scalar = key_column([part], kind)[0]
+    return value
+
+
+def row_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
+    """Give the row key of one row of `batch`, whose first columns are those of `schema`."""
+    return tuple(
+        key_part(batch.column(i)[row], field.type) for i, field in enumerate(schema.row_keys)
+    )
+
+
+def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """Give the columns of `wanted` from a batch that may be older: what it lacks is null.
+
+    Raises:
+        CorruptDataError: it lacks a column that cannot be null.
+    """
+    if batch.schema.equals(wanted):
+        return batch
+    arrays = []
+    for field in wanted:
+        at = batch.schema.get_field_index(field.name)
+        if at >= 0:
+            arrays.append(batch.column(at).cast(field.type))
+        elif field.nullable:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+        else:
+            raise CorruptDataError(f"a shard lacks the column {field.name!r}")
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)

@@ -1,0 +1,1 @@
+"""What all AWS adapters share: clients, errors, the clock, logs and metrics."""

@@ -1,0 +1,64 @@
+"""Numbers about commits and tables, as CloudWatch metrics in a function's log; wired by `wiring`.
+
+CloudWatch reads them from the log by their embedded format: no call, and nothing that can fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+
+from dormouse.model.metrics import Measure
+from dormouse.state_store import CommitReport
+
+NAMESPACE = "Dormouse"
+_NO_SERVICE = ""  # else Powertools adds a dimension of its own
+
+
+WATCHED = (
+    Measure.REFERENCES_PER_LEAF,
+    Measure.OLDEST_JOB_AGE_SECONDS,
+    Measure.DISPUTED_SHARDS,
+    Measure.UNREGISTERED,
+)
+"""What alarms watch the greatest of, over all tables: these are told by instance, too."""
+
+
+class LoggedMetrics:
+    """`ports.Metrics` of an instance, with the dimensions ``instance`` and ``table``.
+
+    What is `WATCHED` is told once more with the dimension ``instance`` alone.
+    """
+
+    def __init__(self, instance: str) -> None:
+        """Tell of the tables of `instance`."""
+        self._instance = instance
+
+    def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:
+        """Print what was measured of a table."""
+        self._print(values, table=table_name)
+        if watched := {measure: values[measure] for measure in WATCHED if measure in values}:
+            self._print(watched)
+
+    def _print(self, values: Mapping[Measure, float], **dimensions: str) -> None:
+        metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
+        for name, value in {"instance": self._instance, **dimensions}.items():
+            metrics.add_dimension(name, value)
+        for measure, number in values.items():
+            metrics.add_metric(measure.title, MetricUnit(measure.unit), number)
+        metrics.flush_metrics()
+
+
+def log_commit(instance: str, state_id: str, report: CommitReport) -> None:
+    """Print what a commit cost, by instance; the table's id and the version go along."""
+    metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
+    metrics.add_dimension("instance", instance)
+    metrics.add_metric("CommitAttempts", MetricUnit.Count, report.attempts)
+    metrics.add_metric("CommitBytes", MetricUnit.Bytes, report.size_bytes)
+    metrics.add_metric("CommitMilliseconds", MetricUnit.Milliseconds, report.milliseconds)
+    metrics.add_metric("CommitTransactions", MetricUnit.Count, report.transactions)
+    metrics.add_metric("CommitRejected", MetricUnit.Count, report.rejected)
+    metrics.add_metadata("table_id", state_id)
+    metrics.add_metadata("version", report.version)
+    metrics.flush_metrics()

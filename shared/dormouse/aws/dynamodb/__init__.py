@@ -1,0 +1,1 @@
+"""The registry of tables and the tracker of jobs, as DynamoDB items."""

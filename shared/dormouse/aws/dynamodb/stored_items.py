@@ -1,0 +1,100 @@
+"""The stored form of every item in DynamoDB: beside what it holds, a format number and a checksum.
+
+The checksum is of the kind of the item, its key and all that it holds. So an item with an attribute
+that was changed, lost or added, or that was put under another key or in another table, is told from
+one that was written here. It is 8 bytes of BLAKE2b and guards against damage, not against forgery.
+
+Items of which each write changes only a part have a checksum for each part instead (`digest_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+import msgspec
+
+from dormouse.errors import CorruptDataError
+from dormouse.stored.decoding import told_as_corrupt
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
+
+    Item = Mapping[str, AttributeValueTypeDef]
+
+
+class _ConditionOnly(TypedDict):
+    ConditionExpression: str
+    ExpressionAttributeNames: Mapping[str, str]
+
+
+class Condition(_ConditionOnly, total=False):
+    """The condition of a write, as parameters of its request."""
+
+    ExpressionAttributeValues: Mapping[str, AttributeValueTypeDef]
+    ReturnValuesOnConditionCheckFailure: Literal["ALL_OLD", "NONE"]
+
+
+FORMAT = 1
+CHECKSUM, _FORMAT = "sum", "format"
+_DIGEST_BYTES = 8
+
+
+def sealed(kind: str, item: Item) -> dict[str, AttributeValueTypeDef]:
+    """Return an item as it is stored; `kind` says what it is, for no two kinds look alike."""
+    stored: dict[str, AttributeValueTypeDef] = {**held(item), _FORMAT: {"N": str(FORMAT)}}
+    return {**stored, CHECKSUM: {"B": digest_of(kind, stored)}}
+
+
+@contextmanager
+def opened(kind: str, item: Item, problem: str, *, hint: str) -> Iterator[None]:
+    """Check that an item is as `sealed` made it; what its reader stumbles over is told alike.
+
+    Raises:
+        CorruptDataError: it is not, or not of the format known here; `problem` names the item.
+    """
+    with told_as_corrupt(problem, hint=hint):
+        _check(kind, item)
+        yield
+
+
+def digest_of(kind: str, parts: object) -> bytes:
+    """Return the checksum of attributes, keys among them, whatever their order."""
+    text = msgspec.json.encode((kind, parts), order="deterministic")
+    return blake2b(text, digest_size=_DIGEST_BYTES).digest()
+
+
+def unchanged(item: Item) -> Condition:
+    """Return the condition, for a write, that an item is the one that was read, damaged or not.
+
+    No two writes leave an item with the same checksum unless it is the same item.
+    """
+    names = {"#sum": CHECKSUM}
+    if CHECKSUM not in item:  # it is not there, or whoever damaged it took its checksum away
+        absent = "attribute_not_exists(#sum)"
+        return {"ConditionExpression": absent, "ExpressionAttributeNames": names}
+    return {
+        "ConditionExpression": "#sum = :sum",
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": {":sum": item[CHECKSUM]},
+    }
+
+
+def held(item: Item) -> dict[str, AttributeValueTypeDef]:
+    """Return what an item holds besides its format and checksum; its key is part of it."""
+    return {name: value for name, value in item.items() if name not in (CHECKSUM, _FORMAT)}
+
+
+def _check(kind: str, item: Item) -> None:
+    stored = {name: value for name, value in item.items() if name != CHECKSUM}
+    if CHECKSUM not in item:
+        raise ValueError("it has no checksum")
+    if item[CHECKSUM].get("B") != digest_of(kind, stored):
+        raise ValueError("its checksum is not that of what it holds")
+    if stored[_FORMAT] != {"N": str(FORMAT)}:
+        raise CorruptDataError(
+            f"it is of format {stored[_FORMAT].get('N')}; the one known here is {FORMAT}",
+            hint="it was written by another version of Dormouse: use that one",
+        )

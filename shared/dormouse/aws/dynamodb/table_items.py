@@ -1,0 +1,164 @@
+"""Tables and the instance's properties as items of the registry; used by `tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dormouse.aws.dynamodb.stored_items import opened, sealed
+from dormouse.errors import CorruptDataError, DamagedEntryError
+from dormouse.schema.schema import Schema
+from dormouse.stored.decoding import decode_json
+from dormouse.tables.properties import parse_settings
+from dormouse.tables.table import Table
+
+if TYPE_CHECKING:
+    from dormouse.aws.dynamodb.stored_items import Item
+
+NAME, ID, INSTANCE = "name#", "id#", "instance"
+COPY = "copy#"
+"""What the key of an item's copy begins with."""
+_KIND = "registry"
+
+
+def key(pk: str) -> Item:
+    """Return the key of an item."""
+    return {"pk": {"S": pk}}
+
+
+def name_item(name: str, table_id: str) -> Item:
+    """Return the item that holds a table's name."""
+    return sealed(_KIND, {**key(NAME + name), "id": {"S": table_id}})
+
+
+def id_item(table: Table, revision: int) -> Item:
+    """Return the item that holds all of a table; `revision` counts how often it was changed."""
+    held: Item = {
+        **key(ID + table.id),
+        "revision": {"N": str(revision)},
+        "name": {"S": table.name},
+        "schema": {"S": msgspec.json.encode(table.schema.to_json()).decode()},
+        "properties": {"S": msgspec.json.encode(table.settings).decode()},
+        "online": {"BOOL": table.online},
+        "deleting": {"BOOL": table.deleting},
+        "created_ms": {"N": str(table.created_ms)},
+        "log": {"S": table.log},
+        "logs": {"L": [{"S": log} for log in table.logs]},
+        "generation": {"N": str(table.generation)},
+        "schema_generation": {"N": str(table.schema_generation)},
+        "emptied_ms": {"N": str(table.emptied_ms)},
+        **({"tree": {"S": table.tree}} if table.tree else {}),
+        "named_ms": {"N": str(table.named_ms)},
+        "applied": {"L": [{"S": request} for request in table.applied]},
+    }
+    return sealed(_KIND, held)
+
+
+def defaults_item(settings: Mapping[str, int | str], revision: int) -> Item:
+    """Return the item of the instance's properties."""
+    held: Item = {
+        **key(INSTANCE),
+        "revision": {"N": str(revision)},
+        "properties": {"S": msgspec.json.encode(settings).decode()},
+    }
+    return sealed(_KIND, held)
+
+
+def copy_of(item: Item) -> Item:
+    """Return the copy of an item, under a key of its own."""
+    return sealed(_KIND, {**item, **key(COPY + item["pk"]["S"])})
+
+
+def original_of(copy: Item) -> Item:
+    """Return the item that a copy is of."""
+    return sealed(_KIND, {**copy, **key(copy["pk"]["S"].removeprefix(COPY))})
+
+
+def revision_of(item: Item) -> int:
+    """Return how often what an item holds was changed.
+
+    Raises:
+        DamagedEntryError: the item is damaged.
+    """
+    with _read(item):
+        return int(item["revision"]["N"])
+
+
+def id_named(item: Item) -> str:
+    """Return the id of the table that the item of a name holds.
+
+    Raises:
+        DamagedEntryError: the item is damaged.
+    """
+    with _read(item, name=item["pk"]["S"].removeprefix(NAME)):
+        return item["id"]["S"]
+
+
+def settings_of(item: Item) -> dict[str, int | str]:
+    """Return the properties an item sets.
+
+    Raises:
+        DamagedEntryError: the item is damaged.
+    """
+    with _read(item):
+        return parse_settings(decode_json(item["properties"]["S"], dict[str, object]))
+
+
+def table_of(item: Item, defaults: Mapping[str, int | str], name: str = "") -> Table:
+    """Return the table an item holds, over the instance's properties.
+
+    `name` is what the table is known to be called, should the item not tell.
+
+    Raises:
+        DamagedEntryError: the item is damaged.
+    """
+    table_id = item["pk"]["S"].removeprefix(COPY).removeprefix(ID)
+    with _read(item, name=name, table_id=table_id):
+        table = Table(
+            id=table_id,
+            name=item["name"]["S"],
+            schema=Schema.loads(item["schema"]["S"]),
+            online=item["online"]["BOOL"],
+            deleting=item["deleting"]["BOOL"],
+            created_ms=int(item["created_ms"]["N"]),
+            log=item["log"]["S"],
+            logs=tuple(log["S"] for log in item["logs"]["L"]),
+            generation=int(item["generation"]["N"]),
+            schema_generation=int(item["schema_generation"]["N"]),
+            emptied_ms=int(item["emptied_ms"]["N"]),
+            tree=item["tree"]["S"] if "tree" in item else "",
+            named_ms=int(item["named_ms"]["N"]),
+            applied=tuple(request["S"] for request in item["applied"]["L"]),
+        )
+        settings = parse_settings(decode_json(item["properties"]["S"], dict[str, object]))
+    return table.with_settings(settings, defaults)
+
+
+def lost(pk: str, *, name: str = "", table_id: str = "") -> DamagedEntryError:
+    """Return the error that an item is gone without which others make no sense."""
+    return DamagedEntryError(
+        f"the registry's item {pk!r} is missing",
+        name=name,
+        table_id=table_id,
+        hint=_hint(name or table_id),
+    )
+
+
+@contextmanager
+def _read(item: Item, *, name: str = "", table_id: str = "") -> Iterator[None]:
+    problem = f"the registry's item {item['pk'].get('S')!r} cannot be read"
+    try:
+        with opened(_KIND, item, problem, hint=_hint(name or table_id)):
+            yield
+    except CorruptDataError as error:
+        raise DamagedEntryError(
+            str(error), name=name, table_id=table_id, hint=error.hint
+        ) from error
+
+
+def _hint(which: str) -> str:
+    command = f"dormouse rebuild {which}".rstrip()
+    return f"`{command}` brings it back from the registry's copy"

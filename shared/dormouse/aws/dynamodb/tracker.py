@@ -1,0 +1,126 @@
+"""The record of jobs in DynamoDB: `ports.Tracker`.
+
+An item for each job, with hash key `table_id` and range key `job_id`; their form is in `job_items`.
+What requests are about is under hash key ``(requests)``. An item is read, and put over the one that
+was read; so it has one checksum of all that it holds, whoever wrote which part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from dormouse.aws.base.failures import ConditionFailedError, reading, writing
+from dormouse.aws.dynamodb.job_items import (
+    REQUESTS,
+    binding_item,
+    bound_to,
+    following,
+    job_item,
+    key,
+    record_of,
+)
+from dormouse.aws.dynamodb.stored_items import unchanged
+from dormouse.errors import ContendedError
+from dormouse.ports import DAMAGED, JobRecord
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+    from dormouse.aws.dynamodb.stored_items import Item
+
+ATTEMPTS = 8
+"""How often a write starts over because somebody else wrote of the same job."""
+BOUND_KEPT_SECONDS = 30 * 24 * 60 * 60
+"""Twice as long as SQS keeps any message, a dead letter too."""
+MAX_KEY_BYTES = 1024
+
+
+class DynamoTracker:
+    """`Tracker` over the low-level client; safe for many threads, as the client is."""
+
+    def __init__(self, client: DynamoDBClient, table_name: str) -> None:
+        """Use the DynamoDB table `table_name`, which must exist."""
+        self._client, self._table_name = client, table_name
+
+    def record(self, record: JobRecord) -> None:
+        """Keep the newest record of a job: one older than what is kept changes nothing, nor does
+        one that is ``assigned`` where the job is finished. A damaged one counts as none.
+        """
+
+        def newest(item: Item) -> Item | None:
+            kept = record_of(item) if item else None
+            known = kept if kept is not None and kept.state != DAMAGED else None
+            wanted = following(known, record)
+            return None if wanted is None else job_item(wanted)
+
+        self._change(record.table_id, record.job_id, newest)
+
+    def get(self, table_id: str, job_id: str) -> JobRecord | None:
+        """Return the newest record of a job; None if there is none, or it is damaged."""
+        if not _can_be_keys(table_id, job_id):  # dead letters may say anything
+            return None
+        item = self._item(table_id, job_id)
+        record = record_of(item) if item else None
+        return record if record is not None and record.state != DAMAGED else None
+
+    def records(self, table_id: str) -> Iterator[JobRecord]:
+        """Yield a table's records, in job id order; all pages of them."""
+        pages = iter(
+            self._client.get_paginator("query").paginate(
+                TableName=self._table_name,
+                KeyConditionExpression="table_id = :table_id",
+                ExpressionAttributeValues={":table_id": {"S": table_id}},
+                ConsistentRead=True,
+            )
+        )
+        while True:
+            with reading("DynamoDB"):
+                page = next(pages, None)
+            if page is None:
+                return
+            yield from map(record_of, page["Items"])
+
+    def bind(self, request: str, table_id: str, now_ms: int) -> str:
+        """Return the table which a request is about: `table_id`, unless a call gave another before.
+
+        Raises:
+            CorruptDataError: which it is cannot be read any more.
+        """
+
+        def bound(item: Item) -> Item:
+            about = bound_to(item) if item else table_id
+            return binding_item(request, about, now_ms // 1000 + BOUND_KEPT_SECONDS)
+
+        return bound_to(self._change(REQUESTS, request, bound))
+
+    def _change(self, table_id: str, job_id: str, change: Callable[[Item], Item | None]) -> Item:
+        """Put what `change` makes of an item, unless that is None; return what is there then."""
+        for _ in range(ATTEMPTS):
+            item = self._item(table_id, job_id)
+            wanted = change(item)
+            if wanted is None:
+                return item
+            try:
+                with writing("DynamoDB"):
+                    self._client.put_item(
+                        TableName=self._table_name, Item=wanted, **unchanged(item)
+                    )
+            except ConditionFailedError:
+                continue
+            return wanted
+        raise ContendedError(f"others keep writing of job {job_id!r}; try again")
+
+    def _item(self, table_id: str, job_id: str) -> Item:
+        with reading("DynamoDB"):
+            answer = self._client.get_item(
+                TableName=self._table_name, Key=key(table_id, job_id), ConsistentRead=True
+            )
+        return answer.get("Item", {})
+
+
+def _can_be_keys(*texts: str) -> bool:
+    try:
+        return all(0 < len(text.encode()) <= MAX_KEY_BYTES for text in texts)
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,1 @@
+"""What every Lambda function does around a stage: parse the event, call, send, report failures."""

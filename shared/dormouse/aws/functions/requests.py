@@ -1,0 +1,99 @@
+"""Requests of administrators as they come by the queue: done, refused, and answered.
+
+What is not understood is answered too, if it says by what id, and asks for it. Replies are sent
+last, by themselves: a queue of replies that is gone keeps nothing from being done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from dormouse.aws.base.logs import about, logger
+from dormouse.aws.functions.deliveries import Deliveries
+from dormouse.aws.functions.handling import Event, process
+from dormouse.errors import AlreadyExistsError, DormouseError, InvalidRequestError, NotFoundError
+from dormouse.features.administration.answering import forget_answered
+from dormouse.features.administration.follow_request import follow_request
+from dormouse.features.administration.malformed import refuse_malformed
+from dormouse.messages import Message, Outgoing, RequestStep
+from dormouse.ports import Services
+from dormouse.replies import Reply, refusal
+from dormouse.requests import AdminRequest, decode_admin
+from dormouse.stored.names import REPLIES
+
+Stage = Callable[[Services, AdminRequest], Sequence[Outgoing]]
+
+
+def handle_requests(
+    event: Event, context: LambdaContext, queue: str, stage: Stage
+) -> PartialItemFailureResponse:
+    """Run `stage` for each administrator's request, and look after those whose jobs go on.
+
+    One that is refused is recorded by the stage, and done.
+    """
+    deliveries = Deliveries(process().outbox, queue)
+
+    def one(record: SQSRecord) -> None:
+        services = process().services
+        try:
+            message = decode_admin(record.body)
+        except InvalidRequestError as error:
+            replies = refuse_malformed(services, record.body, error.explanation)
+            if not replies:
+                deliveries.bury(record, error.explanation)
+                return
+            logger.warning("refused", message_id=record.message_id, error=type(error).__name__)
+            _reply(replies)
+            return
+        with about(message):
+            if isinstance(message, RequestStep):
+                if _send(follow_request(services, message)):
+                    forget_answered(services, message)
+            else:
+                _do(services, message, stage)
+
+    return deliveries.each(event, context, one)
+
+
+def _do(services: Services, request: AdminRequest, stage: Stage) -> None:
+    """Do a request, and send what follows from it, be it only that it was refused."""
+    try:
+        messages = stage(services, request)
+    except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
+        # The reason quotes the request, which may name rows: the tracker has it, and the reply.
+        logger.warning("refused", request_id=request.request_id, error=type(error).__name__)
+        _reply(refusal(request, error.explanation))
+        return
+    _send(messages)
+
+
+def _send(messages: Sequence[Outgoing]) -> bool:
+    """Send messages, then replies; return whether a last reply was among them."""
+    work = [outgoing for outgoing in messages if outgoing.queue != REPLIES]
+    replies = [outgoing for outgoing in messages if outgoing.queue == REPLIES]
+    process().outbox.send(work)
+    _reply(replies)
+    logger.info("done", sent=len(work), replies=len(replies))
+    return any(_is_last(outgoing.message) for outgoing in replies)
+
+
+def _reply(replies: Sequence[Outgoing]) -> None:
+    """Send replies.
+
+    Raises:
+        UnavailableError: the queue does not take them; what was asked for is done or begun.
+        NotFoundError: there is no such queue.
+    """
+    try:
+        process().outbox.send(replies)
+    except DormouseError:
+        logger.error("no reply could be sent", queue=REPLIES)
+        raise
+
+
+def _is_last(message: Message) -> bool:
+    return isinstance(message, Reply) and message.outcome != "accepted"

@@ -1,0 +1,33 @@
+"""Events of EMR Serverless, as they come through a queue: which run of Spark changed.
+
+The form is EventBridge's event "EMR Serverless Job Run State Change".
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from dormouse.errors import InvalidRequestError
+from dormouse.messages import Id, SparkRunChanged
+from dormouse.stored.decoding import decode_json
+
+
+class _Detail(msgspec.Struct):
+    jobRunId: Id
+
+
+class _Event(msgspec.Struct):
+    detail: _Detail
+
+
+def changed_run(body: str) -> SparkRunChanged:
+    """Give the run that an event tells of.
+
+    Raises:
+        InvalidRequestError: it is no such event.
+    """
+    try:
+        event = decode_json(body, _Event)
+    except ValueError as error:
+        raise InvalidRequestError(f"not a valid event of a Spark run: {error}") from error
+    return SparkRunChanged(event.detail.jobRunId)

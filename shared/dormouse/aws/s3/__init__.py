@@ -1,0 +1,1 @@
+"""Object storage and the ingest bucket on S3."""

@@ -1,0 +1,122 @@
+"""Dropping files into the ingest bucket: the client's end of it.
+
+An upload repeated after a lost answer makes another version of the same content, which is the same
+source: it is ingested once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from dormouse.aws.base.clients import client
+from dormouse.aws.base.failures import writing
+from dormouse.errors import DormouseError, OutcomeUnknownError
+from dormouse.model.sources import Source
+from dormouse.stored.names import InstanceNames
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+
+SINGLE_UPLOAD_BYTES = 512 * 1024 * 1024
+PART_BYTES = 64 * 1024 * 1024
+MAX_PARTS = 10_000
+_SERVICE = "the ingest bucket"
+
+
+class S3IngestBucket:
+    """The ingest bucket of an instance."""
+
+    def __init__(
+        self, client: S3Client, bucket: str, *, single_bytes: int = SINGLE_UPLOAD_BYTES
+    ) -> None:
+        """Upload files of up to `single_bytes` in one request, larger ones in parts."""
+        self._client = client
+        self._bucket = bucket
+        self._single_bytes = single_bytes
+
+    @staticmethod
+    def of(names: InstanceNames) -> S3IngestBucket:
+        """Return the bucket of an instance."""
+        return S3IngestBucket(client("s3", bucket_owner=names.account), names.ingest_bucket)
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self._bucket
+
+    def drop(self, key: str, local: Path) -> Source:
+        """Upload a local file as the newest version of `key`.
+
+        Raises:
+            UnavailableError: it was not uploaded.
+            OutcomeUnknownError: it may have been uploaded; to drop it again does no harm.
+        """
+        size_bytes = local.stat().st_size
+        upload = self._put if size_bytes <= self._single_bytes else self._put_in_parts
+        etag, version = upload(key, local)
+        return Source(self._bucket, key, etag.strip('"'), size_bytes, version)
+
+    def _put(self, key: str, local: Path) -> tuple[str, str]:
+        with local.open("rb") as body, writing(_SERVICE):
+            answer = self._client.put_object(Bucket=self._bucket, Key=key, Body=body)
+        return _etag(answer), answer.get("VersionId", "")
+
+    def _put_in_parts(self, key: str, local: Path) -> tuple[str, str]:
+        with writing(_SERVICE):
+            upload = self._client.create_multipart_upload(Bucket=self._bucket, Key=key)
+        upload_id = upload["UploadId"]
+        try:
+            parts = self._upload_parts(key, local, upload_id)
+            with writing(_SERVICE):
+                answer = self._client.complete_multipart_upload(
+                    Bucket=self._bucket,
+                    Key=key,
+                    UploadId=upload_id,
+                    MultipartUpload={"Parts": parts},
+                )
+        except (DormouseError, OSError) as error:
+            self._abort(key, upload_id, error)
+            raise
+        return _etag(answer), answer.get("VersionId", "")
+
+    def _abort(self, key: str, upload_id: str, error: Exception) -> None:
+        """Free the parts of a failed upload, which cost money till then."""
+        try:
+            with writing(_SERVICE):
+                self._client.abort_multipart_upload(
+                    Bucket=self._bucket, Key=key, UploadId=upload_id
+                )
+        except DormouseError as another:
+            error.add_note(f"and the upload could not be aborted: {another}")
+
+    def _upload_parts(self, key: str, local: Path, upload_id: str) -> list[CompletedPartTypeDef]:
+        part_bytes = max(PART_BYTES, -(-local.stat().st_size // MAX_PARTS))
+        parts: list[CompletedPartTypeDef] = []
+        with local.open("rb") as file:
+            for number, body in enumerate(_chunks(file, part_bytes), start=1):
+                with writing(_SERVICE):
+                    answer = self._client.upload_part(
+                        Bucket=self._bucket,
+                        Key=key,
+                        UploadId=upload_id,
+                        PartNumber=number,
+                        Body=body,
+                    )
+                parts.append({"PartNumber": number, "ETag": _etag(answer)})
+        return parts
+
+
+def _etag(answer: Mapping[str, Any]) -> str:
+    """Give the ETag in its quotes. An answer without a body may have broken off before its end."""
+    etag = str(answer.get("ETag", ""))
+    if len(etag) < 2 or not etag.startswith('"') or not etag.endswith('"'):
+        raise OutcomeUnknownError(f"{_SERVICE} did not say what was uploaded")
+    return etag
+
+
+def _chunks(file: BinaryIO, size_bytes: int) -> Iterator[bytes]:
+    return iter(partial(file.read, size_bytes), b"")

@@ -1,0 +1,287 @@
+"""The two buckets of an instance: the data root, and what the stages see of the ingest bucket."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
+
+from botocore.exceptions import ClientError
+
+from dormouse.aws.base import system
+from dormouse.aws.base.clients import get_object
+from dormouse.aws.base.failures import PRECONDITION_FAILED, code_of, read_whole, reading, writing
+from dormouse.aws.s3.ranges import RangedObject
+from dormouse.aws.s3.versions import earlier_versions, kept_ms
+from dormouse.errors import (
+    ContendedError,
+    InvalidRequestError,
+    NotFoundError,
+    RefusedSourceError,
+    UnavailableError,
+)
+from dormouse.model.sources import Source
+from dormouse.ports import EarlierObject, StoredObject
+from dormouse.statestore.patience import Patience
+from dormouse.storage import check_path, check_prefix
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import (
+        GetObjectRequestTypeDef,
+        ListObjectsV2OutputTypeDef,
+        ObjectTypeDef,
+    )
+
+MAX_PUT_BYTES = 5 * 1024**3
+"""What S3 takes in one request; the buckets of an instance refuse what is put in parts."""
+_DELETES_PER_REQUEST = 1000
+_PUT_ATTEMPTS = 10
+_ASK_AGAIN = "ConditionalRequestConflict"
+"""How S3 says that another put of the same path was under way, and may yet fail."""
+_COPY_BYTES = 1024 * 1024
+_BUSY = ("SlowDown", "InternalError", "ServiceUnavailable")
+"""How S3 says of one object that it may well be deleted a moment later."""
+_GONE = ("NoSuchKey", "NoSuchVersion", "MethodNotAllowed")
+"""How S3 says that a version is not there; the last is what reading a delete marker gives."""
+
+
+class S3Storage:
+    """A data root that is a bucket; safe for many threads, as the client is.
+
+    `put` and `upload` also say False if the SDK repeated a request of theirs that had landed: like
+    any False it means that the object is there, and that its content is for the caller to know.
+    """
+
+    def __init__(
+        self,
+        client: S3Client,
+        bucket: str,
+        *,
+        patience: Patience | None = None,
+        version: str = "",
+    ) -> None:
+        """Use `bucket`; `patience` is for single objects of many that S3 was too busy to delete.
+
+        With a `version` the one object that has it is read as it was.
+        """
+        self._client, self._bucket, self._version = client, bucket, version
+        self._patience = patience or system.patience()
+
+    @property
+    def uri(self) -> str:
+        """``s3://bucket``."""
+        return f"s3://{self._bucket}"
+
+    def get(self, path: str) -> bytes:
+        """Give a whole object. Raises NotFoundError."""
+        check_path(path)
+        with reading("S3"):
+            try:
+                return read_whole(
+                    lambda: get_object(self._client, Bucket=self._bucket, Key=path)["Body"].read()
+                )
+            except self._client.exceptions.NoSuchKey as error:
+                raise NotFoundError(f"there is no object {self.uri}/{path}") from error
+
+    def put(self, path: str, body: bytes) -> bool:
+        """Store an object if there is none of that path; False, and nothing done, if there is."""
+        return self._put(path, lambda: body)
+
+    def upload(self, path: str, local: Path) -> bool:
+        """Store a local file's content as `put` does, without holding it in memory.
+
+        Raises:
+            InvalidRequestError: the file is larger than what S3 takes in one request.
+        """
+        _check_size(local)
+        with local.open("rb") as content:
+
+            def from_the_start() -> IO[bytes]:
+                content.seek(0)
+                return content
+
+            return self._put(path, from_the_start)
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        """Open an object of known size without asking for it; each read fetches just its range.
+
+        That there is none, or that its size is another, the first read tells: NotFoundError or
+        CorruptDataError.
+        """
+        opened = RangedObject(
+            self._client, self._bucket, check_path(path), size_bytes, self._version
+        )
+        return cast(BinaryIO, opened)
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Give the objects whose path begins with `prefix`, in path order."""
+        for item in _listed(self._client, self._bucket, check_prefix(prefix)):
+            yield StoredObject(item["Key"], item["Size"], _modified_ms(item))
+
+    def earlier(self, prefix: str) -> Iterator[EarlierObject]:
+        """Return what a versioned bucket keeps of objects that were deleted or replaced."""
+        lasting_ms: int | None = None
+        for number, found in enumerate(
+            earlier_versions(self._client, self._bucket, check_prefix(prefix))
+        ):
+            if not number:
+                lasting_ms = kept_ms(self._client, self._bucket)
+            storage = S3Storage(
+                self._client, self._bucket, patience=self._patience, version=found.version
+            )
+            until_ms = None if lasting_ms is None else found.ended_ms + lasting_ms
+            yield EarlierObject(found.stored, storage, until_ms)
+
+    def folders(self) -> Iterator[str]:
+        """Return the first part of all paths of several parts, in order, each once."""
+        for page in _pages(self._client, self._bucket, "", delimiter="/"):
+            yield from (each["Prefix"].removesuffix("/") for each in page.get("CommonPrefixes", []))
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; one that is not there is no error.
+
+        Raises:
+            UnavailableError: some are not deleted; call again with the same paths.
+        """
+        keys = [check_path(path) for path in paths]
+        for start in range(0, len(keys), _DELETES_PER_REQUEST):
+            self._delete(keys[start : start + _DELETES_PER_REQUEST])
+
+    def _put(self, path: str, body: Callable[[], bytes | IO[bytes]]) -> bool:
+        check_path(path)
+        for _ in range(_PUT_ATTEMPTS):
+            with writing("S3"):
+                try:
+                    self._client.put_object(
+                        Bucket=self._bucket, Key=path, Body=body(), IfNoneMatch="*"
+                    )
+                    return True
+                except ClientError as error:
+                    if code_of(error) == PRECONDITION_FAILED:
+                        return False
+                    if code_of(error) != _ASK_AGAIN:
+                        raise
+        raise ContendedError(f"{self.uri}/{path} is being put by others all the time")
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        """Delete in one request; again, more and more slowly, what S3 was too busy for."""
+        left = keys
+        for failures in range(1, self._patience.attempts + 1):
+            with writing("S3"):
+                answer = self._client.delete_objects(
+                    Bucket=self._bucket,
+                    Delete={"Objects": [{"Key": k} for k in left], "Quiet": True},
+                )
+            errors = answer.get("Errors", [])
+            if not errors:
+                return
+            others = [error for error in errors if error.get("Code") not in _BUSY]
+            if others or failures == self._patience.attempts:
+                first = (others or errors)[0]
+                raise UnavailableError(
+                    f"{len(errors)} of {len(keys)} objects in {self.uri} were not deleted; one, "
+                    f"{first.get('Key')!r}: {first.get('Code')} {first.get('Message')}"
+                )
+            left = [error["Key"] for error in errors if "Key" in error]
+            self._patience.pause(failures)
+
+
+class S3Sources:
+    """The ingest bucket, as `ports.Sources`; `ingest_bucket` is the end where files go in."""
+
+    def __init__(self, client: S3Client, bucket: str) -> None:
+        """Use `bucket`, versioned or not."""
+        self._client, self._bucket = client, bucket
+
+    def download(self, source: Source, local: Path) -> None:
+        """Copy just the content that `source` names into a local file.
+
+        A versioned bucket has it even if the key was overwritten or deleted since.
+
+        Raises:
+            RefusedSourceError: it is gone, there is another content under its key, or it lies
+                elsewhere: a message must not have a function read for it what only that may read.
+        """
+        if source.bucket != self._bucket:
+            raise RefusedSourceError(
+                f"{source.key!r} lies in bucket {source.bucket!r}, not in the ingest bucket",
+                hint="files of the ingest bucket are ingested, and no others",
+            )
+        with reading("S3"):
+            try:
+                read_whole(lambda: self._copy(source, local))
+            except ClientError as error:
+                if refusal := _refusal(source, code_of(error)):
+                    raise refusal from error
+                raise
+
+    def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
+        """Give the objects whose key begins with `prefix` that were dropped at `since_ms` or later.
+
+        S3 dates objects by the second, so some from just before may be among them. Versions are
+        left out: they are no part of what identifies a source. So are markers of empty folders.
+        """
+        since_second_ms = since_ms - since_ms % 1000
+        for item in _listed(self._client, self._bucket, prefix):
+            if _modified_ms(item) >= since_second_ms and not item["Key"].endswith("/"):
+                etag = item["ETag"].strip('"')
+                yield Source(self._bucket, item["Key"], etag, item["Size"])
+
+    def _copy(self, source: Source, local: Path) -> None:
+        request: GetObjectRequestTypeDef = {
+            "Bucket": self._bucket,
+            "Key": source.key,
+            "IfMatch": f'"{source.etag}"',
+        }
+        if source.version:
+            request["VersionId"] = source.version
+        body = get_object(self._client, **request)["Body"]
+        with local.open("wb") as file:
+            shutil.copyfileobj(body, file, _COPY_BYTES)
+
+
+def _listed(client: S3Client, bucket: str, prefix: str) -> Iterator[ObjectTypeDef]:
+    for page in _pages(client, bucket, prefix):
+        yield from page.get("Contents", [])
+
+
+def _pages(
+    client: S3Client, bucket: str, prefix: str, delimiter: str = ""
+) -> Iterator[ListObjectsV2OutputTypeDef]:
+    paginator = client.get_paginator("list_objects_v2")
+    pages = iter(paginator.paginate(Bucket=bucket, Prefix=prefix, Delimiter=delimiter))
+    while True:
+        with reading("S3"):
+            page = next(pages, None)
+        if page is None:
+            return
+        yield page
+
+
+def _modified_ms(item: ObjectTypeDef) -> int:
+    return int(item["LastModified"].timestamp() * 1000)
+
+
+def _check_size(local: Path) -> None:
+    size_bytes = local.stat().st_size
+    if size_bytes > MAX_PUT_BYTES:
+        raise InvalidRequestError(
+            f"{local} has {size_bytes} bytes, and S3 takes at most {MAX_PUT_BYTES} in one request",
+            hint="split it into smaller files",
+        )
+
+
+def _refusal(source: Source, code: str) -> RefusedSourceError | None:
+    if code in _GONE:
+        return RefusedSourceError(
+            f"{source.key!r} was deleted before it was ingested", hint="drop the file again"
+        )
+    if code == PRECONDITION_FAILED:
+        return RefusedSourceError(
+            f"{source.key!r} was overwritten before it was ingested",
+            hint="what is there now is ingested as a file of its own; to have the earlier content "
+            "too, drop it again under another name",
+        )
+    return None

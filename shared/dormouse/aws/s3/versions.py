@@ -1,0 +1,100 @@
+"""What a versioned bucket still keeps of objects that were deleted or replaced; for `s3`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from dormouse.aws.base.failures import code_of, reading
+from dormouse.ports import StoredObject
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import (
+        DeleteMarkerEntryTypeDef,
+        ListObjectVersionsOutputTypeDef,
+        ObjectVersionTypeDef,
+    )
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_NO_RULES = "NoSuchLifecycleConfiguration"
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierVersion:
+    """A version of an object that is not the newest, and when it ended."""
+
+    stored: StoredObject
+    version: str
+    ended_ms: int
+
+
+def earlier_versions(client: S3Client, bucket: str, prefix: str) -> Iterator[EarlierVersion]:
+    """Return the versions below a prefix that were deleted or replaced; none if none are kept."""
+    newer: _Found | None = None
+    for page in _pages(client, bucket, prefix):
+        for found in _in_order(page):
+            if found.size_bytes is not None and not found.is_latest and newer is not None:
+                stored = StoredObject(found.key, found.size_bytes, found.modified_ms)
+                ended_ms = newer.modified_ms if newer.key == found.key else found.modified_ms
+                yield EarlierVersion(stored, found.version, ended_ms)
+            newer = found
+
+
+def kept_ms(client: S3Client, bucket: str) -> int | None:
+    """Return for how long the bucket keeps what was deleted; None for as long as it exists."""
+    with reading("S3"):
+        try:
+            rules = client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
+        except ClientError as error:
+            if code_of(error) != _NO_RULES:
+                raise
+            return None
+    days = [
+        rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
+        for rule in rules
+        if rule["Status"] == "Enabled" and "NoncurrentVersionExpiration" in rule
+    ]
+    return (min(days) + 1) * _DAY_MS if days else None  # S3 counts from the midnight that follows
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An entry of a listing of versions; one without a size is the mark of a deletion."""
+
+    key: str
+    version: str
+    is_latest: bool
+    modified_ms: int
+    size_bytes: int | None
+
+
+def _in_order(page: ListObjectVersionsOutputTypeDef) -> Iterable[_Found]:
+    """Return the entries of a page by key, the newest of each first."""
+    versions = (_found(each, each["Size"]) for each in page.get("Versions", ()))
+    markers = (_found(each, None) for each in page.get("DeleteMarkers", ()))
+    return sorted(
+        (*versions, *markers), key=lambda each: (each.key, not each.is_latest, -each.modified_ms)
+    )
+
+
+def _found(
+    entry: ObjectVersionTypeDef | DeleteMarkerEntryTypeDef, size_bytes: int | None
+) -> _Found:
+    modified_ms = int(entry["LastModified"].timestamp() * 1000)
+    return _Found(entry["Key"], entry["VersionId"], entry["IsLatest"], modified_ms, size_bytes)
+
+
+def _pages(client: S3Client, bucket: str, prefix: str) -> Iterator[ListObjectVersionsOutputTypeDef]:
+    pages = iter(
+        client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
+    )
+    while True:
+        with reading("S3"):
+            page = next(pages, None)
+        if page is None:
+            return
+        yield page

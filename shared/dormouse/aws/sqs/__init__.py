@@ -1,0 +1,1 @@
+"""Queues and their dead letters on SQS."""

@@ -1,0 +1,164 @@
+"""The dead-letter queues: `ports.DeadLetters`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from dormouse.aws.base import system
+from dormouse.aws.sqs.queues import MAX_BATCH_BYTES, MAX_BATCH_ENTRIES, SqsQueues, unavailable
+from dormouse.ports import DeadLetter
+from dormouse.statestore.patience import Patience
+from dormouse.stored.names import InstanceNames, dead_letters
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import BatchResultErrorEntryTypeDef, MessageTypeDef
+
+    _Failed = Sequence[BatchResultErrorEntryTypeDef]
+    _Request = Callable[[str, list[dict[str, object]]], _Failed]
+
+TAKEN_SECONDS = 300
+"""How long nobody else sees a letter that was taken."""
+LOOK_SECONDS = 1
+"""How long SQS looks for letters of which it knows: then it asks all of its servers."""
+_VISIBLE: Literal["ApproximateNumberOfMessages"] = "ApproximateNumberOfMessages"
+
+
+class SqsDeadLetters:
+    """The dead letters of one instance; safe for many threads, as the client is."""
+
+    def __init__(
+        self,
+        client: SQSClient,
+        names: InstanceNames,
+        patience: Patience | None = None,
+        *,
+        look_seconds: int = LOOK_SECONDS,
+    ) -> None:
+        """Use the queues that `names` gives; `patience` is for entries SQS could not take."""
+        self._client, self._look_seconds = client, look_seconds
+        self._queues = SqsQueues(client, names, patience or system.patience())
+
+    def take(self, queue: str, most: int) -> list[DeadLetter]:
+        """Take letters, to be seen by nobody else for some minutes unless they are given back."""
+        dead = dead_letters(queue)
+        taken: dict[str, DeadLetter] = {}
+        found: list[MessageTypeDef] = []
+        while len(taken) < most:
+            # Without a wait only some servers of SQS answer; if there may be letters, ask them all.
+            may_be_more = len(found) == MAX_BATCH_ENTRIES or self._visible(dead) > 0
+            found = self._receive(dead, most - len(taken), self._look_seconds * may_be_more)
+            if not found:
+                break
+            taken |= {letter.id: letter for letter in map(_letter, found)}
+        return list(taken.values())
+
+    def give_back(self, queue: str, letters: Sequence[DeadLetter]) -> None:
+        """Let others see letters again at once; where that fails, when their time is over."""
+
+        def request(url: str, entries: list[dict[str, object]]) -> _Failed:
+            answer = self._client.change_message_visibility_batch(
+                QueueUrl=url,
+                Entries=[
+                    {"Id": str(e["Id"]), "ReceiptHandle": str(e["handle"]), "VisibilityTimeout": 0}
+                    for e in entries
+                ],
+            )
+            return answer.get("Failed", [])
+
+        self._each(dead_letters(queue), letters, request)
+
+    def send_back(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Send what the letters say to their queue again, and give those for which that landed."""
+
+        def request(url: str, entries: list[dict[str, object]]) -> _Failed:
+            answer = self._client.send_message_batch(
+                QueueUrl=url,
+                Entries=[{"Id": str(e["Id"]), "MessageBody": str(e["body"])} for e in entries],
+            )
+            return answer.get("Failed", [])
+
+        left = {letter.id for letter in self._each(queue, letters, request)}
+        return [letter for letter in letters if letter.id not in left]
+
+    def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Delete letters that were taken, and give those which are there still."""
+
+        def request(url: str, entries: list[dict[str, object]]) -> _Failed:
+            answer = self._client.delete_message_batch(
+                QueueUrl=url,
+                Entries=[{"Id": str(e["Id"]), "ReceiptHandle": str(e["handle"])} for e in entries],
+            )
+            return answer.get("Failed", [])
+
+        return self._each(dead_letters(queue), letters, request)
+
+    def _each(
+        self, queue: str, letters: Sequence[DeadLetter], request: _Request
+    ) -> list[DeadLetter]:
+        """Make a request of all letters, in as few batches as they fit in; give those that failed.
+
+        A batch that is not answered fails whole, and the batches after it are not tried.
+        """
+        failed: list[DeadLetter] = []
+        for batch in _batches(letters):
+            entries: list[dict[str, object]] = [
+                {"Id": str(number), "handle": letter.receipt, "body": letter.body}
+                for number, letter in enumerate(batch)
+            ]
+            left, _ = self._queues.insist(queue, entries, request)
+            failed += [batch[int(str(entry["Id"]))] for entry in left]
+        return failed
+
+    def _visible(self, queue: str) -> int:
+        url = self._queues.url(queue)
+        try:
+            answer = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=[_VISIBLE])
+        except (BotoCoreError, ClientError) as error:
+            raise unavailable(queue, error) from error
+        return int(answer["Attributes"][_VISIBLE])
+
+    def _receive(self, queue: str, most: int, wait_seconds: int) -> list[MessageTypeDef]:
+        url = self._queues.url(queue)
+        try:
+            answer = self._client.receive_message(
+                QueueUrl=url,
+                MaxNumberOfMessages=min(most, MAX_BATCH_ENTRIES),
+                VisibilityTimeout=TAKEN_SECONDS,
+                WaitTimeSeconds=wait_seconds,
+                AttributeNames=["SentTimestamp", "ApproximateReceiveCount"],
+                MessageAttributeNames=["reason"],
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise unavailable(queue, error) from error
+        return answer.get("Messages", [])
+
+
+def _letter(message: MessageTypeDef) -> DeadLetter:
+    attributes = message.get("Attributes", {})
+    given = message.get("MessageAttributes", {})
+    return DeadLetter(
+        id=message["MessageId"],
+        body=message["Body"],
+        reason=given["reason"].get("StringValue", "") if "reason" in given else "",
+        receives=int(attributes.get("ApproximateReceiveCount", 0)),
+        sent_ms=int(attributes.get("SentTimestamp", 0)),
+        receipt=message["ReceiptHandle"],
+    )
+
+
+def _batches(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    batch: list[DeadLetter] = []
+    size_bytes = 0
+    for letter in letters:
+        letter_bytes = len(letter.body.encode())
+        if len(batch) == MAX_BATCH_ENTRIES or size_bytes + letter_bytes > MAX_BATCH_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(letter)
+        size_bytes += letter_bytes
+    if batch:
+        yield batch

@@ -1,0 +1,63 @@
+"""How long the oldest message of each queue has waited, as CloudWatch knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from dormouse.aws.base.clients import client
+from dormouse.aws.base.failures import reading
+from dormouse.stored.names import InstanceNames
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudwatch import CloudWatchClient
+    from mypy_boto3_cloudwatch.type_defs import MetricDataQueryTypeDef
+
+_LOOK_BACK = timedelta(minutes=15)
+"""CloudWatch learns of a queue every minute or so, and of one that rests not at all."""
+
+
+class CloudWatchAges:
+    """`client.ports.QueueAges` of one instance."""
+
+    def __init__(self, client: CloudWatchClient, names: InstanceNames) -> None:
+        """Ask for the queues that `names` gives."""
+        self._client, self._names = client, names
+
+    @staticmethod
+    def of(names: InstanceNames) -> CloudWatchAges:
+        """Connect as every AWS client does."""
+        return CloudWatchAges(client("cloudwatch"), names)
+
+    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
+        """Give the age in seconds of the oldest message of the queues that CloudWatch knows of.
+
+        Raises:
+            UnavailableError: CloudWatch does not answer, or may not be asked.
+        """
+        now = datetime.fromtimestamp(now_ms / 1000, UTC)
+        with reading("CloudWatch"):
+            answer = self._client.get_metric_data(
+                MetricDataQueries=[self._query(i, queue) for i, queue in enumerate(queues)],
+                StartTime=now - _LOOK_BACK,
+                EndTime=now,
+                ScanBy="TimestampDescending",
+            )
+        newest = {found["Id"]: found["Values"] for found in answer["MetricDataResults"]}
+        known = {queue: newest.get(f"q{i}") for i, queue in enumerate(queues)}
+        return {queue: values[0] for queue, values in known.items() if values}
+
+    def _query(self, number: int, queue: str) -> MetricDataQueryTypeDef:
+        return {
+            "Id": f"q{number}",
+            "MetricStat": {
+                "Metric": {
+                    "Namespace": "AWS/SQS",
+                    "MetricName": "ApproximateAgeOfOldestMessage",
+                    "Dimensions": [{"Name": "QueueName", "Value": self._names.queue(queue)}],
+                },
+                "Period": 60,
+                "Stat": "Maximum",
+            },
+        }

@@ -1,0 +1,1 @@
+"""What is done to sorted rows: sorting, merging, filters, predicates, row rules."""

@@ -1,0 +1,217 @@
+"""Rows of one group → one row, over a sorted stream of any length.
+
+A batch is reduced by itself; only its last group may go on in the next batch, so no more than two
+batches are held, however large a group is. A batch in which no two rows agree is given on as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.arrow.row_counter import Tally
+from dormouse.arrow.total_order import ordered, ranks, restored, unified
+from dormouse.arrow.types import Array
+from dormouse.schema.schema import Schema
+from dormouse.tables.row_rules import Aggregation, Kept, Operation
+
+
+def aggregated(
+    batches: Iterable[pa.RecordBatch],
+    schema: Schema,
+    aggregation: Aggregation,
+    removed: Tally | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield one row for each group of rows; `batches` are sorted by the keys of `schema`.
+
+    They have the keys and any of the values; if rows are kept whole, all of them. `removed` counts
+    the rows that are not the first of their group.
+    """
+    tally = Tally() if removed is None else removed
+    keys = [field.name for field in aggregation.group_keys(schema)]
+    held: pa.RecordBatch | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        part = _reduced(batch, schema, aggregation, tally)
+        if held is None:
+            held = part
+            continue
+        borders = [held.slice(held.num_rows - 1), part.slice(0, 1)]
+        if not _agree(borders[0], borders[1], keys):
+            yield held
+            held = part
+            continue
+        if held.num_rows > 1:
+            yield held.slice(0, held.num_rows - 1)
+        held = _reduced(_joined(borders), schema, aggregation, tally)
+        if part.num_rows > 1:
+            held = _joined([held, part.slice(1)])
+    if held is not None:
+        yield held
+
+
+def _reduced(
+    batch: pa.RecordBatch, schema: Schema, aggregation: Aggregation, removed: Tally
+) -> pa.RecordBatch:
+    """Make one row of the rows of each group in a batch."""
+    begins = _begins(batch, [field.name for field in aggregation.group_keys(schema)])
+    if begins is None:
+        return batch
+    removed.rows += batch.num_rows - begins.true_count
+    if aggregation.kept:
+        return batch.take(_kept_rows(batch, begins, schema, aggregation.kept))
+    return _folded(batch, begins, aggregation)
+
+
+def _folded(
+    batch: pa.RecordBatch, begins: pa.BooleanArray, aggregation: Aggregation
+) -> pa.RecordBatch:
+    """Fold groups of several rows; a row alone stays as it is, whatever else is in the batch."""
+    ends = pa.concat_arrays([begins.slice(1), pa.array([True])])
+    alone = pc.and_(begins, ends)
+    together = pc.invert(alone)
+    rows, starts = batch.filter(together), begins.filter(together)
+    cells = _folded_cells(
+        rows, pc.cumulative_sum(starts.cast(pa.int32())), dict(aggregation.operations)
+    )
+    first = rows.filter(starts)
+    columns = [cells.get(name, first.column(name)) for name in batch.schema.names]
+    folded = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    if folded.num_rows == begins.true_count:
+        return folded
+    first_rows = pc.indices_nonzero(begins).cast(pa.int64())
+    is_folded = together.take(first_rows)
+    after_batch = pc.add(pc.cumulative_sum(is_folded.cast(pa.int64())), batch.num_rows - 1)
+    return _joined([batch, folded]).take(pc.if_else(is_folded, after_batch, first_rows))
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    joined: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]  # stubs lack it
+    return joined
+
+
+def _agree(left: pa.RecordBatch, right: pa.RecordBatch, names: Sequence[str]) -> bool:
+    return all(left.column(name)[0] == right.column(name)[0] for name in names)
+
+
+def _begins(batch: pa.RecordBatch, names: Sequence[str]) -> pa.BooleanArray | None:
+    """Tell for each row whether it differs in `names` from that before; None if all do."""
+    same: pa.BooleanArray | None = None
+    before, after = batch.slice(0, batch.num_rows - 1), batch.slice(1)
+    for name in names:
+        here = pc.equal(before.column(name), after.column(name))
+        same = here if same is None else pc.and_(same, here)
+        if not pc.any(same).as_py():
+            return None
+    assert same is not None  # there is a row key
+    return pa.concat_arrays([pa.array([True]), pc.invert(same)])
+
+
+def _folded_cells(
+    batch: pa.RecordBatch, groups: Array, operations: dict[str, Operation]
+) -> dict[str, Array]:
+    """Give the columns of `batch` that have an operation, with one cell for each group."""
+    names = [name for name in batch.schema.names if name in operations]
+    maps = [name for name in names if operations[name].startswith("map_")]
+    plain = [name for name in names if name not in maps]
+    folds = [(operations[name], batch.column(name)) for name in plain]
+    folded = dict(zip(plain, _fold([groups], folds)[1:], strict=True))
+    for name in maps:
+        how = operations[name].removeprefix("map_")
+        folded[name] = _folded_maps(batch.column(name), groups, how)
+    return folded
+
+
+def _fold(by: Sequence[Array], folds: Sequence[tuple[str, Array]]) -> list[Array]:
+    """Give the distinct rows of `by`, in the order they come, and each column folded over them."""
+    columns = [ordered(column) for column in (*by, *(column for _, column in folds))]
+    names = [str(i) for i in range(len(columns))]
+    keys = names[: len(by)]
+    rows = pa.Table.from_arrays(columns, names)
+    wanted: list[Any] = list(zip(names[len(by) :], [how for how, _ in folds], strict=True))
+    found = rows.group_by(keys, use_threads=False).aggregate(wanted)
+    results = [found.column(name) for name in keys]
+    results += [found.column(f"{name}_{how}") for name, how in wanted]
+    types = [column.type for column in (*by, *(column for _, column in folds))]
+    return [restored(_whole(r), kind) for r, kind in zip(results, types, strict=True)]
+
+
+def _folded_maps(maps: Any, groups: Array, how: str) -> Array:
+    """Fold the values of each key over the maps of each group; keys come in ascending order.
+
+    Of keys that are equal, but not the same, the least stays.
+    """
+    kind = maps.type
+    entry = pa.struct([pa.field("key", kind.key_type, nullable=False), ("value", kind.item_type)])
+    lists: Any = maps.cast(pa.list_(entry))
+    keys, values = pc.list_flatten(lists).flatten()
+    of_entries = groups.take(pc.list_parent_indices(lists))
+    one_of_equal = unified(keys)
+    folds = [(how, values)] if one_of_equal is keys else [(how, values), ("min", keys)]
+    of_keys, keys, values, *least = _fold([of_entries, one_of_equal], folds)
+    keys = least[0] if least else keys
+    rows = pa.Table.from_arrays([of_keys, ordered(keys)], ["group", "key"])
+    order = pc.sort_indices(rows, [("group", "ascending"), ("key", "ascending")])
+    # each group once more than it has keys, so that those without any are counted too
+    every = pa.concat_arrays([pc.unique(groups), of_keys])
+    counts = pc.value_counts(every).field("counts")
+    ends = pc.subtract(pc.cumulative_sum(counts), pa.array(range(1, len(counts) + 1), pa.int64()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())
+    columns: Any = (offsets, keys.take(order), values.take(order))
+    folded: Array = pa.MapArray.from_arrays(*columns, type=kind)
+    return folded
+
+
+def _kept_rows(batch: pa.RecordBatch, begins: pa.BooleanArray, schema: Schema, kept: Kept) -> Array:
+    """Give the number of the row to keep of each group: that of the least or greatest sort key.
+
+    Rows which agree in all keys are ordered by their values.
+    """
+    differs = _begins(batch, [field.name for field in schema.keys])
+    group_starts = pc.indices_nonzero(begins).cast(pa.int64())
+    at_end = kept == "last"
+    if differs is None:
+        return _ends(group_starts, batch.num_rows) if at_end else group_starts
+    runs = pc.subtract(pc.cumulative_sum(differs.cast(pa.int64())), 1)  # of equal keys
+    starts = pc.indices_nonzero(differs).cast(pa.int64())
+    ends = _ends(starts, batch.num_rows)
+    chosen = runs.take(_ends(group_starts, batch.num_rows) if at_end else group_starts)
+    rows = starts.take(chosen)
+    tied = pc.less(rows, ends.take(chosen))
+    if not pc.any(tied).as_py():
+        return rows
+    candidates = pc.indices_nonzero(pc.is_in(runs, value_set=chosen.filter(tied)))
+    best = _extremes(batch.take(candidates), runs.take(candidates), schema, at_end=at_end)
+    chosen_rows: Array = pc.replace_with_mask(rows, tied, candidates.take(best).cast(pa.int64()))
+    return chosen_rows
+
+
+def _ends(starts: Array, length: int) -> Array:
+    """Give the last number of each of the stretches of 0 to `length` that begin at `starts`."""
+    return pc.subtract(pa.concat_arrays([starts.slice(1), pa.array([length], pa.int64())]), 1)
+
+
+def _extremes(batch: pa.RecordBatch, runs: Array, schema: Schema, *, at_end: bool) -> Array:
+    """Return the number of the row with the least or greatest values in each run of rows.
+
+    What equal cells differ in decides only where all values are equal.
+    """
+    columns = [ranks(batch.column(field.name)) for field in schema.values]
+    values = [c[0] for c in columns] + [c[-1] for c in columns if len(c) > 1]
+    names = [str(i) for i in range(len(values))]
+    rows = pa.Table.from_arrays([runs, *values], ["run", *names])
+    keys: list[Any] = [(name, "ascending", "at_start") for name in ("run", *names)]
+    order = pc.sort_indices(rows, keys)
+    ranked = pa.Table.from_arrays([runs.take(order), order], ["run", "row"])
+    wanted: list[Any] = [("row", "last" if at_end else "first")]
+    return _whole(ranked.group_by("run", use_threads=False).aggregate(wanted).column(1))
+
+
+def _whole(column: pa.ChunkedArray[Any]) -> Array:
+    """Give a column of a table in one piece."""
+    whole: Array = column.combine_chunks()
+    return whole

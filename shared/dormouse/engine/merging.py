@@ -1,0 +1,141 @@
+"""Merge slices of shards into one stream in key order, without sorting: `compact` and queries."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+
+from dormouse.arrow.statistics import row_bytes
+from dormouse.arrow.types import arrow_schema, conform
+from dormouse.engine import datafusion as engine
+from dormouse.engine.merge_windows import steps
+from dormouse.engine.predicates import Predicate
+from dormouse.engine.pruning import ValueBounds
+from dormouse.errors import CorruptDataError
+from dormouse.keys.ranges import KeyRange
+from dormouse.ports import Objects
+from dormouse.readers.local_copies import LocalCopies, Step
+from dormouse.readers.reading import RowGroups, Slice, find_all, reached
+from dormouse.schema.schema import Schema
+from dormouse.stored.names import shard_path
+
+__all__ = ["Slice", "merge_found", "merge_rows", "sort_in_memory"]
+
+
+def merge_rows(
+    objects: Objects,
+    table_id: str,
+    slices: Sequence[Slice],
+    schema: Schema,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Predicate | None = None,
+    scratch: Path,
+    memory_bytes: int,
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the rows of all slices in key order, streamed; all columns, or those named.
+
+    Every footer is read first, for what is missing must not be taken for empty. Rows of equal keys
+    come in no particular order. With `where`, only rows that match are given; row groups and pages
+    are left out that cannot hold any. All that is merged is proven before, in files in `scratch`.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        DamagedShardError: a shard is damaged.
+    """
+    found = find_all(objects, table_id, slices, schema)
+    yield from merge_found(
+        objects,
+        table_id,
+        found,
+        schema,
+        columns=columns,
+        where=where,
+        scratch=scratch,
+        memory_bytes=memory_bytes,
+    )
+
+
+def merge_found(
+    objects: Objects,
+    table_id: str,
+    found: Sequence[RowGroups],
+    schema: Schema,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Predicate | None = None,
+    scratch: Path,
+    memory_bytes: int,
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the rows of slices as `merge_rows` does, their footers being read."""
+    wanted = arrow_schema(schema)
+    if columns is not None:
+        wanted = pa.schema([wanted.field(name) for name in columns])
+    bounds = ValueBounds.of(where, schema)
+    found = [groups for groups in bounds.pruned(found) if groups.numbers]
+    if not found:
+        return
+    used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
+    fields = [field for field in schema.fields if field.name in used]
+    widest = max(row_bytes(groups.metadata) for groups in found)
+    copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes)
+    with closing(copies.steps(_steps(found, bounds, schema, memory_bytes))) as proven:
+        for step in proven:
+            batch_rows = engine.batch_rows(memory_bytes, len(step.found), widest)
+            for batch in _merged(table_id, step, schema, wanted.names, where, bounds, batch_rows):
+                yield conform(batch, wanted)
+
+
+def _steps(
+    found: Sequence[RowGroups], bounds: ValueBounds, schema: Schema, memory_bytes: int
+) -> Iterator[list[RowGroups]]:
+    for step in steps([groups.metadata for groups in found], schema, memory_bytes):
+        parts = bounds.pruned(reached(groups, step, schema) for groups in found)
+        if some := [groups for groups in parts if groups.numbers]:
+            yield some
+
+
+def _merged(
+    table_id: str,
+    step: Step,
+    schema: Schema,
+    columns: Sequence[str],
+    where: Predicate | None,
+    bounds: ValueBounds,
+    batch_rows: int,
+) -> Iterator[pa.RecordBatch]:
+    """Merge in one session, which keeps all it has read until it ends."""
+    context = engine.session(batch_rows)
+    frames = [
+        engine.sorted_file(
+            context,
+            local,
+            groups.index.names,
+            schema,
+            KeyRange() if groups.slice.is_whole else groups.slice.range,
+        )
+        for groups, local in zip(step.found, step.files, strict=True)
+    ]
+    if where is not None:
+        term = where.expr(context)
+        matching = [bounds.applied(frame).filter(term) for frame in frames]
+        frames = [frame for frame in matching if not engine.has_no_rows(frame)]
+    if not frames:
+        return
+    try:
+        yield from engine.run(context, engine.merge(frames, schema, columns))
+    except CorruptDataError as error:
+        if where is not None:
+            where.check()
+        of = ", ".join(shard_path(table_id, groups.slice.shard.id) for groups in step.found)
+        raise CorruptDataError(f"{error} (among {of})") from error
+
+
+def sort_in_memory(batches: Sequence[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Sort the few rows of a look-up by the keys of `schema`; stable."""
+    if batches:
+        rows = pa.Table.from_batches(batches)
+        yield from rows.sort_by([(f.name, "ascending") for f in schema.keys]).to_batches()

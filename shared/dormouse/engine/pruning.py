@@ -1,0 +1,84 @@
+"""Row groups left out by a condition on values, so that they are not even fetched.
+
+The condition bounds single columns, and the statistics of a row group tell whether any of its
+values lies within. The engine is given the same bounds as terms, and leaves out the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow.parquet as pq
+from datafusion import DataFrame
+
+from dormouse.arrow.ranges import fitted_to, predicate
+from dormouse.arrow.statistics import column_span
+from dormouse.engine import datafusion as engine
+from dormouse.engine.predicates import Predicate
+from dormouse.keys.ranges import KeyRange
+from dormouse.readers.reading import RowGroups
+from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.sql.key_bounds import column_bounds
+
+_BOUNDED = (
+    Primitive.INT,
+    Primitive.LONG,
+    Primitive.DATE,
+    Primitive.TIMESTAMP,
+    Primitive.STRING,
+)
+"""Types of columns whose statistics the engine and we understand alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueBounds:
+    """In what range the values of some columns lie in any row that matches a condition."""
+
+    ranges: Mapping[Field, KeyRange]
+
+    @staticmethod
+    def of(where: Predicate | None, schema: Schema) -> ValueBounds:
+        """Return the bounds that a condition sets for columns: none if there is no condition."""
+        ranges = {}
+        for field in schema.fields:
+            if where is not None and field.name in where.columns and field.type in _BOUNDED:
+                found = column_bounds(where.condition, field)
+                if found is not None:
+                    ranges[field] = fitted_to(found, [field])
+        return ValueBounds(ranges)
+
+    def pruned(self, found: Iterable[RowGroups]) -> Iterator[RowGroups]:
+        """Yield the row groups whose statistics leave room for a row that matches."""
+        for groups in found:
+            places = _places(groups, self.ranges)
+            numbers = [
+                number
+                for number in groups.numbers
+                if self._may_match(groups.metadata.row_group(number), places)
+            ]
+            yield replace(groups, numbers=numbers)
+
+    def applied(self, frame: DataFrame) -> DataFrame:
+        """Return the rows of a frame within the bounds."""
+        for field, wanted in self.ranges.items():
+            if wanted.is_empty():
+                return frame.filter(engine.FALSE)
+            term = predicate(wanted, [field], engine.column, engine.literal)
+            frame = frame if term is None else frame.filter(term)
+        return frame
+
+    def _may_match(self, group: pq.RowGroupMetaData, places: Mapping[Field, int]) -> bool:
+        for field, at in places.items():
+            span = column_span(group, at, field)
+            if span is not None and not self.ranges[field].overlaps_span(*span):
+                return False
+        return True
+
+
+def _places(groups: RowGroups, fields: Iterable[Field]) -> dict[Field, int]:
+    """Return which column of a shard each field is; one that it lacks is left out."""
+    schema = groups.metadata.schema
+    paths = {schema.column(i).path: i for i in range(len(schema))}
+    names = groups.index.names
+    return {f: paths[names[f.id]] for f in fields if names.get(f.id) in paths}

@@ -1,0 +1,1 @@
+"""One package for each feature: its request, its stages, its policy and its stored forms."""

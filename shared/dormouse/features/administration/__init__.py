@@ -1,0 +1,1 @@
+"""Administrators' requests: carried out once, followed to their end, answered."""

@@ -1,0 +1,190 @@
+"""One request: the table that it is about, what was done of it before, and what its asker is told.
+
+Requests are recorded under their table, as its jobs are; those about no table, about one that is
+not there or is gone, under none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dormouse.errors import InvalidRequestError
+from dormouse.features.administration.answering import (
+    Asked,
+    first_step,
+    keep_asked,
+    kept_asked,
+    kept_reply,
+)
+from dormouse.features.requests.resolve_table import binding_key, bound_id
+from dormouse.features.requests.work import Begun, jobs_of
+from dormouse.features.tables.create_table import created_id
+from dormouse.jobs.tracking import record_request
+from dormouse.messages import Outgoing
+from dormouse.ports import NO_TABLE, JobRecord, Services
+from dormouse.replies import Counts, Outcome, Reply, reply_to, sent
+from dormouse.requests import (
+    AdminRequest,
+    CollectGarbage,
+    CompactTable,
+    CreateTable,
+    ExportRows,
+    IngestFiles,
+    PurgeRows,
+    Redrive,
+    SetDefaults,
+    SplitPartitions,
+    verb_of,
+)
+
+INSTANCE_NAME = "(instance)"
+"""The subject of a request about no table."""
+CAUSING_JOBS = (
+    CollectGarbage,
+    CompactTable,
+    ExportRows,
+    IngestFiles,
+    PurgeRows,
+    SplitPartitions,
+)
+_OUTCOMES: Mapping[str, Outcome] = {
+    "accepted": "accepted",
+    "finished": "finished",
+    "failed": "failed",
+}
+"""What a record says of a request that was done, or has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """A request, its table, if it is about one, and the key by which it is kept there."""
+
+    services: Services
+    request: AdminRequest
+    table_id: str
+    subject: str
+    key: str = ""
+
+    @staticmethod
+    def of(services: Services, request: AdminRequest) -> About:
+        """Find the table that a request is about: the first delivery binds it to that one."""
+        match request:
+            case Redrive():
+                return About(services, request, NO_TABLE, request.queue)
+            case SetDefaults():
+                return About(services, request, NO_TABLE, INSTANCE_NAME)
+            case CreateTable():
+                return About(services, request, created_id(request), request.name)
+        table_id = bound_id(services, request)
+        return About(services, request, table_id, request.name, binding_key(request))
+
+    @property
+    def verb(self) -> str:
+        """What the request is called."""
+        return verb_of(self.request)
+
+    def last_reply(self) -> Reply | None:
+        """Return the last reply to a request whose jobs have ended, if it asks for one."""
+        if not self._is_answered_later:
+            return None
+        return kept_reply(self.services, self.table_id, self.key)
+
+    def asked(self) -> Asked | None:
+        """Return what is kept of a request whose jobs have begun, if it asks for a reply."""
+        if not self._is_answered_later:
+            return None
+        return kept_asked(self.services, self.table_id, self.key)
+
+    @property
+    def _is_answered_later(self) -> bool:
+        causes_jobs = isinstance(self.request, CAUSING_JOBS)
+        return causes_jobs and self.request.reply and self.table_id != NO_TABLE
+
+    def earlier(self) -> JobRecord | None:
+        """Return what was done of the request before; None if nothing was, or it was refused.
+
+        Raises:
+            InvalidRequestError: its id is that of something else about the table.
+        """
+        get = self.services.tracker.get
+        found = get(self.table_id, self.request.request_id)
+        if self.table_id != NO_TABLE and found is not None and found.state != "refused":
+            self.check_verb(found.kind)
+        if found is None:  # what deletes a table is recorded under none
+            found = get(NO_TABLE, self.request.request_id)
+        if found is None or found.state not in _OUTCOMES:
+            return None
+        return found if (found.kind, found.subject) == (self.verb, self.subject) else None
+
+    def check_verb(self, verb: str) -> None:
+        """Check that what was found under the id of the request is the request.
+
+        Raises:
+            InvalidRequestError: it is something else.
+        """
+        if verb != self.verb:
+            raise InvalidRequestError(
+                f"{self.request.request_id!r} is the id of a {verb} of this table already",
+                hint="ask under another request_id",
+            )
+
+    def repeated(self, earlier: JobRecord) -> list[Outgoing]:
+        """Return the reply to a request that was done before."""
+        if not self.request.reply:
+            return []
+        counts = Counts(rows=earlier.rows, files=earlier.files, size_bytes=earlier.size_bytes)
+        outcome = _OUTCOMES[earlier.state]
+        return [sent(self.reply(outcome, reason=earlier.reason, counts=counts))]
+
+    def begin(self, begun: Begun) -> list[Outgoing]:
+        """Record what a request has begun; return the reply, and the step that waits for its jobs.
+
+        What is to be waited for is kept before anybody can send a message.
+        """
+        if begun.work is None:
+            reply = self.reply("finished", counts=begun.counts)
+            self.record(reply)
+            return [sent(reply)] if self.request.reply else []
+        counts = begun.counts + Counts(jobs=len(jobs_of(begun.work)))
+        now_ms = self.services.clock.now_ms()
+        asked = Asked(self.request.request_id, self.verb, self.subject, now_ms, begun.work, counts)
+        if self.request.reply:
+            asked = keep_asked(self.services, self.table_id, self.key, asked)
+        self.record(self.accepted(asked))
+        return self.follow(asked)
+
+    def follow(self, asked: Asked) -> list[Outgoing]:
+        """Return the reply that the jobs have begun, and the step that waits for them."""
+        if not self.request.reply:
+            return []
+        return [sent(self.accepted(asked)), first_step(self.table_id, self.key, asked)]
+
+    def accepted(self, asked: Asked) -> Reply:
+        """Return the reply that names the jobs which the request caused."""
+        return self.reply("accepted", counts=asked.counts, asked=asked)
+
+    def reply(
+        self,
+        outcome: Outcome,
+        *,
+        reason: str = "",
+        counts: Counts | None = None,
+        asked: Asked | None = None,
+    ) -> Reply:
+        """Return a reply to the request."""
+        return reply_to(
+            self.request.request_id,
+            self.verb,
+            outcome,
+            table_id="" if self.table_id == NO_TABLE else self.table_id,
+            reason=reason,
+            counts=counts,
+            jobs=jobs_of(asked.work) if asked is not None else (),
+        )
+
+    def record(self, reply: Reply) -> None:
+        """Record what a reply says, under the table if it is there."""
+        is_there = self.table_id != NO_TABLE and self.services.tables.get(self.table_id) is not None
+        table_id = self.table_id if is_there else NO_TABLE
+        record_request(self.services, table_id, reply, self.subject)

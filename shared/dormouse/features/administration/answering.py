@@ -1,0 +1,169 @@
+"""What is kept of the requests that are to be answered: read, put and deleted here.
+
+Beside its table lies each request with the work that it caused, put before the messages of that
+work are sent; and, once all has ended, the reply. The request goes when the reply was sent: where
+it lies, somebody waits for an answer. The reply stays for a while, for deliveries to come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from dormouse.errors import NotFoundError
+from dormouse.features.requests.request_names import (
+    request_in,
+    request_left_path,
+    request_path,
+    request_prefix,
+    request_reply_path,
+)
+from dormouse.features.requests.work import Work
+from dormouse.messages import Outgoing, RequestStep
+from dormouse.model.state import DAY_MS
+from dormouse.ports import Services
+from dormouse.replies import Counts, Reply
+from dormouse.stored.decoding import told_as_corrupt
+from dormouse.stored.json_objects import of_stored, to_stored
+
+FIRST_LOOK_SECONDS = 2
+_Body = TypeVar("_Body", bound=msgspec.Struct)
+KEPT_MS = 30 * DAY_MS
+"""Longer than SQS keeps any message, a dead letter too."""
+
+
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request that is to be answered when its `work` has ended."""
+
+    request_id: str
+    request: str
+    subject: str
+    asked_ms: int
+    work: Work
+    counts: Counts = Counts()
+
+
+class _Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The objects that a purge leaves behind, by their paths."""
+
+    paths: tuple[str, ...]
+
+
+FORMAT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind(Generic[_Body]):
+    """A kind of object that is kept of a request, and what to do about a damaged one."""
+
+    name: str
+    form: type[_Body]
+    hint: str
+
+    def put(self, services: Services, path: str, body: _Body) -> bool:
+        """Return whether it was put: what is there stays."""
+        return services.storage.put(path, to_stored(self.name, FORMAT, path, body))
+
+    def get(self, services: Services, path: str) -> _Body | None:
+        """Return what is kept there; None if nothing is.
+
+        Raises:
+            CorruptDataError: it is damaged.
+        """
+        try:
+            stored = services.storage.get(path)
+        except NotFoundError:
+            return None
+        with told_as_corrupt(f"{path} is not {self.name}", hint=self.hint):
+            return of_stored(self.name, FORMAT, path, stored, self.form)
+
+
+_ASKED = _Kind(
+    "a request to be answered",
+    Asked,
+    "delete this object: the request is not answered any more; the jobs of the table show its end",
+)
+_REPLY = _Kind("a reply", Reply, "delete this object: the reply is made once more")
+_LEFT = _Kind("what a purge left", _Left, "delete this object: it is listed once more")
+
+
+def keep_asked(services: Services, table_id: str, key: str, asked: Asked) -> Asked:
+    """Keep a request and its work; return what counts: that of the first of several deliveries."""
+    if _ASKED.put(services, request_path(table_id, key), asked):
+        return asked
+    return kept_asked(services, table_id, key) or asked
+
+
+def kept_asked(services: Services, table_id: str, key: str) -> Asked | None:
+    """Return a request that is to be answered; None if it was, or is of nobody's interest.
+
+    Raises:
+        CorruptDataError: what is kept of it is damaged.
+    """
+    return _ASKED.get(services, request_path(table_id, key))
+
+
+def keep_reply(services: Services, table_id: str, key: str, reply: Reply) -> Reply:
+    """Keep the last reply to a request, and return the one that counts: the first that was kept."""
+    path = request_reply_path(table_id, key)
+    if _REPLY.put(services, path, reply):
+        return reply
+    return _REPLY.get(services, path) or reply
+
+
+def kept_reply(services: Services, table_id: str, key: str) -> Reply | None:
+    """Return the last reply to a request; None while its work has not ended.
+
+    Raises:
+        CorruptDataError: what is kept of it is damaged.
+    """
+    return _REPLY.get(services, request_reply_path(table_id, key))
+
+
+def keep_left(
+    services: Services, table_id: str, key: str, paths: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Keep which objects a purge leaves behind; return those that were kept first."""
+    if _LEFT.put(services, request_left_path(table_id, key), _Left(paths)):
+        return paths
+    return kept_left(services, table_id, key) or ()
+
+
+def kept_left(services: Services, table_id: str, key: str) -> tuple[str, ...] | None:
+    """Return which objects a purge left behind; None if nobody has looked yet.
+
+    Raises:
+        CorruptDataError: what is kept of that is damaged.
+    """
+    left = _LEFT.get(services, request_left_path(table_id, key))
+    return None if left is None else left.paths
+
+
+def forget_answered(services: Services, step: RequestStep) -> None:
+    """Forget a request whose last reply was sent."""
+    paths = [request_left_path(step.table_id, step.key), request_path(step.table_id, step.key)]
+    services.storage.delete(paths)
+
+
+def first_step(table_id: str, key: str, asked: Asked) -> Outgoing:
+    """Return the message that begins to look after a request."""
+    step = RequestStep(table_id, key, asked.request_id, asked.request)
+    return Outgoing("admin", step, FIRST_LOOK_SECONDS)
+
+
+def unanswered(services: Services, table_id: str, now_ms: int) -> tuple[dict[str, int], list[str]]:
+    """Return when the requests were asked that are to be answered, by key; and paths to delete.
+
+    Nobody waits for what was asked so long ago, and no delivery of it is to come.
+    """
+    asked_ms: dict[str, int] = {}
+    spent = []
+    for stored in services.storage.list(request_prefix(table_id)):
+        key, is_request = request_in(stored.path)
+        if now_ms - stored.modified_ms > KEPT_MS:
+            spent.append(stored.path)
+        elif is_request:
+            asked_ms[key] = stored.modified_ms
+    return asked_ms, spent

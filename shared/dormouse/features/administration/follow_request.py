@@ -1,0 +1,110 @@
+"""follow_request: have the jobs that a request caused ended? Then it is answered, else later.
+
+Order: the record of the request, the reply, which is kept before it is sent, and, once it was sent,
+the request is forgotten. So the last reply says the same however often it is sent, and it is sent
+at least once: a step that comes again finds it, and the sweep begins a chain of steps of its own
+for a request whose chain was lost.
+"""
+
+from __future__ import annotations
+
+from dormouse.features.administration.answering import Asked, keep_reply, kept_asked, kept_reply
+from dormouse.features.administration.ends import End, ends
+from dormouse.features.requests.work import Purge
+from dormouse.jobs.retrying import is_spent
+from dormouse.jobs.tracking import record_request
+from dormouse.messages import Outgoing, RequestStep
+from dormouse.model.state import DAY_MS
+from dormouse.ports import NO_TABLE, Services
+from dormouse.replies import Reply, ReplyJob, reply_to, sent
+from dormouse.tables.table import Table
+
+LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 2, 300
+WAITS_PER_AGE = 4
+"""A request waits by this part of its age: what ends soon is answered soon."""
+PATIENCE_MS = 3 * DAY_MS
+"""What has not ended by then is called unfinished: somebody waits for an answer."""
+GONE = "the table was deleted before it was known that all was done"
+
+
+def follow_request(services: Services, step: RequestStep) -> list[Outgoing]:
+    """Look at the jobs of a request; return its last reply, or the step that looks again.
+
+    Raises:
+        CorruptDataError: what is kept of the request, or of its jobs, is damaged.
+    """
+    table = services.table(step.table_id)
+    if table is None:
+        return _gone(services, step)
+    asked = kept_asked(services, table.id, step.key)
+    if asked is None:
+        return []
+    reply = kept_reply(services, table.id, step.key) or _last(services, table, step.key, asked)
+    if reply is not None:
+        return [sent(reply)]
+    now_ms = services.clock.now_ms()
+    patience_ms = table.properties.job_patience_seconds * 1000
+    if is_spent(step.begun_ms or asked.asked_ms, asked.asked_ms, now_ms, patience_ms):
+        return []
+    age_seconds = (now_ms - asked.asked_ms) // 1000
+    wait = min(max(age_seconds // WAITS_PER_AGE, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)
+    return [Outgoing("admin", step, wait)]
+
+
+def _last(services: Services, table: Table, key: str, asked: Asked) -> Reply | None:
+    """Return the last reply to a request, kept; None if there is still something to wait for."""
+    found = _ended(services, table, key, asked)
+    if found is None:
+        return None
+    undone = [ReplyJob(e.kind, e.id, e.state, e.reason) for e in found if e.state is not None]
+    reply = reply_to(
+        asked.request_id,
+        asked.request,
+        "failed" if undone else "finished",
+        table_id=table.id,
+        reason=_summary(undone),
+        counts=sum((end.total for end in found), asked.counts),
+        jobs=undone,
+    )
+    record_request(services, table.id, reply, asked.subject)
+    return keep_reply(services, table.id, key, reply)
+
+
+def _ended(services: Services, table: Table, key: str, asked: Asked) -> list[End] | None:
+    """Return how all jobs ended; None while one is worth waiting for."""
+    patience_ms = PATIENCE_MS
+    if isinstance(asked.work, Purge):  # objects go when nobody can need them any more
+        properties = table.properties
+        patience_ms += (properties.gc_delay_seconds + properties.orphan_age_seconds) * 1000
+    is_late = services.clock.now_ms() - asked.asked_ms > patience_ms
+    found = []
+    for end in ends(services, table, key, asked.work, asked.asked_ms):
+        if end.is_pending and not is_late:
+            return None
+        found.append(end)
+    return found
+
+
+def _gone(services: Services, step: RequestStep) -> list[Outgoing]:
+    """Return the last reply to a request about a table that is gone, unless it was made before."""
+    reply = kept_reply(services, step.table_id, step.key)
+    if reply is not None:
+        return [sent(reply)]
+    if not step.request_id or not step.request:
+        return []
+    told = services.tracker.get(step.table_id, step.request_id)
+    if told is not None and told.is_finished:
+        return []
+    reply = reply_to(step.request_id, step.request, "failed", table_id=step.table_id, reason=GONE)
+    record_request(services, NO_TABLE, reply, told.subject if told is not None else "")
+    return [sent(reply)]
+
+
+def _summary(undone: list[ReplyJob]) -> str:
+    if not undone:
+        return ""
+    files = sum(job.kind == "file" for job in undone)
+    jobs = len(undone) - files
+    parts = [f"{files} files"] if files else []
+    parts += [f"{jobs} jobs"] if jobs else []
+    return f"not done: {' and '.join(parts)}, first {undone[0].id}: {undone[0].reason}"

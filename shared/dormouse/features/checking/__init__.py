@@ -1,0 +1,1 @@
+"""A table's shards held against its state, and damaged shards set aside."""

@@ -1,0 +1,174 @@
+"""check: hold a table's state against its shards, object by object; it changes nothing.
+
+Ingests, compactions and the collector go on meanwhile, and an object and the state can only be
+read one after the other. So what looks wrong is looked at again, with a newer state, and only what
+is still wrong is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.features.checking.disputes import dispute_findings
+from dormouse.features.checking.findings import (
+    Damage,
+    Finding,
+    cut,
+    footer_findings,
+    missing,
+    overdue_findings,
+    reference_findings,
+    state_findings,
+    stray_findings,
+)
+from dormouse.model.shards import Shard
+from dormouse.model.state import TableState
+from dormouse.ports import Services, StoredObject
+from dormouse.readers.auditing import audit_bytes
+from dormouse.shards.footer import read_footer
+from dormouse.statestore.sources import read_segment
+from dormouse.stored.names import data_prefix, shard_path, sources_prefix, sources_segment_of
+from dormouse.tables.table import Table
+
+FOOTERS_AT_ONCE = 8
+_WITHOUT_STATE = (Damage.STATE_UNREADABLE, Damage.STATE_LOST)
+
+Progress = Callable[[int, int], None]
+"""Is told how many shards were looked at, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a check looked at, at one version, and what it found; no findings are good news."""
+
+    version: int = 0
+    shards: int = 0
+    rows: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+def check(
+    services: Services, table: Table, watch: Progress | None = None, *, all_bytes: bool = False
+) -> CheckReport:
+    """Verify the table's state in itself and against the data prefix.
+
+    With `all_bytes`, every byte of the shards is read and held against what was written.
+
+    Raises:
+        UnavailableError: storage or state could not be read for now; nothing is known.
+    """
+    first = _look(services, table, None, watch, all_bytes)
+    if not first.findings or first.findings[0].damage in _WITHOUT_STATE:
+        return first
+    suspects = {finding.subject for finding in first.findings}
+    again = set(_look(services, table, suspects, None, all_bytes).findings)
+    found = {(finding.damage, finding.subject) for finding in again}
+    confirmed = tuple(f for f in first.findings if (f.damage, f.subject) in found)
+    return CheckReport(first.version, first.shards, first.rows, confirmed)
+
+
+def _look(
+    services: Services,
+    table: Table,
+    suspects: set[str] | None,
+    watch: Progress | None,
+    all_bytes: bool,
+) -> CheckReport:
+    """Look at everything once, or, of the shards, at the suspects only."""
+    try:
+        state = services.store(table).current()
+    except (CorruptDataError, NotFoundError) as error:
+        unreadable = Finding(Damage.STATE_UNREADABLE, "state", error.explanation)
+        return CheckReport(findings=(unreadable,))
+    broken = state_findings(state)
+    if broken and broken[0].damage in _WITHOUT_STATE:
+        return CheckReport(state.version, findings=tuple(broken))
+    # Listed after the state was read, so that every object the state knows of was there by then.
+    objects = {o.path: o for o in services.storage.list(data_prefix(table.id))}
+    now_ms = services.clock.now_ms()
+    ages = {path: stored.modified_ms for path, stored in objects.items()}
+    referenced = [shard for shard in state.shards.values() if shard.id not in state.unreferenced]
+    looked_at = [s for s in referenced if suspects is None or s.id in suspects]
+    findings = [
+        *broken,
+        *reference_findings(state),
+        *_shard_findings(services, table, state, looked_at, objects, watch, all_bytes),
+        *dispute_findings(services, table, state),
+        *_segment_findings(services, table, state, all_bytes),
+        *overdue_findings(state, now_ms, table.properties),
+        *stray_findings(state, ages, now_ms, table.properties),
+    ]
+    return CheckReport(state.version, len(referenced), state.rows, tuple(findings))
+
+
+def _segment_findings(
+    services: Services, table: Table, state: TableState, all_bytes: bool
+) -> Iterator[Finding]:
+    """Look whether all segments of sources are there and as large as they should be, or whole."""
+    listed = services.storage.list(sources_prefix(table.id))
+    sizes = {sources_segment_of(stored.path): stored.size_bytes for stored in listed}
+    for segment in state.all_source_segments:
+        found = sizes.get(segment.id)
+        if found != segment.size_bytes:
+            wrong = (
+                "is gone" if found is None else f"has {found:,} bytes, not {segment.size_bytes:,}"
+            )
+            yield Finding(Damage.SOURCES_LOST, segment.id, f"the segment {wrong}")
+        elif all_bytes:
+            try:
+                read, _, _ = read_segment(services.storage, table.id, segment.id)
+            except (NotFoundError, CorruptDataError) as error:
+                yield Finding(Damage.SOURCES_LOST, segment.id, error.explanation)
+                continue
+            if read != segment:
+                yield Finding(Damage.SOURCES_LOST, segment.id, "it is not what the state speaks of")
+
+
+def _shard_findings(
+    services: Services,
+    table: Table,
+    state: TableState,
+    shards: Iterable[Shard],
+    objects: dict[str, StoredObject],
+    watch: Progress | None,
+    all_bytes: bool,
+) -> list[Finding]:
+    def look(shard: Shard) -> list[Finding]:
+        return _look_at(services, table, state, shard, objects, all_bytes)
+
+    ordered = sorted(shards, key=lambda shard: shard.id)
+    findings: list[Finding] = []
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+        for done, found in enumerate(pool.map(look, ordered), start=1):
+            findings += found
+            if watch is not None:
+                watch(done, len(ordered))
+    return findings
+
+
+def _look_at(
+    services: Services,
+    table: Table,
+    state: TableState,
+    shard: Shard,
+    objects: dict[str, StoredObject],
+    all_bytes: bool,
+) -> list[Finding]:
+    path = shard_path(table.id, shard.id)
+    stored = objects.get(path)
+    if stored is None:
+        return [missing(shard)]
+    if stored.size_bytes != shard.size_bytes:
+        return [cut(shard, stored.size_bytes)]
+    try:
+        footer = read_footer(services.storage, path, shard.size_bytes)
+        if all_bytes:
+            audit_bytes(services.storage, path, shard.size_bytes)
+    except NotFoundError:
+        return [missing(shard)]
+    except CorruptDataError as error:
+        return [Finding(Damage.SHARD_DAMAGED, shard.id, error.explanation)]
+    return list(footer_findings(state, table.id, shard, footer))

@@ -1,0 +1,110 @@
+"""Disputed shards, as people see them, and what they decide.
+
+The metric that counts them, and with it the alarm, is emitted by `measure`. The tracker names each
+with its jobs; a run that dies before it could do so leaves that to `check`, which finds them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dormouse.errors import (
+    ContendedError,
+    CorruptDataError,
+    DamagedShardError,
+    InvalidRequestError,
+    NotFoundError,
+)
+from dormouse.features.checking.findings import Finding, dispute_finding
+from dormouse.features.garbage.collect_garbage import candidates
+from dormouse.jobs.tracking import record, settle
+from dormouse.messages import Outgoing
+from dormouse.model.disputes import dispute_id
+from dormouse.model.shards import Shard
+from dormouse.model.state import TableState
+from dormouse.model.transactions import SettleDisputes
+from dormouse.ports import Services
+from dormouse.query.count import count_slices
+from dormouse.readers.auditing import audit_bytes
+from dormouse.readers.reading import Slice
+from dormouse.shards.footer import check_identity, read_metadata
+from dormouse.state_store import Rejected
+from dormouse.stored.names import shard_path
+from dormouse.tables.table import Table
+
+
+def record_disputes(
+    services: Services, table: Table, state: TableState, shards: Iterable[str]
+) -> None:
+    """Record those of `shards` that are disputed, each with the jobs that took rows of it."""
+    for shard in sorted(set(shards)):
+        if shard in state.disputed:
+            found = dispute_finding(state, shard, None)
+            reason, job_id = f"{found.damage.name.lower()}: {found.detail}", dispute_id(shard)
+            record(services, table.id, job_id, "dispute", "failed", subject=shard, reason=reason)
+
+
+def is_sound(services: Services, table: Table, shard: Shard) -> bool:
+    """Return whether all bytes of a shard are as they were written, now that they are read again.
+
+    Bytes may have been damaged on their way, too.
+    """
+    path = shard_path(table.id, shard.id)
+    try:
+        metadata = read_metadata(services.storage, path, shard.size_bytes)
+        check_identity(metadata, path, table.id, shard)
+        audit_bytes(services.storage, path, shard.size_bytes)
+    except (DamagedShardError, NotFoundError):
+        return False
+    return True
+
+
+def dispute_findings(services: Services, table: Table, state: TableState) -> list[Finding]:
+    """Return a finding for each disputed shard; what jobs took of it is counted again."""
+    return [
+        dispute_finding(state, shard, _recounted(services, table, state, shard))
+        for shard in sorted(state.disputed)
+    ]
+
+
+def _recounted(
+    services: Services, table: Table, state: TableState, shard: str
+) -> dict[str, int] | None:
+    """Return how many rows a shard has in the partition of each job that took some."""
+    takings = state.taken.get(shard, ())
+    slices = [Slice(state.shards[shard], taking.range) for taking in takings]
+    try:
+        counts = count_slices(services.storage, table, slices)
+    except (CorruptDataError, NotFoundError):
+        return None  # what is wrong with the object, other findings say
+    return {taking.job: rows for taking, rows in zip(takings, counts, strict=True)}
+
+
+def acknowledge(services: Services, table: Table, shards: Sequence[str]) -> list[Outgoing]:
+    """Settle the disputes over some shards, by the decision of a person.
+
+    Those that nothing references wait for their collection from now on; return its messages.
+
+    Raises:
+        InvalidRequestError: one of them is not disputed; nothing was settled.
+        ContendedError: a dispute was settled, or another one raised, just then.
+    """
+    store = services.store(table)
+    state = store.current()
+    wanted = sorted(set(shards))
+    if unknown := [shard for shard in wanted if shard not in state.disputed]:
+        raise InvalidRequestError(
+            f"table {table.name!r} has no dispute over shard {unknown[0]!r}; nothing was settled",
+            hint=f"`dormouse check {table.name}` lists those that are disputed",
+        )
+    settled = SettleDisputes(tuple((shard, state.disputed[shard].since_ms) for shard in wanted))
+    (outcome,) = store.commit(settled, generation=state.generation)
+    if isinstance(outcome, Rejected):
+        raise ContendedError(
+            f"nothing was settled, for something changed meanwhile: {outcome}",
+            hint=f"look at it again with `dormouse check {table.name}`",
+        )
+    for shard in wanted:
+        settle(services, table.id, dispute_id(shard), failed=True)
+    newest = store.current()
+    return candidates(table, newest, [shard for shard in wanted if shard in newest.unreferenced])

@@ -1,0 +1,233 @@
+"""What can be wrong between a table's state and its shards, as findings a person can act on.
+
+`features.checking.check` looks at storage and asks here what to make of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from dormouse.features.garbage.garbage import collectable
+from dormouse.fold.invariants import broken_invariants
+from dormouse.keys.ranges import Key, show_key
+from dormouse.model.disputes import DisputeReason
+from dormouse.model.provenance import Origin
+from dormouse.model.shards import Reference, Shard
+from dormouse.model.state import TableState
+from dormouse.stored.names import run_of, shard_id_of
+from dormouse.tables.properties import Properties
+
+JOBS_TOLD = 20
+
+
+class Damage(Enum):
+    """A kind of damage; the value says what to do about it."""
+
+    STATE_UNREADABLE = "bring back what is missing from a backup, or run `dormouse rebuild`"
+    STATE_LOST = "run `dormouse rebuild`: it makes the state anew from the shards"
+    STATE_BROKEN = "take the table offline, keep its state as evidence, and run `dormouse rebuild`"
+    SHARD_MISSING = "bring the object back from an older version of it or from a backup"
+    SHARD_DAMAGED = "bring the object back as it was written, from an older version or a backup"
+    SHARD_DIFFERS = "bring back the object that the state speaks of, or run `dormouse rebuild`"
+    ROWS_LOST = (
+        "look for them in the shard, which is kept; when they are back, or not missed, "
+        "`dormouse check NAME --acknowledge SHARD` lets it go"
+    )
+    BYTES_DAMAGED = (
+        "bring the object back as it was written, from an older version or a backup; then "
+        "`dormouse check NAME --acknowledge SHARD` has it merged again"
+    )
+    SOURCES_LOST = (
+        "bring the segment back as it was written, from an older version or a backup: until then "
+        "nothing is ingested, for no one could tell what was ingested before"
+    )
+    GARBAGE_OVERDUE = "see that the schedule runs the sweep and why gc-candidates has dead letters"
+    ORPHAN = "see that the schedule runs the sweep's audit, which deletes what no commit can need"
+    STRANGER = "find out who put it there, and delete it"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: its kind, the id or path it concerns, and the particulars."""
+
+    damage: Damage
+    subject: str
+    detail: str
+
+
+class ShardFacts(Protocol):
+    """What a shard's footer says that the state says too."""
+
+    @property
+    def table_id(self) -> str:
+        """The id of its table."""
+
+    @property
+    def shard_id(self) -> str:
+        """Its own id."""
+
+    @property
+    def origin(self) -> Origin:
+        """The partition it was written for, which holds all its rows, and more."""
+
+    @property
+    def rows(self) -> int:
+        """The number of its rows."""
+
+    @property
+    def min_key(self) -> Key:
+        """Its least row key."""
+
+    @property
+    def max_key(self) -> Key:
+        """Its greatest row key."""
+
+
+def state_findings(state: TableState) -> list[Finding]:
+    """Give what contradicts itself in a state, looking at the whole of it."""
+    if not len(state.partitions):
+        detail = "it has no partitions, which every table has from its creation"
+        return [Finding(Damage.STATE_LOST, "state", detail)]
+    broken = broken_invariants(state, whole=True)
+    return [Finding(Damage.STATE_BROKEN, "state", sentence) for sentence in broken]
+
+
+def missing(shard: Shard) -> Finding:
+    """Give what it means that a referenced shard has no object."""
+    rows = f"{shard.rows:,} row{'s'[: shard.rows != 1]}"
+    return Finding(Damage.SHARD_MISSING, shard.id, f"the object is gone, and with it {rows}")
+
+
+def cut(shard: Shard, size_bytes: int) -> Finding:
+    """Give what it means that a shard's object has another size than it was written with."""
+    detail = f"the object has {size_bytes:,} bytes, not {shard.size_bytes:,}"
+    return Finding(Damage.SHARD_DAMAGED, shard.id, detail)
+
+
+def footer_findings(
+    state: TableState, table_id: str, shard: Shard, footer: ShardFacts
+) -> Iterator[Finding]:
+    """Give where the footer of a shard and what the state says of it differ."""
+    if (footer.table_id, footer.shard_id) != (table_id, shard.id):
+        detail = f"the object is shard {footer.shard_id} of table {footer.table_id}"
+        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+        return
+    if footer.rows != shard.rows:
+        detail = f"the object has {footer.rows} rows, not {shard.rows}"
+        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+    found, known = (footer.min_key, footer.max_key), (shard.min_key, shard.max_key)
+    if found != known:
+        detail = f"the object has keys from {_span(found)}, not from {_span(known)}"
+        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+    yield from _partition_findings(state, shard, footer)
+
+
+def _partition_findings(state: TableState, shard: Shard, footer: ShardFacts) -> Iterator[Finding]:
+    written_for = footer.origin.range
+    ends = (end for end in (written_for.min, written_for.max) if end is not None)
+    if not all(state.partitions.leaf_containing(end).range.min == end for end in ends):
+        detail = "the object was written for a range at whose ends no partitions meet"
+        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+    elif not written_for.contains_span(footer.min_key, footer.max_key):
+        detail = "the object has keys outside the range for which it was written"
+        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+
+
+def reference_findings(state: TableState) -> Iterator[Finding]:
+    """Give the references that count other rows than their shards have."""
+    for reference in state.all_references():
+        shard = state.shards.get(reference.shard)
+        if shard is not None and _miscounts(state, reference, shard):
+            detail = f"{reference.rows} of its {shard.rows} rows are counted in partition "
+            yield Finding(Damage.STATE_BROKEN, shard.id, detail + reference.partition)
+
+
+def _miscounts(state: TableState, reference: Reference, shard: Shard) -> bool:
+    partition = state.partitions.by_id.get(reference.partition)
+    if partition is None:
+        return False  # told by the invariants
+    if reference.exact and partition.range.contains_span(shard.min_key, shard.max_key):
+        return reference.rows != shard.rows
+    return not 0 <= reference.rows <= shard.rows
+
+
+def overdue_findings(state: TableState, now_ms: int, properties: Properties) -> list[Finding]:
+    """Give the shards that should have been collected: a delay was over a whole delay ago."""
+    patience_seconds = 2 * properties.gc_delay_seconds
+    due, _ = collectable(state, state.unreferenced, now_ms, patience_seconds)
+    return [
+        Finding(
+            Damage.GARBAGE_OVERDUE,
+            shard,
+            f"nothing has referenced it for {_age(now_ms - state.unreferenced[shard])}",
+        )
+        for shard in due
+    ]
+
+
+def dispute_finding(
+    state: TableState, shard_id: str, recounted: Mapping[str, int] | None
+) -> Finding:
+    """Return what there is to know of a disputed shard: its jobs and, of each, what it took.
+
+    `recounted` has the rows that the shard has in the partition of each job that took some; None if
+    nobody counted them again, or nobody can.
+    """
+    jobs = state.jobs_in_dispute(shard_id)
+    if state.disputed[shard_id].reason is DisputeReason.BYTES_DAMAGED:
+        detail = f"its bytes are not those that were written, found by {_listed(jobs)}"
+        return Finding(Damage.BYTES_DAMAGED, shard_id, detail)
+    takings = state.taken.get(shard_id, ())
+    rows, taken = state.shards[shard_id].rows, sum(taking.rows or 0 for taking in takings)
+    detail = f"jobs took {taken:,} of its {rows:,} rows"
+    if recounted is None:
+        return Finding(Damage.ROWS_LOST, shard_id, f"{detail}: {_listed(jobs)}")
+    wrong = [
+        f"job {taking.job} took {taking.rows or 0:,} of {recounted[taking.job]:,} in partition "
+        f"{taking.partition}"
+        for taking in takings
+        if taking.rows != recounted[taking.job]
+    ]
+    right = [taking.job for taking in takings if taking.rows == recounted[taking.job]]
+    told = [*wrong[:JOBS_TOLD], *([f"rightly {_listed(right)}"] if right else [])]
+    return Finding(Damage.ROWS_LOST, shard_id, f"{detail}: {'; '.join(told)}")
+
+
+def _listed(jobs: Sequence[str]) -> str:
+    more = f" and {len(jobs) - JOBS_TOLD} more" if len(jobs) > JOBS_TOLD else ""
+    return ", ".join(jobs[:JOBS_TOLD]) + more
+
+
+def stray_findings(
+    state: TableState, modified_ms: Mapping[str, int], now_ms: int, properties: Properties
+) -> Iterator[Finding]:
+    """Give the objects of the data prefix, by path, which nothing knows and which are too old."""
+    for path in strays(state, modified_ms):
+        age_ms = now_ms - modified_ms[path]
+        if age_ms < properties.orphan_age_seconds * 1000:
+            continue
+        if shard_id_of(path) is None:
+            yield Finding(Damage.STRANGER, path, "the object is no shard")
+        else:
+            yield Finding(Damage.ORPHAN, path, f"no commit has named it for {_age(age_ms)}")
+
+
+def strays(state: TableState, paths: Iterable[str]) -> Iterator[str]:
+    """Give the paths that belong to no shard of the state and to no output of an assigned job."""
+    for path in paths:
+        shard = shard_id_of(path)
+        known = shard is not None and (shard in state.shards or run_of(shard)[0] in state.jobs)
+        if not known:
+            yield path
+
+
+def _span(keys: tuple[Key, Key]) -> str:
+    return f"({show_key(keys[0])}) to ({show_key(keys[1])})"
+
+
+def _age(age_ms: int) -> str:
+    hours, minutes = divmod(age_ms // 60_000, 60)
+    return f"{hours // 24} days" if hours >= 48 else f"{hours} h {minutes} min"

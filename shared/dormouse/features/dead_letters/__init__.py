@@ -1,0 +1,1 @@
+"""Messages in the dead-letter queues: shown, redriven, deleted."""

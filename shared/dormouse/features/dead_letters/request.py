@@ -1,0 +1,23 @@
+"""Send the dead letters of a queue back to it."""
+
+from __future__ import annotations
+
+from dormouse.errors import UnavailableError
+from dormouse.features.dead_letters import dead_letters
+from dormouse.features.requests.work import Begun
+from dormouse.ports import Services
+from dormouse.replies import Counts
+from dormouse.requests import Redrive
+
+
+def redrive(services: Services, request: Redrive) -> Begun:
+    """Send back what is asked for, and count it.
+
+    Raises:
+        NotFoundError: there is no such queue, or no such letter.
+        UnavailableError: some letters could not be sent or deleted; the request should come again.
+    """
+    done = dead_letters.redrive(services, dead_letters.queue_named(request.queue), request.ids)
+    if left := len(done.unsent) + len(done.undeleted):
+        raise UnavailableError(f"{left} dead letters of queue {request.queue!r} are still there")
+    return Begun(counts=Counts(messages=len(done.sent)))

@@ -1,0 +1,1 @@
+"""Rows of one version written to Parquet files, with a manifest."""

@@ -1,0 +1,292 @@
+"""An export: what it takes of which version of a table, cut into tasks, and what they wrote.
+
+All that its tasks need is fixed when it begins: the schema, the rules, and which shards hold the
+rows. So they agree whatever happens to the table meanwhile, as long as those shards are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from dormouse.keys.ranges import KeyRange, decode_key, encode_key
+from dormouse.model.shards import Shard
+from dormouse.model.state import TableState
+from dormouse.schema.schema import Schema
+from dormouse.stored.decoding import told_as_corrupt
+from dormouse.stored.json_objects import of_stored, to_stored
+from dormouse.tables.properties import properties_of
+from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.table import Table
+
+TASK_BYTES = 256 * 1024 * 1024
+"""What a task reads of shards, about, unless a single leaf has more."""
+TASK_SLICES = 1000
+"""The most shards of the leaves of one task, unless a single leaf has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What is exported, and where to.
+
+    `to` is the prefix in the results bucket. `version` is the one that is read, as of `time_ms`:
+    filters by age go by it. `where` is a condition in its normal form, or empty. `cut` names the
+    cutting into `tasks`: of several begun at once, one counts. Spark does them all if there are
+    options for it, by `size_bytes`, which is about what of shards is read; else functions do.
+    """
+
+    id: str
+    to: str
+    table_id: str
+    table_name: str
+    version: int
+    time_ms: int
+    schema: Schema
+    columns: tuple[str, ...]
+    ranges: tuple[KeyRange, ...]
+    where: str = ""
+    filters: str = ""
+    aggregations: str = ""
+    cut: str = ""
+    tasks: int = 0
+    size_bytes: int = 0
+    spark: SparkOptions | None = None
+
+    @property
+    def table(self) -> Table:
+        """The table as it was when the export began, as far as reading its rows needs it."""
+        rules = {"filters": self.filters, "aggregations": self.aggregations}
+        properties = properties_of({}, rules)
+        return Table(self.table_id, self.table_name, self.schema, properties)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range of keys within one leaf, and the shards that can hold rows of it."""
+
+    range: KeyRange
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """A file of an export, by its name below the export's prefix."""
+
+    name: str
+    rows: int
+    size_bytes: int
+
+
+def cut_tasks(
+    state: TableState,
+    ranges: Iterable[KeyRange],
+    *,
+    task_bytes: int = TASK_BYTES,
+    task_slices: int = TASK_SLICES,
+) -> Iterator[tuple[Piece, ...]]:
+    """Cut what lies in disjoint ascending ranges into tasks, in key order: one leaf or several."""
+    task: list[Piece] = []
+    size_bytes = slices = 0
+    for piece, piece_bytes in _pieces(state, ranges):
+        is_full = size_bytes + piece_bytes > task_bytes or slices + len(piece.shards) > task_slices
+        if task and is_full:
+            yield tuple(task)
+            task, size_bytes, slices = [], 0, 0
+        task.append(piece)
+        size_bytes += piece_bytes
+        slices += len(piece.shards)
+    if task:
+        yield tuple(task)
+
+
+def bytes_to_read(state: TableState, ranges: Iterable[KeyRange]) -> int:
+    """Give about how many bytes of shards lie in disjoint ascending ranges."""
+    return sum(piece_bytes for _, piece_bytes in _pieces(state, ranges))
+
+
+def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Piece, int]]:
+    """Give the pieces of ranges, and about how many bytes of shards each has."""
+    for wanted in ranges:
+        for span, references in state.partitions_to_read(wanted):
+            shards = tuple(state.shards[reference.shard] for reference in references)
+            size_bytes = sum(
+                shard.size_bytes * min(reference.rows, shard.rows) // shard.rows
+                for shard, reference in zip(shards, references, strict=True)
+            )
+            yield Piece(span, shards), size_bytes
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON form of an export; ends of ranges are hexadecimal `encode_key`."""
+
+    id: str
+    to: str
+    table_id: str
+    table_name: str
+    version: int
+    time_ms: int
+    schema: dict[str, Any]
+    columns: tuple[str, ...]
+    ranges: tuple[tuple[str, str | None], ...]
+    where: str
+    filters: str
+    aggregations: str
+    cut: str
+    tasks: int
+    size_bytes: int | UnsetType = UNSET
+    spark: SparkOptions | UnsetType = UNSET
+
+
+_StoredShard = tuple[str, int, int, str, str]
+
+
+class _StoredPieces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON form of a task: each shard once, by its number in each piece."""
+
+    shards: tuple[_StoredShard, ...]
+    pieces: tuple[tuple[tuple[str, str | None], tuple[int, ...]], ...]
+
+
+class _StoredFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    files: tuple[ExportedFile, ...]
+
+
+FORMAT = 2
+_EXPORT, _TASK, _FILES = "an export", "a task of an export", "the files of a task of an export"
+_ASK_AGAIN = (
+    "ask for the export once more, and delete the object <table id>/exports/<export id>.json: the "
+    "sweep deletes what else is kept of it"
+)
+_ENDED = "the export has failed: ask for it once more"
+
+
+def encode_export(export: Export, path: str) -> bytes:
+    """Return what is put at `path` of an export."""
+    return to_stored(
+        _EXPORT,
+        FORMAT,
+        path,
+        _Stored(
+            export.id,
+            export.to,
+            export.table_id,
+            export.table_name,
+            export.version,
+            export.time_ms,
+            export.schema.to_json(),
+            export.columns,
+            tuple(_stored_range(wanted) for wanted in export.ranges),
+            export.where,
+            export.filters,
+            export.aggregations,
+            export.cut,
+            export.tasks,
+            export.size_bytes or UNSET,
+            export.spark or UNSET,
+        ),
+    )
+
+
+def decode_export(stored: bytes, path: str) -> Export:
+    """Parse what `encode_export` gave.
+
+    Raises:
+        CorruptDataError: it is no such thing; `path` is named.
+    """
+    with told_as_corrupt(f"{path} is no export", hint=_ASK_AGAIN):
+        body = of_stored(_EXPORT, FORMAT, path, stored, _Stored)
+        return Export(
+            body.id,
+            body.to,
+            body.table_id,
+            body.table_name,
+            body.version,
+            body.time_ms,
+            Schema.from_json(body.schema),
+            body.columns,
+            tuple(_range(wanted) for wanted in body.ranges),
+            body.where,
+            body.filters,
+            body.aggregations,
+            body.cut,
+            body.tasks,
+            body.size_bytes or 0,
+            body.spark or None,
+        )
+
+
+def encode_pieces(pieces: Sequence[Piece], path: str) -> bytes:
+    """Return what is put at `path` of the pieces of one task."""
+    numbers: dict[str, int] = {}
+    shards: list[_StoredShard] = []
+    for piece in pieces:
+        for shard in piece.shards:
+            if shard.id not in numbers:
+                numbers[shard.id] = len(shards)
+                shards.append(_stored_shard(shard))
+    stored = (
+        (_stored_range(piece.range), tuple(numbers[shard.id] for shard in piece.shards))
+        for piece in pieces
+    )
+    return to_stored(_TASK, FORMAT, path, _StoredPieces(tuple(shards), tuple(stored)))
+
+
+def decode_pieces(stored: bytes, path: str) -> tuple[Piece, ...]:
+    """Parse what `encode_pieces` gave.
+
+    Raises:
+        CorruptDataError: it is no such thing; `path` is named.
+    """
+    with told_as_corrupt(f"{path} is no task of an export", hint=_ENDED):
+        body = of_stored(_TASK, FORMAT, path, stored, _StoredPieces)
+        shards = [_shard(shard) for shard in body.shards]
+        return tuple(
+            Piece(_range(wanted), tuple(shards[number] for number in numbers))
+            for wanted, numbers in body.pieces
+        )
+
+
+def encode_files(files: Sequence[ExportedFile], path: str) -> bytes:
+    """Return what is put at `path` of what a finished task wrote."""
+    return to_stored(_FILES, FORMAT, path, _StoredFiles(tuple(files)))
+
+
+def decode_files(stored: bytes, path: str) -> tuple[ExportedFile, ...]:
+    """Parse what `encode_files` gave.
+
+    Raises:
+        CorruptDataError: it is no such thing; `path` is named.
+    """
+    with told_as_corrupt(f"{path} names no files of an export", hint=_ENDED):
+        return of_stored(_FILES, FORMAT, path, stored, _StoredFiles).files
+
+
+def _stored_range(wanted: KeyRange) -> tuple[str, str | None]:
+    high = None if wanted.max is None else encode_key(wanted.max).hex()
+    return encode_key(wanted.min).hex(), high
+
+
+def _range(stored: tuple[str, str | None]) -> KeyRange:
+    low, high = stored
+    end = None if high is None else decode_key(bytes.fromhex(high))
+    return KeyRange(decode_key(bytes.fromhex(low)), end)
+
+
+def _stored_shard(shard: Shard) -> _StoredShard:
+    low, high = (encode_key(key).hex() for key in (shard.min_key, shard.max_key))
+    return shard.id, shard.rows, shard.size_bytes, low, high
+
+
+def _shard(stored: _StoredShard) -> Shard:
+    shard_id, rows, size_bytes, low, high = stored
+    return Shard(
+        shard_id,
+        rows,
+        size_bytes,
+        decode_key(bytes.fromhex(low)),
+        decode_key(bytes.fromhex(high)),
+    )

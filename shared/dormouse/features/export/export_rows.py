@@ -1,0 +1,154 @@
+"""export_rows: one task of an export → its Parquet files; the last one done writes the manifest.
+
+What a finished task wrote is kept; whoever then finds all tasks done finishes the export, and does
+nothing new if another has. An export that is heavy is one job, whose tasks run side by side
+elsewhere; it ends in the same way. If two runs of a task end without a word, the whole is given to
+Spark; where there is none, the export fails and says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from dormouse.errors import (
+    DormouseError,
+    NotFoundError,
+    OutcomeUnknownError,
+    OutgrownError,
+    UnavailableError,
+)
+from dormouse.features.export.export import Export
+from dormouse.features.export.export_task import write_task
+from dormouse.features.export.files import FILE_BYTES
+from dormouse.features.export.manifests import Manifest, manifest_of, put_manifest
+from dormouse.features.export.stored import (
+    done_paths,
+    files_of,
+    forget_export,
+    is_done,
+    kept_export,
+    tasks_left,
+)
+from dormouse.jobs.attempts import silent_runs, tried
+from dormouse.jobs.crashes import SILENT, SILENT_RUNS, hand_over
+from dormouse.jobs.tracking import record
+from dormouse.messages import ExportJob, ExportTask, Outgoing
+from dormouse.ports import Services
+from dormouse.stored.names import export_tries_prefix
+
+WHAT_TO_DO = (
+    "export it in parts, by ranges of keys, or raise MemorySize of export_rows, or deploy with "
+    "Spark=yes; then ask for it again"
+)
+STEP_SECONDS = 240
+"""After how long a task ends its file and goes on by another message."""
+
+WriteTasks = Callable[[Export, Sequence[int]], object]
+"""Writes tasks of an export, wherever that is done."""
+
+
+def export_rows(
+    services: Services,
+    message: ExportTask,
+    *,
+    step_seconds: float = STEP_SECONDS,
+    file_bytes: int = FILE_BYTES,
+) -> list[Outgoing]:
+    """Do a task of an export, unless the export has ended.
+
+    Raises:
+        UnavailableError: something did not answer for now; the task can be done later.
+    """
+    export = _running(services, message.table_id, message.export_id)
+    if export is None:
+        return []
+    end_ms = services.clock.now_ms() + step_seconds * 1000
+
+    def is_late() -> bool:
+        return services.clock.now_ms() >= end_ms
+
+    manifest = None
+    runs = export_tries_prefix(export.table_id, export.id, message.task)
+    has_failed = len(silent_runs(services, runs)) >= SILENT_RUNS
+    if has_failed and services.has_spark:
+        return hand_over(services, ExportJob(export.table_id, export.id), "export", SILENT)
+    with _given_up_if_hopeless(services, export):
+        if has_failed:
+            raise OutgrownError(f"{SILENT}, in task {message.task}", hint=WHAT_TO_DO)
+        if not is_done(services.storage, export, message.task):
+            _tell_running(services, export)
+            with tried(services, runs):
+                is_whole = write_task(
+                    services, export, message.task, is_late=is_late, file_bytes=file_bytes
+                )
+            if not is_whole:
+                return [Outgoing("exports", message)]
+        manifest = _manifest_if_done(services, export)
+    _finish(services, export, manifest)
+    return []
+
+
+def export_all(services: Services, job: ExportJob, write: WriteTasks) -> None:
+    """Do all that is left of an export, unless it has ended.
+
+    Raises:
+        UnavailableError: something did not answer for now; the rest can be done later.
+    """
+    export = _running(services, job.table_id, job.job_id)
+    if export is None:
+        return
+    manifest = None
+    with _given_up_if_hopeless(services, export):
+        _tell_running(services, export)
+        write(export, tasks_left(services, export))
+        manifest = _manifest_if_done(services, export)
+    _finish(services, export, manifest)
+
+
+def _running(services: Services, table_id: str, export_id: str) -> Export | None:
+    export = kept_export(services, table_id, export_id)
+    return None if export is None or services.table(table_id) is None else export
+
+
+@contextmanager
+def _given_up_if_hopeless(services: Services, export: Export) -> Iterator[None]:
+    """Record why the block fails; what trying again cannot cure ends the export."""
+    try:
+        yield
+    except (UnavailableError, OutcomeUnknownError) as error:
+        record(services, export.table_id, export.id, "export", "failed", reason=error.explanation)
+        raise
+    except DormouseError as error:
+        if kept_export(services, export.table_id, export.id) is not None:  # nobody has ended it
+            record(services, export.table_id, export.id, "export", "failed", reason=_reason(error))
+            forget_export(services, export)
+
+
+def _manifest_if_done(services: Services, export: Export) -> Manifest | None:
+    """Write the manifest if all tasks are done, and give it."""
+    paths = done_paths(services, export.table_id, export.id)
+    if len(paths) < export.tasks:
+        return None
+    manifest = manifest_of(export, files_of(services, paths))
+    put_manifest(services, export, manifest)
+    return manifest
+
+
+def _finish(services: Services, export: Export, manifest: Manifest | None) -> None:
+    """Tell that an export is finished, then forget it; it has not failed, whatever fails here."""
+    if manifest is not None:
+        record(services, export.table_id, export.id, "export", "finished", rows=manifest.rows)
+        forget_export(services, export)
+
+
+def _tell_running(services: Services, export: Export) -> None:
+    told = services.tracker.get(export.table_id, export.id)
+    if told is None or told.state not in ("running", "finished"):
+        record(services, export.table_id, export.id, "export", "running")
+
+
+def _reason(error: DormouseError) -> str:
+    if isinstance(error, NotFoundError):
+        return f"{error}; raise gc_delay_seconds of the table, or export it in parts"
+    return error.explanation

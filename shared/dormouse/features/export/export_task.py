@@ -1,0 +1,178 @@
+"""One task of an export → its Parquet files, wherever it runs.
+
+A task is cut into files, each put once under a name that follows from the task. A file says at
+which key the next begins, so a run that was cut off is gone on with where its last file ends.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dormouse.cache import Cache
+from dormouse.engine.predicates import kept_predicate
+from dormouse.features.export.export import Export, ExportedFile, Piece
+from dormouse.features.export.files import (
+    FILE_BYTES,
+    Place,
+    Written,
+    columns_to_read,
+    read_written,
+    write_file,
+)
+from dormouse.features.export.stored import keep_done, pieces_of
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.ports import Storage
+from dormouse.query.rows import QueryResult, query_parts
+from dormouse.readers.reading import Slice
+from dormouse.stored.names import exported_file, exported_prefix
+
+
+class Worker(Protocol):
+    """What a task needs of the process it runs in; `ports.Services` have it."""
+
+    @property
+    def storage(self) -> Storage:
+        """The data root: shards, and what is kept of exports."""
+
+    @property
+    def results(self) -> Storage:
+        """Where the files go."""
+
+    @property
+    def scratch(self) -> Path:
+        """A local folder for what is merged, and for a file while it is written."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """What merging may use of memory before it spills."""
+
+    @property
+    def cache(self) -> Cache:
+        """What the process keeps of what it read."""
+
+
+def write_task(
+    worker: Worker,
+    export: Export,
+    task: int,
+    *,
+    is_late: Callable[[], bool] = lambda: False,
+    file_bytes: int = FILE_BYTES,
+) -> bool:
+    """Write what is not there yet of a task's files, and keep what they are.
+
+    False if there was no time for all: a file is written in any case.
+
+    Raises:
+        NotFoundError: a shard it needs was collected, or the export has ended.
+    """
+    files = _Run(worker, export, task, is_late, file_bytes).write()
+    if files is None:
+        return False
+    keep_done(worker.storage, export, task, files)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of one task."""
+
+    worker: Worker
+    export: Export
+    task: int
+    is_late: Callable[[], bool]
+    file_bytes: int
+
+    def write(self) -> list[ExportedFile] | None:
+        """Write what is not there yet of the task's files; None if there was no time for all."""
+        pieces = pieces_of(self.worker.storage, self.export, self.task)
+        files, rest = self._there()
+        has_written = False
+        while rest is not None:
+            if has_written and self.is_late():
+                return None
+            rest = self._write_next(files, _beyond(pieces, rest))
+            has_written = True
+        return files
+
+    def _there(self) -> tuple[list[ExportedFile], Key | None]:
+        """Give the files that earlier runs put, and the key at which the next begins."""
+        files: list[ExportedFile] = []
+        rest: Key | None = ()
+        for stored in self.worker.results.list(self._path(exported_prefix(self.task))):
+            place = self._place(len(files))
+            name = exported_file(place.task, place.number)
+            if stored.path == self._path(name):
+                found = read_written(self.worker.results, stored.path, stored.size_bytes, place)
+                files.append(ExportedFile(name, found.rows, stored.size_bytes))
+                rest = found.rest
+        return files, rest
+
+    def _write_next(self, files: list[ExportedFile], parts: list[list[Slice]]) -> Key | None:
+        """Write the next file, unless there are no rows, and give the key at which it ends."""
+        place = self._place(len(files))
+        name = exported_file(place.task, place.number)
+        with tempfile.TemporaryDirectory(dir=self.worker.scratch) as folder:
+            local = Path(folder) / name
+            with closing(self._query(parts).reader) as rows:
+                written = write_file(
+                    rows,
+                    local,
+                    place,
+                    self.export.schema,
+                    self.export.columns,
+                    file_bytes=self.file_bytes,
+                    is_late=self.is_late,
+                )
+            if not written.rows:
+                return None
+            written, size_bytes = self._publish(local, place, written)
+        files.append(ExportedFile(name, written.rows, size_bytes))
+        return written.rest
+
+    def _query(self, parts: list[list[Slice]]) -> QueryResult:
+        export, worker = self.export, self.worker
+        return query_parts(
+            worker.storage,
+            export.table,
+            export.version,
+            parts,
+            ranges=export.ranges,
+            columns=columns_to_read(export.schema, export.columns),
+            where=kept_predicate(export.where, export.schema) if export.where else None,
+            now_ms=export.time_ms,
+            scratch=worker.scratch,
+            memory_bytes=worker.memory_bytes,
+            cache=worker.cache,
+        )
+
+    def _publish(self, local: Path, place: Place, written: Written) -> tuple[Written, int]:
+        """Put a file; give what is in it, or in that which another run put before, and its size."""
+        path = self._path(exported_file(place.task, place.number))
+        results = self.worker.results
+        if results.upload(path, local):
+            return written, local.stat().st_size
+        (stored,) = [found for found in results.list(path) if found.path == path]
+        return read_written(results, path, stored.size_bytes, place), stored.size_bytes
+
+    def _place(self, number: int) -> Place:
+        return Place(self.export.id, self.task, number)
+
+    def _path(self, name: str) -> str:
+        return f"{self.export.to}/{name}"
+
+
+def _beyond(pieces: Iterable[Piece], start: Key) -> list[list[Slice]]:
+    """Give what of pieces lies at a key and beyond."""
+    parts = []
+    for piece in pieces:
+        span = piece.range.intersection(KeyRange(start))
+        if not span.is_empty():
+            shards = (s for s in piece.shards if span.overlaps_span(s.min_key, s.max_key))
+            parts.append([Slice(shard, span) for shard in shards])
+    return [part for part in parts if part]

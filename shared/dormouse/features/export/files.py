@@ -1,0 +1,212 @@
+"""Sorted rows → one Parquet file of an export, for any reader, cut between two row keys.
+
+A file says in its footer which export, task and place it is of, and at which key the next goes on:
+whoever finds it there knows all that is needed to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.arrow.order import OrderCheck, span_of
+from dormouse.arrow.types import arrow_schema, row_key
+from dormouse.errors import AlreadyExistsError
+from dormouse.keys.ranges import Key, decode_key, encode_key
+from dormouse.ports import Objects
+from dormouse.schema.schema import Schema
+from dormouse.shards.footer import read_metadata
+from dormouse.stored.decoding import decode_json, told_as_corrupt
+
+METADATA_KEY = "dormouse-export"
+FILE_BYTES = 256 * 1024 * 1024
+"""The size at which a file of an export ends, about."""
+ROW_GROUP_ROWS = 128 * 1024
+ROW_GROUP_BYTES = 32 * 1024 * 1024
+"""The most a row group has, in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which file of an export: the `number`-th of a task, from 0."""
+
+    export: str
+    task: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The rows of a file, and the row key at which the next file of its task begins; None if the
+    task is done.
+    """
+
+    rows: int
+    rest: Key | None
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON form; the key is a hexadecimal `encode_key`."""
+
+    export: str
+    task: int
+    number: int
+    rest: str | None
+    v: int = 1
+
+
+def columns_to_read(schema: Schema, columns: Sequence[str]) -> list[str]:
+    """Give the columns that `write_file` needs for some: the keys first."""
+    keys = [field.name for field in schema.keys]
+    return [*keys, *(name for name in columns if name not in keys)]
+
+
+def write_file(
+    batches: Iterable[pa.RecordBatch],
+    local: Path,
+    place: Place,
+    schema: Schema,
+    columns: Sequence[str],
+    *,
+    file_bytes: int = FILE_BYTES,
+    is_late: Callable[[], bool] = lambda: False,
+) -> Written:
+    """Write the first of some sorted rows to `local`; no file is made if there are none.
+
+    The batches have the `columns_to_read`; the file has just `columns`. It ends before the next row
+    key once `file_bytes` of it are written, or when it `is_late`.
+
+    Raises:
+        UnsortedRowsError: the rows are not sorted.
+    """
+    file = _File(local, schema, columns)
+    check = OrderCheck(schema)
+    last: Key = ()
+    try:
+        for batch in batches:
+            check.see(batch)
+            while batch.num_rows:
+                taken = min(file.room, batch.num_rows)
+                if file.rows and (file.size_bytes >= file_bytes or is_late()):
+                    taken = span_of(batch, last, schema)[1]
+                    if taken < batch.num_rows:
+                        file.write(batch.slice(0, taken))
+                        return file.close(place, row_key(batch, taken, schema))
+                file.write(batch.slice(0, taken))
+                last = row_key(batch, taken - 1, schema)
+                batch = batch.slice(taken)
+        return file.close(place, None)
+    finally:
+        file.end()
+
+
+class _File:
+    """The file being written; its first row makes it."""
+
+    def __init__(self, local: Path, schema: Schema, columns: Sequence[str]) -> None:
+        self._local = local
+        whole = arrow_schema(schema)
+        self._schema = pa.schema([whole.field(name) for name in columns])
+        self._sorted = _leading_keys(schema, columns)
+        self._writer: pq.ParquetWriter | None = None
+        self._sink: pa.NativeFile | None = None
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = self._pending_bytes = 0
+        self.rows = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What is written of it: its row groups so far."""
+        return self._sink.tell() if self._sink is not None else 0
+
+    @property
+    def room(self) -> int:
+        """How many rows its row group being collected still gets, one at least."""
+        return max(1, ROW_GROUP_ROWS - self._pending_rows)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        if not batch.num_rows:
+            return
+        chosen = batch.select(self._schema.names).cast(self._schema)
+        self._pending.append(chosen)
+        self._pending_rows += chosen.num_rows
+        self._pending_bytes += chosen.nbytes
+        self.rows += chosen.num_rows
+        if self._pending_rows >= ROW_GROUP_ROWS or self._pending_bytes >= ROW_GROUP_BYTES:
+            self._write_group()
+
+    def close(self, place: Place, rest: Key | None) -> Written:
+        """Complete the file, if it has rows."""
+        if self.rows:
+            if self._pending:
+                self._write_group()
+            assert self._writer is not None
+            key = None if rest is None else encode_key(rest).hex()
+            told = _Stored(place.export, place.task, place.number, key)
+            stored = msgspec.json.encode(told).decode()
+            self._writer.add_key_value_metadata({METADATA_KEY: stored})
+        return Written(self.rows, rest)
+
+    def end(self) -> None:
+        """Close what is open, whether the file is complete or not."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._sink is not None:
+            self._sink.close()
+
+    def _write_group(self) -> None:
+        if self._writer is None:
+            self._sink = pa.OSFile(str(self._local), "wb")
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                self._schema,
+                compression="zstd",
+                sorting_columns=[pq.SortingColumn(i) for i in self._sorted],
+                write_page_index=True,
+                write_page_checksum=True,
+            )
+        group = pa.Table.from_batches(self._pending, self._schema)
+        self._writer.write_table(group, row_group_size=group.num_rows)
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+
+def _leading_keys(schema: Schema, columns: Sequence[str]) -> list[int]:
+    """Give the places of the keys by which the columns are sorted: up to the first not there."""
+    places = []
+    for field in schema.keys:
+        if field.name not in columns:
+            break
+        places.append(columns.index(field.name))
+    return places
+
+
+def read_written(objects: Objects, path: str, size_bytes: int, place: Place) -> Written:
+    """Tell what a file that is there already holds.
+
+    Raises:
+        AlreadyExistsError: it is not the file of this place in the export.
+        CorruptDataError: it is damaged.
+    """
+    metadata = read_metadata(objects, path, size_bytes, is_shard=False)
+    stored = (metadata.metadata or {}).get(METADATA_KEY.encode())
+    if stored is None:
+        raise _foreign(path)
+    with told_as_corrupt(f"{path} is damaged"):
+        told = decode_json(stored, _Stored)
+        rest = None if told.rest is None else decode_key(bytes.fromhex(told.rest))
+    if Place(told.export, told.task, told.number) != place:
+        raise _foreign(path)
+    return Written(metadata.num_rows, rest)
+
+
+def _foreign(path: str) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"there is a file {path} already which is not of this export",
+        hint="export to a prefix of its own",
+    )

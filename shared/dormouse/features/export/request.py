@@ -1,0 +1,177 @@
+"""export_rows: rows of one version of a table to be exported → tasks, which then run, or a job.
+
+Order: what each task is to do, then the export itself, which makes it all count. Where several
+deliveries cut the tasks at once, one of the cuttings counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+
+from dormouse.arrow.ranges import ranges_asked_for, ranges_to_read
+from dormouse.errors import AlreadyExistsError, InvalidRequestError
+from dormouse.features.export.export import Export, bytes_to_read, cut_tasks
+from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.stored import keep_export, keep_tasks, kept_export, messages_of
+from dormouse.features.requests import work
+from dormouse.features.requests.resolve_table import living
+from dormouse.features.requests.work import Begun
+from dormouse.features.tables.versions import read_version
+from dormouse.jobs.tracking import record
+from dormouse.key_forms.json import key_of_json
+from dormouse.key_forms.text import parse_key_part
+from dormouse.keys.ranges import KeyRange, show_key
+from dormouse.model.state import TableState
+from dormouse.ports import Services
+from dormouse.requests import ExportRows
+from dormouse.schema.schema import Primitive, Schema
+from dormouse.sql.conditions import parse_condition
+from dormouse.storage import check_path
+from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.table import Table
+
+
+def export_rows(services: Services, request: ExportRows) -> Begun:
+    """Fix what is exported, cut it into tasks, and have them run; a redelivery has them run again.
+
+    Where the table says so or somebody asks for it, they are all one job of Spark.
+
+    Raises:
+        InvalidRequestError: a key, column, condition, time or prefix is no good.
+        NotFoundError: no table of that name exists, or it is being deleted; or that version of it
+            is not kept any more, is yet to come, or has rows of an earlier schema.
+        AlreadyExistsError: something lies below the prefix.
+    """
+    table = living(services, request)
+    export_id = export_id_of(request.request_id)
+    export = kept_export(services, table.id, export_id)
+    if export is None:
+        table, state = _read(services, table, request.as_of)
+        export = _wanted(services, table, request)
+        if not _is_free(services, export):
+            return Begun(work=work.Export(export.id, export.to))
+        export = _begin(services, table, state, export, request)
+    record(services, table.id, export.id, "export", "assigned", subject=export.to)
+    return Begun(messages_of(export), work.Export(export.id, export.to))
+
+
+def export_id_of(request_id: str) -> str:
+    """Give the id of the export that a request asks for; a redelivery asks for the same."""
+    return blake2b(request_id.encode(), digest_size=8).hexdigest()
+
+
+def destination(request: ExportRows) -> str:
+    """Give the prefix which a request's files get: by default the table's name and the export's id.
+
+    Raises:
+        InvalidRequestError: it is none.
+    """
+    to = request.to.rstrip("/") or f"{request.name}/{export_id_of(request.request_id)}"
+    try:
+        return check_path(to)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(
+            f"{request.to!r} is no prefix of the results bucket: {error}",
+            hint="give the prefix alone, as flights/2026-01; the bucket is the instance's",
+        ) from error
+
+
+def _wanted(services: Services, table: Table, request: ExportRows) -> Export:
+    """Give what is asked for, checked against the table, without its version and tasks."""
+    schema = table.schema
+    condition = parse_condition(request.where, schema) if request.where.strip() else None
+    columns = dict.fromkeys(schema.field_named(name).name for name in request.columns)
+    return Export(
+        id=export_id_of(request.request_id),
+        to=destination(request),
+        table_id=table.id,
+        table_name=table.name,
+        version=0,
+        time_ms=services.clock.now_ms(),
+        schema=schema,
+        columns=tuple(columns) or tuple(field.name for field in schema.fields),
+        ranges=tuple(_ranges(schema, request)),
+        where=condition.sql if condition else "",
+        filters=table.properties.filters,
+        aggregations=table.properties.aggregations,
+    )
+
+
+def _ranges(schema: Schema, request: ExportRows) -> list[KeyRange]:
+    """Give the ranges asked for, disjoint and in order; one at least.
+
+    Raises:
+        InvalidRequestError: a key is no good, or a range ends before it starts.
+    """
+    found = [
+        KeyRange.exactly(key_of_json(schema, key, f"key {number}"))
+        for number, key in enumerate(request.keys, start=1)
+    ]
+    for number, (first, last) in enumerate(request.ranges, start=1):
+        low = () if first is None else key_of_json(schema, first, f"range {number}")
+        high = None if last is None else key_of_json(schema, last, f"range {number}")
+        if high is not None and high < low:
+            raise InvalidRequestError(
+                f"range {number} ends ({show_key(high)}) before it starts ({show_key(low)})"
+            )
+        found.append(KeyRange(low, high))
+    return ranges_asked_for(schema, found) or [KeyRange((), ())]
+
+
+def _is_free(services: Services, export: Export) -> bool:
+    """Tell whether nothing lies below the prefix; False if this very export is complete there.
+
+    Raises:
+        AlreadyExistsError: something else does.
+    """
+    if next(services.results.list(f"{export.to}/"), None) is None:
+        return True
+    manifest = manifest_at(services.results, export.to)
+    if manifest is not None and manifest.export == export.id:
+        return False
+    raise AlreadyExistsError(
+        f"there are files below {export.to!r} in the results bucket already",
+        hint="export to a prefix of its own",
+    )
+
+
+def _begin(
+    services: Services, table: Table, state: TableState, export: Export, request: ExportRows
+) -> Export:
+    condition = parse_condition(export.where, export.schema) if export.where else None
+    ranges = ranges_to_read(export.table, export.ranges, condition)
+    export = replace(export, version=state.version, cut=services.ids.new())
+    export = _for_spark(export, table, request.spark or None, state, ranges)
+    tasks = keep_tasks(services, export, cut_tasks(state, ranges))
+    export = replace(export, tasks=tasks)
+    if keep_export(services, export):
+        return export
+    return kept_export(services, table.id, export.id) or replace(export, tasks=0)
+
+
+def _for_spark(
+    export: Export,
+    table: Table,
+    asked: SparkOptions | None,
+    state: TableState,
+    ranges: Sequence[KeyRange],
+) -> Export:
+    """Give an export to Spark if somebody asks for it, or the table says so by its size."""
+    least = table.properties.export_spark_bytes
+    if not asked and not least:
+        return export
+    size_bytes = bytes_to_read(state, ranges)
+    if not asked and size_bytes < least:
+        return export
+    return replace(export, size_bytes=size_bytes, spark=asked or SparkOptions())
+
+
+def _read(services: Services, table: Table, as_of: int | str | None) -> tuple[Table, TableState]:
+    if as_of is None:
+        return read_version(services, table)
+    if isinstance(as_of, int):
+        return read_version(services, table, version=as_of)
+    time_us = int(parse_key_part(as_of, Primitive.TIMESTAMP))
+    return read_version(services, table, time_ms=time_us // 1000)

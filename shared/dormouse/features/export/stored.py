@@ -1,0 +1,187 @@
+"""What is kept of the exports that run: read and deleted here, by every stage.
+
+The export itself is put last and deleted first: where it lies, all else of it does too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from dormouse.errors import NotFoundError
+from dormouse.features.export.export import (
+    Export,
+    ExportedFile,
+    Piece,
+    decode_export,
+    decode_files,
+    decode_pieces,
+    encode_export,
+    encode_files,
+    encode_pieces,
+)
+from dormouse.messages import ExportJob, ExportTask, Outgoing
+from dormouse.ports import Services, Storage
+from dormouse.stored.names import (
+    export_done_path,
+    export_done_prefix,
+    export_in,
+    export_parts_prefix,
+    export_path,
+    export_prefix,
+    export_task_path,
+)
+
+OBJECTS_AT_ONCE = 8
+BATCH = 1000
+
+
+def kept_export(services: Services, table_id: str, export_id: str) -> Export | None:
+    """Give an export that runs; None if it has ended.
+
+    Raises:
+        CorruptDataError: what is kept of it is damaged.
+    """
+    path = export_path(table_id, export_id)
+    try:
+        return decode_export(services.storage.get(path), path)
+    except NotFoundError:
+        return None
+
+
+def keep_export(services: Services, export: Export) -> bool:
+    """Let an export begin whose tasks are kept; False if it has begun already."""
+    path = export_path(export.table_id, export.id)
+    return services.storage.put(path, encode_export(export, path))
+
+
+def keep_tasks(services: Services, export: Export, tasks: Iterable[Sequence[Piece]]) -> int:
+    """Keep what each task is to do, one task at least; give how many there are."""
+
+    def keep(numbered: tuple[int, Sequence[Piece]]) -> None:
+        task, pieces = numbered
+        path = export_task_path(export.table_id, export.id, export.cut, task)
+        services.storage.put(path, encode_pieces(pieces, path))
+
+    count = 0
+    with ThreadPoolExecutor(OBJECTS_AT_ONCE) as threads:
+        for window in _windows(tasks):
+            for _ in threads.map(keep, enumerate(window, start=count)):
+                count += 1
+    if not count:
+        keep((0, ()))
+    return max(1, count)
+
+
+def _windows(tasks: Iterable[Sequence[Piece]]) -> Iterable[list[Sequence[Piece]]]:
+    """Give tasks in groups, so that few of many are in memory."""
+    window: list[Sequence[Piece]] = []
+    for task in tasks:
+        window.append(task)
+        if len(window) == 4 * OBJECTS_AT_ONCE:
+            yield window
+            window = []
+    if window:
+        yield window
+
+
+def messages_of(export: Export) -> list[Outgoing]:
+    """Give the messages by which an export runs: one for Spark, or one for each task."""
+    if export.spark is None:
+        return task_messages(export, range(export.tasks))
+    return [Outgoing("spark-jobs", ExportJob(export.table_id, export.id, export.spark))]
+
+
+def task_messages(export: Export, tasks: Iterable[int]) -> list[Outgoing]:
+    """Give the messages that have functions do tasks."""
+    return [Outgoing("exports", ExportTask(export.table_id, export.id, task)) for task in tasks]
+
+
+def pieces_of(storage: Storage, export: Export, task: int) -> tuple[Piece, ...]:
+    """Give what a task is to do.
+
+    Raises:
+        NotFoundError: the export has ended, or has no such task.
+        CorruptDataError: what is kept of it is damaged.
+    """
+    path = export_task_path(export.table_id, export.id, export.cut, task)
+    return decode_pieces(storage.get(path), path)
+
+
+def keep_done(storage: Storage, export: Export, task: int, files: Sequence[ExportedFile]) -> None:
+    """Keep what a finished task wrote."""
+    path = export_done_path(export.table_id, export.id, task)
+    storage.put(path, encode_files(files, path))
+
+
+def is_done(storage: Storage, export: Export, task: int) -> bool:
+    """Tell whether a task is finished."""
+    path = export_done_path(export.table_id, export.id, task)
+    try:
+        storage.get(path)
+    except NotFoundError:
+        return False
+    return True
+
+
+def tasks_left(services: Services, export: Export) -> list[int]:
+    """Give the tasks that are not finished."""
+    table_id, export_id = export.table_id, export.id
+    done = set(done_paths(services, table_id, export_id))
+    tasks = range(export.tasks)
+    return [task for task in tasks if export_done_path(table_id, export_id, task) not in done]
+
+
+def done_paths(services: Services, table_id: str, export_id: str) -> list[str]:
+    """Give the paths of what finished tasks wrote, in the order of the tasks."""
+    return [
+        stored.path for stored in services.storage.list(export_done_prefix(table_id, export_id))
+    ]
+
+
+def files_of(services: Services, paths: Iterable[str]) -> list[ExportedFile]:
+    """Give the files that finished tasks wrote.
+
+    Raises:
+        NotFoundError: the export has ended meanwhile.
+        CorruptDataError: what is kept of one is damaged.
+    """
+
+    def files(path: str) -> tuple[ExportedFile, ...]:
+        return decode_files(services.storage.get(path), path)
+
+    with ThreadPoolExecutor(OBJECTS_AT_ONCE) as threads:
+        return [file for found in threads.map(files, paths) for file in found]
+
+
+def forget_export(services: Services, export: Export) -> None:
+    """Delete all that is kept of an export; what a crash leaves of it the sweep deletes."""
+    services.storage.delete([export_path(export.table_id, export.id)])
+    parts = services.storage.list(export_parts_prefix(export.table_id, export.id))
+    delete_all(services, [stored.path for stored in parts])
+
+
+def delete_all(services: Services, paths: Sequence[str]) -> None:
+    """Delete objects, however many."""
+    for start in range(0, len(paths), BATCH):
+        services.storage.delete(paths[start : start + BATCH])
+
+
+def kept_exports(
+    services: Services, table_id: str, before_ms: int
+) -> tuple[dict[str, int], list[str]]:
+    """Give when exports began that run and began before a time, and what is as old and can go."""
+    running: set[str] = set()
+    begun_ms: dict[str, int] = {}
+    parts: list[tuple[str, str]] = []
+    for stored in services.storage.list(export_prefix(table_id)):
+        export_id, is_export = export_in(stored.path)
+        if is_export:
+            running.add(export_id)
+        if stored.modified_ms > before_ms:
+            continue
+        if is_export:
+            begun_ms[export_id] = stored.modified_ms
+        else:
+            parts.append((export_id, stored.path))
+    return begun_ms, [path for export_id, path in parts if export_id not in running]

@@ -1,0 +1,1 @@
+"""Shards that nothing references any more, deleted after a delay."""

@@ -1,0 +1,91 @@
+"""collect_garbage: shards without references → deleted, then forgotten.
+
+Order: the object is deleted first. A crash in between leaves a shard the state still lists, which
+the redelivery deletes again, harmlessly, and forgets. The other order could leak objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from dormouse.features.garbage.garbage import collectable, waiting_seconds
+from dormouse.jobs.tracking import record, settle, tracked
+from dormouse.messages import GarbageCandidates, Outgoing
+from dormouse.model.state import TableState
+from dormouse.model.transactions import ForgetShards
+from dormouse.ports import Services
+from dormouse.state_store import Rejected
+from dormouse.stored.names import shard_path
+from dormouse.tables.table import Table
+
+MAX_DELAY_SECONDS = 15 * 60
+"""The longest SQS delays a message; a longer wait is several messages."""
+
+
+CANDIDATES_PER_MESSAGE = 1000
+
+
+def candidates(table: Table, state: TableState, shards: Sequence[str]) -> list[Outgoing]:
+    """Give the messages that name these shards as candidates, with no delay."""
+    return [
+        Outgoing("gc-candidates", GarbageCandidates(table.id, state.generation, some))
+        for some in together(shards)
+    ]
+
+
+def together(shards: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return shards as they are deleted together, by one message each."""
+    starts = range(0, len(shards), CANDIDATES_PER_MESSAGE)
+    return [tuple(shards[start : start + CANDIDATES_PER_MESSAGE]) for start in starts]
+
+
+def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outgoing]:
+    """Delete the candidates whose delay is over; send the others round again."""
+    table = services.table(message.table_id)
+    if table is None:
+        return []
+    store = services.store(table)
+    state = store.current()
+    job_id = garbage_job_id(message.shards)
+    if message.generation != state.generation:
+        settle(services, table.id, job_id)
+        return []
+    now_ms, delay_seconds = services.clock.now_ms(), table.properties.gc_delay_seconds
+    due, waiting = collectable(state, message.shards, now_ms, delay_seconds)
+    if not due:
+        settle(services, table.id, job_id)
+    elif not _delete(services, table, state, job_id, due):
+        return [Outgoing("gc-candidates", message)]
+    if not waiting:
+        return []
+    left = max(waiting_seconds(state, shard, now_ms, delay_seconds) for shard in waiting)
+    again = GarbageCandidates(table.id, state.generation, tuple(waiting))
+    return [Outgoing("gc-candidates", again, min(left, MAX_DELAY_SECONDS))]
+
+
+def garbage_job_id(shards: Sequence[str]) -> str:
+    """Return the id of the job of a message: when it comes again, it is the same job."""
+    return f"garbage-{blake2b(' '.join(shards).encode(), digest_size=16).hexdigest()}"
+
+
+def _delete(
+    services: Services, table: Table, state: TableState, job_id: str, due: list[str]
+) -> bool:
+    """Delete and forget; False to look again: another delivery has forgotten some meanwhile."""
+    with tracked(
+        services,
+        table.id,
+        job_id,
+        "garbage",
+        subject=f"{len(due)} shards",
+        files=len(due),
+        size_bytes=sum(state.shards[shard].size_bytes for shard in due),
+    ):
+        services.storage.delete([shard_path(table.id, shard) for shard in due])
+        forgetting = ForgetShards(tuple(due))
+        (outcome,) = services.store(table).commit(forgetting, generation=state.generation)
+        if isinstance(outcome, Rejected):
+            return False
+    record(services, table.id, job_id, "garbage", "finished", files=len(due))
+    return True

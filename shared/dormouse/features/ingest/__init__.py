@@ -1,0 +1,1 @@
+"""Dropped files become sorted shards, each file exactly once."""

@@ -1,0 +1,96 @@
+"""Compaction jobs: assigned in the state first, then sent, so many at a time.
+
+A crash between the two leaves jobs without a message, those of one commit at most; ``sweep`` sends
+them again. What is asked of Spark for them is kept before they are assigned, so that it is known
+then, too. Two that assign at once cannot give one shard to two jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from msgspec import UNSET
+
+from dormouse.features.planning.compaction import CompactionPlan
+from dormouse.features.spark.requests import keep_request
+from dormouse.messages import CompactionJob, Outgoing
+from dormouse.model.spark_threshold import compaction_queue
+from dormouse.model.state import TableState
+from dormouse.model.transactions import AssignJob
+from dormouse.ports import Services
+from dormouse.state_store import Committed
+from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.table import Table
+
+REQUESTS_AT_ONCE = 8
+JOBS_PER_COMMIT = 500
+INPUTS_PER_COMMIT = 5000
+"""A commit of so many is about 30 KB, or 200 KB, and a crash leaves no more of them unsent."""
+
+
+def assign(
+    services: Services,
+    table: Table,
+    generation: int,
+    jobs: Iterable[AssignJob],
+    asked: SparkOptions | None = None,
+) -> Iterator[Outgoing]:
+    """Assign jobs, and give the messages of those which that succeeded for, commit by commit.
+
+    With options for it, which are `asked`, Spark is to do them. A request that is kept of a job
+    which is then not assigned is forgotten by the sweep.
+
+    What others have taken meanwhile is left out before it is written: of two plannings at once,
+    one goes through what the other has done at the price of a look.
+    """
+    store = services.store(table)
+    for chunk in _chunks(jobs):
+        state = store.current()
+        free = [job for job in chunk if _is_free(state, job)]
+        if asked is not None:
+            _keep_requests(services, table.id, generation, free, asked)
+        outcomes = store.commit(*free, generation=generation)
+        for job, outcome in zip(free, outcomes, strict=True):
+            if isinstance(outcome, Committed):
+                queue = compaction_queue(state, job, table.properties, asked)
+                message = CompactionJob(table.id, generation, job.job, asked or UNSET)
+                yield Outgoing(queue, message)
+
+
+def jobs_of(services: Services, plans: Iterable[CompactionPlan]) -> Iterator[AssignJob]:
+    """Give a new job for each plan."""
+    return (AssignJob(services.ids.new(), plan.partition, plan.inputs) for plan in plans)
+
+
+def _keep_requests(
+    services: Services,
+    table_id: str,
+    generation: int,
+    jobs: Iterable[AssignJob],
+    asked: SparkOptions,
+) -> None:
+    def keep(job: AssignJob) -> None:
+        message = CompactionJob(table_id, generation, job.job, asked)
+        keep_request(services, message, job.inputs)
+
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as threads:
+        list(threads.map(keep, jobs))
+
+
+def _is_free(state: TableState, job: AssignJob) -> bool:
+    held = (state.reference(job.partition, shard) for shard in job.inputs)
+    return all(reference is not None and reference.job is None for reference in held)
+
+
+def _chunks(jobs: Iterable[AssignJob]) -> Iterator[Sequence[AssignJob]]:
+    chunk: list[AssignJob] = []
+    inputs = 0
+    for job in jobs:
+        inputs += len(job.inputs)
+        if chunk and (len(chunk) == JOBS_PER_COMMIT or inputs > INPUTS_PER_COMMIT):
+            yield chunk
+            chunk, inputs = [], len(job.inputs)
+        chunk.append(job)
+    if chunk:
+        yield chunk

@@ -1,0 +1,63 @@
+"""plan_table: a table changed → the splits and compactions that are due.
+
+Splits are only asked for: whoever splits looks again. Compactions are assigned in the state first
+(`assigning`). Messages are given while that goes on, so that a large planning that is cut off has
+sent what it did, and the next goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dormouse.features.ingest.seal_sources import seal_sources
+from dormouse.features.planning.assign_jobs import assign, jobs_of
+from dormouse.features.planning.compaction import CompactionPlan, plan_compactions, within_limit
+from dormouse.features.planning.retention import plan_rewrites
+from dormouse.features.planning.splitting import splits_due
+from dormouse.features.tables.reset import begun
+from dormouse.messages import Outgoing, PartitionSplits, TableChanged
+from dormouse.model.state import TableState
+from dormouse.ports import Services
+from dormouse.tables.row_rules import row_rules
+from dormouse.tables.table import Table
+
+SPLITS_PER_MESSAGE = 50
+"""Every planning asks anew for all that are due; of so many footers are read in a minute or two."""
+
+
+def plan_table(services: Services, message: TableChanged) -> Iterator[Outgoing]:
+    """Give the messages for what is due; nothing for a table that is offline or gone."""
+    table = services.table(message.table_id)
+    if table is None:
+        return
+    store = services.store(table)
+    store.maintain()  # first: were it to fail after jobs were assigned, they would go unsent
+    seal_sources(services, table)
+    state = begun(services, table)  # who emptied it may have died half way, and all wait for it
+    if not table.online:
+        return
+    due = splits_due(state, table.properties.split_threshold_rows)
+    yield from splits(table, state, due)
+    plans = _compactions(services, table, state, swept=message.swept)
+    yield from assign(services, table, state.generation, jobs_of(services, plans))
+
+
+def splits(
+    table: Table, state: TableState, partitions: Sequence[str], *, forced: bool = False
+) -> Iterator[Outgoing]:
+    """Give the messages that ask for these leaves to be split."""
+    for start in range(0, len(partitions), SPLITS_PER_MESSAGE):
+        some = tuple(partitions[start : start + SPLITS_PER_MESSAGE])
+        message = PartitionSplits(table.id, state.generation, some, forced)
+        yield Outgoing("partition-splits", message)
+
+
+def _compactions(
+    services: Services, table: Table, state: TableState, *, swept: bool
+) -> list[CompactionPlan]:
+    plans = plan_compactions(state, table.properties)
+    age_off = row_rules(table.schema, table.properties).age_off if swept else None
+    if age_off is not None:  # looks at every shard, so not after each change
+        now_ms = services.clock.now_ms()
+        plans += plan_rewrites(state, table.properties, age_off.age_ms, now_ms, plans)
+    return within_limit(plans, len(state.jobs), table.properties.compaction_jobs_limit)

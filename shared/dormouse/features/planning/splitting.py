@@ -1,0 +1,119 @@
+"""Which leaves to split, and where: from the rows of references and the key samples of footers."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.model.state import TableState
+from dormouse.tables.properties import Properties
+
+FEWEST_ROWS = 2
+"""What a leaf must hold to be split at all."""
+
+
+class KeyRanks(Protocol):
+    """What a shard's footer knows of its keys: some at exact ranks, and all its rows."""
+
+    @property
+    def rows(self) -> int:
+        """The rows of the shard."""
+
+    @property
+    def max_key(self) -> Key:
+        """The greatest row key of the shard."""
+
+    @property
+    def samples(self) -> Sequence[tuple[Key, int]]:
+        """Keys in order, each with the number of the row it was taken from."""
+
+    def rows_below(self, key: Key) -> int:
+        """Give the rows whose key is less; exact at samples, interpolated between."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """A split proposed: the key, the rows it leaves on both sides, and the left ones by shard."""
+
+    at: Key
+    rows_left: tuple[tuple[str, int], ...]
+    total_rows: int
+
+
+def fewest_rows(properties: Properties, *, forced: bool) -> int:
+    """Return how many rows a leaf must have to be split."""
+    return FEWEST_ROWS if forced else properties.split_threshold_rows
+
+
+def splits_due(state: TableState, threshold_rows: int) -> list[str]:
+    """Give the leaves that hold at least `threshold_rows` by their references, in id order.
+
+    Estimates count: `split_partition` looks at the footers before it splits. A leaf whose shards
+    hold a single key is left out, for no split could part its rows.
+    """
+    return sorted(
+        partition
+        for partition, held in state.references.items()
+        if held.rows >= threshold_rows
+        and state.partitions.get(partition).is_leaf
+        and not _has_one_key(state, partition)
+    )
+
+
+def _has_one_key(state: TableState, partition: str) -> bool:
+    shards = [state.shards[reference.shard] for reference in state.references_in(partition)]
+    return len({key for shard in shards for key in (shard.min_key, shard.max_key)}) == 1
+
+
+def plan_split(span: KeyRange, shards: dict[str, KeyRanks]) -> SplitPlan | None:
+    """Choose the key that cuts the rows in `span` most evenly; None if all share one key.
+
+    Every sampled key is a candidate, and the greatest keys, so that a key which most rows share
+    does not hide the others: the split falls on the next distinct key.
+    """
+    candidates = sorted(
+        {key for ranks in shards.values() for key, _ in ranks.samples}
+        | {ranks.max_key for ranks in shards.values()}
+    )
+    candidates = [key for key in candidates if span.min < key and span.contains(key)]
+    first = {name: ranks.rows_below(span.min) for name, ranks in shards.items()}
+    total = sum(
+        (ranks.rows if span.max is None else ranks.rows_below(span.max)) - first[name]
+        for name, ranks in shards.items()
+    )
+
+    def rows_left(at: Key) -> dict[str, int]:
+        return {name: max(0, r.rows_below(at) - first[name]) for name, r in shards.items()}
+
+    def left(at: Key) -> int:
+        return sum(rows_left(at).values())
+
+    middle = bisect_left(candidates, total / 2, key=left)  # rows to the left grow with the key
+    near = [key for key in candidates[max(0, middle - 1) : middle + 1] if 0 < left(key) < total]
+    if not near:
+        return None
+    at = min(near, key=lambda key: abs(2 * left(key) - total))
+    return SplitPlan(at, tuple(sorted(rows_left(at).items())), total)
+
+
+def even_split_points(keys: Sequence[Key], partitions: int) -> list[Key]:
+    """Give the points that cut sorted keys into `partitions` parts as equal as can be.
+
+    Equal keys stay together: where they are too many for a part, the next point is the next key,
+    and there may be fewer parts.
+    """
+    points: list[Key] = []
+    taken = 0
+    for number in range(1, partitions):
+        middle = number * len(keys) // partitions
+        if middle <= taken:
+            continue
+        ends = bisect_left(keys, keys[middle]), bisect_right(keys, keys[middle])
+        near = [end for end in ends if taken < end < len(keys)]
+        if near:
+            taken = min(near, key=lambda end: abs(end - middle))
+            points.append(keys[taken])
+    return points

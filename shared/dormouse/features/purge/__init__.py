@@ -1,0 +1,1 @@
+"""Rows removed for good, and the proof that no object holds them."""

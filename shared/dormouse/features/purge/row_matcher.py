@@ -1,0 +1,111 @@
+"""Find the rows which a purge removes, and let all others through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.arrow.ranges import fitted, predicate
+from dormouse.arrow.row_counter import Tally
+from dormouse.arrow.types import Scalar
+from dormouse.engine.merging import merge_rows
+from dormouse.engine.predicates import Predicate, kept_predicate
+from dormouse.errors import InvalidRequestError
+from dormouse.features.purge.purge import PurgeRequest
+from dormouse.keys.ranges import KeyRange
+from dormouse.ports import Storage
+from dormouse.readers.reading import Slice
+from dormouse.schema.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class RowMatcher:
+    """Tells the rows of one table that a purge removes from those it keeps."""
+
+    request: PurgeRequest
+    schema: Schema
+    predicate: Predicate | None
+    ranges: tuple[KeyRange, ...]
+
+    @staticmethod
+    def of(request: PurgeRequest, schema: Schema) -> RowMatcher:
+        """Read a request with the schema that the table has now.
+
+        Raises:
+            InvalidRequestError: it does not fit the schema, or a column it names is another now.
+        """
+        for name, field_id in request.columns:
+            if schema.field_named(name).id != field_id:
+                raise InvalidRequestError(
+                    f"column {name!r} is not the one it was when the purge was asked for",
+                    hint="ask for it again, by what the columns are called now",
+                )
+        found = kept_predicate(request.where, schema) if request.where else None
+        spans = (fitted(span, schema) for span in request.ranges)
+        return RowMatcher(
+            request, schema, found, tuple(span for span in spans if not span.is_empty())
+        )
+
+    def count(
+        self,
+        storage: Storage,
+        table_id: str,
+        slice: Slice,
+        *,
+        scratch: Path,
+        memory_bytes: int,
+        at_most: int | None = None,
+    ) -> int:
+        """Count the rows of a slice that match; no further than to `at_most`.
+
+        Raises:
+            NotFoundError: the shard is gone.
+            CorruptDataError: it is damaged.
+        """
+        counted = 0
+        for span in self.ranges:
+            part = span.intersection(slice.range)
+            if part.is_empty() or not part.overlaps_span(slice.shard.min_key, slice.shard.max_key):
+                continue
+            matching = merge_rows(
+                storage,
+                table_id,
+                [Slice(slice.shard, part)],
+                self.schema,
+                columns=[self.schema.row_keys[0].name],
+                where=self.predicate,
+                scratch=scratch,
+                memory_bytes=memory_bytes,
+            )
+            with closing(matching):
+                for batch in matching:
+                    counted += batch.num_rows
+                    if at_most is not None and counted >= at_most:
+                        return at_most
+        return counted
+
+    def kept(self, batches: Iterator[pa.RecordBatch], removed: Tally) -> Iterator[pa.RecordBatch]:
+        """Yield the rows which do not match, of batches with all columns of the schema.
+
+        Those that match are counted, by a look of their own.
+        """
+        if self.predicate is not None:
+            yield from self.predicate.negated().apply(batches, removed)
+            return
+        terms = [predicate(span, self.schema.keys, pc.field, _literal) for span in self.ranges]
+        for batch in batches:
+            for term in terms:
+                # Without a term the range holds all keys.
+                removed.rows += (batch if term is None else batch.filter(term)).num_rows
+                batch = batch.filter(~term) if term is not None else batch.slice(0, 0)
+            if batch.num_rows:
+                yield batch
+
+
+def _literal(value: Scalar) -> pc.Expression:
+    return pc.scalar(value)  # type: ignore[arg-type]  # takes scalars of all types

@@ -1,0 +1,76 @@
+"""What is kept of the purges that are not finished: read and deleted here, by every stage."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.features.purge.purge import (
+    PurgeRequest,
+    Verdicts,
+    decode_request,
+    decode_verdicts,
+    encode_verdicts,
+)
+from dormouse.ports import Services
+from dormouse.stored.names import purge_in, purge_path, purge_prefix, verdict_path, verdict_prefix
+
+
+def purge_request(services: Services, table_id: str, purge_id: str) -> PurgeRequest | None:
+    """Give the request of a purge; None if the purge is finished.
+
+    Raises:
+        CorruptDataError: what is kept of it is damaged.
+    """
+    path = purge_path(table_id, purge_id)
+    try:
+        return decode_request(services.storage.get(path), path)
+    except NotFoundError:
+        return None
+
+
+def known_verdicts(services: Services, table_id: str, purge_id: str) -> Verdicts:
+    """Return all that the steps of a purge found out so far, and that can be read.
+
+    What is damaged counts as not found out: its shards are looked at once more.
+    """
+    known = Verdicts()
+    for stored in services.storage.list(verdict_prefix(table_id, purge_id)):
+        try:
+            body = services.storage.get(stored.path)
+        except NotFoundError:  # another delivery finished the purge just now
+            continue
+        with suppress(CorruptDataError):
+            known |= decode_verdicts(body, stored.path)
+    return known
+
+
+def keep_verdicts(services: Services, table_id: str, purge_id: str, found: Verdicts) -> None:
+    """Keep what a step found out, for the steps to come."""
+    path = verdict_path(table_id, purge_id, services.ids.new())
+    services.storage.put(path, encode_verdicts(found, path))
+
+
+def forget_purge(services: Services, table_id: str, purge_id: str) -> None:
+    """Delete all that is kept of a purge; its request last, so that a redelivery finds the rest."""
+    verdicts = services.storage.list(verdict_prefix(table_id, purge_id))
+    paths = [stored.path for stored in verdicts]
+    if paths:
+        services.storage.delete(paths)
+    services.storage.delete([purge_path(table_id, purge_id)])
+
+
+def kept_purges(services: Services, table_id: str) -> tuple[dict[str, int], list[str]]:
+    """Give the purges that are not finished, with when they were asked for, and what can go.
+
+    The latter are paths: a step that went on when another had finished its purge leaves verdicts.
+    """
+    requested_ms: dict[str, int] = {}
+    verdicts: list[tuple[str, str]] = []
+    for stored in services.storage.list(purge_prefix(table_id)):
+        purge_id, is_request = purge_in(stored.path)
+        if is_request:
+            requested_ms[purge_id] = stored.modified_ms
+        else:
+            verdicts.append((purge_id, stored.path))
+    return requested_ms, [path for purge_id, path in verdicts if purge_id not in requested_ms]

@@ -1,0 +1,1 @@
+"""A lost state made again from the footers of the shards."""

@@ -1,0 +1,1 @@
+"""Jobs that Spark runs: requested, started, tracked to their end."""

@@ -1,0 +1,50 @@
+"""The package of Spark jobs on its way from a deployment into the data bucket.
+
+It lies beside the tables under its own version, is put once and never changed, its description
+last. So runs that were begun before a deployment keep the code they began with, and what was put
+in part is made whole by the next run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dormouse.errors import InvalidRequestError
+from dormouse.features.spark.package_files import DESCRIPTION, SparkPackage, decode_package
+from dormouse.library import library_version
+from dormouse.ports import Services, Spark
+from dormouse.stored.names import spark_package_path, spark_package_prefix
+
+_BUILD = "build and deploy functions and package together: make build, sam deploy"
+
+
+def bring_package(services: Services, spark: Spark) -> str:
+    """Return the version of the package that was deployed, once it lies in the data bucket.
+
+    Raises:
+        InvalidRequestError: none was deployed, or one of another version than this process.
+    """
+    package = _deployed(spark.package)
+    prefix = spark_package_prefix(package.version)
+    there = {stored.path for stored in services.storage.list(prefix)}
+    for name in (*package.files, DESCRIPTION):
+        path = spark_package_path(package.version, name)
+        if path not in there:
+            services.storage.upload(path, spark.package / name)
+    return package.version
+
+
+def _deployed(folder: Path) -> SparkPackage:
+    path = folder / DESCRIPTION
+    if not path.is_file():
+        raise InvalidRequestError(
+            f"there is no package of Spark jobs: {path} is missing", hint=_BUILD
+        )
+    package = decode_package(path.read_bytes(), str(path))
+    if package.library != library_version():
+        raise InvalidRequestError(
+            f"the package of Spark jobs is of version {package.library} of the library, this "
+            f"function of {library_version()}; no run was started",
+            hint=_BUILD,
+        )
+    return package

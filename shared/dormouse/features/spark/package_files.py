@@ -1,0 +1,40 @@
+"""The package of Spark jobs: the library, what it needs, and the file that each job is started by.
+
+It is built and deployed with the functions, as a layer of `dispatch_spark`, which puts it into the
+data bucket under its version. `shared/pack_spark.py` writes its description.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from dormouse.stored.decoding import decode_json, told_as_corrupt
+
+DESCRIPTION = "package.json"
+"""What describes a package; it is put last, so where it lies, all else of the package does."""
+ARCHIVE = "environment.tar.gz"
+"""The library and its packages, to be unpacked on each machine."""
+
+_Name = Annotated[str, msgspec.Meta(pattern=r"\A[a-z_]+(\.[a-z]+)+\Z")]
+_Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{16}\Z")]
+
+
+class SparkPackage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A package: its files with their sizes, its version, and the version of the library in it."""
+
+    library: _Digest
+    version: _Digest
+    files: dict[_Name, int]
+    v: Literal[1] = 1
+
+
+def decode_package(body: bytes, path: str) -> SparkPackage:
+    """Parse the description of a package.
+
+    Raises:
+        CorruptDataError: it is none.
+    """
+    with told_as_corrupt(f"{path} does not describe a package of Spark jobs"):
+        return decode_json(body, SparkPackage)

@@ -1,0 +1,1 @@
+"""A partition with too many rows split in two."""

@@ -1,0 +1,56 @@
+"""Which leaves to split before a large import, so that it can be written by many tasks at once.
+
+The rules are those of GCHQ's Sleeper: the leaf with most of the rows to come is split at their
+median, again and again, until there are enough leaves.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from dormouse.features.planning.splitting import plan_split
+from dormouse.keys.histogram import SampledKeys
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.model.partitions import Partition, PartitionTree, id_of
+
+MIN_ROWS_TO_SPLIT = 1000
+"""A leaf that is to get fewer rows is left alone."""
+MIN_SHARE = 10
+"""So is one that is to get less than this part of what the leaves get on average."""
+
+_Leaf = tuple[int, Key, str, SampledKeys]
+"""The rows to come, less than none so that the fullest comes first; where it lies, and its id."""
+
+
+def plan_extension(
+    tree: PartitionTree, known: SampledKeys, min_leaves: int
+) -> tuple[tuple[str, Key], ...]:
+    """Give the splits, in order, which make at least `min_leaves` leaves of those there are.
+
+    `known` is known of the rows to come. Fewer splits are given if those are too few, or their keys
+    too much alike.
+    """
+    leaves = list(tree.leaves())
+    if len(leaves) >= min_leaves:
+        return ()
+    least = max(MIN_ROWS_TO_SPLIT, -(-known.rows // (len(leaves) * MIN_SHARE)))
+    fullest: list[_Leaf] = []
+    for leaf in leaves:
+        _put(fullest, leaf, known, least)
+    splits: list[tuple[str, Key]] = []
+    while fullest and len(leaves) + len(splits) < min_leaves:
+        _, _, leaf_id, inside = heappop(fullest)
+        plan = plan_split(tree.get(leaf_id).range, {"": inside})
+        if plan is not None:  # else all its rows share one key
+            splits.append((leaf_id, plan.at))
+            span = tree.get(leaf_id).range
+            tree = tree.split(leaf_id, plan.at)
+            for half in (KeyRange(span.min, plan.at), KeyRange(plan.at, span.max)):
+                _put(fullest, tree.get(id_of(half)), inside, MIN_ROWS_TO_SPLIT)
+    return tuple(splits)
+
+
+def _put(fullest: list[_Leaf], leaf: Partition, known: SampledKeys, least: int) -> None:
+    inside = known.within(leaf.range)
+    if inside.rows >= least:
+        heappush(fullest, (-inside.rows, leaf.range.min, leaf.id, inside))

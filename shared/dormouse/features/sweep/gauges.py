@@ -1,0 +1,29 @@
+"""A table's state in the few numbers that show whether it is well."""
+
+from __future__ import annotations
+
+from dormouse.model.metrics import Measure
+from dormouse.model.state import TableState
+
+
+def gauges(state: TableState, now_ms: int, log_length: int) -> dict[Measure, float]:
+    """Give the levels of a table at one version.
+
+    References per leaf is how many shards a look-up may have to open; it grows while compaction
+    falls behind. `log_length` is how many commits a new process folds on top of the snapshot.
+    """
+    leaves = (len(state.partitions) + 1) // 2  # every split turns one leaf into two
+    oldest_ms = min((job.assigned_ms for job in state.jobs.values()), default=now_ms)
+    return {
+        Measure.SHARDS: len(state.shards) - len(state.unreferenced),
+        Measure.ROWS: state.rows,
+        Measure.REFERENCES: state.reference_count,
+        Measure.PARTITIONS: len(state.partitions),
+        Measure.LEAF_PARTITIONS: leaves,
+        Measure.REFERENCES_PER_LEAF: state.reference_count / leaves if leaves else 0.0,
+        Measure.JOBS_ASSIGNED: len(state.jobs),
+        Measure.OLDEST_JOB_AGE_SECONDS: max(0, now_ms - oldest_ms) / 1000,
+        Measure.GARBAGE_SHARDS: len(state.unreferenced),
+        Measure.DISPUTED_SHARDS: len(state.disputed),
+        Measure.LOG_LENGTH: log_length,
+    }

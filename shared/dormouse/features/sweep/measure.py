@@ -1,0 +1,23 @@
+"""measure: on a schedule, tell the metrics how a table stands. Reads, and changes nothing."""
+
+from __future__ import annotations
+
+from dormouse.features.sweep.gauges import gauges
+from dormouse.messages import Outgoing
+from dormouse.model.metrics import Measure
+from dormouse.ports import Services
+from dormouse.tables.table import Table
+
+
+def measure(services: Services, table: Table) -> list[Outgoing]:
+    """Emit the levels of a table; nothing follows from it."""
+    if not table.deleting:
+        services.metrics.emit(table.name, levels(services, table))
+    return []
+
+
+def levels(services: Services, table: Table) -> dict[Measure, float]:
+    """Give the levels of a table now."""
+    store = services.store(table)
+    state = store.current()
+    return gauges(state, services.clock.now_ms(), store.log_length())

@@ -1,0 +1,308 @@
+"""sweep: on a schedule, send again what a lost message left undone.
+
+Everything here is only repair: with every message delivered, it finds nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from functools import cache
+from itertools import islice
+
+from dormouse.errors import CorruptDataError
+from dormouse.features.administration.answering import unanswered
+from dormouse.features.export.stored import (
+    delete_all,
+    kept_export,
+    kept_exports,
+    messages_of,
+    task_messages,
+    tasks_left,
+)
+from dormouse.features.garbage.collect_garbage import candidates
+from dormouse.features.garbage.garbage import collectable, orphans
+from dormouse.features.ingest.batch_files import batch_files
+from dormouse.features.ingest.known_sources import look_up, refusal_of
+from dormouse.features.ingest.seal_sources import spent_segments
+from dormouse.features.purge.stored import kept_purges
+from dormouse.features.spark.jobs import QUEUE as SPARK_QUEUE
+from dormouse.features.spark.requests import SparkRequest, kept_requests, spent_notes
+from dormouse.features.tables.delete_table import delete_all_of
+from dormouse.features.tables.reset import spent_trees
+from dormouse.jobs.crashes import SPARK, JobNotes, job_notes
+from dormouse.jobs.retrying import is_overdue
+from dormouse.jobs.tracking import record, settle, tracked
+from dormouse.messages import (
+    CompactionJob,
+    IngestJob,
+    Outgoing,
+    PurgeStep,
+    RequestStep,
+    SparkAgain,
+    TableChanged,
+)
+from dormouse.model.sources import Source
+from dormouse.model.spark_threshold import compaction_queue
+from dormouse.model.state import DAY_MS, TableState
+from dormouse.ports import Services
+from dormouse.shards.run_markers import discard_shards, spent_endings
+from dormouse.stored.names import data_prefix, shard_id_of
+from dormouse.tables.table import Table
+
+SENT_AGAIN = "sent-again"
+"""The job under which the tracker keeps when a table's jobs were last sent again."""
+ORPHANS = "garbage-orphans"
+"""The job under which the tracker keeps what became of shards that nobody committed."""
+_IsDue = Callable[[int], bool]
+MISSED_MS = 30 * DAY_MS
+"""For how long audits look at a dropped file. Each costs a look-up for every file, and the first
+after a message was lost finds the file.
+"""
+LOOKED_UP_AT_ONCE = 1000
+"""Of so many files at once an audit asks whether they were ingested."""
+CLOCKS_APART_MS = 5 * 60 * 1000
+"""How far the clocks of a function and of the object store may be apart, generously."""
+
+
+def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[Outgoing]:
+    """Give the messages a table should have had; `audit` also looks at what lies in the buckets.
+
+    An audit sends files again that were never ingested, and deletes shards which no commit ever
+    referenced. It lists all of a table's objects, so it runs more rarely.
+
+    Raises:
+        CorruptDataError: the state is lost; nothing was sent or deleted. Or what is kept of a job
+            for Spark, of an export or of a compaction's end is damaged; all else was done.
+    """
+    if table.deleting:
+        delete_all_of(services, table)
+        return
+    state = _current(services, table)
+    yield Outgoing("table-changes", TableChanged(table.id, swept=True))
+    spark, unread = kept_requests(services, table.id)
+    messages, damaged = _again(services, table, state, spark, unread.keys())
+    yield from messages
+    yield from _overdue_garbage(services, table, state)
+    if audit:
+        yield from _missed_files(services, table, spark)
+        _delete_orphans(services, table)
+        damaged += _delete_notes(services, table)
+    for error in (*unread.values(), *damaged):
+        raise error
+
+
+def _current(services: Services, table: Table) -> TableState:
+    """Return the newest state of a table.
+
+    What an audit deletes is held against one that was read after the objects were listed.
+
+    Raises:
+        CorruptDataError: it is lost; to an audit every shard would seem to be an orphan.
+    """
+    state = services.store(table).current()
+    if not len(state.partitions):
+        raise CorruptDataError(
+            f"table {table.name!r} has lost its state; its shards were left alone",
+            hint="dormouse rebuild makes the state anew from them",
+        )
+    return state
+
+
+def _again(
+    services: Services,
+    table: Table,
+    state: TableState,
+    spark: Sequence[SparkRequest],
+    unread: Set[str],
+) -> tuple[list[Outgoing], list[CorruptDataError]]:
+    """Give what was begun so long ago that a message or an event of it may be lost; and what is
+    wrong with that which is damaged.
+
+    It may as well wait in a long queue, or fail each time: so it comes again more and more rarely.
+    Without a memory of the last time, every sweep would send all of it.
+    """
+    is_due = _is_due(services, table)
+    with_spark = {request.job.job_id for request in spark} | unread
+    exports, damaged = _old_exports(services, table, with_spark, is_due)
+    messages = [
+        *_stale_jobs(services, table, state, with_spark, is_due),
+        *_unsettled_spark(table, spark, is_due),
+        *_old_purges(services, table, is_due),
+        *exports,
+        *_unanswered_requests(services, table, is_due),
+    ]
+    if messages:
+        subject = f"{len(messages)} jobs sent again"
+        record(services, table.id, SENT_AGAIN, "sweep", "finished", subject=subject)
+    return messages, damaged
+
+
+def _is_due(services: Services, table: Table) -> _IsDue:
+    """Give how to tell whether what was begun at a time has become due since the last sending."""
+    now_ms, patience_ms = services.clock.now_ms(), table.properties.job_patience_seconds * 1000
+
+    @cache
+    def since_ms() -> int:  # most tables have nothing that is old
+        earlier = services.tracker.get(table.id, SENT_AGAIN)
+        return earlier.updated_ms if earlier is not None else 0
+
+    def is_due(begun_ms: int) -> bool:
+        is_old = now_ms - begun_ms >= patience_ms
+        return is_old and is_overdue(begun_ms, since_ms(), now_ms, patience_ms)
+
+    return is_due
+
+
+def _stale_jobs(
+    services: Services,
+    table: Table,
+    state: TableState,
+    with_spark: set[str],
+    is_due: _IsDue,
+) -> Iterator[Outgoing]:
+    """Return assigned jobs, save those which Spark has in hand, get on, or are set aside."""
+    notes = job_notes(services, table.id) if len(state.jobs) else {}
+    for job in sorted(state.jobs.values(), key=lambda job: job.id):
+        note = notes.get(job.id, JobNotes())
+        if job.id in with_spark or not is_due(max(job.assigned_ms, note.newest_ms)):
+            continue
+        message = CompactionJob(table.id, state.generation, job.id)
+        if not note.set_aside:
+            yield Outgoing(compaction_queue(state, job, table.properties), message)
+        elif SPARK not in note.set_aside and services.has_spark:  # there was none then
+            yield Outgoing(SPARK_QUEUE, message)
+
+
+def _unsettled_spark(
+    table: Table, requests: Iterable[SparkRequest], is_due: _IsDue
+) -> Iterator[Outgoing]:
+    """Give jobs which Spark has in hand: the event of a run may be lost."""
+    for request in requests:
+        if is_due(request.requested_ms):
+            yield Outgoing(SPARK_QUEUE, SparkAgain(table.id, request.job.job_id))
+
+
+def _overdue_garbage(services: Services, table: Table, state: TableState) -> list[Outgoing]:
+    """Give what could have been deleted two delays ago: its own message must be lost."""
+    delay_seconds = 2 * table.properties.gc_delay_seconds
+    now_ms = services.clock.now_ms()
+    due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
+    return candidates(table, state, due)
+
+
+def _missed_files(
+    services: Services, table: Table, spark: Iterable[SparkRequest]
+) -> list[Outgoing]:
+    """Give ingest jobs for files that were neither ingested nor refused while they could be.
+
+    Those which Spark is ingesting are left to it.
+    """
+    jobs = (request.job for request in spark)
+    begun = {source.id for job in jobs if isinstance(job, IngestJob) for source in job.sources}
+    since_ms = max(services.clock.now_ms() - MISSED_MS, table.files_since_ms)
+    listed = services.sources.list(f"{table.name}/", since_ms=since_ms)
+    known = (source for source in listed if source.id not in begun)
+    missed: list[Source] = []
+    while some := list(islice(known, LOOKED_UP_AT_ONCE)):
+        fresh = look_up(services, table, some).fresh(some)
+        missed += [s for s in fresh if refusal_of(services, s, table.id, in_doubt=True) is None]
+    return batch_files(services, missed, at_once=True)
+
+
+def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[Outgoing]:
+    """Give a step to each purge that should have got far by now; delete what finished ones left."""
+    requested_ms, leftovers = kept_purges(services, table.id)
+    delete_all(services, leftovers)
+    now_ms = services.clock.now_ms()
+    return [
+        Outgoing("purges", PurgeStep(table.id, purge_id, now_ms))
+        for purge_id, time_ms in sorted(requested_ms.items())
+        if is_due(time_ms)
+    ]
+
+
+def _unanswered_requests(services: Services, table: Table, is_due: _IsDue) -> list[Outgoing]:
+    """Return a step for each request that waits for its reply; delete what nobody waits for."""
+    now_ms = services.clock.now_ms()
+    asked_ms, spent = unanswered(services, table.id, now_ms)
+    delete_all(services, spent)
+    return [
+        Outgoing("admin", RequestStep(table.id, key, begun_ms=now_ms))
+        for key, time_ms in sorted(asked_ms.items())
+        if is_due(time_ms)
+    ]
+
+
+def _old_exports(
+    services: Services, table: Table, with_spark: set[str], is_due: _IsDue
+) -> tuple[list[Outgoing], list[CorruptDataError]]:
+    """Give what is left of exports that should have got far by now; delete what others left.
+
+    Besides, what is wrong with those that are damaged.
+    """
+    oldest_ms = services.clock.now_ms() - table.properties.job_patience_seconds * 1000
+    begun_ms, leftovers = kept_exports(services, table.id, oldest_ms)
+    delete_all(services, leftovers)
+    messages, damaged = [], []
+    for export_id in sorted(begun_ms.keys() - with_spark):
+        if is_due(begun_ms[export_id]):
+            try:
+                messages += _rest_of(services, table, export_id)
+            except CorruptDataError as error:
+                damaged.append(error)
+    return messages, damaged
+
+
+def _rest_of(services: Services, table: Table, export_id: str) -> list[Outgoing]:
+    """Give what is left of an export; where all is done, any task that comes again finishes it."""
+    export = kept_export(services, table.id, export_id)
+    if export is None:
+        return []
+    if export.spark:
+        return messages_of(export)
+    return task_messages(export, tasks_left(services, export) or [0])
+
+
+def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:
+    """Delete what was noted of jobs and of emptyings, and nobody is to read any more.
+
+    Gives what is wrong with notes that are damaged.
+    """
+    storage, now_ms = services.storage, services.clock.now_ms()
+    patience_ms = table.properties.job_patience_seconds * 1000
+    orphan_age_ms = table.properties.orphan_age_seconds * 1000
+    endings, damaged = spent_endings(
+        storage,
+        table.id,
+        lambda: _current(services, table),
+        before_ms=now_ms - orphan_age_ms,
+    )
+    delete_all(services, endings)
+    delete_all(services, spent_notes(services, table.id, now_ms - patience_ms))
+    noted = job_notes(services, table.id)
+    state = _current(services, table)
+    spent = (notes.paths for job_id, notes in noted.items() if job_id not in state.jobs)
+    delete_all(services, [path for paths in spent for path in paths])
+    delete_all(services, spent_trees(services, table, state, now_ms - orphan_age_ms))
+    delete_all(services, spent_segments(services, table, now_ms - orphan_age_ms))
+    return damaged
+
+
+def _delete_orphans(services: Services, table: Table) -> None:
+    """Delete shards that are not in the state and too old to be in a commit yet to come."""
+    listed = services.storage.list(data_prefix(table.id))
+    modified_ms = {shard: o.modified_ms for o in listed if (shard := shard_id_of(o.path))}
+    state = _current(services, table)
+    now_ms = services.clock.now_ms()
+    oldest_ms = now_ms - table.properties.orphan_age_seconds * 1000
+    if now_ms - table.emptied_ms >= table.properties.gc_delay_seconds * 1000:
+        # What was there long before the table was emptied can be in no commit any more.
+        oldest_ms = max(oldest_ms, table.emptied_ms - CLOCKS_APART_MS)
+    found = orphans(state, modified_ms, oldest_ms)
+    if not found:
+        settle(services, table.id, ORPHANS, failed=True)
+        return
+    subject = f"{len(found)} shards nobody committed"
+    with tracked(services, table.id, ORPHANS, "garbage", subject=subject, files=len(found)):
+        discard_shards(services.storage, table.id, found, state)
+    record(services, table.id, ORPHANS, "garbage", "finished", files=len(found))

@@ -1,0 +1,1 @@
+"""Tables created, changed, renamed, reset and deleted."""

@@ -1,0 +1,40 @@
+"""alter_schema: columns of a table are added, dropped and renamed, units set; no shard is touched.
+
+It is judged by the schema it changes: of two at once, the second sees what the first made. What an
+ingest or a compaction writes that began before is right after it, for columns are found by ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dormouse.errors import NotFoundError
+from dormouse.features.requests.resolve_table import named
+from dormouse.ports import Services
+from dormouse.requests import AlterSchema
+from dormouse.schema.schema import parse_field
+from dormouse.tables.evolution import Alteration, altered
+from dormouse.tables.table import Table
+
+
+def alter_schema(services: Services, request: AlterSchema) -> None:
+    """Change the schema.
+
+    Raises:
+        NotFoundError: no table of that name exists, or it is being deleted.
+        InvalidRequestError: a change cannot be honoured; nothing is changed.
+    """
+    table = named(services, request)
+    alteration = Alteration(
+        add=tuple(parse_field(body, f"add[{i}]") for i, body in enumerate(request.add)),
+        drop=request.drop,
+        rename=request.rename,
+        units=request.units,
+    )
+
+    def change(kept: Table) -> Table:
+        if kept.deleting:
+            raise NotFoundError(f"table {kept.name!r} is being deleted")
+        return replace(kept, schema=altered(kept.schema, alteration, kept.properties))
+
+    services.tables.change(table.id, change, request_id=request.request_id)

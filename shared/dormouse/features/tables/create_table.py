@@ -1,0 +1,108 @@
+"""create_table: a name, a schema, properties and first split points → a table."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from dormouse.errors import AlreadyExistsError, NotFoundError
+from dormouse.key_forms.json import split_points_of_json
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.transactions import InitialisePartitions
+from dormouse.ports import Services
+from dormouse.requests import CreateTable
+from dormouse.schema.schema import Schema
+from dormouse.state_store import accepted
+from dormouse.stored.names import TABLE_ID_DIGITS
+from dormouse.tables.csv_dialect import csv_dialect
+from dormouse.tables.evolution import check_columns
+from dormouse.tables.properties import parse_settings
+from dormouse.tables.row_rules import row_rules
+from dormouse.tables.table import Table, check_name
+from dormouse.tables.tombstones import Tombstone
+
+
+def create_table(services: Services, request: CreateTable) -> None:
+    """Create the table; its id follows from the request's, so that a redelivery makes no second.
+
+    Raises:
+        InvalidRequestError: the schema, properties, split points or name are no good.
+        AlreadyExistsError: a table of that name exists.
+    """
+    schema = Schema.from_json(request.schema)
+    table = Table(
+        id=created_id(request),
+        name=check_name(request.name),
+        schema=schema,
+        created_ms=services.clock.now_ms(),
+    ).with_settings(parse_settings(request.properties), services.tables.defaults())
+    if _was_made(services, table):
+        return
+    check_columns(schema, table.properties)
+    row_rules(schema, table.properties)
+    csv_dialect(table.properties)
+    points = split_points_of_json(
+        schema, request.split_points, strings_base64=request.strings_base64
+    )
+    tree = PartitionTree.from_split_points(points)
+    if services.tables.named(table.name) is not None:
+        _refuse(services, table)
+        return
+    # State first: a table that can be found by name always has its partitions.
+    initialise = InitialisePartitions(tuple(tree.by_id.values()), schema.key_types)
+    try:
+        # Looked at first: the store remembers what was committed for some days, the request may be
+        # sent back after weeks. The id is that of the request, so whatever is there is its own.
+        if not len(services.store(table).current().partitions):
+            (outcome,) = services.store(table).commit(initialise, generation=0)
+            accepted(outcome)
+        services.tables.create(table)
+    except NotFoundError:
+        if not _was_made(services, table):
+            raise
+    except AlreadyExistsError:
+        _refuse(services, table)
+
+
+def created_id(request: CreateTable) -> str:
+    """Return the id of the table that a request makes; a redelivery makes the same."""
+    return blake2b(request.request_id.encode(), digest_size=TABLE_ID_DIGITS // 2).hexdigest()
+
+
+def _was_made(services: Services, table: Table) -> bool:
+    """Return whether another delivery made the table, whatever became of it since.
+
+    Raises:
+        AlreadyExistsError: another delivery refused to make it, for good.
+    """
+    if services.tables.get(table.id) is not None:
+        return True
+    tombstone = services.tables.tombstone(table.id)
+    if tombstone is not None and not tombstone.was_registered:
+        raise _taken(table)
+    return tombstone is not None
+
+
+def _refuse(services: Services, table: Table) -> None:
+    """Refuse to make a table whose name is taken, unless another delivery has made it.
+
+    The state that this delivery or another began goes, under a tombstone: without, another could
+    make a table of it at the same time. Even if no entry is to be seen: one may have been put by a
+    delivery that died before it was in the log, and nobody else would look for it.
+
+    Raises:
+        AlreadyExistsError: the name is another table's.
+    """
+    if _was_made(services, table):
+        return
+    now_ms = services.clock.now_ms()
+    tombstone = services.tables.bury(Tombstone.of(table, now_ms, was_registered=False))
+    if tombstone is not None and not tombstone.was_registered:
+        services.store(table).destroy()
+        raise _taken(table)
+
+
+def _taken(table: Table) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"there was a table {table.name!r} already when this was asked for",
+        hint="choose another name; or delete that table, and ask again under another request_id",
+    )

@@ -1,0 +1,45 @@
+"""reinitialise_table: a table loses its rows, perhaps its partitions and schema, and goes on.
+
+Its shards are garbage then; `sweep` finds them.
+"""
+
+from __future__ import annotations
+
+from msgspec import UnsetType
+
+from dormouse.features.requests.resolve_table import living
+from dormouse.features.tables.reset import Beginning, begun, empty
+from dormouse.key_forms.json import split_points_of_json
+from dormouse.messages import Outgoing, TableChanged
+from dormouse.ports import Services
+from dormouse.requests import ReinitialiseTable
+from dormouse.schema.schema import Schema
+from dormouse.tables.table import Table
+
+
+def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[Outgoing]:
+    """Empty the table once, however often the request comes.
+
+    Raises:
+        InvalidRequestError: a split point or the schema is no good, or partitions that are to stay
+            do not fit the schema.
+        NotFoundError: no table of that name exists, or it is being deleted.
+        ContendedError: the table got another schema meanwhile; the message should come again.
+        CorruptDataError: partitions are to stay, and which these are is lost.
+    """
+    table = living(services, request)
+    if request.request_id in table.applied:  # who let the registry count it may have died since
+        begun(services, table)
+    else:
+        empty(services, table, _beginning(table, request), request_id=request.request_id)
+    return [Outgoing("table-changes", TableChanged(table.id))]
+
+
+def _beginning(table: Table, request: ReinitialiseTable) -> Beginning:
+    given = request.schema
+    schema = None if isinstance(given, UnsetType) else Schema.from_json(given)
+    points = split_points_of_json(
+        schema or table.schema, request.split_points, strings_base64=request.strings_base64
+    )
+    replaces = points or request.delete_partitions
+    return Beginning(schema, points if replaces else None)

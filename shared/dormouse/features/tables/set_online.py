@@ -1,0 +1,23 @@
+"""set_online: a table goes online, or offline: then it is neither compacted nor split."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dormouse.features.requests.resolve_table import named
+from dormouse.messages import Outgoing, TableChanged
+from dormouse.ports import Services
+from dormouse.requests import SetOnline
+
+
+def set_online(services: Services, request: SetOnline) -> list[Outgoing]:
+    """Change it; what became due while it was offline is planned once it is online.
+
+    Raises:
+        NotFoundError: no table of that name exists, or it is being deleted.
+    """
+    table = named(services, request)
+    services.tables.change(
+        table.id, lambda t: replace(t, online=request.online), request_id=request.request_id
+    )
+    return [Outgoing("table-changes", TableChanged(table.id))] if request.online else []

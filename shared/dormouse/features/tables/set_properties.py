@@ -1,0 +1,53 @@
+"""set_properties and set_defaults: what is set for a table, and for the instance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dormouse.features.requests.resolve_table import named
+from dormouse.messages import Outgoing, TableChanged
+from dormouse.ports import Services
+from dormouse.requests import SetDefaults, SetProperties
+from dormouse.tables.properties import parse_settings, property_named
+from dormouse.tables.table import Table, changed_settings, check_change
+
+
+def set_properties(services: Services, request: SetProperties) -> list[Outgoing]:
+    """Change the table's own properties, and plan by them.
+
+    Raises:
+        InvalidRequestError: an unknown name, a bad value, one that never changes, or filters or
+            aggregations that do not fit the schema.
+        NotFoundError: no table of that name exists, or it is being deleted.
+    """
+    put, unset = _checked(request.properties, request.unset)
+    table = named(services, request)
+    defaults = services.tables.defaults()
+
+    def change(kept: Table) -> Table:
+        changed = kept.with_settings(changed_settings(kept.settings, put, unset), defaults)
+        check_change(kept, changed)
+        return changed
+
+    services.tables.change(table.id, change, request_id=request.request_id)
+    return [Outgoing("table-changes", TableChanged(table.id))]
+
+
+def set_defaults(services: Services, request: SetDefaults) -> None:
+    """Change the instance's properties.
+
+    Raises:
+        InvalidRequestError: an unknown name, a bad value, or one that a table cannot take.
+    """
+    put, unset = _checked(request.properties, request.unset)
+    kept = services.tables.defaults()
+    wanted = changed_settings(kept, put, unset)
+    for table in services.tables.all():
+        check_change(table, table.with_settings(table.settings, wanted))
+    services.tables.change_defaults(lambda kept: changed_settings(kept, put, unset))
+
+
+def _checked(
+    properties: Mapping[str, object], unset: Sequence[str]
+) -> tuple[dict[str, int | str], tuple[str, ...]]:
+    return parse_settings(properties), tuple(property_named(name).name for name in unset)

@@ -1,0 +1,56 @@
+"""A table and its state at one version, with the schema that the rows of that version have.
+
+Registry and state are read one after the other, and an emptying, which can change the schema, may
+fall in between, or have died half way.
+"""
+
+from __future__ import annotations
+
+from dormouse.errors import NotFoundError
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.state import TableState
+from dormouse.ports import Services
+from dormouse.tables.table import Table
+
+
+def read_version(
+    services: Services, table: Table, *, version: int | None = None, time_ms: int | None = None
+) -> tuple[Table, TableState]:
+    """Return the table as it is now and its state at a version, at a time, or the newest.
+
+    If the registry counts an emptying with a new schema which the state has yet to begin, the
+    newest is that of an empty table already.
+
+    Raises:
+        NotFoundError: the table was deleted, or that version is not kept any more, is yet to come,
+            or has rows of an earlier schema.
+    """
+    while True:
+        state = _state(services, table, version, time_ms)
+        if state.generation <= table.generation:
+            break
+        newest = services.table(table.id)
+        if newest is None:
+            raise NotFoundError(f"table {table.name!r} was deleted")
+        if newest.generation == table.generation:  # a registry brought back from a backup
+            break
+        table = newest
+    if state.generation >= table.schema_generation:
+        return table, state
+    if version is None and time_ms is None:
+        tree = PartitionTree.from_split_points(())
+        return table, state.emptied(table.generation, tree, table.schema.key_types)
+    raise NotFoundError(
+        f"version {state.version} of table {table.name!r} has rows of an earlier schema, which "
+        "cannot be read any more",
+        hint="the table was emptied since, and given a new schema; read a later version",
+    )
+
+
+def _state(
+    services: Services, table: Table, version: int | None, time_ms: int | None
+) -> TableState:
+    store = services.store(table)
+    if version is None and time_ms is None:
+        return store.current()
+    return store.at(version=version, time_ms=time_ms)

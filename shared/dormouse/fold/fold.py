@@ -1,0 +1,247 @@
+"""The fold: the only code that makes one table state from another.
+
+It serves live commits, replay, snapshots, tests and simulation alike. An entry that breaks a rule
+changes nothing but the version, and says why; an entry that was applied before changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from dormouse.fold.conservation import dispute, settle, take
+from dormouse.fold.rules import Violation, violations
+from dormouse.fold.validation import faults
+from dormouse.keys.ranges import Key
+from dormouse.model.disputes import Taking
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.shards import Holding, Job, NewShard, Reference, Shard
+from dormouse.model.source_segments import SourceSegment
+from dormouse.model.state import TableState
+from dormouse.model.transactions import (
+    AddShards,
+    AdoptSegments,
+    AssignJob,
+    ClearTable,
+    DisputeShards,
+    Entry,
+    ExtendTree,
+    ForgetShards,
+    InitialisePartitions,
+    RaiseRules,
+    ReleaseJob,
+    ReplaceShards,
+    SealSources,
+    SettleDisputes,
+    SplitPartition,
+    transaction_id,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the fold made of an entry: applied, `repeated` (it was before), or against the rules."""
+
+    violations: tuple[Violation, ...] = ()
+    repeated: bool = False
+
+
+def apply(state: TableState, entry: Entry) -> tuple[TableState, Verdict]:
+    """Return the state after `entry`, and the verdict on it. The version is left to the log.
+
+    There is one for every entry that can be written or read, whatever it says. That the rules of
+    the state are known here is for readers of logs to see to (`statestore.reading`).
+    """
+    same_generation = entry.generation == state.generation
+    judged = same_generation or isinstance(entry.transaction, ClearTable)
+    # Keys of another generation can be of other types; that it is another one is told below.
+    if broken := faults(entry, state.key_types if judged else ()):
+        return state, Verdict(broken)
+    now_ms = max(state.time_ms, entry.time_ms)  # time never runs backwards, whoever's clock it is
+    name = transaction_id(entry.transaction)
+    if same_generation and state.has_committed(name, now_ms):
+        return state, Verdict(repeated=True)
+    if broken := violations(state, entry):
+        return state, Verdict(broken)
+    changed = _changed(replace(state, time_ms=now_ms), entry)
+    return replace(changed, transactions=changed.transactions.insert(name, now_ms)), Verdict()
+
+
+def _changed(state: TableState, entry: Entry) -> TableState:  # noqa: C901  # a case a kind
+    match entry.transaction:
+        case InitialisePartitions(partitions=partitions, key_types=key_types, rules=rules):
+            tree = PartitionTree.of(partitions)
+            return replace(state, partitions=tree, key_types=key_types, rules=rules)
+        case RaiseRules(rules=rules):
+            return replace(state, rules=rules)
+        case AddShards(shards=shards, sources=sources):
+            known = state.sources.update(dict.fromkeys(sources, state.version + 1))
+            return replace(_add(state, shards), sources=known)
+        case AssignJob(job=job, partition=partition, inputs=inputs):
+            assigned = Job(job, partition, inputs, state.time_ms)
+            marked = _mark(state, assigned, job)
+            return replace(marked, jobs=state.jobs.insert(job, assigned))
+        case ReleaseJob(job=job):
+            released = state.jobs[job]
+            free = replace(_mark(state, released, None), jobs=state.jobs.remove(job))
+            return _push_down(free, released.partition, {})
+        case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
+            rows, span = dict(done.rows_taken), state.partitions.get(partition).range
+            for shard in inputs:
+                dropped = _drop(state, partition, shard)
+                state = take(dropped, shard, Taking(job, partition, rows.get(shard), span))
+            return replace(_add(state, outputs), jobs=state.jobs.remove(job))
+        case SplitPartition(partition=partition, at=at, rows_left=rows_left):
+            return _split(state, partition, at, dict(rows_left))
+        case ExtendTree(splits=splits):
+            for partition, at in splits:
+                state = _split(state, partition, at, {})
+            return state
+        case ForgetShards() | DisputeShards() | SettleDisputes():
+            return _keep_or_forget(state, entry.transaction)
+        case SealSources(segment=segment, replaced=replaced):
+            return _seal(state, segment, len(replaced))
+        case AdoptSegments(segments=segments):
+            return replace(state, adopted_segments=segments)
+        case ClearTable(generation=generation, partitions=partitions, key_types=key_types):
+            tree = PartitionTree.of(partitions)
+            return state.emptied(generation, tree, key_types or state.key_types)
+
+
+def _add(state: TableState, shards: Iterable[NewShard]) -> TableState:
+    for new in shards:
+        shard = new.shard
+        state = replace(
+            state,
+            shards=state.shards.insert(shard.id, shard),
+            reference_counts=state.reference_counts.insert(shard.id, 0),
+            unreferenced=state.unreferenced.insert(shard.id, state.time_ms),
+        )
+        for partition, rows in new.rows_by_partition:
+            placed = Reference(partition, shard.id, rows)
+            for reference in _on_leaves(state.partitions, placed, shard, {}):
+                state = _put(state, reference)
+    return state
+
+
+def _split(state: TableState, partition: str, at: Key, rows_left: Mapping[str, int]) -> TableState:
+    """Return the state with a leaf split. Partitions that still hold references then stay."""
+    tree = state.partitions.with_halves(partition, at)
+    moved = _push_down(replace(state, partitions=tree), partition, rows_left)
+    return replace(moved, partitions=moved.partitions.balanced(partition, moved.references))
+
+
+def _keep_or_forget(
+    state: TableState, transaction: ForgetShards | DisputeShards | SettleDisputes
+) -> TableState:
+    match transaction:
+        case ForgetShards(shards=shards):
+            return _forget(state, shards)
+        case DisputeShards(shards=shards, reason=reason, job=job):
+            return dispute(state, shards, reason, job)
+        case SettleDisputes(disputes=disputes):
+            return settle(state, (shard for shard, _ in disputes))
+
+
+def _forget(state: TableState, shards: Iterable[str]) -> TableState:
+    for shard in shards:
+        state = replace(
+            state,
+            shards=state.shards.remove(shard),
+            unreferenced=state.unreferenced.discard(shard),
+            reference_counts=state.reference_counts.discard(shard),
+        )
+    return state
+
+
+def _seal(state: TableState, segment: SourceSegment, replaced: int) -> TableState:
+    kept = state.source_segments[: len(state.source_segments) - replaced]
+    return replace(
+        state,
+        sources=state.sources.retain(lambda at: at > segment.up_to),
+        sealed_to=segment.up_to,
+        source_segments=(*kept, segment),
+    )
+
+
+def _mark(state: TableState, job: Job, mark: str | None) -> TableState:
+    held = state.references[job.partition]
+    for shard in job.inputs:
+        held = held.insert(replace(held.by_shard[shard], job=mark))
+    return _hold(state, job.partition, held)
+
+
+def _put(state: TableState, reference: Reference) -> TableState:
+    held = state.references.get(reference.partition, Holding())
+    count = state.reference_counts.get(reference.shard, 0) + 1
+    return replace(
+        _hold(state, reference.partition, held.insert(reference)),
+        reference_counts=state.reference_counts.insert(reference.shard, count),
+        unreferenced=state.unreferenced.discard(reference.shard),
+    )
+
+
+def _drop(state: TableState, partition: str, shard: str) -> TableState:
+    held = state.references[partition].discard(shard)
+    count = state.reference_counts[shard] - 1
+    unreferenced = state.unreferenced
+    return replace(
+        _hold(state, partition, held),
+        reference_counts=state.reference_counts.insert(shard, count),
+        unreferenced=unreferenced if count else unreferenced.insert(shard, state.time_ms),
+    )
+
+
+def _hold(state: TableState, partition: str, held: Holding) -> TableState:
+    """Give `partition` other references, and the table other totals."""
+    before = state.references.get(partition, Holding())
+    references = state.references
+    return replace(
+        state,
+        references=references.insert(partition, held) if held else references.discard(partition),
+        rows=state.rows + held.rows - before.rows,
+        reference_count=state.reference_count + len(held) - len(before),
+    )
+
+
+def _push_down(state: TableState, partition: str, rows_left: Mapping[str, int]) -> TableState:
+    """Move the free references of a partition to the leaves below it, if it is split."""
+    if state.partitions.get(partition).is_leaf:
+        return state
+    for reference in state.references_in(partition):
+        if reference.job is None:
+            shard = state.shards[reference.shard]
+            dropped = _drop(state, partition, shard.id)
+            # Its rows stay in the table: the shard is not garbage in between.
+            state = replace(dropped, unreferenced=state.unreferenced)
+            for moved in _on_leaves(state.partitions, reference, shard, rows_left):
+                state = _put(state, moved)
+    return state
+
+
+def _on_leaves(
+    tree: PartitionTree, reference: Reference, shard: Shard, rows_left: Mapping[str, int]
+) -> Iterator[Reference]:
+    """Yield the references on leaves which stand for one on a partition that may be split.
+
+    The shard's own least and greatest key decide which children hold its rows; where both do, the
+    rows are shared by `rows_left`, which the splitter of `reference.partition` may have counted,
+    else by halves.
+    """
+    pending = [reference]
+    while pending:
+        upper = pending.pop()
+        children = tree.get(upper.partition).children
+        if children is None:
+            yield upper
+            continue
+        left, right = (tree.get(child) for child in children)
+        in_left = left.range.overlaps_span(shard.min_key, shard.max_key)
+        in_right = right.range.overlaps_span(shard.min_key, shard.max_key)
+        if in_left and in_right:
+            counted = rows_left.get(shard.id) if upper is reference else None
+            share = min(upper.rows // 2 if counted is None else counted, upper.rows)
+            halves = ((right.id, upper.rows - share), (left.id, share))
+            pending += [replace(upper, partition=p, rows=n, exact=False) for p, n in halves]
+        else:
+            pending.append(replace(upper, partition=left.id if in_left else right.id))

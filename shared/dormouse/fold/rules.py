@@ -1,0 +1,312 @@
+"""When a transaction may be applied to a state: every precondition, as data.
+
+What is wrong with an entry in any state is looked for before (`fold.validation`).
+The rules follow the operations of GCHQ's Sleeper state store and its exceptions; here each broken
+rule is a `Violation` that names what broke it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from dormouse.keys.ranges import Key
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.shards import NewShard
+from dormouse.model.source_segments import SourceSegment
+from dormouse.model.state import TableState
+from dormouse.model.transactions import (
+    AddShards,
+    AdoptSegments,
+    AssignJob,
+    ClearTable,
+    DisputeShards,
+    Entry,
+    ExtendTree,
+    ForgetShards,
+    InitialisePartitions,
+    RaiseRules,
+    ReleaseJob,
+    ReplaceShards,
+    SealSources,
+    SettleDisputes,
+    SplitPartition,
+    Transaction,
+    transaction_id,
+)
+
+MAX_GENERATIONS_AHEAD = 1_000_000
+"""A generation is the next one or, in a state that was rebuilt, that of the table. After one near
+the greatest number there is, the table could never be cleared again."""
+
+
+class Rule(Enum):
+    """The rule which a transaction broke; the value is a sentence about its subject."""
+
+    STALE_GENERATION = "the table was cleared since this was queued"
+    ALREADY_INITIALISED = "the table has partitions already"
+    NOT_INITIALISED = "the table has no partitions yet"
+    RULES_NOT_RAISED = "the table is judged by these rules, or later ones, already"
+    KEY_TYPES_UNFIT = "a table needs at least one row key, each of a type that has an order"
+    KEY_UNFIT = "it is no key of this table"
+    ID_UNFIT = "an id is 1 to 128 printable characters of ASCII, none a slash"
+    NAMED_TWICE = "it is named more than once"
+    OUT_OF_BOUNDS = "a number is negative, or greater than any there can be"
+    INVALID_TREE = "the partitions do not form a tree whose leaves tile the key space"
+    SOURCE_INGESTED = "the source was ingested already"
+    SOURCES_SEALED = "sources were sealed since it was looked for"
+    SEALED_BEFORE = "the versions it is to seal are sealed already, or yet to come"
+    SEGMENT_MISPLACED = "the segment does not follow on those it leaves in place"
+    SEGMENT_MISCOUNTED = "the segment has not as many sources as it stands for"
+    NOT_AT_BEGINNING = "a log that began remembers sources of its own"
+    SHARD_EXISTS = "the shard exists already"
+    SHARD_MISSING = "there is no such shard"
+    SHARD_REFERENCED = "the shard is still referenced"
+    ROWS_NOT_COUNTED = "the rows taken of each input are not counted, once each"
+    ROWS_NOT_CONSERVED = "the rows of the outputs are not those taken, less those removed"
+    SHARD_DISPUTED = "the shard is disputed"
+    DISPUTE_MISSING = "the shard is not disputed, or since another time"
+    SHARD_EMPTY = "the shard has no rows or no partition"
+    PARTITION_MISSING = "there is no such partition"
+    PARTITION_SPLIT = "the partition was split already"
+    OUTSIDE_PARTITION = "the shard has keys outside its partitions"
+    ROWS_COUNTED_TWICE = "the shard's references overlap"
+    ROWS_MISCOUNTED = "the rows of the shard's references do not add up to its rows"
+    REFERENCE_MISSING = "the shard has no reference in the partition"
+    REFERENCE_ASSIGNED = "the reference is the input of another job"
+    REFERENCE_NOT_ASSIGNED = "the reference is not an input of this job"
+    NO_INPUTS = "a job needs at least one input, each once"
+    JOB_EXISTS = "the job exists already"
+    JOB_RELEASED = "a job of this id was taken back already"
+    JOB_MISSING = "there is no such job"
+    NO_SPLITS = "there is nothing to split"
+    SPLIT_OUTSIDE_PARTITION = "the split key does not lie strictly within the partition"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken rule and the id (source, shard, partition, job) that broke it."""
+
+    rule: Rule
+    subject: str
+
+    def __str__(self) -> str:
+        """Give it as a person reads it."""
+        return f"{self.subject}: {self.rule.value}"
+
+
+def violations(state: TableState, entry: Entry) -> tuple[Violation, ...]:
+    """Return every reason why `entry` must not be applied to `state`; none means it may.
+
+    Requires: nothing is wrong with the entry in itself.
+    """
+    transaction = entry.transaction
+    if not len(state.partitions) and not isinstance(transaction, InitialisePartitions):
+        return (Violation(Rule.NOT_INITIALISED, "partitions"),)
+    if isinstance(transaction, ClearTable):
+        return tuple(_clear(state, transaction))
+    if isinstance(transaction, RaiseRules):
+        return tuple(_raise(state, transaction))
+    if entry.generation != state.generation:
+        return (Violation(Rule.STALE_GENERATION, f"generation {entry.generation}"),)
+    return tuple(_broken(state, transaction, max(entry.time_ms, state.time_ms)))
+
+
+def _broken(state: TableState, transaction: Transaction, now_ms: int) -> Iterable[Violation]:
+    match transaction:
+        case InitialisePartitions():
+            return _initialise(state)
+        case AddShards():
+            return _add(state, transaction)
+        case AssignJob():
+            return _assign(state, transaction, now_ms)
+        case ReleaseJob(job=job):
+            return () if job in state.jobs else (Violation(Rule.JOB_MISSING, job),)
+        case ReplaceShards():
+            return _replace(state, transaction)
+        case SplitPartition():
+            return _split(state.partitions, transaction.partition, transaction.at)
+        case ExtendTree():
+            return _extend(state.partitions, transaction)
+        case ForgetShards() | DisputeShards() | SettleDisputes():
+            return _keep_or_forget(state, transaction)
+        case SealSources() | AdoptSegments():
+            return _remember(state, transaction)
+        case ClearTable() | RaiseRules():
+            return ()
+
+
+def _clear(state: TableState, clear: ClearTable) -> Iterator[Violation]:
+    if clear.generation <= state.generation:
+        yield Violation(Rule.STALE_GENERATION, f"generation {clear.generation}")
+    if clear.generation > state.generation + MAX_GENERATIONS_AHEAD:
+        yield Violation(Rule.OUT_OF_BOUNDS, f"generation {clear.generation}")
+
+
+def _raise(state: TableState, raised: RaiseRules) -> Iterator[Violation]:
+    if raised.rules <= state.rules:
+        yield Violation(Rule.RULES_NOT_RAISED, f"rules {raised.rules}")
+
+
+def _initialise(state: TableState) -> Iterator[Violation]:
+    if len(state.partitions):
+        yield Violation(Rule.ALREADY_INITIALISED, "partitions")
+
+
+def _add(state: TableState, add: AddShards) -> Iterator[Violation]:
+    for source in add.sources:
+        if source in state.sources:
+            yield Violation(Rule.SOURCE_INGESTED, source)
+    if add.sources and add.looked_up_to != state.sealed_to:
+        yield Violation(Rule.SOURCES_SEALED, add.job)
+    yield from _new_shards(state, add.shards)
+
+
+def _new_shards(state: TableState, shards: tuple[NewShard, ...]) -> Iterator[Violation]:
+    for new in shards:
+        if new.shard.id in state.shards:
+            yield Violation(Rule.SHARD_EXISTS, new.shard.id)
+        yield from _placement(state, new)
+
+
+def _placement(state: TableState, new: NewShard) -> Iterator[Violation]:
+    shard, placed = new.shard, [partition for partition, _ in new.rows_by_partition]
+    missing = [p for p in placed if p not in state.partitions]
+    for partition in missing:
+        yield Violation(Rule.PARTITION_MISSING, partition)
+    if missing:
+        return
+    ranges = [state.partitions.get(partition).range for partition in placed]
+    # Between its ends a shard may have gaps; but each partition must be able to hold some of it,
+    # and both of its ends are rows, which must lie somewhere.
+    if not (
+        all(span.overlaps_span(shard.min_key, shard.max_key) for span in ranges)
+        and any(span.contains(shard.min_key) for span in ranges)
+        and any(span.contains(shard.max_key) for span in ranges)
+    ):
+        yield Violation(Rule.OUTSIDE_PARTITION, shard.id)
+    if len(placed) > 1 and _overlap(state, placed):
+        yield Violation(Rule.ROWS_COUNTED_TWICE, shard.id)
+
+
+def _overlap(state: TableState, placed: list[str]) -> bool:
+    above = {a for p in placed for a in state.partitions.ancestors(p)}
+    return bool(above.intersection(placed))
+
+
+def _assign(state: TableState, assign: AssignJob, now_ms: int) -> Iterator[Violation]:
+    if assign.job in state.jobs:
+        yield Violation(Rule.JOB_EXISTS, assign.job)
+    if state.has_committed(transaction_id(ReleaseJob(assign.job)), now_ms):
+        # Else a second release, meant for this, would be taken for the first one come again.
+        yield Violation(Rule.JOB_RELEASED, assign.job)
+    for shard in assign.inputs:
+        reference = state.reference(assign.partition, shard)
+        if reference is None:
+            yield Violation(Rule.REFERENCE_MISSING, shard)
+        elif reference.job is not None:
+            yield Violation(Rule.REFERENCE_ASSIGNED, shard)
+
+
+def _replace(state: TableState, done: ReplaceShards) -> Iterator[Violation]:
+    job = state.jobs.get(done.job)
+    if job is None:
+        yield Violation(Rule.JOB_MISSING, done.job)
+    elif set(job.inputs) != set(done.inputs) or job.partition != done.partition:
+        yield Violation(Rule.REFERENCE_NOT_ASSIGNED, done.job)
+    for shard in done.inputs:
+        reference = state.reference(done.partition, shard)
+        if reference is None:
+            yield Violation(Rule.REFERENCE_MISSING, shard)
+        elif reference.job != done.job:
+            yield Violation(Rule.REFERENCE_NOT_ASSIGNED, shard)
+    for shard, rows in done.rows_taken:
+        if shard in state.shards and rows > state.shards[shard].rows:
+            yield Violation(Rule.ROWS_NOT_COUNTED, shard)
+    yield from _new_shards(state, done.outputs)
+    if done.partition in state.partitions:
+        span = state.partitions.get(done.partition).range
+        for new in done.outputs:
+            if not span.contains_span(new.shard.min_key, new.shard.max_key):
+                yield Violation(Rule.OUTSIDE_PARTITION, new.shard.id)
+
+
+def _split(tree: PartitionTree, partition_id: str, at: Key) -> Iterator[Violation]:
+    if partition_id not in tree:
+        yield Violation(Rule.PARTITION_MISSING, partition_id)
+        return
+    partition = tree.get(partition_id)
+    if not partition.is_leaf:
+        yield Violation(Rule.PARTITION_SPLIT, partition_id)
+    elif not (partition.range.min < at and partition.range.contains(at)):
+        yield Violation(Rule.SPLIT_OUTSIDE_PARTITION, partition_id)
+
+
+def _extend(tree: PartitionTree, extend: ExtendTree) -> Iterator[Violation]:
+    for partition_id, at in extend.splits:
+        broken = list(_split(tree, partition_id, at))
+        yield from broken
+        if not broken:
+            tree = tree.split(partition_id, at)
+
+
+def _keep_or_forget(
+    state: TableState, transaction: ForgetShards | DisputeShards | SettleDisputes
+) -> Iterator[Violation]:
+    match transaction:
+        case ForgetShards():
+            yield from _forget(state, transaction)
+        case DisputeShards(shards=shards):
+            for shard in shards:
+                if shard not in state.shards:
+                    yield Violation(Rule.SHARD_MISSING, shard)
+        case SettleDisputes():
+            yield from _settle(state, transaction)
+
+
+def _forget(state: TableState, forget: ForgetShards) -> Iterator[Violation]:
+    for shard in forget.shards:
+        if shard not in state.shards:
+            yield Violation(Rule.SHARD_MISSING, shard)
+        elif state.reference_counts.get(shard, 0) > 0:
+            yield Violation(Rule.SHARD_REFERENCED, shard)
+        elif shard in state.disputed:
+            yield Violation(Rule.SHARD_DISPUTED, shard)
+
+
+def _settle(state: TableState, settle: SettleDisputes) -> Iterator[Violation]:
+    for shard, since_ms in settle.disputes:
+        dispute = state.disputed.get(shard)
+        if dispute is None or dispute.since_ms != since_ms:
+            yield Violation(Rule.DISPUTE_MISSING, shard)
+
+
+def _remember(state: TableState, change: SealSources | AdoptSegments) -> Iterator[Violation]:
+    return _seal(state, change) if isinstance(change, SealSources) else _adopt(state)
+
+
+def _seal(state: TableState, seal: SealSources) -> Iterator[Violation]:
+    """What is sealed must be just what the state would forget: no source more, none less."""
+    new, there = seal.segment, state.source_segments
+    if not state.sealed_to < new.up_to <= state.version:
+        yield Violation(Rule.SEALED_BEFORE, new.id)
+    keeping = len(there) - len(seal.replaced)
+    replaced = there[max(keeping, 0) :]
+    kept = there[: max(keeping, 0)]
+    after = kept[-1].up_to if kept else 0
+    names = {segment.id for segment in state.all_source_segments}
+    is_last = tuple(segment.id for segment in replaced) == seal.replaced
+    if not is_last or new.after != after or new.id in names:
+        yield Violation(Rule.SEGMENT_MISPLACED, new.id)
+    elif new.count != _sealed(replaced) + len(state.sources_up_to(new.up_to)):
+        yield Violation(Rule.SEGMENT_MISCOUNTED, new.id)
+
+
+def _sealed(segments: tuple[SourceSegment, ...]) -> int:
+    return sum(segment.count for segment in segments)
+
+
+def _adopt(state: TableState) -> Iterator[Violation]:
+    if len(state.sources) or state.all_source_segments:
+        yield Violation(Rule.NOT_AT_BEGINNING, "segments")

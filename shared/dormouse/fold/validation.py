@@ -1,0 +1,235 @@
+"""What is wrong with an entry in itself, whatever the state of its table: as data.
+
+A store asks before it writes anything, and refuses; the fold asks too, so that such an entry in a
+log all the same (by another release, a bug, a hand) is a violation for every reader. What `faults`
+lets pass, `rules` and `fold` can look at without any further care: keys compare, counts are counts,
+names are names, and nothing is named twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from dormouse.fold.invariants import broken_tree
+from dormouse.fold.rules import Rule, Violation
+from dormouse.keys.ranges import INT64_MAX, Key
+from dormouse.model.partitions import Partition, PartitionTree
+from dormouse.model.shards import NewShard
+from dormouse.model.source_segments import SourceSegment
+from dormouse.model.transactions import (
+    AddShards,
+    AdoptSegments,
+    AssignJob,
+    ClearTable,
+    DisputeShards,
+    Entry,
+    ExtendTree,
+    ForgetShards,
+    InitialisePartitions,
+    RaiseRules,
+    ReleaseJob,
+    ReplaceShards,
+    SealSources,
+    SettleDisputes,
+    SplitPartition,
+)
+from dormouse.schema.key_types import KeyTypes, key_fault, part_fault
+from dormouse.schema.schema import KEY_TYPES
+
+MAX_ID_LENGTH = 128
+"""With it, the names of two thousand references fit into one item of DynamoDB, and each into a
+sort key of 1,024 bytes."""
+MAX_SHARD_ROWS = 2**40
+MAX_SHARD_BYTES = 2**50
+"""Far beyond any object: they only keep sums over all shards of a table within 64 bits."""
+MAX_TIME_MS = 253_402_300_799_999
+"""The end of the year 9999. A clock that is wilder than that would stop the time of its table."""
+
+_ID = re.compile(r"[ -.0-~]+")
+"""Printable ASCII without a slash, which parts the names of objects and items."""
+
+
+def faults(entry: Entry, key_types: KeyTypes) -> tuple[Violation, ...]:
+    """Return every reason why `entry` can hold in no state of a table with row keys of these types.
+
+    Without types, of a table that has no tree yet or when those of the entry's generation are not
+    known, keys need only have parts that can be stored.
+    """
+    return tuple(_faults(entry, key_types))
+
+
+def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901  # a case a kind
+    yield from _number(entry.time_ms, "the time", MAX_TIME_MS)
+    yield from _number(entry.generation, "the generation", INT64_MAX)
+    match entry.transaction:
+        case InitialisePartitions(partitions=partitions, key_types=key_types, rules=rules):
+            yield from _number(rules, "the rules", INT64_MAX)
+            yield from _first_tree(partitions, key_types)
+        case RaiseRules(rules=rules):
+            yield from _number(rules, "the rules", INT64_MAX)
+        case AddShards(job=job, sources=sources, shards=shards, looked_up_to=looked_up_to):
+            yield from _ids([job])
+            yield from _number(looked_up_to, job, INT64_MAX)
+            yield from _named_once(sources)
+            yield from _shards(shards, types)
+        case AssignJob(job=job, partition=partition, inputs=inputs):
+            yield from _inputs(job, partition, inputs)
+        case ReleaseJob(job=job):
+            yield from _ids([job])
+        case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
+            yield from _inputs(job, partition, inputs)
+            yield from _shards(outputs, types)
+            yield from _rows(done.rows_taken)
+            yield from _number(done.rows_removed, job, INT64_MAX)
+            yield from _conserved(done)
+        case SplitPartition(partition=partition, at=at, rows_left=rows_left):
+            yield from _splits([(partition, at)], types)
+            yield from _rows(rows_left)
+        case ExtendTree(splits=splits):
+            yield from _splits(splits, types)
+        case ForgetShards(shards=shards):
+            yield from _named_once(shards)
+        case DisputeShards(shards=shards, job=job):
+            yield from _ids([job])
+            yield from _named_once(shards)
+        case SettleDisputes(disputes=disputes):
+            yield from _named_once([shard for shard, _ in disputes])
+            for shard, since_ms in disputes:
+                yield from _number(since_ms, shard, MAX_TIME_MS)
+        case SealSources(segment=segment, replaced=replaced):
+            yield from _segments([segment])
+            yield from _named_once(replaced)
+        case AdoptSegments(segments=segments):
+            yield from _segments(segments)
+        case ClearTable(generation=generation, partitions=partitions, key_types=key_types):
+            yield from _number(generation, "the new generation", INT64_MAX)
+            given = key_types or types
+            yield from _first_tree(partitions, given) if given else _tree(partitions, given)
+
+
+def _segments(segments: Sequence[SourceSegment]) -> Iterator[Violation]:
+    yield from _named_once([segment.id for segment in segments])
+    for segment in segments:
+        bounded = (segment.count, segment.size_bytes, segment.index_at, segment.slots)
+        for number in (*bounded, segment.after, segment.up_to):
+            yield from _number(number, segment.id, MAX_SHARD_BYTES)
+        if not segment.count:
+            yield Violation(Rule.SEGMENT_MISCOUNTED, shown(segment.id))
+
+
+def _first_tree(partitions: Sequence[Partition], types: KeyTypes) -> Iterator[Violation]:
+    if types and KEY_TYPES.issuperset(types):
+        yield from _tree(partitions, types)
+    else:
+        yield Violation(Rule.KEY_TYPES_UNFIT, "key types")
+
+
+def _tree(partitions: Sequence[Partition], types: KeyTypes) -> Iterator[Violation]:
+    """Yield what is wrong with a whole tree; ends are looked at before they are compared."""
+    wrong = [*_ids(p.id for p in partitions), *_twice([p.id for p in partitions], Rule.NAMED_TWICE)]
+    for partition in partitions:
+        wrong += _number(partition.height, partition.id, INT64_MAX)
+        where = f"partition {shown(partition.id)}"
+        wrong += _key(partition.range.min, types, 0, where)
+        if partition.range.max is not None:
+            wrong += _key(partition.range.max, types, 1, where)
+    yield from wrong
+    if types and not wrong and broken_tree(PartitionTree.of(partitions)):
+        yield Violation(Rule.INVALID_TREE, "partitions")
+
+
+def _inputs(job: str, partition: str, inputs: Sequence[str]) -> Iterator[Violation]:
+    yield from _ids([job, partition, *inputs])
+    if not inputs or len(set(inputs)) < len(inputs):
+        yield Violation(Rule.NO_INPUTS, shown(job))
+
+
+def _conserved(done: ReplaceShards) -> Iterator[Violation]:
+    """What adds nothing may leave uncounted what it took: a rebuild cannot know it."""
+    if not done.outputs and not done.rows_taken and not done.rows_removed:
+        return
+    if sorted(shard for shard, _ in done.rows_taken) != sorted(done.inputs):
+        yield Violation(Rule.ROWS_NOT_COUNTED, shown(done.job))
+    taken = sum(rows for _, rows in done.rows_taken)
+    if taken - done.rows_removed != sum(new.shard.rows for new in done.outputs):
+        yield Violation(Rule.ROWS_NOT_CONSERVED, shown(done.job))
+
+
+def _splits(splits: Sequence[tuple[str, Key]], types: KeyTypes) -> Iterator[Violation]:
+    if not splits:
+        yield Violation(Rule.NO_SPLITS, "splits")
+    yield from _ids(partition for partition, _ in splits)
+    yield from _twice([partition for partition, _ in splits], Rule.PARTITION_SPLIT)
+    for partition, at in splits:
+        yield from _key(at, types, 1, f"the split of {shown(partition)}")
+
+
+def _named_once(names: Sequence[str]) -> Iterator[Violation]:
+    yield from _ids(names)
+    yield from _twice(names, Rule.NAMED_TWICE)
+
+
+def _rows(counted: Sequence[tuple[str, int]]) -> Iterator[Violation]:
+    yield from _named_once([shard for shard, _ in counted])
+    for shard, rows in counted:
+        yield from _number(rows, shard, MAX_SHARD_ROWS)
+
+
+def _shards(shards: Sequence[NewShard], types: KeyTypes) -> Iterator[Violation]:
+    yield from _ids(new.shard.id for new in shards)
+    yield from _twice([new.shard.id for new in shards], Rule.SHARD_EXISTS)
+    for new in shards:
+        yield from _shard(new, types)
+
+
+def _shard(new: NewShard, types: KeyTypes) -> Iterator[Violation]:
+    shard, name = new.shard, shown(new.shard.id)
+    yield from _number(shard.size_bytes, name, MAX_SHARD_BYTES)
+    yield from _number(shard.rows, name, MAX_SHARD_ROWS)
+    unfit = [
+        *_key(shard.min_key, types, len(types), f"the least key of shard {name}"),
+        *_key(shard.max_key, types, len(types), f"the greatest key of shard {name}"),
+    ]
+    yield from unfit
+    is_reversed = bool(types) and not unfit and shard.max_key < shard.min_key
+    if shard.rows == 0 or not new.rows_by_partition or is_reversed:
+        yield Violation(Rule.SHARD_EMPTY, name)
+    placed = [partition for partition, _ in new.rows_by_partition]
+    yield from _ids(placed)
+    if len(set(placed)) < len(placed):
+        yield Violation(Rule.ROWS_COUNTED_TWICE, name)
+    counts = [rows for _, rows in new.rows_by_partition]
+    if sum(counts) != shard.rows or min(counts, default=0) < 0:
+        yield Violation(Rule.ROWS_MISCOUNTED, name)
+
+
+def _key(key: Key, types: KeyTypes, fewest_parts: int, where: str) -> Iterator[Violation]:
+    fault = key_fault(key, types, fewest_parts=fewest_parts) if types else part_fault(key)
+    if fault:
+        yield Violation(Rule.KEY_UNFIT, f"{where} ({fault})")
+
+
+def _ids(ids: Iterable[str]) -> Iterator[Violation]:
+    for name in ids:
+        if len(name) > MAX_ID_LENGTH or not _ID.fullmatch(name):
+            yield Violation(Rule.ID_UNFIT, shown(name))
+
+
+def _twice(names: Sequence[str], rule: Rule) -> Iterator[Violation]:
+    if len(set(names)) < len(names):
+        for name, count in Counter(names).items():
+            if count > 1:
+                yield Violation(rule, shown(name))
+
+
+def _number(number: int, name: str, most: int) -> Iterator[Violation]:
+    if not 0 <= number <= most:
+        yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
+
+
+def shown(name: str) -> str:
+    """Return a name as a violation can carry it, whatever is in it: a short one of ASCII."""
+    printable = name if name.isascii() and name.isprintable() else ascii(name)
+    return printable if len(printable) <= MAX_ID_LENGTH else f"{printable[:MAX_ID_LENGTH]}…"

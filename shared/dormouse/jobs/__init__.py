@@ -1,0 +1,1 @@
+"""What all jobs share: their records for people, their attempts, crashes and retries."""

@@ -1,0 +1,142 @@
+"""How the stages tell the tracker, and so people, what became of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dormouse.errors import DormouseError
+from dormouse.model.metrics import Measure
+from dormouse.ports import NO_TABLE, JobRecord, Services
+from dormouse.replies import Reply
+
+SETTLED = "nothing is left to do of it"
+"""The reason in the record of a job that is over, and of which nobody told how it ended."""
+KNOWN = "already ingested: nothing was added; who means to add the same rows again asks for that"
+"""The reason in the record of an ingest that had nothing to do."""
+APART = "each file is ingested by itself"
+"""How the reason ends in the record of an ingest that was taken apart: each file has a job."""
+
+
+@contextmanager
+def tracked(
+    services: Services,
+    table_id: str,
+    job_id: str,
+    kind: str,
+    *,
+    subject: str = "",
+    files: int = 0,
+    size_bytes: int = 0,
+) -> Iterator[None]:
+    """Record a job as running, and as failed with the reason if the block raises."""
+    record(
+        services,
+        table_id,
+        job_id,
+        kind,
+        "running",
+        subject=subject,
+        files=files,
+        size_bytes=size_bytes,
+    )
+    try:
+        yield
+    except DormouseError as error:
+        record(services, table_id, job_id, kind, "failed", reason=error.explanation)
+        raise
+
+
+def record(
+    services: Services,
+    table_id: str,
+    job_id: str,
+    kind: str,
+    state: str,
+    *,
+    subject: str = "",
+    reason: str = "",
+    rows: int = 0,
+    files: int = 0,
+    size_bytes: int = 0,
+    rows_read: int = 0,
+) -> None:
+    """Keep the newest record of a job. `files` and `size_bytes` are its input's, `rows` come out.
+
+    The tracker itself keeps when the job began and ended, and how often it was tried. What is
+    counted of such jobs is told to the metrics too.
+    """
+    made = JobRecord(
+        table_id,
+        job_id,
+        kind,
+        state,
+        subject,
+        reason,
+        rows,
+        services.clock.now_ms(),
+        files,
+        size_bytes,
+        rows_read,
+    )
+    services.tracker.record(made)
+    if _counts(made):
+        table = services.tables.get(table_id) if table_id != NO_TABLE else None
+        count(services, table.name if table else NO_TABLE, made)
+
+
+def count(services: Services, table_name: str, known: JobRecord) -> None:
+    """Tell the metrics what is counted of a record, as `record` does where there are metrics."""
+    if counts := _counts(known):
+        services.metrics.emit(table_name, counts)
+
+
+def record_request(services: Services, table_id: str, reply: Reply, subject: str) -> None:
+    """Keep what became of a request, under the table that it is about, as its reply says."""
+    counts = reply.counts
+    services.tracker.record(
+        JobRecord(
+            table_id,
+            reply.request_id,
+            reply.request,
+            reply.outcome,
+            subject,
+            reply.reason,
+            rows=counts.rows or counts.removed,
+            updated_ms=services.clock.now_ms(),
+            files=counts.files,
+            size_bytes=counts.size_bytes,
+        )
+    )
+
+
+def is_apart(told: JobRecord) -> bool:
+    """Return whether an ingest was taken apart, so that each of its files has a job of its own."""
+    return told.reason.endswith(APART)
+
+
+def settle(services: Services, table_id: str, job_id: str, *, failed: bool = False) -> None:
+    """Tell that a job of which nothing is left to do is over, if nobody lived to tell.
+
+    With `failed`, also if it was told to have failed: what failed landed after all.
+    """
+    known = services.tracker.get(table_id, job_id)
+    if known is None:
+        return
+    if not known.is_finished or (failed and known.state == "failed"):
+        record(services, table_id, job_id, known.kind, "finished", reason=SETTLED)
+
+
+def _counts(known: JobRecord) -> dict[Measure, float]:
+    match known.kind, known.state:
+        case "ingest", "finished":
+            return {Measure.ROWS_INGESTED: known.rows}
+        case "compaction", "finished":
+            return {Measure.ROWS_COMPACTED: known.rows}
+        case "garbage", "finished":
+            return {Measure.SHARDS_DELETED: known.files}
+        case "ingest", "refused":
+            return {Measure.FILES_REFUSED: 1}
+        case _, "failed":
+            return {Measure.JOBS_FAILED: 1}
+    return {}

@@ -1,0 +1,1 @@
+"""A key in each form that people, messages, Python and files write it in."""

@@ -1,0 +1,84 @@
+"""Which jobs Spark does, how large a cluster each is given, and when it is tried again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dormouse.model.shards import Job
+from dormouse.model.state import TableState
+from dormouse.model.transactions import AssignJob
+from dormouse.tables.properties import Properties
+from dormouse.tables.spark_options import SparkOptions
+
+LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 30, 900
+WAITS_PER_AGE = 8
+"""A job waits by this part of its age: soon at first, then rarely."""
+PATIENCE_SECONDS = 24 * 60 * 60
+"""A job that Spark takes nothing of for so long is given up, for somebody has to look."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSize:
+    """The most executors of a job, and what each has; the driver is as large as one of them."""
+
+    executors: int
+    executor_cores: int
+    executor_memory_bytes: int
+
+
+def ingest_queue(
+    input_bytes: int, properties: Properties, asked: SparkOptions | None = None
+) -> str:
+    """Give the queue of an ingest with so much input."""
+    least = properties.ingest_spark_bytes
+    return "spark-jobs" if asked or (least and input_bytes >= least) else "ingest-jobs"
+
+
+def compaction_queue(
+    state: TableState,
+    job: Job | AssignJob,
+    properties: Properties,
+    asked: SparkOptions | None = None,
+) -> str:
+    """Return the queue of a compaction, by what it reads. Without Spark, functions do them all."""
+    heavy = asked or is_heavy_compaction(state, job, properties)
+    return "spark-jobs" if heavy else "compaction-jobs"
+
+
+def is_heavy_compaction(state: TableState, job: Job | AssignJob, properties: Properties) -> bool:
+    """Return whether a compaction reads more than one function is to do."""
+    least = properties.compaction_spark_bytes
+    return bool(least) and compaction_bytes(state, job) >= least
+
+
+def compaction_bytes(state: TableState, job: Job | AssignJob) -> int:
+    """Return about how many stored bytes of its inputs lie in a compaction's partition."""
+    size_bytes = 0
+    for name in job.inputs:
+        reference, shard = state.reference(job.partition, name), state.shards.get(name)
+        if reference is not None and shard is not None:
+            size_bytes += shard.size_bytes * min(reference.rows, shard.rows) // max(shard.rows, 1)
+    return size_bytes
+
+
+def cluster_size(
+    input_bytes: int, properties: Properties, asked: SparkOptions | None = None
+) -> ClusterSize:
+    """Give the size for a job with so much input: an executor for each share of it, up to a limit.
+
+    What is `asked` of it counts before the properties. Executors beyond the first come and go with
+    the tasks, so the number is what it may have.
+    """
+    asked = asked or SparkOptions()
+    share = -(-input_bytes // properties.spark_executor_input_bytes)
+    return ClusterSize(
+        executors=asked.spark_executors or min(max(share, 1), properties.spark_executors),
+        executor_cores=asked.spark_executor_cores or properties.spark_executor_cores,
+        executor_memory_bytes=asked.spark_executor_memory_bytes
+        or properties.spark_executor_memory_bytes,
+    )
+
+
+def wait_seconds(age_seconds: float) -> int:
+    """Give how long a job of this age waits until it is tried again."""
+    return max(LEAST_WAIT_SECONDS, min(MOST_WAIT_SECONDS, int(age_seconds / WAITS_PER_AGE)))

@@ -1,1 +1,0 @@
-"""Decisions as pure functions: state and properties in, plans out."""

@@ -1,0 +1,132 @@
+"""Count rows without reading them, as far as the state and the footers of shards tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from dormouse.arrow.ranges import fitted, ranges_asked_for
+from dormouse.cache import Cache
+from dormouse.engine.predicates import Predicate
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.state import TableState
+from dormouse.ports import Storage
+from dormouse.query.rows import LOOK_UP_BYTES, query_rows, windows
+from dormouse.readers.lookups import Part, plan
+from dormouse.readers.reading import READ_THREADS, RowGroups, Slice, find_all, read_all
+from dormouse.schema.schema import Schema
+from dormouse.tables.row_rules import row_rules
+from dormouse.tables.table import Table
+
+
+def count_rows(
+    storage: Storage,
+    table: Table,
+    state: TableState,
+    ranges: Sequence[KeyRange],
+    *,
+    where: Predicate | None = None,
+    now_ms: int,
+    scratch: Path,
+    memory_bytes: int,
+    cache: Cache | None = None,
+) -> int:
+    """Count the rows that `query_rows` gives.
+
+    Where a condition, filters or aggregations decide about rows, they are read. Else a shard that
+    lies wholly in a range counts by the state, a row group by the footer, and only row groups at
+    the ends of ranges are read.
+
+    Raises:
+        InvalidRequestError: a bound of the wrong type.
+        NotFoundError: the version cannot be read any more.
+    """
+    schema = table.schema
+    if where is not None or not row_rules(schema, table.properties).is_empty:
+        found = query_rows(
+            storage,
+            table,
+            state,
+            ranges,
+            columns=[schema.row_keys[0].name],
+            where=where,
+            now_ms=now_ms,
+            scratch=scratch,
+            memory_bytes=memory_bytes,
+            cache=cache,
+        )
+        return sum(batch.num_rows for batch in found.reader)
+    known, rest = _by_state(state, ranges_asked_for(schema, ranges))
+    for part in _by_footer(storage, table, rest, cache or Cache()):
+        known += part
+    return known
+
+
+def count_slices(
+    storage: Storage, table: Table, slices: Sequence[Slice], cache: Cache | None = None
+) -> list[int]:
+    """Return the rows of each slice, by where its ends lie among the rows of its shard.
+
+    A whole shard counts by the state, a row group by the footer; of those at an end, the keys are
+    read. Nothing of that is the way in which slices are merged: what was merged can be held against
+    it.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        CorruptDataError: one is damaged.
+    """
+    partial = [slice for slice in slices if not slice.is_whole]
+    found = find_all(storage, table.id, partial, table.schema, cache)
+
+    def count(groups: RowGroups) -> int:
+        inner, border = _parted(groups, table.schema)
+        keys = [table.schema.row_keys[0].name]
+        (rows,) = read_all(storage, table.id, [border], table.schema, keys) or ((),)
+        return inner + sum(batch.num_rows for batch in rows)
+
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        counted = iter(list(threads.map(count, found)))
+    return [slice.shard.rows if slice.is_whole else next(counted) for slice in slices]
+
+
+def _parted(groups: RowGroups, schema: Schema) -> tuple[int, RowGroups]:
+    """Return the rows of the row groups wholly in a slice, and the row groups at its ends."""
+    within = groups.index.row_groups_within(fitted(groups.slice.range, schema))
+    inner = sum(groups.metadata.row_group(number).num_rows for number in within)
+    border = tuple(number for number in groups.numbers if number not in within)
+    return inner, replace(groups, numbers=border)
+
+
+def _by_state(state: TableState, wanted: Sequence[KeyRange]) -> tuple[int, list[Slice]]:
+    """Give how many rows the state knows of, and the slices whose rows it does not know."""
+    known, rest = 0, []
+    for item in wanted:
+        for span, references in state.partitions_to_read(item):
+            for reference in references:
+                slice = Slice(state.shards[reference.shard], span)
+                if slice.is_whole:
+                    known += slice.shard.rows
+                elif reference.exact and state.partitions.get(reference.partition).range == span:
+                    known += reference.rows
+                else:
+                    rest.append(slice)
+    return known, rest
+
+
+def _by_footer(
+    storage: Storage, table: Table, slices: Sequence[Slice], cache: Cache
+) -> Iterator[int]:
+    schema = table.schema
+    keys = [field.name for field in schema.keys]
+    for window in windows([[slice] for slice in slices], 2 * READ_THREADS):
+        found = find_all(storage, table.id, [s for part in window for s in part], schema, cache)
+        borders: list[Part] = []
+        for groups in found:
+            inner, border = _parted(groups, schema)
+            yield inner
+            borders.append([border])
+        for step in plan([borders], schema, keys, look_up_bytes=LOOK_UP_BYTES, is_limited=False):
+            rows = read_all(storage, table.id, step.found, schema, keys[:1])
+            yield sum(batch.num_rows for batches in rows for batch in batches)

@@ -1,0 +1,291 @@
+"""The schema of a table: its fields, which of them are keys, and their types.
+
+The JSON form is that of GCHQ's Sleeper, accepted unchanged, with more types beside its own:
+``{"rowKeyFields": [{"name": "id", "type": "LongType"}], "sortKeyFields": [], "valueFields": []}``.
+
+A field has an id, which is what its column in a shard is found by, whatever it was called then.
+Ids are never used again, so a field that takes the name of a dropped one does not get its values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from dormouse.errors import InvalidRequestError
+from dormouse.schema.key_types import KeyTypes
+from dormouse.schema.types import (
+    KEY_TYPES,
+    UNITS,
+    DecimalType,
+    FieldType,
+    ListType,
+    MapType,
+    Member,
+    Primitive,
+    StructType,
+    has,
+    leaf_columns,
+    parse_list,
+    parse_named,
+    parse_object,
+    parse_type,
+    type_name,
+)
+
+__all__ = [
+    "KEY_TYPES",
+    "DecimalType",
+    "Field",
+    "FieldType",
+    "FormerName",
+    "ListType",
+    "MapType",
+    "Member",
+    "Primitive",
+    "Schema",
+    "StructType",
+    "parse_field",
+    "parse_type",
+    "type_name",
+]
+
+_PARTS = {"rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId", "formerNames"}
+MAX_FIELD_ID = 2**31 - 1  # what Parquet has room for
+MAX_LEAF_COLUMNS = 10_000
+"""What no table can have more of, whatever its properties say: each costs every footer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column: name, type, and whether it may be null (values only).
+
+    `id` tells it from all the fields the table ever had; 0 leaves it to the schema to give one.
+    `unit` is what numbers count in ingested files, for its timestamps or dates at any depth; where
+    it is empty, numbers are refused there.
+
+    Raises:
+        InvalidRequestError: the type has nothing that such a unit could be of.
+    """
+
+    name: str
+    type: FieldType
+    nullable: bool = False
+    id: int = 0
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a unit that has no meaning for the type."""
+        if self.unit and (self.unit not in UNITS or not has(self.type, UNITS[self.unit])):
+            raise InvalidRequestError(
+                f"field {self.name!r} cannot have numbers of the unit {self.unit!r}",
+                hint="units are days for a DateType; for a TimestampType seconds, milliseconds, "
+                "microseconds or nanoseconds",
+            )
+
+    def to_json(self) -> dict[str, object]:
+        """Give the JSON form."""
+        body: dict[str, object] = {"id": self.id} if self.id else {}
+        body |= {"name": self.name, "type": self.type.to_json()}
+        if self.nullable:
+            body["nullable"] = True
+        if self.unit:
+            body["unit"] = self.unit
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class FormerName:
+    """A name which the field of this id had until it was renamed or dropped."""
+
+    name: str
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns of a table, in order: row keys, sort keys, values.
+
+    Rows are partitioned and sorted by the row keys, then sorted by the sort keys. Fields without an
+    id get the next ones, in column order, counted on from `next_field_id`. `former` are the names
+    last given up, the newest last; they serve to explain.
+
+    Raises:
+        InvalidRequestError: no row key, a name or an id twice, a key of a type without an order, a
+            nullable key, or too many fields.
+    """
+
+    row_keys: tuple[Field, ...]
+    sort_keys: tuple[Field, ...] = ()
+    values: tuple[Field, ...] = ()
+    next_field_id: int = 1
+    former: tuple[FormerName, ...] = ()
+    _by_name: Mapping[str, Field] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the rules above, give ids, and index the fields by name."""
+        if not self.row_keys:
+            raise InvalidRequestError(
+                "the schema has no row key", hint="add a field to rowKeyFields"
+            )
+        if self.leaf_columns > MAX_LEAF_COLUMNS:
+            raise InvalidRequestError(
+                f"the schema has {self.leaf_columns} columns; "
+                f"at most {MAX_LEAF_COLUMNS} are possible"
+            )
+        for key in self.keys:
+            _check_key(key)
+        names = [f.name for f in self.fields]
+        if len(set(names)) < len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise InvalidRequestError(f"the schema names {', '.join(twice)} more than once")
+        self._give_ids()
+        object.__setattr__(self, "_by_name", {f.name: f for f in self.fields})
+
+    def _give_ids(self) -> None:
+        given = [f.id for f in self.fields if f.id]
+        if len(set(given)) < len(given) or any(not 0 < i <= MAX_FIELD_ID for i in given):
+            raise InvalidRequestError(
+                "the ids of the schema's fields are not all different and positive",
+                hint="leave ids out of the schema of a new table: it gives its own",
+            )
+        next_id = max(self.next_field_id, 1, *(i + 1 for i in given))
+        for part in ("row_keys", "sort_keys", "values"):
+            numbered = []
+            for item in getattr(self, part):
+                numbered.append(item if item.id else replace(item, id=next_id))
+                next_id += not item.id
+            object.__setattr__(self, part, tuple(numbered))
+        object.__setattr__(self, "next_field_id", next_id)
+
+    @property
+    def keys(self) -> tuple[Field, ...]:
+        """Row keys, then sort keys: the sort order of the rows."""
+        return self.row_keys + self.sort_keys
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """All fields in column order."""
+        return self.row_keys + self.sort_keys + self.values
+
+    @property
+    def key_types(self) -> KeyTypes:
+        """The types of the row keys, as the state of a table keeps them."""
+        return tuple(f.type for f in self.row_keys if isinstance(f.type, Primitive))
+
+    @property
+    def leaf_columns(self) -> int:
+        """How many columns of primitive type the fields take in a file."""
+        return sum(leaf_columns(f.type) for f in self.fields)
+
+    def field_named(self, name: str) -> Field:
+        """Give the field called `name`.
+
+        Raises:
+            InvalidRequestError: there is none; the message lists those there are.
+        """
+        if found := self._by_name.get(name):
+            return found
+        fate = self.fate_of(name)
+        raise InvalidRequestError(
+            f"there is no column {name!r}" + (f": {fate}" if fate else ""),
+            hint="columns: " + ", ".join(self._by_name),
+        )
+
+    def fate_of(self, name: str) -> str:
+        """Say what became of the column that once had a name; empty if none is remembered."""
+        ids = [item.id for item in self.former if item.name == name]
+        if not ids:
+            return ""
+        now = next((field.name for field in self.fields if field.id == ids[-1]), None)
+        return "it was dropped" if now is None else f"it was renamed to {now!r}"
+
+    def to_json(self) -> dict[str, object]:
+        """Give the JSON form."""
+        former = [{"name": item.name, "id": item.id} for item in self.former]
+        return {
+            "rowKeyFields": [f.to_json() for f in self.row_keys],
+            "sortKeyFields": [f.to_json() for f in self.sort_keys],
+            "valueFields": [f.to_json() for f in self.values],
+            "nextFieldId": self.next_field_id,
+            **({"formerNames": former} if former else {}),
+        }
+
+    def dumps(self) -> str:
+        """Give the JSON text, the same for equal schemas."""
+        return json.dumps(self.to_json(), separators=(",", ":"), ensure_ascii=False)
+
+    @staticmethod
+    def loads(text: str | bytes) -> Schema:
+        """Parse the JSON text.
+
+        Raises:
+            InvalidRequestError: it is not JSON, or not a schema; the message says where.
+        """
+        try:
+            body = json.loads(text)
+        except (ValueError, RecursionError) as error:  # covers bad JSON and bad UTF-8
+            raise InvalidRequestError(f"the schema is not valid JSON: {error}") from error
+        return Schema.from_json(body)
+
+    @staticmethod
+    def from_json(body: object) -> Schema:
+        """Build a schema from parsed JSON.
+
+        Raises:
+            InvalidRequestError: `body` is not a schema; the message says where.
+        """
+        parts = parse_object(body, "the schema")
+        if unknown := set(parts) - _PARTS:
+            raise InvalidRequestError(f"the schema has unknown parts: {', '.join(sorted(unknown))}")
+        return Schema(
+            row_keys=_fields(parts.get("rowKeyFields"), "rowKeyFields"),
+            sort_keys=_fields(parts.get("sortKeyFields"), "sortKeyFields"),
+            values=_fields(parts.get("valueFields"), "valueFields"),
+            next_field_id=_id(parts.get("nextFieldId", 1), "nextFieldId"),
+            former=tuple(
+                _former(item, f"formerNames[{i}]")
+                for i, item in enumerate(parse_list(parts.get("formerNames"), "formerNames"))
+            ),
+        )
+
+
+def parse_field(body: object, where: str) -> Field:
+    """Build a field from its JSON form; `where` names it in errors.
+
+    Raises:
+        InvalidRequestError: it is no field.
+    """
+    name, parts, nullable = parse_named(body, where, known=frozenset({"id", "unit"}))
+    kind, unit = parse_type(parts["type"], f"{where} ({name})"), parts.get("unit", "")
+    if not isinstance(unit, str):
+        raise InvalidRequestError(f"{where} ({name}): the unit is no text")
+    return Field(name, kind, nullable, _id(parts.get("id", 0), f"{where} ({name}): the id"), unit)
+
+
+def _fields(body: object, where: str) -> tuple[Field, ...]:
+    return tuple(
+        parse_field(item, f"{where}[{i}]") for i, item in enumerate(parse_list(body, where))
+    )
+
+
+def _former(body: object, where: str) -> FormerName:
+    parts = parse_object(body, where)
+    return FormerName(str(parts.get("name", "")), _id(parts.get("id"), where))
+
+
+def _id(value: object, where: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_FIELD_ID:
+        return value
+    raise InvalidRequestError(f"{where} is no whole number from 0 to {MAX_FIELD_ID}")
+
+
+def _check_key(key: Field) -> None:
+    if key.type not in KEY_TYPES:
+        raise InvalidRequestError(
+            f"field {key.name!r} cannot be a key: {type_name(key.type)} has no key order",
+            hint="keys are " + ", ".join(sorted(t.value for t in KEY_TYPES)),
+        )
+    if key.nullable:
+        raise InvalidRequestError(f"field {key.name!r} is a key and cannot be nullable")

@@ -1,0 +1,169 @@
+"""A shard being written to a local file, and how it becomes an object: put, or adopted.
+
+`writing` decides which rows go into which shard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from dormouse.errors import AlreadyExistsError
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.model.partitions import Partition
+from dormouse.model.provenance import Lineage, Origin
+from dormouse.model.shards import NewShard, Shard
+from dormouse.ports import Storage
+from dormouse.schema.schema import Schema
+from dormouse.shards.footer import METADATA_KEY, ShardFooter, encode_footer, read_footer
+from dormouse.shards.parquet import ParquetFile
+from dormouse.shards.samples import KeySampler
+from dormouse.stored.names import shard_path
+
+
+@dataclass(frozen=True, slots=True)
+class ShardContext:
+    """What the footers of a job's shards say beside their rows.
+
+    `written_ms` is when the run began, `generation` that of the table. Of a run that several write
+    side by side, this writer's is the `part` of that number; the shards of such a run do not say
+    which is the last (see `endings`).
+    """
+
+    table_id: str
+    schema: Schema
+    job: str
+    written_ms: int = 0
+    generation: int = 0
+    lineage: Lineage = Lineage()
+    part: int | None = None
+
+    def origin(self, span: KeyRange, *, number: int = 0, last: bool = True) -> Origin:
+        """Return what the job's shard of that number and range says of where it comes from."""
+        return Origin(
+            range=span,
+            job=self.job,
+            written_ms=self.written_ms,
+            generation=self.generation,
+            number=number,
+            last=last,
+            lineage=self.lineage,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenShard:
+    """A whole shard in a local file, which `publish` makes an object of."""
+
+    local: Path
+    footer: ShardFooter
+    rows_by_partition: tuple[tuple[str, int], ...]
+
+    def publish(self, storage: Storage) -> NewShard:
+        """Upload the shard, or adopt what another run of the job uploaded; remove the local file.
+
+        Raises:
+            AlreadyExistsError: an object of the same name holds something else.
+            CorruptDataError: an object of the same name is no shard.
+        """
+        footer = self.footer
+        path = shard_path(footer.table_id, footer.shard_id)
+        try:
+            if storage.upload(path, self.local):
+                size_bytes = self.local.stat().st_size
+            else:
+                size_bytes = _adopt(storage, path, footer)
+        finally:
+            self.local.unlink(missing_ok=True)
+        shard = Shard(footer.shard_id, footer.rows, size_bytes, footer.min_key, footer.max_key)
+        return NewShard(shard, self.rows_by_partition)
+
+
+class ShardDraft:
+    """A shard that gets rows; `finish` or `discard` ends it."""
+
+    def __init__(self, context: ShardContext, shard_id: str, number: int, scratch: Path) -> None:
+        """Begin the shard that is the `number`-th of its run, in a file in `scratch`."""
+        self._context = context
+        self._shard_id = shard_id
+        self._number = number
+        self._local = scratch / f"{shard_id}.parquet"
+        self._file = ParquetFile(self._local, context.schema)
+        self._sampler = KeySampler(context.schema)
+        self._rows_by_leaf: dict[str, int] = {}
+        self._range = KeyRange()
+
+    @property
+    def size_bytes(self) -> int:
+        """What is written of it."""
+        return self._file.size_bytes
+
+    @property
+    def room(self) -> int:
+        """How many rows, one at least, may come before its size is worth a look again."""
+        return self._file.room
+
+    @property
+    def last_key(self) -> Key:
+        """The row key of the last row. Requires: there is one."""
+        return self._sampler.max_key
+
+    def holds_rows_of(self, leaf: Partition) -> bool:
+        """Tell whether any of its rows so far lie in `leaf`."""
+        return leaf.id in self._rows_by_leaf
+
+    def write(self, leaf: Partition, batch: pa.RecordBatch) -> None:
+        """Add rows, which lie in `leaf` and follow those before."""
+        rows = self._rows_by_leaf.get(leaf.id, 0)
+        first = self._range if self._rows_by_leaf else leaf.range
+        self._range = KeyRange(first.min, leaf.range.max)
+        self._rows_by_leaf[leaf.id] = rows + batch.num_rows
+        self._sampler.see(batch)
+        self._file.write(batch)
+
+    def finish(self, *, last: bool) -> WrittenShard:
+        """Complete the file; `last` tells whether its run ends with it. Requires: it has rows."""
+        context = self._context
+        footer = ShardFooter(
+            table_id=context.table_id,
+            shard_id=self._shard_id,
+            schema=context.schema,
+            origin=context.origin(self._range, number=self._number, last=last),
+            rows=self._sampler.rows,
+            min_key=self._sampler.min_key,
+            max_key=self._sampler.max_key,
+            samples=self._sampler.samples(),
+        )
+        self._file.close({METADATA_KEY: encode_footer(footer).decode()})
+        return WrittenShard(self._local, footer, tuple(self._rows_by_leaf.items()))
+
+    def discard(self) -> None:
+        """Leave nothing of it in scratch."""
+        self._file.discard()
+
+
+def _adopt(storage: Storage, path: str, expected: ShardFooter) -> int:
+    """Check that the shard at `path` is what was just written once more; give its size in bytes."""
+    (stored,) = [found for found in storage.list(path) if found.path == path]
+    found = read_footer(storage, path, stored.size_bytes)
+    # Not compared is what may differ between two runs: the samples, the schema, which may have
+    # gained columns, the time, and what was still there of the shards before the inputs.
+    inputs = expected.origin.lineage.inputs
+    same = replace(
+        expected,
+        samples=found.samples,
+        schema=found.schema,
+        origin=replace(
+            expected.origin,
+            written_ms=found.origin.written_ms,
+            lineage=replace(found.origin.lineage, inputs=inputs),
+        ),
+    )
+    if found != same:
+        raise AlreadyExistsError(
+            f"{path} exists and does not hold what job {expected.origin.job} made of the same "
+            f"inputs: it has {found.rows:,} rows, and was to have {expected.rows:,}"
+        )
+    return stored.size_bytes

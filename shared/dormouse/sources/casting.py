@@ -1,0 +1,248 @@
+"""Columns of ingested files → columns of the table: exactly, or refused with row and reason.
+
+Used by the readers of all formats; what they share in judging a file is here. Reasons are kept
+and shown where rows are not, and read by people who may not see them: they name columns of the
+table, places in the file and types, and nothing else of what is in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dormouse.arrow.types import MOST_DIGITS, Array, arrow_type, roomy_decimal
+from dormouse.errors import InvariantError, RefusedSourceError
+from dormouse.schema.schema import (
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    MapType,
+    Primitive,
+    Schema,
+    StructType,
+)
+from dormouse.schema.type_text import show_type
+from dormouse.schema.types import UNITS, has
+from dormouse.sources.text_cells import counted
+
+FORMS: dict[FieldType, str] = {
+    Primitive.INT: "a whole number of 32 bits",
+    Primitive.LONG: "a whole number of 64 bits",
+    Primitive.STRING: "text in UTF-8",
+    Primitive.BYTES: "bytes in base64",
+    Primitive.TIMESTAMP: "an ISO 8601 time, in UTC without a zone, from year 0000 to 9999",
+    Primitive.DATE: "an ISO 8601 date such as 2024-02-29",
+}
+"""What is wanted in a file, where an error says no more."""
+Cells = TypeVar("Cells", bound="Sequence[object] | Array")
+Place = Callable[[int], str]
+"""Says where in the file a row of a batch is: in which line, or in which row of a row group."""
+
+_QUOTES_NOTHING = re.compile(
+    r"Integer value -?\d+ (not in range: -?\d+ to -?\d+)|Casting from \S+ .+ (would lose data): "
+    r"|Rescaling \w+ value (would cause data loss)|(Invalid UTF8 sequence)"
+)
+"""What Arrow says of a cell without quoting it."""
+_COUNTED = 10
+
+
+def check_columns(names: Sequence[str], schema: Schema, *, of: str = "the file") -> None:
+    """Check that a file has the columns of the table, in any order; nullable ones may be absent.
+
+    Columns that the table has not are counted, not named: where a header was forgotten, names are
+    values. `of` is what they are of.
+
+    Raises:
+        RefusedSourceError: a column is missing, unknown, or there twice.
+    """
+    wanted = {f.name for f in schema.fields}
+    has = "the table has: " + ", ".join(f.name for f in schema.fields)
+    if unknown := [at for at, name in enumerate(names, start=1) if name not in wanted]:
+        which = f"column{'s'[: len(unknown) > 1]} {', '.join(map(str, unknown[:_COUNTED]))}"
+        more = f" and {len(unknown) - _COUNTED} more" if len(unknown) > _COUNTED else ""
+        fates = [
+            f"{name!r}: {fate}"
+            for name in names
+            if name not in wanted and (fate := schema.fate_of(name))
+        ]
+        known = f" ({'; '.join(fates)})" if fates else ""
+        raise RefusedSourceError(f"the table has no {which}{more} of {of}{known}", hint=has)
+    counts = Counter(names)
+    if twice := sorted(name for name, count in counts.items() if count > 1):
+        raise RefusedSourceError(f"{of} has {_quoted(twice)} more than once")
+    required = [f.name for f in schema.fields if not f.nullable]
+    if missing := [name for name in required if name not in counts]:
+        raise RefusedSourceError(f"the file has no {_quoted(missing)}", hint=has)
+
+
+def check_nulls(column: Array, field: Field, place: Place) -> None:
+    """Check that a column that must not have nulls has none.
+
+    Raises:
+        RefusedSourceError: it has; says where the first is.
+    """
+    if field.nullable or not column.null_count:
+        return
+    row = pc.index(column.is_null(), True).as_py()
+    raise refused(place(row), field, "there is no value, and the column cannot be null")
+
+
+def convert(cells: Cells, field: Field, place: Place, build: Callable[[Cells], Array]) -> Array:
+    """Return ``build(cells)``, or find the first cell it fails on and refuse the file.
+
+    Raises:
+        RefusedSourceError: a cell is not a value of the field's type; says which.
+    """
+    try:
+        return build(cells)
+    except (pa.ArrowException, ValueError, OverflowError):
+        at = _first_bad(cells, build)
+    try:
+        build(cells[at : at + 1])  # type: ignore[arg-type]  # a slice is of the same type
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        reason = f"the value is not a {type_name(field.type)}"
+        raise refused(place(at), field, reason, unquoting(error, field.type)) from error
+    raise InvariantError(f"column {field.name!r} fails as a whole, but none of its cells does")
+
+
+def refused(place: str, field: Field, reason: str, hint: str = "") -> RefusedSourceError:
+    """Return the error for a cell of a column of the table."""
+    return RefusedSourceError(f"{place}, column {field.name!r}: {reason}", hint=hint)
+
+
+def _first_bad(cells: Cells, build: Callable[[Cells], Array]) -> int:
+    low, high = 0, len(cells)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            build(cells[low:middle])  # type: ignore[arg-type]  # a slice is of the same type
+        except (pa.ArrowException, ValueError, OverflowError):
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def can_cast(source: pa.DataType, kind: FieldType, unit: str = "") -> bool:
+    """Return whether values of an Arrow type can be values of `kind` without a change of meaning.
+
+    Whole numbers can be times or dates if it is known which `unit` they count.
+    """
+    if types.is_null(source):
+        return True
+    if types.is_integer(source) and unit and kind is UNITS[unit]:
+        return True
+    if isinstance(source, pa.DictionaryType):
+        return can_cast(source.value_type, kind, unit)
+    match kind:
+        case ListType(element=element):
+            return isinstance(source, _LISTS) and can_cast(source.value_type, element)
+        case MapType(key=key, value=value):
+            return (
+                isinstance(source, pa.MapType)
+                and can_cast(source.key_type, key)
+                and can_cast(source.item_type, value)
+            )
+        case StructType():
+            return isinstance(source, pa.StructType) and _can_cast_members(source, kind)
+        case DecimalType():
+            if not isinstance(source, _DECIMALS):
+                return False
+            digits: int = source.precision - source.scale + kind.scale
+            return digits <= MOST_DIGITS
+        case Primitive():
+            return any(accepts(source) for accepts in _ACCEPTED[kind])
+
+
+def _can_cast_members(source: pa.StructType, kind: StructType) -> bool:
+    wanted = {member.name: member for member in kind.members}
+    names = [field.name for field in source]
+    required = {member.name for member in kind.members if not member.nullable}
+    return (
+        len(set(names)) == len(names)
+        and required <= set(names) <= wanted.keys()
+        and all(can_cast(field.type, wanted[field.name].type) for field in source)
+    )
+
+
+def cast(column: Array, kind: FieldType, unit: str = "") -> Array:
+    """Cast to the Arrow type of `kind`. Raises ArrowInvalid if a value would not survive."""
+    if types.is_integer(column.type) and unit and kind is UNITS[unit]:
+        return counted(column, kind, unit)
+    wanted = arrow_type(kind)
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()  # type: ignore[attr-defined]  # told by its type
+    if not column.type.equals(wanted) and has(kind, DecimalType):
+        column = column.cast(arrow_type(kind, roomy_decimal))
+    result = column if column.type.equals(wanted) else column.cast(wanted)
+    result.validate(full=True)  # text that is not UTF-8 comes in here and would break readers
+    if has(kind, StructType):
+        _check_members(result, kind)
+    return result
+
+
+def _check_members(cells: Array, kind: FieldType) -> None:
+    """Check, however deep, that structs have values where they must. Raises ValueError."""
+    match kind:
+        case ListType(element=element):
+            _check_members(cells.flatten(), element)  # type: ignore[attr-defined]  # a list
+        case MapType(value=value):
+            values = pa.ListArray.from_arrays(cells.offsets, cells.items)  # type: ignore[attr-defined]
+            _check_members(values.flatten(), value)  # only those of a slice
+        case StructType(members=members):
+            present = cells.filter(cells.is_valid()).flatten()  # type: ignore[attr-defined]
+            for member, values in zip(members, present, strict=True):
+                if values.null_count and not member.nullable:
+                    raise ValueError(f"{member.name!r} has no value in it, and cannot be null")
+                _check_members(values, member.type)
+
+
+def _is_narrow_float(kind: pa.DataType) -> bool:
+    return bool(types.is_float16(kind) or types.is_float32(kind))
+
+
+_DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
+_INTEGERS = (types.is_integer,)
+_ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
+    Primitive.INT: _INTEGERS,
+    Primitive.LONG: _INTEGERS,
+    Primitive.FLOAT: (types.is_integer, _is_narrow_float),
+    Primitive.DOUBLE: (types.is_integer, types.is_floating),
+    Primitive.BOOLEAN: (types.is_boolean,),
+    Primitive.STRING: (types.is_string, types.is_large_string, types.is_string_view),
+    Primitive.BYTES: (
+        types.is_binary,
+        types.is_large_binary,
+        types.is_fixed_size_binary,
+        types.is_binary_view,
+    ),
+    Primitive.TIMESTAMP: (types.is_timestamp,),
+    Primitive.DATE: (types.is_date,),
+}
+
+
+def type_name(kind: FieldType) -> str:
+    """Give the name of a type: as schemas spell it, or in short if it has parameters."""
+    return kind.value if isinstance(kind, Primitive) else show_type(kind)
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ("column " if len(names) == 1 else "columns ") + ", ".join(map(repr, names))
+
+
+def unquoting(error: BaseException, kind: FieldType) -> str:
+    """Give what an error says of a cell without quoting it, or else what was expected there."""
+    if isinstance(error, pa.ArrowException):
+        found = _QUOTES_NOTHING.match(str(error))
+        return next(filter(None, found.groups())) if found else FORMS.get(kind, "")
+    text = str(error).partition("\n")[0]
+    # this one quotes a name, which is text of the file too
+    return "a struct has an unknown member" if "unknown field" in text else text

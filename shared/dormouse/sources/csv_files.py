@@ -1,0 +1,146 @@
+"""Ingested CSV files → batches of the table.
+
+The first record names the columns, in any order, unless the table says that there is no header.
+`csv_structure` says what is well formed, `text_cells` what texts mean. A field left empty is null;
+``""`` is empty text. Lists, maps and structs are JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+from pyarrow import csv
+
+from dormouse.arrow.types import Array, arrow_schema, nulls
+from dormouse.errors import RefusedSourceError
+from dormouse.schema.schema import Field, Schema
+from dormouse.sources.casting import Place, check_columns, check_nulls, convert
+from dormouse.sources.csv_structure import UTF8_MARK, Block, CsvBlocks, CsvStructure
+from dormouse.sources.json_cells import json_column
+from dormouse.sources.text_cells import text_parser
+from dormouse.tables.csv_dialect import CsvDialect
+
+
+def read_csv(
+    file: BinaryIO, schema: Schema, dialect: CsvDialect | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a CSV file.
+
+    Raises:
+        RefusedSourceError: it is damaged, or its columns or values are not the table's.
+    """
+    dialect = dialect or CsvDialect()
+    structure = CsvStructure(dialect)
+    blocks = CsvBlocks(file, structure)
+    structure.names = tuple(_names(blocks, schema, dialect))
+    parse = _parser(dialect, structure.names)
+    for block in blocks:
+        try:
+            found = parse(block.data)
+        except pa.ArrowException as error:
+            raise _refusal(structure, block) from error
+        structure.check_lines(block, found.num_rows)
+        for batch in found.combine_chunks().to_batches():
+            yield _converted(batch, schema, _Lines(structure, block))
+
+
+def _names(blocks: CsvBlocks, schema: Schema, dialect: CsvDialect) -> Sequence[str]:
+    if not dialect.has_header:
+        return [field.name for field in schema.fields]
+    try:
+        names = [name.decode() for name in blocks.header()]
+    except UnicodeDecodeError as error:
+        raise RefusedSourceError("the names of the CSV file's columns are not UTF-8") from error
+    check_columns(names, schema)
+    return names
+
+
+def _parser(dialect: CsvDialect, names: Sequence[str]) -> Callable[[bytes], pa.Table]:
+    """Return what makes columns of text of a well-formed block.
+
+    A blank line is no record, unless a record is one field: then that is null.
+    """
+    schema = pa.schema([(name, pa.string()) for name in names])
+    parsing = csv.ParseOptions(
+        delimiter=dialect.separator,
+        quote_char=dialect.quote or False,
+        ignore_empty_lines=len(names) > 1,
+    )
+    converting = csv.ConvertOptions(
+        column_types=schema,
+        null_values=[dialect.null],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+
+    def parse(data: bytes) -> pa.Table:
+        if not data.strip(b"\r\n") and len(names) > 1:
+            return schema.empty_table()
+        if data.startswith(UTF8_MARK):  # which Arrow skips in each block
+            data = UTF8_MARK + data
+        if not data.endswith(b"\n"):  # there Arrow takes nothing after a quoted field for ""
+            data += b"\n"
+        reading = csv.ReadOptions(
+            use_threads=False, block_size=len(data) + 1, column_names=list(names)
+        )
+        return csv.read_csv(cast(BinaryIO, pa.BufferReader(data)), reading, parsing, converting)
+
+    return parse
+
+
+class _Lines:
+    """Finds the line of the file in which a row of a block begins."""
+
+    def __init__(self, structure: CsvStructure, block: Block) -> None:
+        self._structure, self._block = structure, block
+
+    def __call__(self, row: int) -> str:
+        keep_blank = len(self._structure.names) == 1
+        records = self._structure.records(self._block)
+        rows = (record for record in records if keep_blank or not record.is_blank)
+        return f"line {next(islice(rows, row, None)).line}"
+
+
+def _refusal(structure: CsvStructure, block: Block) -> RefusedSourceError:
+    """Return what is wrong with a well-formed block that cannot be parsed."""
+    wanted = len(structure.names)
+    for record in structure.records(block):
+        if record.is_blank and wanted > 1:
+            continue
+        if len(record.fields) != wanted:
+            return RefusedSourceError(
+                f"line {record.line}: fields of the record: {len(record.fields)}; "
+                f"of the file: {wanted}",
+                hint="a separator within a field needs quotes around it",
+            )
+        for at, field in enumerate(record.fields):
+            try:
+                field.decode()
+            except UnicodeDecodeError:
+                return structure.refused(record.line, at, "the text is not UTF-8")
+    return RefusedSourceError(f"the records from line {block.line} on cannot be parsed as CSV")
+
+
+def _converted(batch: pa.RecordBatch, schema: Schema, place: Place) -> pa.RecordBatch:
+    columns = [_column(batch, field, place) for field in schema.fields]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
+
+
+def _column(batch: pa.RecordBatch, field: Field, place: Place) -> Array:
+    at = batch.schema.get_field_index(field.name)
+    if at < 0:
+        return nulls(batch.num_rows, field.type)
+    cells = batch.column(at)
+    check_nulls(cells, field, place)
+    return convert(cells, field, place, text_parser(field) or _json_parser(field))
+
+
+def _json_parser(field: Field) -> Callable[[Array], Array]:
+    def parse(cells: Array) -> Array:
+        texts = cells.to_pylist()
+        return json_column([None if text is None else text.encode() for text in texts], field)
+
+    return parse

@@ -1,0 +1,122 @@
+"""Ingested files → batches of the table: Parquet, CSV and JSON lines, plain or gzipped.
+
+A file is good as a whole or refused as a whole, with a reason that says where and what. Batches
+come as the file is read, so whoever takes them must be ready to drop them when a later row is bad.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+
+from dormouse.errors import RefusedSourceError
+from dormouse.key_forms.sizes import with_fitting_keys
+from dormouse.model.sources import format_of
+from dormouse.schema.schema import Schema
+from dormouse.sources.csv_files import read_csv
+from dormouse.sources.json_files import read_json_lines
+from dormouse.sources.parquet_files import read_parquet
+from dormouse.tables.csv_dialect import CsvDialect
+
+_GZIP = b"\x1f\x8b"
+_PARQUET = b"PAR1"
+_BUFFER_BYTES = 64 * 1024
+_HINT = "a file is what its name says: .gz at its end if it is gzipped, .parquet if it is Parquet"
+MOST_UNPACKED_BYTES, MOST_TIMES = 512 * 1024 * 1024, 200
+"""A gzipped file that unpacks to more than that, and to so many times its size, is refused: it may
+unpack to a thousand times of it, for hours."""
+
+
+def read_source(
+    local: Path, key: str, schema: Schema, dialect: CsvDialect | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, its format told by the end of `key`, as ``arrow_schema(schema)``.
+
+    `dialect` is that of CSV files, by default the usual one.
+
+    Raises:
+        RefusedSourceError: the format is unknown, the file damaged, a column missing, unknown or
+            of the wrong type, a value wrong or null, or a row key too large; before or between
+            batches.
+    """
+    yield from with_fitting_keys(_read(local, key, schema, dialect), schema)
+
+
+def _read(
+    local: Path, key: str, schema: Schema, dialect: CsvDialect | None
+) -> Iterator[pa.RecordBatch]:
+    suffix, zipped = format_of(key)
+    _check_content(local, suffix, zipped)
+    try:
+        if suffix == ".parquet":
+            yield from _unzipped_parquet(local, schema) if zipped else read_parquet(local, schema)
+            return
+        with _unzipped(local) if zipped else local.open("rb") as file:
+            if suffix == ".csv":
+                yield from read_csv(cast(BinaryIO, file), schema, dialect)
+            else:
+                yield from read_json_lines(cast(BinaryIO, file), schema)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RefusedSourceError(f"the gzipped file is damaged: {error}") from error
+
+
+def _check_content(local: Path, suffix: str, zipped: bool) -> None:
+    with local.open("rb") as file:
+        start = file.read(4)
+    if zipped != start.startswith(_GZIP):
+        said = "is named .gz but is not gzipped" if zipped else "is gzipped but not named .gz"
+        raise RefusedSourceError(f"the file {said}", hint=_HINT)
+    if not zipped and (suffix == ".parquet") != (start == _PARQUET):
+        said = "is not" if suffix == ".parquet" else "is"
+        raise RefusedSourceError(f"the file is named {suffix} but {said} Parquet", hint=_HINT)
+
+
+def _unzipped(local: Path) -> io.BufferedReader:
+    """Open a gzipped file for reading what it unpacks to, as far as that is in proportion."""
+    return io.BufferedReader(_Unpacked(local), _BUFFER_BYTES)
+
+
+class _Unpacked(io.RawIOBase):
+    """What a gzipped file unpacks to."""
+
+    def __init__(self, local: Path) -> None:
+        self._file, self._stored_bytes = gzip.GzipFile(local), local.stat().st_size
+        self._unpacked_bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read as raw files do. Raises RefusedSourceError if it is out of proportion."""
+        count = self._file.readinto(buffer)
+        self._unpacked_bytes += count
+        times = self._unpacked_bytes / max(1, self._stored_bytes)
+        if self._unpacked_bytes > MOST_UNPACKED_BYTES and times > MOST_TIMES:
+            raise RefusedSourceError(
+                f"the gzipped file takes {self._stored_bytes:,} bytes and unpacks to more than "
+                f"{MOST_TIMES} times of that",
+                hint=f"files that unpack to over {MOST_UNPACKED_BYTES >> 20} MiB may not: cut it",
+            )
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _unzipped_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Read Parquet, which is read from its end, from a gzipped file: by way of a plain one."""
+    plain = local.with_name(local.name + ".plain")
+    try:
+        with _unzipped(local) as zipped, plain.open("wb") as file:
+            shutil.copyfileobj(zipped, file)
+        yield from read_parquet(plain, schema)
+    finally:
+        plain.unlink(missing_ok=True)

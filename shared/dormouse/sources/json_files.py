@@ -1,0 +1,120 @@
+"""Ingested JSON lines → batches of the table: one object on each line, in UTF-8.
+
+A column that may be null may be absent from an object. `json_cells` says how values are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+import msgspec
+import pyarrow as pa
+
+from dormouse.arrow.types import Array, arrow_schema
+from dormouse.errors import RefusedSourceError
+from dormouse.schema.schema import Field, Schema
+from dormouse.sources.casting import check_columns, convert, refused
+from dormouse.sources.csv_structure import without_mark
+from dormouse.sources.json_cells import check_names, json_column
+
+BATCH_ROWS = 16 * 1024
+BATCH_BYTES = 16 * 1024 * 1024
+LINE_BYTES = 16 * 1024 * 1024
+"""How long a line may be: of all that is read of a file it alone has no bound of its own."""
+_NULL = b"null"
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@dataclass(slots=True)
+class Rows:
+    """Lines that are not blank: their numbers, their bytes, and the values in them by name."""
+
+    numbers: list[int] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    objects: list[dict[str, msgspec.Raw]] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def place(self, row: int) -> str:
+        """Return in which line of the file a row is."""
+        return f"line {self.numbers[row]}"
+
+    def cells(self, name: str) -> list[bytes | None]:
+        """Return the values of one name as they are written, None where there is none or null."""
+        found = [values.get(name) for values in self.objects]
+        cells = [None if cell is None else bytes(cell) for cell in found]
+        return [None if cell == _NULL else cell for cell in cells] if _NULL in cells else cells
+
+
+def read_json_lines(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file of JSON lines; blank lines are skipped.
+
+    Raises:
+        RefusedSourceError: a line is no JSON object, or its names or values are not the table's.
+    """
+    rows = Rows()
+    for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
+        if len(line) > LINE_BYTES:
+            raise RefusedSourceError(f"line {number} is longer than {LINE_BYTES:,} bytes")
+        text = without_mark(line) if number == 1 else line
+        if not text or text.isspace():
+            continue
+        rows.numbers.append(number)
+        rows.lines.append(text)
+        rows.objects.append(_object(number, text))
+        rows.size_bytes += len(text)
+        if len(rows.lines) == BATCH_ROWS or rows.size_bytes >= BATCH_BYTES:
+            yield _batch(rows, schema)
+            rows = Rows()
+    if rows.lines:
+        yield _batch(rows, schema)
+
+
+def _object(number: int, line: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return _objects.decode(line)
+    except RecursionError as error:
+        raise RefusedSourceError(f"line {number} is nested too deep") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RefusedSourceError(
+            f"line {number} is not a JSON object: {error}", hint="each line holds one object"
+        ) from error
+
+
+def _batch(rows: Rows, schema: Schema) -> pa.RecordBatch:
+    names = {f.name for f in schema.fields}
+    for number, values in zip(rows.numbers, rows.objects, strict=True):
+        if not values.keys() <= names:
+            try:
+                check_columns(list(values), schema, of="the line")
+            except RefusedSourceError as error:
+                raise RefusedSourceError(f"line {number}: {error}", hint=error.hint) from error
+    cells = {field.name: rows.cells(field.name) for field in schema.fields}
+    columns = [_column(cells[field.name], rows, field) for field in schema.fields]
+    _check_twice(rows, cells)
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
+
+
+def _column(cells: list[bytes | None], rows: Rows, field: Field) -> Array:
+    if not field.nullable and None in cells:
+        reason = "there is no value, and the column cannot be null"
+        raise refused(rows.place(cells.index(None)), field, reason)
+    return convert(cells, field, rows.place, lambda cells: json_column(cells, field))
+
+
+def _check_twice(rows: Rows, cells: dict[str, list[bytes | None]]) -> None:
+    """Check that no object has a name twice, of which the decoder would keep the last.
+
+    If none has, there is one colon for each name, besides those in values; where there are more, a
+    look at the names decides.
+    """
+    names = sum(map(len, rows.objects))
+    within = sum(b"".join(filter(None, column)).count(b":") for column in cells.values())
+    if b"".join(rows.lines).count(b":") == names + within:
+        return
+    for number, line in zip(rows.numbers, rows.lines, strict=True):
+        try:
+            check_names(line)
+        except ValueError as error:
+            raise RefusedSourceError(f"line {number}: {error}") from error

@@ -1,0 +1,152 @@
+"""How many rows of an ingested Parquet file are read at once, so that they stay small in memory.
+
+What a file takes in memory shows neither in its size nor in its footer: a value that is repeated is
+stored once, elements that are null take nothing, and zeros hardly anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dormouse.arrow.types import Array
+from dormouse.errors import RefusedSourceError
+
+BATCH_ROWS = 16 * 1024
+BATCH_BYTES = 4 * 1024 * 1024
+REPEATED_BYTES = 64 * 1024 * 1024
+"""What a batch of nothing but the longest repeated value may take."""
+SMALL_DICTIONARY_BYTES, INDEX_BYTES = 64 * 1024, 8
+BATCH_ELEMENTS = 1024 * 1024
+BUFFER_BYTES = 1024 * 1024
+"""What is read of a column at once: row groups may be large, and the file is local."""
+MOST_FOOTER_BYTES = 32 * 1024 * 1024
+"""Of hundreds of thousands of row groups times columns. It takes eight times that in memory."""
+PROBE_ROWS = 64
+MOST_ELEMENTS = 100_000_000
+"""Of lists, in one row group: one row may have them all."""
+MOST_UNPACKED_BYTES, MOST_TIMES = 512 * 1024 * 1024, 1000
+"""A column of a row group that unpacks to more than that, and to so many times what is stored, is
+made to fill memory: one page may have it all."""
+
+
+def open_parquet(local: Path, read_dictionary: list[str] | None = None) -> pq.ParquetFile:
+    """Open a file to read batches of it one after the other.
+
+    Raises:
+        RefusedSourceError: its footer is too large to be held in memory.
+    """
+    with local.open("rb") as file:
+        file.seek(max(0, local.stat().st_size - 8))
+        footer_bytes = int.from_bytes(file.read(4), "little")
+    if MOST_FOOTER_BYTES < footer_bytes < local.stat().st_size:
+        raise RefusedSourceError(
+            f"the footer has {footer_bytes:,} bytes; at most {MOST_FOOTER_BYTES:,} are possible",
+            hint="write the file with larger row groups, or fewer columns",
+        )
+    return pq.ParquetFile(
+        local,
+        read_dictionary=read_dictionary,
+        pre_buffer=False,
+        buffer_size=BUFFER_BYTES,
+        page_checksum_verification=True,  # of pages that have one: Spark writes them
+    )
+
+
+def batch_rows(local: Path, file: pq.ParquetFile) -> int:
+    """Give the length of batches of `file`, which is open, that stay small in memory.
+
+    Judged by what the file says of its row groups, by its first rows, and by the longest of the
+    values that are stored once for many rows.
+
+    Raises:
+        RefusedSourceError: a single row may be too large.
+    """
+    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+    groups = [group for group in groups if group.num_rows > 0]
+    wanted = [BATCH_ROWS]
+    for group in groups:
+        wanted += [_checked(group.column(i), group.num_rows) for i in range(group.num_columns)]
+    widest = max((group.total_byte_size / group.num_rows for group in groups), default=0.0)
+    for probe in file.iter_batches(PROBE_ROWS, use_threads=False):
+        widest = max(widest, probe.nbytes / max(1, probe.num_rows))
+        break
+    wanted.append(int(BATCH_BYTES / max(widest, 1)))
+    wanted.append(REPEATED_BYTES // max(1, _longest_repeated(local, file.metadata)))
+    return max(1, min(wanted))
+
+
+def _checked(column: pq.ColumnChunkMetaData, rows: int) -> int:
+    """Give how many rows of a column are read at once for the sake of the elements they have."""
+    if column.num_values > rows and column.num_values > MOST_ELEMENTS:
+        raise RefusedSourceError(
+            f"a row group has {column.num_values:,} elements in one column; "
+            f"at most {MOST_ELEMENTS:,} are possible",
+            hint="write the file with smaller row groups",
+        )
+    unpacked, stored = column.total_uncompressed_size, column.total_compressed_size
+    if unpacked > MOST_UNPACKED_BYTES and unpacked > MOST_TIMES * stored:
+        raise RefusedSourceError(
+            f"a column of a row group takes {stored:,} bytes and unpacks to {unpacked:,}",
+            hint="write the file with smaller row groups",
+        )
+    return BATCH_ELEMENTS * rows // max(1, column.num_values)
+
+
+def _longest_repeated(local: Path, metadata: pq.FileMetaData) -> int:
+    """Return the length of the longest text in a dictionary; a dictionary is read with any row."""
+    wanted = {}
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = (group.column(i) for i in range(group.num_columns))
+        if paths := [column.path_in_schema for column in columns if _may_repeat(column)]:
+            wanted[number] = paths
+    if not wanted:
+        return 0
+    longest = 0
+    every = sorted({path for paths in wanted.values() for path in paths})
+    with open_parquet(local, read_dictionary=every) as file:  # once: that reads the whole footer
+        for number, paths in wanted.items():
+            for batch in file.iter_batches(1, [number], paths, use_threads=False):
+                found = (_dictionaries(column) for column in batch.columns)
+                longest = max(longest, *(_length(d) for texts in found for d in texts), 0)
+                break
+    return longest
+
+
+def _may_repeat(column: pq.ColumnChunkMetaData) -> bool:
+    """Tell whether a column has a dictionary whose values may be long and come often.
+
+    One that is stored in much space, while most values lie beside it, is of as good as all
+    different values: to look at it costs as much as to read the column.
+    """
+    if column.physical_type != "BYTE_ARRAY" or not column.has_dictionary_page:
+        return False
+    stored = column.data_page_offset - (column.dictionary_page_offset or 0)
+    mostly_in_it = column.total_uncompressed_size <= INDEX_BYTES * column.num_values
+    may_be_long = column.total_uncompressed_size > REPEATED_BYTES // BATCH_ROWS
+    return may_be_long and (mostly_in_it or stored <= SMALL_DICTIONARY_BYTES)
+
+
+def _dictionaries(column: Array) -> Iterator[Array]:
+    """Give the dictionaries in a column, however deep."""
+    found: Any = column
+    if isinstance(found, pa.DictionaryArray):
+        yield found.dictionary
+    elif isinstance(found, pa.StructArray):
+        for child in found.flatten():
+            yield from _dictionaries(child)
+    elif isinstance(found, pa.MapArray):
+        yield from _dictionaries(found.keys)
+        yield from _dictionaries(found.items)
+    elif isinstance(found, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
+        yield from _dictionaries(found.values)
+
+
+def _length(texts: Array) -> int:
+    return pc.max(pc.call_function("binary_length", [texts])).as_py() or 0

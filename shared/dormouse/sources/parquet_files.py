@@ -1,0 +1,92 @@
+"""Ingested Parquet files → batches of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.arrow.types import Array, arrow_schema, nulls
+from dormouse.errors import RefusedSourceError
+from dormouse.schema.schema import Field, FieldType, Schema
+from dormouse.schema.types import UNITS
+from dormouse.sources.casting import (
+    Place,
+    can_cast,
+    cast,
+    check_columns,
+    check_nulls,
+    convert,
+    type_name,
+)
+from dormouse.sources.parquet_batches import batch_rows, open_parquet
+
+
+def read_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Give the rows of a Parquet file; its columns may be of narrower types than the table's.
+
+    Raises:
+        RefusedSourceError: it is damaged, or its columns or values are not the table's.
+    """
+    try:
+        with open_parquet(local) as file:
+            _check_types(file.schema_arrow, schema)
+            place, row = _Rows(file.metadata), 0
+            # one thread: whoever takes the batches is busy with them meanwhile
+            for batch in file.iter_batches(batch_rows(local, file), use_threads=False):
+                yield _converted(batch, schema, partial(place, row))
+                row += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise RefusedSourceError(f"the Parquet file cannot be read: {error}") from error
+
+
+def _check_types(found: pa.Schema, schema: Schema) -> None:
+    check_columns(found.names, schema)
+    for column in found:
+        field = schema.field_named(column.name)
+        if not can_cast(column.type, field.type, field.unit):
+            raise RefusedSourceError(
+                f"column {column.name!r} is {column.type} in the file; "
+                f"the table wants {type_name(field.type)}",
+                hint=_hint(column.type, field.type),
+            )
+
+
+def _hint(found: pa.DataType, wanted: FieldType) -> str:
+    units = [unit for unit, counts in UNITS.items() if counts is wanted]
+    if not units or not pa.types.is_integer(found):
+        return ""
+    return f'numbers need a unit: set the column\'s "unit" in the schema ({", ".join(units)})'
+
+
+class _Rows:
+    """Finds the row group of a file that holds a row, both counted from 1."""
+
+    def __init__(self, metadata: pq.FileMetaData) -> None:
+        self._metadata = metadata
+
+    def __call__(self, first: int, row: int) -> str:
+        at = first + row
+        for number in range(self._metadata.num_row_groups):
+            rows = self._metadata.row_group(number).num_rows
+            if at < rows:
+                return f"row {first + row + 1}, which is row {at + 1} of row group {number + 1}"
+            at -= rows
+        return f"row {first + row + 1}"
+
+
+def _converted(batch: pa.RecordBatch, schema: Schema, place: Place) -> pa.RecordBatch:
+    columns = [_column(batch, field, place) for field in schema.fields]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
+
+
+def _column(batch: pa.RecordBatch, field: Field, place: Place) -> Array:
+    at = batch.schema.get_field_index(field.name)
+    if at < 0:
+        return nulls(batch.num_rows, field.type)
+    column = batch.column(at)
+    check_nulls(column, field, place)
+    return convert(column, field, place, lambda cells: cast(cells, field.type, field.unit))

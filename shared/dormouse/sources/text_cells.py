@@ -1,0 +1,205 @@
+"""Texts and numbers of CSV and JSON files → Arrow columns: one meaning for both formats.
+
+A value becomes exactly what is written, or the file is refused; only a fraction becomes the float
+that is nearest. All functions take columns of text, in which null stays null, and raise ValueError
+or ArrowException if a cell is no value of the type; messages quote nothing of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.arrow.decimals import decimals
+from dormouse.arrow.types import Array, arrow_type
+from dormouse.schema.schema import DecimalType, Field, Primitive
+from dormouse.schema.types import UNITS
+
+NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$"
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_ZONE = r" ?(Z|UTC|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)"
+_CLOCK = r"[0-9]{2}(:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0{0,3})?)?)?"
+_TIME = rf"^{_DATE}([T ]{_CLOCK}({_ZONE})?)?$"
+_MIDNIGHT = rf"^{_DATE}([T ]00:00(:00([.]0{{1,9}})?)?( ?(Z|UTC|[+-]00(:?00)?))?)?$"
+_ZONED = rf"[T ]{_CLOCK}{_ZONE}$"
+_ARROW_UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+_EXACT = {Primitive.FLOAT: 2**24, Primitive.DOUBLE: 2**53}
+"""Up to where a float holds every whole number."""
+
+
+def text_parser(field: Field) -> Callable[[Array], Array] | None:
+    """Return what makes values of a column of text; None if the field's values are JSON."""
+    kind = field.type
+    match kind:
+        case Primitive.INT | Primitive.LONG:
+            return lambda cells: integers(cells, kind)
+        case Primitive.FLOAT | Primitive.DOUBLE:
+            return lambda cells: floats(cells, kind)
+        case DecimalType():
+            return lambda cells: decimals(cells, kind)
+        case Primitive.TIMESTAMP | Primitive.DATE:
+            return lambda cells: text_moments(cells, kind, field.unit)
+        case Primitive.BOOLEAN:
+            return booleans
+        case Primitive.BYTES:
+            return base64_bytes
+        case Primitive.STRING:
+            return lambda cells: cells
+        case _:
+            return None
+
+
+def integers(cells: Array, kind: Primitive) -> Array:
+    """Return whole numbers, written in decimal digits."""
+    if may_hold(cells, b"x", b"X"):  # Arrow takes hexadecimal ones too, and 0xFFFFFFFF for -1
+        _check_all(cells, r"^[^xX]*$", "whole numbers are written in decimal digits")
+    return cells.cast(arrow_type(kind))
+
+
+def floats(cells: Array, kind: Primitive) -> Array:
+    """Return numbers, the nearest there are; a whole number in digits must be there exactly."""
+    numbers: Array = cells.cast(arrow_type(kind))
+    special = pc.invert(pc.is_finite(numbers))
+    if _any(special):
+        _check_all(
+            cells.filter(special),
+            r"(?i)^([+-]?inf(inity)?|[+-]?nan)$",
+            "the number is too large, or no number",
+        )
+    zero = pc.equal(numbers, pa.scalar(0, numbers.type))
+    if _any(zero):
+        _check_all(
+            cells.filter(zero), r"^[+-]?[0.]+([eE].*)?$", "the number is too small, and not zero"
+        )
+    limit = pa.scalar(_EXACT[kind], numbers.type)
+    large = pc.and_(pc.greater_equal(pc.abs(numbers), limit), pc.invert(special))
+    if _any(large):
+        _check_exact(cells.filter(large), numbers.filter(large), kind)
+    return numbers
+
+
+def booleans(cells: Array) -> Array:
+    """Return truth values, written as words."""
+    if may_hold(cells, b"0", b"1"):  # Arrow takes them too
+        _check_all(cells, "^[^01]*$", "it is true or false")
+    return cells.cast(pa.bool_())
+
+
+def base64_bytes(cells: Array) -> Array:
+    """Return bytes, written in base64."""
+    try:
+        return pa.array(
+            [None if c is None else base64.b64decode(c, validate=True) for c in cells.to_pylist()],
+            pa.binary(),
+        )
+    except binascii.Error as error:
+        raise ValueError(f"bytes are written in base64: {error}") from error
+
+
+def text_moments(cells: Array, kind: Primitive, unit: str) -> Array:
+    """Return timestamps or dates from texts, some of which may be numbers of a unit."""
+    try:
+        return _usual(cells, kind)
+    except pa.ArrowInvalid:
+        numeric = pc.match_substring_regex(cells, NUMBER)
+    texts, numbers = pc.if_else(numeric, None, cells), pc.if_else(numeric, cells, None)
+    return moments(texts, numbers, kind, unit)
+
+
+def moments(texts: Array, numbers: Array, kind: Primitive, unit: str) -> Array:
+    """Return timestamps or dates from texts and, where these are null, from numbers of a unit."""
+    try:
+        parsed = _usual(texts, kind)
+    except pa.ArrowInvalid:
+        parsed = _dates(texts) if kind is Primitive.DATE else _times(texts)
+    if numbers.null_count == len(numbers):
+        return parsed
+    if not unit or UNITS[unit] is not kind:
+        units = ", ".join(name for name, counts in UNITS.items() if counts is kind)
+        raise ValueError(
+            f'numbers need a unit: set the column\'s "unit" in the schema ({units}), '
+            "or write ISO 8601"
+        )
+    return pc.coalesce(parsed, counted(integers(numbers, Primitive.LONG), kind, unit))
+
+
+def counted(numbers: Array, kind: Primitive, unit: str) -> Array:
+    """Return times or dates from whole numbers of a unit since 1970, none of them rounded."""
+    whole = numbers.cast(pa.int64())
+    if kind is Primitive.DATE:
+        return whole.cast(pa.int32()).cast(arrow_type(kind))
+    return whole.cast(pa.timestamp(_ARROW_UNITS[unit], "UTC")).cast(arrow_type(kind))
+
+
+def may_hold(cells: Array, *texts: bytes) -> bool:
+    """Return whether one of some texts is among the bytes of a column, or beside its slice."""
+    data = cells.buffers()[2]
+    return data is not None and any(text in data.to_pybytes() for text in texts)
+
+
+def _usual(cells: Array, kind: Primitive) -> Array:
+    """Return moments that are all written in the one way, of those below, that Arrow reads.
+
+    Raises:
+        ArrowInvalid: not all are; that says nothing of any.
+    """
+    if kind is Primitive.DATE or not (may_hold(cells, b"Z") or may_hold(cells, b":")):
+        return cells.cast(arrow_type(Primitive.DATE)).cast(arrow_type(kind))
+    if may_hold(cells, b"Z", b"+"):
+        return cells.cast(arrow_type(kind))
+    return _utc(cells)
+
+
+def _utc(cells: Array) -> Array:
+    plain = cells.cast(pa.timestamp("us"))
+    return plain.cast(pa.int64()).cast(arrow_type(Primitive.TIMESTAMP))
+
+
+def _times(cells: Array) -> Array:
+    _check_all(cells, _TIME, "it is an ISO 8601 time of at most microseconds")
+    wanted = arrow_type(Primitive.TIMESTAMP)
+    cells = _plain(cells)
+    zoned = pc.match_substring_regex(cells, _ZONED)
+    if not _any(zoned):
+        return _utc(cells)
+    if pc.all(zoned).as_py():
+        return cells.cast(wanted)
+    without = pc.if_else(zoned, None, cells)
+    return pc.coalesce(_times(without), pc.if_else(zoned, cells, None).cast(wanted))
+
+
+def _plain(cells: Array) -> Array:
+    """Return times without what Arrow does not read: a word, a blank before the zone, more 0s."""
+    if _any(pc.match_substring_regex(cells, r"[.][0-9]{7}")):
+        cells = pc.replace_substring_regex(cells, r"([.][0-9]{6})0+", r"\1")
+    if _any(pc.match_substring_regex(cells, r" ?UTC$|.{11} ")):
+        cells = pc.replace_substring_regex(cells, " ?UTC$", "Z")
+        cells = pc.replace_substring_regex(cells, "(.{11}.*) ", r"\1")
+    return cells
+
+
+def _dates(cells: Array) -> Array:
+    _check_all(cells, _MIDNIGHT, "it is an ISO 8601 date such as 2024-02-29, or its midnight")
+    return pc.utf8_slice_codeunits(cells, 0, 10).cast(arrow_type(Primitive.DATE))
+
+
+def _check_exact(cells: Array, numbers: Array, kind: Primitive) -> None:
+    texts, values = cast(list[str], cells.to_pylist()), cast(list[float], numbers.to_pylist())
+    for text, value in zip(texts, values, strict=True):
+        digits = text.lstrip("+-0")
+        if digits.isdecimal() and int(digits) != abs(value):
+            raise ValueError(f"the whole number does not fit a {kind.value} exactly")
+
+
+def _check_all(cells: Array, pattern: str, reason: str) -> None:
+    if not pc.all(pc.match_substring_regex(cells, pattern), min_count=0).as_py():
+        raise ValueError(reason)
+
+
+def _any(found: Array) -> bool:
+    return bool(pc.any(found).as_py())

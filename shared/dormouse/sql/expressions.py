@@ -1,0 +1,192 @@
+"""Expressions on rows: checked trees of columns, literals and operators, and their normal SQL.
+
+Nothing of a text somebody wrote survives in a tree but names of columns of the schema and literals;
+what is not in the tables below cannot be in one, and its types fit, so that evaluating it never
+fails. `sql_parser` makes trees of text, `conditions` asks rows by them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeAlias
+
+from dormouse.schema.schema import DecimalType, FieldType, Primitive
+
+MAX_TEXT = 16 * 1024
+"""How many characters a condition may have."""
+MAX_DEPTH = 16
+"""How deep it may be nested."""
+MAX_BRACKETS = 2 * MAX_DEPTH
+"""How many brackets may be open at once: some do not nest, but the parser descends into each."""
+MAX_PATTERN = 1_000
+"""How many characters a pattern of LIKE or ILIKE may have. The engine makes an automaton of it: one
+of 11,000 is refused by it, one of 1,000 takes up to 4 CPU seconds a MB of text."""
+MAX_LIST = 1_000
+"""How many values an IN list, or terms a chain of AND or OR, may have."""
+
+JUNCTIONS = ("AND", "OR")
+COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM")
+ARITHMETIC = ("+", "-", "*", "/", "%")
+PATTERNS = ("LIKE", "ILIKE")
+TESTS = ("IS NULL", "IS TRUE", "IS FALSE")
+FUNCTIONS: dict[str, tuple[Primitive, ...]] = {
+    "lower": (Primitive.STRING,),
+    "upper": (Primitive.STRING,),
+    "trim": (Primitive.STRING,),
+    "length": (Primitive.STRING,),
+    "octet_length": (Primitive.STRING,),
+    "starts_with": (Primitive.STRING, Primitive.STRING),
+    "ends_with": (Primitive.STRING, Primitive.STRING),
+    "contains": (Primitive.STRING, Primitive.STRING),
+}
+"""Functions of text, and the types they take; `coalesce` and `nullif` take any one type."""
+DATE_PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "DOW", "DOY", "HOUR", "MINUTE")
+"""What EXTRACT can take from a timestamp, in UTC, or a date."""
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FINER = re.compile(r"[.,]\d{6}\d*[1-9]")
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table."""
+
+    name: str
+    type: FieldType
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value. A timestamp is microseconds and a date days since 1970."""
+
+    value: bool | int | float | Decimal | str | bytes
+    type: FieldType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator or function of the tables above, applied; ``EXTRACT`` has the part after it."""
+
+    op: str
+    arguments: tuple[Expression, ...]
+    type: FieldType
+
+
+Expression: TypeAlias = "Column | Literal | Call"
+
+
+def depth(expression: Expression) -> int:
+    """Return how deep an expression is nested: 0 for a column or literal."""
+    if not isinstance(expression, Call):
+        return 0
+    return 1 + max(depth(argument) for argument in expression.arguments)
+
+
+def render(
+    expression: Expression,
+    leaf: Callable[[Column | Literal], str],
+    finish: Callable[[Call, list[str]], str] | None = None,
+) -> str:
+    """Give an expression as SQL; `leaf` writes columns and literals, `finish` calls."""
+    if not isinstance(expression, Call):
+        return leaf(expression)
+    parts = [render(argument, leaf, finish) for argument in expression.arguments]
+    return finish(expression, parts) if finish else call_sql(expression, parts)
+
+
+def call_sql(call: Call, parts: list[str]) -> str:
+    """Give a call as SQL whose arguments are `parts`."""
+    op = call.op
+    if op == "IN":
+        return f"({parts[0]} IN ({', '.join(parts[1:])}))"
+    if op == "NOT":
+        return f"(NOT {parts[0]})"
+    if op in TESTS:
+        return f"({parts[0]} {op})"
+    if op.startswith("EXTRACT "):
+        return f"EXTRACT({op.removeprefix('EXTRACT ')} FROM {parts[0]})"
+    if op.islower():
+        return f"{op}({', '.join(parts)})"
+    return f"({f' {op} '.join(parts)})"
+
+
+def quoted(name: str) -> str:
+    """Give a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(value: str) -> str:
+    """Give text as an SQL literal."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def common_type(left: FieldType, right: FieldType) -> FieldType | None:
+    """Give the type in which values of two types can be compared exactly; None if there is none."""
+    if left == right:
+        return left
+    if isinstance(left, DecimalType) and isinstance(right, DecimalType):
+        scale = max(left.scale, right.scale)
+        precision = max(left.precision - left.scale, right.precision - right.scale) + scale
+        return DecimalType(precision, scale) if precision <= 38 else None
+    for wide, narrow in ((Primitive.LONG, Primitive.INT), (Primitive.DOUBLE, Primitive.FLOAT)):
+        if {left, right} == {wide, narrow}:
+            return wide
+    return None
+
+
+def time_of(text: str) -> dt.datetime:
+    """Return the time that an ISO 8601 text stands for.
+
+    Raises:
+        ValueError: it stands for none, or for one between two microseconds: it would be cut.
+    """
+    if _FINER.search(text):
+        raise ValueError("times are whole microseconds")
+    return dt.datetime.fromisoformat(text)
+
+
+def microseconds(time: dt.datetime) -> int:
+    """Give a time as microseconds since 1970; one without a zone is UTC."""
+    return ((time if time.tzinfo else time.replace(tzinfo=dt.UTC)) - _EPOCH) // _MICROSECOND
+
+
+def days(date: dt.date) -> int:
+    """Give a date as days since 1970."""
+    return (date - _EPOCH.date()).days
+
+
+def columns_of(expression: Expression) -> set[str]:
+    """Give the names of the columns in an expression."""
+    match expression:
+        case Column(name=name):
+            return {name}
+        case Call(arguments=arguments):
+            return {name for argument in arguments for name in columns_of(argument)}
+        case _:
+            return set()
+
+
+def leaf_sql(leaf: Column | Literal) -> str:
+    """Give a column or literal as SQL."""
+    if isinstance(leaf, Column):
+        return quoted(leaf.name)
+    value = leaf.value
+    if leaf.type is Primitive.TIMESTAMP:
+        assert isinstance(value, int)
+        time = (_EPOCH + value * _MICROSECOND).replace(tzinfo=None)
+        return f"TIMESTAMP '{time.isoformat(sep=' ')}'"
+    if leaf.type is Primitive.DATE:
+        assert isinstance(value, int)
+        return f"DATE '{_EPOCH.date() + dt.timedelta(days=value)}'"
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, str):
+        return text_literal(value)
+    return f"{value:f}" if isinstance(value, Decimal) else repr(value)

@@ -1,0 +1,144 @@
+"""Where the rows can lie that match a condition: ranges of keys, as far as the condition tells.
+
+They may hold other rows too, but never lack one that matches. Each key is bounded for itself;
+where the first is one of a few values, the second narrows further, and so on.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+
+from dormouse.keys.ranges import KeyPart, KeyRange, after, intersected, merged
+from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.sql.conditions import Condition
+from dormouse.sql.expressions import MAX_LIST, Call, Column, Expression, Literal
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_WILD = re.compile(r"[%_\\]")
+"""Where a pattern ceases to be plain text."""
+_WHOLE = (Primitive.INT, Primitive.LONG)
+
+
+def key_bounds(condition: Condition, schema: Schema) -> list[KeyRange]:
+    """Return disjoint ranges in key order that hold every row which matches; none if none can."""
+    return _bounds(condition.expression, schema.keys)
+
+
+def column_bounds(condition: Condition, field: Field) -> KeyRange | None:
+    """Return the least range, as of keys of one part, that holds each value a column can have in a
+    row that matches; None if the condition does not bound it. A row that matches has a value then.
+    """
+    found = _of_column(condition.expression, field)
+    if not found:
+        return KeyRange((), ())
+    hull = KeyRange(found[0].min, found[-1].max)
+    return None if hull == KeyRange() else hull
+
+
+def _bounds(expression: Expression, fields: Sequence[Field]) -> list[KeyRange]:
+    first = _of_column(expression, fields[0])
+    values = [_only_value(span) for span in first]
+    if len(fields) == 1 or None in values:
+        return first
+    rest = _bounds(expression, fields[1:])
+    if rest == [KeyRange()] or len(first) * len(rest) > MAX_LIST:
+        return first
+    return [_within(value, span) for value in values if value is not None for span in rest]
+
+
+def _within(value: KeyPart, rest: KeyRange) -> KeyRange:
+    """Give the keys that begin with `value` and go on in `rest`."""
+    high = after((value,)) if rest.max is None else (value, *rest.max)
+    return KeyRange((value, *rest.min), high)
+
+
+def _only_value(span: KeyRange) -> KeyPart | None:
+    """Give the one value a range of one-part keys has room for; None if it may have more."""
+    if len(span.min) == 1 and span == KeyRange.exactly(span.min):
+        return span.min[0]
+    return None
+
+
+def _of_column(expression: Expression, field: Field) -> list[KeyRange]:
+    """Give the ranges of one column's values, as keys of one part, where a term can be true."""
+    if not isinstance(expression, Call):
+        return [KeyRange()]
+    if expression.op == "AND":
+        found = [KeyRange()]
+        for term in expression.arguments:
+            found = intersected(found, _of_column(term, field))
+        return found
+    if expression.op == "OR":
+        return merged([s for term in expression.arguments for s in _of_column(term, field)])
+    return _of_test(expression, field)
+
+
+def _of_test(call: Call, field: Field) -> list[KeyRange]:
+    head, *rest = call.arguments
+    if call.op == "IN":
+        values = [_value(item, field) for item in rest]
+        if not _is(head, field) or None in values:
+            return [KeyRange()]
+        return merged([KeyRange.exactly((value,)) for value in values if value is not None])
+    if len(rest) != 1:
+        return [KeyRange()]
+    if call.op in ("starts_with", "LIKE"):
+        return _of_beginning(call.op, head, _value(rest[0], field), field)
+    op, column, value = call.op, head, _value(rest[0], field)
+    if value is None:
+        op, column, value = _MIRRORED.get(call.op, call.op), rest[0], _value(head, field)
+    if value is None or not _is(column, field):
+        return [KeyRange()]
+    return merged([_range_of(op, value)])
+
+
+def _of_beginning(op: str, head: Expression, text: KeyPart | None, field: Field) -> list[KeyRange]:
+    """Give the range of a text column where it can begin as a text or pattern does."""
+    if not _is(head, field) or not isinstance(text, str):
+        return [KeyRange()]
+    wild = _WILD.search(text) if op == "LIKE" else None
+    beginning = text[: wild.start()] if wild else text
+    if not beginning:
+        return [KeyRange()]
+    past = _past_all(beginning)
+    return [KeyRange((beginning,), None if past is None else (past,))]
+
+
+def _past_all(beginning: str) -> str | None:
+    """Give the least text greater than all that begin so; None if there is none."""
+    for at in reversed(range(len(beginning))):
+        last = ord(beginning[at])
+        if last < sys.maxunicode:  # no text has what lies between these two: halves of pairs
+            return beginning[:at] + chr(0xE000 if last == 0xD7FF else last + 1)
+    return None
+
+
+def _range_of(op: str, value: KeyPart) -> KeyRange:
+    here = KeyRange.exactly((value,))
+    match op:
+        case "=" | "IS NOT DISTINCT FROM":
+            return here
+        case "<":
+            return KeyRange((), here.min)
+        case "<=":
+            return KeyRange((), here.max)
+        case ">=":
+            return KeyRange(here.min)
+        case ">":
+            return KeyRange((), ()) if here.max is None else KeyRange(here.max)
+        case _:
+            return KeyRange()
+
+
+def _is(expression: Expression, field: Field) -> bool:
+    return isinstance(expression, Column) and expression.name == field.name
+
+
+def _value(expression: Expression, field: Field) -> KeyPart | None:
+    """Give a literal of the field's own type; None for anything else."""
+    if not isinstance(expression, Literal) or isinstance(expression.value, bool):
+        return None
+    alike = expression.type == field.type or (expression.type in _WHOLE and field.type in _WHOLE)
+    return expression.value if alike and isinstance(expression.value, int | str | bytes) else None

@@ -1,0 +1,355 @@
+"""SQL that somebody wrote → the checked tree of a condition, or a reason why not.
+
+Only what is listed here gets through. Called by `conditions`, which imports this, and with it the
+parser, when there is a condition to parse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlglot import exp
+
+from dormouse.errors import InvalidRequestError
+from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema, type_name
+from dormouse.sql.expressions import (
+    DATE_PARTS,
+    FUNCTIONS,
+    MAX_DEPTH,
+    MAX_LIST,
+    MAX_PATTERN,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    common_type,
+    leaf_sql,
+    render,
+)
+from dormouse.sql.expressions import depth as depth_of
+from dormouse.sql.literals import adapted, literal, shown
+from dormouse.sql.text import check_text, parsed, too_deep
+
+_COMPARISONS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
+    exp.NullSafeNEQ: "IS DISTINCT FROM",
+}
+_ARITHMETIC: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+}
+_JUNCTIONS: dict[type[exp.Expr], str] = {exp.And: "AND", exp.Or: "OR"}
+_PATTERNS: dict[type[exp.Expr], str] = {exp.Like: "LIKE", exp.ILike: "ILIKE"}
+_FUNCTIONS: dict[type[exp.Expr], str] = {
+    exp.Lower: "lower",
+    exp.Upper: "upper",
+    exp.Trim: "trim",
+    exp.Length: "length",
+    exp.StartsWith: "starts_with",
+    exp.EndsWith: "ends_with",
+    exp.Contains: "contains",
+}
+_ALLOWED = (
+    "allowed are AND, OR, NOT, = <> < <= > >=, IS [NOT] DISTINCT FROM, IS [NOT] NULL, TRUE or "
+    "FALSE, IN, BETWEEN, LIKE, ILIKE, + - * / %, coalesce, nullif, extract, "
+    + ", ".join(sorted(FUNCTIONS))
+)
+
+
+def parse(text: str, schema: Schema) -> Expression:
+    """Give the checked tree of a condition.
+
+    Raises:
+        InvalidRequestError: it is none; the message says where and why.
+    """
+    check_text(text)
+    try:
+        tree = parsed(text)
+        checked = _Checker(schema).check(tree, 0)
+    except RecursionError as error:
+        raise too_deep() from error
+    if checked.type is not Primitive.BOOLEAN:
+        raise InvalidRequestError(
+            f"{shown(tree)} is {type_name(checked.type)}, not a condition",
+            hint="compare it with something",
+        )
+    # its normal form, which is kept, has to be accepted as well
+    if depth_of(checked) > MAX_DEPTH:
+        raise too_deep()
+    check_text(render(checked, leaf_sql))
+    return checked
+
+
+class _Checker:
+    """Checks a parsed tree from its leaves up."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def check(self, node: exp.Expr, depth: int) -> Expression:
+        """Give the checked form of `node`, which lies below `depth` others."""
+        if depth > MAX_DEPTH:
+            raise too_deep()
+        handler = _HANDLERS.get(type(node))
+        if handler is None:
+            raise InvalidRequestError(f"{shown(node)} is not allowed in a condition", hint=_ALLOWED)
+        said = {name for name, part in node.args.items() if part}
+        if not said <= _PARTS.get(type(node), _TWO_PARTS):  # what is not looked at would be lost
+            raise InvalidRequestError(f"{shown(node)} says more than is allowed", hint=_ALLOWED)
+        return handler(self, node, depth)
+
+    def _paren(self, node: exp.Expr, depth: int) -> Expression:
+        return self.check(node.this, depth)
+
+    def _not(self, node: exp.Expr, depth: int) -> Expression:
+        return _call("NOT", [self._boolean(node.this, depth + 1)])
+
+    def _comparison(self, node: exp.Expr, depth: int) -> Expression:
+        both = self._alike(node, [node.this, node.expression], depth)
+        return _call(_COMPARISONS[type(node)], both)
+
+    def _column(self, node: exp.Expr, depth: int) -> Column:
+        parts = node.parts if isinstance(node, exp.Column) else [node]
+        if len(parts) != 1 or not isinstance(parts[0], exp.Identifier):
+            raise InvalidRequestError(f"{shown(node)}: a column is named by itself alone")
+        field = self._schema.field_named(parts[0].name)
+        return Column(field.name, field.type)
+
+    def _literal(self, node: exp.Expr, depth: int) -> Expression:
+        return literal(node)
+
+    def _negative(self, node: exp.Expr, depth: int) -> Expression:
+        if isinstance(node.this, exp.Literal) and not node.this.is_string:
+            return literal(node)
+        inner = self.check(node.this, depth + 1)
+        zero = adapted(node, Literal(0, Primitive.LONG), inner.type)
+        return _calculated(node, "-", [zero, inner])
+
+    def _junction(self, node: exp.Expr, depth: int) -> Expression:
+        """Take a chain of the same operator as one, so that long ones are not deep."""
+        terms: list[exp.Expr] = []
+        rest = [node]
+        while rest:
+            term = rest.pop()
+            if type(term) is type(node):
+                rest += [term.expression, term.this]
+            else:
+                terms.append(term)
+        _check_count(node, terms)
+        return _call(_JUNCTIONS[type(node)], [self._boolean(t, depth + 1) for t in terms])
+
+    def _boolean(self, node: exp.Expr, depth: int) -> Expression:
+        checked = self.check(node, depth)
+        if checked.type is not Primitive.BOOLEAN:
+            raise InvalidRequestError(
+                f"{shown(node)} is {type_name(checked.type)}; a condition is needed there"
+            )
+        return checked
+
+    def _test(self, node: exp.Expr, depth: int) -> Expression:
+        match node.expression:
+            case exp.Null():
+                test = _call("IS NULL", [self.check(node.this, depth + 1)])
+            case exp.Boolean(this=value):
+                inner = self._boolean(node.this, depth + 1)
+                test = _call("IS TRUE" if value else "IS FALSE", [inner])
+            case _:
+                raise InvalidRequestError(f"{shown(node)}: IS is followed by NULL, TRUE or FALSE")
+        return _call("NOT", [test]) if node.args.get("negate") else test
+
+    def _between(self, node: exp.Expr, depth: int) -> Expression:
+        operands = [node.this, node.args["low"], node.args["high"]]
+        value, low, high = self._alike(node, operands, depth)
+        bounds = [_call(">=", [value, low]), _call("<=", [value, high])]
+        return _call("AND", bounds)
+
+    def _in(self, node: exp.Expr, depth: int) -> Expression:
+        values = node.expressions
+        if not values or node.args.get("query"):
+            raise InvalidRequestError(f"{shown(node)}: IN needs a list of values")
+        _check_count(node, values)
+        checked = self._alike(node, [node.this, *values], depth)
+        if not all(isinstance(value, Literal) for value in checked[1:]):
+            raise InvalidRequestError(f"{shown(node)}: the list of IN may hold only values")
+        return _call("IN", checked)
+
+    def _pattern(self, node: exp.Expr, depth: int) -> Expression:
+        text, pattern = (self.check(n, depth + 1) for n in (node.this, node.expression))
+        _check_types(node, [text, pattern], (Primitive.STRING, Primitive.STRING))
+        if not isinstance(pattern, Literal):
+            raise InvalidRequestError(f"{shown(node)}: the pattern must be a text in quotes")
+        length = len(str(pattern.value))
+        if length > MAX_PATTERN:
+            raise InvalidRequestError(
+                f"{shown(node)}: the pattern has {length:,} characters; "
+                f"at most {MAX_PATTERN:,} are allowed",
+                hint="starts_with, ends_with and contains take texts of any length",
+            )
+        like = _call(_PATTERNS[type(node)], [text, pattern])
+        return _call("NOT", [like]) if node.args.get("negate") else like
+
+    def _choice(self, node: exp.Expr, depth: int) -> Expression:
+        if isinstance(node, exp.Nullif):
+            name, operands = "nullif", [node.this, node.expression]
+        else:
+            name, operands = "coalesce", [node.this, *node.expressions]
+        _check_count(node, operands)
+        checked = self._alike(node, operands, depth)
+        return Call(name, tuple(checked), checked[0].type if name == "nullif" else _common(checked))
+
+    def _extract(self, node: exp.Expr, depth: int) -> Expression:
+        part = node.this.name.upper()
+        if part not in DATE_PARTS:
+            raise InvalidRequestError(
+                f"{shown(node)}: {part} cannot be extracted",
+                hint="parts: " + ", ".join(DATE_PARTS),
+            )
+        time = self.check(node.expression, depth + 1)
+        if time.type not in (Primitive.TIMESTAMP, Primitive.DATE):
+            raise InvalidRequestError(f"{shown(node)} extracts from {type_name(time.type)}")
+        return Call(f"EXTRACT {part}", (time,), Primitive.LONG)
+
+    def _arithmetic(self, node: exp.Expr, depth: int) -> Expression:
+        both = self._alike(node, [node.this, node.expression], depth)
+        return _calculated(node, _ARITHMETIC[type(node)], both)
+
+    def _function(self, node: exp.Expr, depth: int) -> Expression:
+        operands: Sequence[exp.Expr]
+        if isinstance(node, exp.Anonymous):
+            name, operands = str(node.this).lower(), node.expressions
+        else:
+            name = _FUNCTIONS[type(node)]
+            operands = [part for part in (node.this, node.expression) if part]
+        if name not in FUNCTIONS:
+            raise InvalidRequestError(f"there is no function {name!r} in conditions", hint=_ALLOWED)
+        checked = [self.check(operand, depth + 1) for operand in operands]
+        _check_types(node, checked, FUNCTIONS[name])
+        return Call(name, tuple(checked), _RESULTS.get(name, Primitive.BOOLEAN))
+
+    def _alike(self, node: exp.Expr, operands: Sequence[exp.Expr], depth: int) -> list[Expression]:
+        """Check operands which must be of one type; literals take that of the others."""
+        checked = [self.check(operand, depth + 1) for operand in operands]
+        others = [e for e in checked if not isinstance(e, Literal)] or checked
+        wanted = others[0].type
+        checked = [adapted(node, e, wanted) if isinstance(e, Literal) else e for e in checked]
+        if not isinstance(wanted, Primitive | DecimalType):
+            raise InvalidRequestError(
+                f"{shown(node)}: {type_name(wanted)} cannot be compared",
+                hint="it can only be tested with IS NULL",
+            )
+        kind = checked[0].type
+        for other in checked[1:]:
+            found = common_type(kind, other.type)
+            if found is None:
+                raise InvalidRequestError(
+                    f"{shown(node)}: {type_name(kind)} and {type_name(other.type)} do not compare",
+                    hint=_HINTS.get(other.type) or _HINTS.get(kind, ""),
+                )
+            kind = found
+        return checked
+
+
+_HANDLERS: dict[type[exp.Expr], Callable[[_Checker, exp.Expr, int], Expression]] = {
+    exp.Paren: _Checker._paren,
+    exp.Column: _Checker._column,
+    exp.Identifier: _Checker._column,
+    exp.Not: _Checker._not,
+    exp.Is: _Checker._test,
+    exp.Between: _Checker._between,
+    exp.In: _Checker._in,
+    exp.Neg: _Checker._negative,
+    exp.Coalesce: _Checker._choice,
+    exp.Nullif: _Checker._choice,
+    exp.Extract: _Checker._extract,
+    exp.Anonymous: _Checker._function,
+    **dict.fromkeys((exp.Literal, exp.Boolean, exp.HexString, exp.Cast), _Checker._literal),
+    **dict.fromkeys(_JUNCTIONS, _Checker._junction),
+    **dict.fromkeys(_PATTERNS, _Checker._pattern),
+    **dict.fromkeys(_COMPARISONS, _Checker._comparison),
+    **dict.fromkeys(_ARITHMETIC, _Checker._arithmetic),
+    **dict.fromkeys(_FUNCTIONS, _Checker._function),
+}
+_TWO_PARTS = frozenset({"this", "expression"})
+_PARTS: dict[type[exp.Expr], frozenset[str]] = {
+    exp.Column: frozenset({"this", "table", "db", "catalog"}),
+    exp.Identifier: frozenset({"this", "quoted"}),
+    exp.Literal: frozenset({"this", "is_string"}),
+    exp.Cast: frozenset({"this", "to"}),
+    exp.Is: frozenset({"this", "expression", "negate"}),
+    exp.Between: frozenset({"this", "low", "high"}),
+    exp.In: frozenset({"this", "expressions", "query"}),
+    exp.Div: frozenset({"this", "expression", "typed"}),
+    exp.Coalesce: frozenset({"this", "expressions"}),
+    exp.Anonymous: frozenset({"this", "expressions"}),
+    **dict.fromkeys(_PATTERNS, frozenset({"this", "expression", "negate"})),
+}
+"""The parts of a node that its handler looks at, where they are others than those two."""
+
+_RESULTS: dict[str, FieldType] = {
+    "lower": Primitive.STRING,
+    "upper": Primitive.STRING,
+    "trim": Primitive.STRING,
+    "length": Primitive.LONG,
+    "octet_length": Primitive.LONG,
+}
+_HINTS: dict[FieldType, str] = {
+    Primitive.TIMESTAMP: "a time is written as TIMESTAMP '2026-01-31 12:00:00' (UTC)",
+    Primitive.DATE: "a date is written as DATE '2026-01-31'",
+    Primitive.BYTES: "bytes are written as X'00ff'",
+}
+
+
+def _call(op: str, arguments: Sequence[Expression]) -> Call:
+    return Call(op, tuple(arguments), Primitive.BOOLEAN)
+
+
+def _calculated(node: exp.Expr, op: str, both: Sequence[Expression]) -> Expression:
+    """Allow only what cannot fail on some row: no division by what may be zero."""
+    numbers = (Primitive.INT, Primitive.LONG, Primitive.FLOAT, Primitive.DOUBLE)
+    if other := next((part.type for part in both if part.type not in numbers), None):
+        raise InvalidRequestError(
+            f"{shown(node)} calculates with {type_name(other)}",
+            hint="only whole and floating numbers can be calculated with",
+        )
+    kind = _common(both)
+    divisor = both[1]
+    if op in "/%" and not (isinstance(divisor, Literal) and _positive(divisor)):
+        raise InvalidRequestError(f"{shown(node)}: the divisor must be a number above zero")
+    whole = kind in (Primitive.INT, Primitive.LONG)
+    return Call(op, tuple(both), Primitive.LONG if whole else Primitive.DOUBLE)
+
+
+def _positive(literal: Literal) -> bool:
+    return isinstance(literal.value, int | float) and literal.value > 0
+
+
+def _common(expressions: Sequence[Expression]) -> FieldType:
+    kind = expressions[0].type
+    for expression in expressions[1:]:
+        kind = common_type(kind, expression.type) or kind
+    return kind
+
+
+def _check_count(node: exp.Expr, values: Sequence[object]) -> None:
+    if len(values) > MAX_LIST:
+        raise InvalidRequestError(
+            f"{shown(node)} has {len(values):,} parts; at most {MAX_LIST:,} are allowed"
+        )
+
+
+def _check_types(
+    node: exp.Expr, arguments: Sequence[Expression], wanted: Sequence[FieldType]
+) -> None:
+    if [a.type for a in arguments] != list(wanted):
+        found = ", ".join(type_name(a.type) for a in arguments)
+        needed = ", ".join(type_name(kind) for kind in wanted)
+        raise InvalidRequestError(f"{shown(node)} is for {needed}, not for {found}")

@@ -1,0 +1,86 @@
+"""The text of a condition, bounded, and what the parser makes of it; used by `sql_parser`."""
+
+from __future__ import annotations
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from dormouse.errors import InvalidRequestError
+from dormouse.sql.expressions import MAX_BRACKETS, MAX_DEPTH, MAX_TEXT
+
+_DIALECT = "postgres"  # the one whose strings, names and X'…' are those of DataFusion
+
+
+def too_deep() -> InvalidRequestError:
+    """Return the error for a condition that is nested too deep."""
+    return InvalidRequestError(f"the condition is nested deeper than {MAX_DEPTH}")
+
+
+def parsed(text: str) -> exp.Expr:
+    """Return the tree that the parser makes of a text.
+
+    Raises:
+        InvalidRequestError: it is no SQL.
+        RecursionError: it is too deep for the stack there is.
+    """
+    try:
+        return sqlglot.parse_one(text, read=_DIALECT)
+    except RecursionError:
+        raise
+    except SqlglotError as error:
+        raise _not_sql(error) from error
+    except Exception as error:  # over some texts that are no SQL the parser itself stumbles
+        raise InvalidRequestError("the condition is not SQL: it cannot be parsed") from error
+
+
+def _not_sql(error: SqlglotError) -> InvalidRequestError:
+    places = getattr(error, "errors", None)
+    if not places:
+        return InvalidRequestError(f"the condition is not SQL: {str(error).splitlines()[0]}")
+    place = places[0]
+    problem = str(place.get("description"))
+    if problem.startswith("Required keyword"):  # and then a class of the parser
+        problem = "something is missing"
+    return InvalidRequestError(
+        f"the condition is not SQL at column {place.get('col')}, "
+        f"near {(place.get('highlight') or '')!r}: {problem}"
+    )
+
+
+def check_text(text: str) -> None:
+    """Refuse what is no text, or too long or too deep to be looked at.
+
+    Raises:
+        InvalidRequestError: it is one of these.
+    """
+    if not isinstance(text, str):
+        raise InvalidRequestError(f"a condition is a text in SQL, and this is {text!r:.80}")
+    if len(text) > MAX_TEXT:
+        raise InvalidRequestError(
+            f"the condition has {len(text):,} characters; at most {MAX_TEXT:,} are allowed"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError("the condition has half of a character in it") from error
+    if _open_brackets(text) > MAX_BRACKETS:
+        raise too_deep()
+
+
+def _open_brackets(text: str) -> int:
+    """Return how many brackets outside quotes are open at most.
+
+    The parser recurses, so that what it can take of them depends on the stack it is called on.
+    """
+    most = now = 0
+    quote = ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "()":
+            now += 1 if character == "(" else -1
+            most = max(most, now)
+    return most

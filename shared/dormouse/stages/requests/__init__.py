@@ -1,1 +1,0 @@
-"""What administrators ask for, one module for each request; `administer` runs them."""

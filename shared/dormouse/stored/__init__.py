@@ -1,0 +1,1 @@
+"""The parts of every stored form: names of objects, checksums, strict decoding."""

@@ -1,0 +1,1 @@
+"""What a table is: its schema, properties and row rules, how they may change, and its tombstone."""

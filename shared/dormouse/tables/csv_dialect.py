@@ -1,0 +1,42 @@
+"""How the CSV files of a table are written: separator, quote, header, and the text of a null."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dormouse.errors import InvalidRequestError
+from dormouse.tables.properties import Properties
+
+
+@dataclass(frozen=True, slots=True)
+class CsvDialect:
+    """What RFC 4180 leaves open. `quote` is empty if nothing is quoted; a null is never quoted."""
+
+    separator: str = ","
+    quote: str = '"'
+    has_header: bool = True
+    null: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse characters that would mean two things at once."""
+        if self.separator == self.quote:
+            raise InvalidRequestError("csv_separator and csv_quote are the same character")
+        if {self.separator, self.quote} & set(self.null):
+            raise InvalidRequestError(
+                "csv_null holds the separator or the quote",
+                hint="it is compared with a whole field that is not quoted, such as NULL or \\N",
+            )
+
+
+def csv_dialect(properties: Properties) -> CsvDialect:
+    """Return the dialect that the properties of a table describe.
+
+    Raises:
+        InvalidRequestError: they contradict each other.
+    """
+    return CsvDialect(
+        separator=properties.csv_separator.replace("\\t", "\t"),
+        quote=properties.csv_quote,
+        has_header=properties.csv_header == "yes",
+        null=properties.csv_null,
+    )

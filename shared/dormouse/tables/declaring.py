@@ -1,0 +1,197 @@
+"""What must change for tables to be as a file declares them; pure.
+
+A declaration adds and changes, and never takes away: tables and columns it does not name stay as
+they are, and so does what it does not say of a table. So a second time nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+
+from dormouse.errors import InvalidRequestError
+from dormouse.keys.ranges import Key, show_key
+from dormouse.schema.schema import Field, Schema
+from dormouse.tables.csv_dialect import csv_dialect
+from dormouse.tables.evolution import Alteration, altered, check_columns
+from dormouse.tables.row_rules import row_rules
+from dormouse.tables.table import Table, changed_settings, check_change, check_name
+
+Value = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A table as it is wanted; None is not said. A property that is None is to be unset."""
+
+    name: str
+    schema: Schema | None = None
+    properties: Mapping[str, Value | None] = field(default_factory=dict)
+    online: bool | None = None
+    splits: tuple[Key, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What makes one table as it is declared.
+
+    `schema` is that of a table to be made, with its `splits`; `add` are columns for one that
+    exists, `units` those that columns of it get. `properties` are those to be set, None to be
+    unset, and `before` what they are until then. `online` is None if it stays.
+    """
+
+    name: str
+    schema: Schema | None = None
+    splits: tuple[Key, ...] = ()
+    add: tuple[Field, ...] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, Value | None] = field(default_factory=dict)
+    before: Mapping[str, Value | None] = field(default_factory=dict)
+    online: bool | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing is to be done."""
+        return self == TableChange(self.name)
+
+
+def plan_tables(
+    declared: Sequence[Declared],
+    tables: Iterable[Table],
+    split_keys: Mapping[str, Set[Key]],
+    defaults: Mapping[str, Value],
+) -> list[TableChange]:
+    """Give the changes, in the order of the declarations, those that are none left out.
+
+    `split_keys` are the keys at which partitions of the existing tables were ever split, by the
+    table's name, of those tables for which splits are declared; `defaults` the instance's
+    properties.
+
+    Raises:
+        InvalidRequestError: a declaration cannot be met by adding and changing; the message names
+            the table, and what stands in the way.
+    """
+    existing = {table.name: table for table in tables}
+    changes = []
+    seen: set[str] = set()
+    for wanted in declared:
+        if wanted.name in seen:
+            raise InvalidRequestError(f"table {wanted.name!r} is declared twice")
+        seen.add(wanted.name)
+        table = existing.get(wanted.name)
+        try:
+            if table is None:
+                change = _creation(wanted, defaults)
+            else:
+                change = _change(wanted, table, split_keys.get(wanted.name, set()), defaults)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"table {wanted.name!r}: {error}", hint=error.hint) from error
+        if not change.is_empty:
+            changes.append(change)
+    return changes
+
+
+def _creation(wanted: Declared, defaults: Mapping[str, Value]) -> TableChange:
+    check_name(wanted.name)
+    if wanted.schema is None:
+        raise InvalidRequestError("it does not exist, and needs a schema to be made")
+    settings = {name: value for name, value in wanted.properties.items() if value is not None}
+    made = Table("", wanted.name, wanted.schema).with_settings(settings, defaults)
+    check_columns(wanted.schema, made.properties)
+    row_rules(wanted.schema, made.properties)
+    csv_dialect(made.properties)
+    return TableChange(
+        wanted.name,
+        schema=wanted.schema,
+        splits=wanted.splits or (),
+        properties=settings,
+        before=dict.fromkeys(settings),
+        online=False if wanted.online is False else None,
+    )
+
+
+def _change(
+    wanted: Declared, table: Table, split_keys: Set[Key], defaults: Mapping[str, Value]
+) -> TableChange:
+    if table.deleting:
+        raise InvalidRequestError("it is being deleted", hint="try again when it is gone")
+    _check_splits(wanted.splits or (), split_keys)
+    add = _new_columns(wanted.schema, table.schema) if wanted.schema else ()
+    units = _new_units(wanted.schema, table.schema) if wanted.schema else {}
+    changed = table
+    if add or units:
+        schema = altered(table.schema, Alteration(add=add, units=units), table.properties)
+        changed = replace(changed, schema=schema)
+    settings = {
+        name: value
+        for name, value in wanted.properties.items()
+        if table.settings.get(name) != value
+    }
+    if settings:
+        put = {name: value for name, value in settings.items() if value is not None}
+        unset = settings.keys() - put.keys()
+        own = changed_settings(table.settings, put, unset)
+        changed = changed.with_settings(own, defaults)
+        check_change(table, changed)
+    return TableChange(
+        table.name,
+        add=add,
+        units=units,
+        properties=settings,
+        before={name: getattr(table.properties, name) for name in settings},
+        online=wanted.online if wanted.online not in (None, table.online) else None,
+    )
+
+
+def _check_splits(wanted: Sequence[Key], there: Set[Key]) -> None:
+    missing = [key for key in wanted if key not in there]
+    if missing:
+        raise InvalidRequestError(
+            f"it exists, and is not split at ({show_key(missing[0])})",
+            hint="split points are for new tables; take them out of the file, or empty the table "
+            "with `dormouse table reinitialise --splits`",
+        )
+
+
+def _new_columns(wanted: Schema, there: Schema) -> tuple[Field, ...]:
+    """Give the columns to be added."""
+    for part, kept, asked in (
+        ("row keys", there.row_keys, wanted.row_keys),
+        ("sort keys", there.sort_keys, wanted.sort_keys),
+    ):
+        if [(f.name, f.type) for f in kept] != [(f.name, f.type) for f in asked]:
+            names = ", ".join(f.name for f in kept) or "none"
+            raise InvalidRequestError(
+                f"its {part} ({names}) cannot be changed: rows lie where keys put them",
+                hint="declare a table of another name, or empty this one with `dormouse table "
+                "reinitialise --schema`, and ingest the rows into it",
+            )
+    by_name = {item.name: item for item in there.fields}
+    for item in wanted.values:
+        kept_field = by_name.get(item.name)
+        if kept_field is None:
+            _check_unknown(item.name, there)
+        elif (kept_field.type, kept_field.nullable) != (item.type, item.nullable):
+            raise InvalidRequestError(
+                f"column {item.name!r} has another type, or other nulls, and keeps them",
+                hint="declare a column of another name",
+            )
+    return tuple(replace(item, id=0) for item in wanted.values if item.name not in by_name)
+
+
+def _new_units(wanted: Schema, there: Schema) -> dict[str, str]:
+    """Return the units that are said and are to be others, by the names of columns."""
+    units = {item.name: item.unit for item in there.fields}
+    return {
+        item.name: item.unit
+        for item in wanted.fields
+        if item.unit and units.get(item.name, item.unit) != item.unit
+    }
+
+
+def _check_unknown(name: str, there: Schema) -> None:
+    if fate := there.fate_of(name):
+        raise InvalidRequestError(
+            f"it has no column {name!r} any more: {fate}",
+            hint="change the file, or add the column anew with `dormouse table alter`",
+        )

@@ -1,0 +1,352 @@
+"""What can be set for a table: every name with its type, bounds, default, unit and meaning.
+
+A table's own value counts; else the instance's; else the default here. docs/properties.md is made
+from this file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from dormouse.errors import InvalidRequestError
+from dormouse.keys.ranges import INT64_MAX
+from dormouse.stored.decoding import convert_plain
+
+
+class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The properties of one table. Units are in the names; defaults are the original's where it
+    has them.
+    """
+
+    compaction_strategy: Annotated[
+        Literal["size_ratio", "batch"],
+        Meta(
+            description="Which shards of a partition are merged: those whose largest is small "
+            "against the rest together (size_ratio), or every compaction_files of them (batch)."
+        ),
+    ] = "size_ratio"
+    compaction_files: Annotated[
+        int, Meta(ge=2, description="The most shards one compaction merges.")
+    ] = 12
+    compaction_size_ratio: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="With size_ratio: shards are merged if the largest, so many times, has "
+            "at most as many rows as the others together.",
+        ),
+    ] = 3
+    compaction_jobs_per_partition: Annotated[
+        int, Meta(ge=1, description="The most compactions of one partition at a time.")
+    ] = 2**31 - 1
+    compaction_jobs_limit: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="The most compactions of the table at a time. When so many are assigned, "
+            "planning waits until some are done.",
+        ),
+    ] = 10_000
+    split_threshold_rows: Annotated[
+        int, Meta(ge=2, description="A leaf partition with so many rows is split.")
+    ] = 1_000_000_000
+    gc_delay_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How long a shard is kept once no reference needs it. Longer than the "
+            "longest query: who reads an older version finds its shards that long.",
+        ),
+    ] = 15 * 60
+    orphan_age_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How old a shard must be that no commit ever named to be taken for the "
+            "rest of a failed job and deleted. Longer than any job runs.",
+        ),
+    ] = 7 * 24 * 60 * 60
+    job_patience_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How long after its assignment an unfinished job is sent again; then with "
+            "pauses that double, up to 24 times as long.",
+        ),
+    ] = 60 * 60
+    state_store: Annotated[
+        Literal["s3", "dynamodb"],
+        Meta(
+            description="Where the state is kept: in objects of the data bucket, or in items. "
+            "Set when the table is made, never after.",
+            extra={"fixed": True},
+        ),
+    ] = "s3"
+    commits: Annotated[
+        Literal["append", "strict"],
+        Meta(
+            description="Commits are put in any order and judged in it (append), or each on the "
+            "very version it was judged by before (strict)."
+        ),
+    ] = "append"
+    shard_target_bytes: Annotated[
+        int,
+        Meta(ge=1, description="A new shard is begun when one has grown to this size."),
+    ] = 512 * 1024 * 1024
+    ingest_file_strategy: Annotated[
+        Literal["auto", "one_file_per_leaf", "one_reference_per_leaf"],
+        Meta(
+            description="What an ingest writes: a shard for each leaf partition, one shard to "
+            "which every leaf has a reference, or what suits the size of the pieces."
+        ),
+    ] = "auto"
+    ingest_job_max_files: Annotated[
+        int, Meta(ge=1, description="The most files one ingest takes together.")
+    ] = 100
+    ingest_job_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="The most bytes of files one ingest takes together; a larger file goes "
+            "alone. They are unpacked to a function's disk of 10 GiB.",
+        ),
+    ] = 1024**3
+    ingest_batch_min_files: Annotated[
+        int,
+        Meta(ge=1, description="How many dropped files are waited for before they are ingested."),
+    ] = 1
+    ingest_batch_min_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How many bytes of dropped files are waited for before they are ingested.",
+        ),
+    ] = 1
+    ingest_batch_max_age_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How long dropped files wait for more at most; then they are ingested, "
+            "however few.",
+        ),
+    ] = 5 * 60
+    csv_separator: Annotated[
+        str,
+        Meta(
+            pattern=r"^(\\t|[\t !-/:-@\[-`{-~])\Z",
+            description="What stands between the fields of a CSV file: one ASCII character, no "
+            "letter or digit; \\t is a tab.",
+        ),
+    ] = ","
+    csv_quote: Annotated[
+        str,
+        Meta(
+            pattern=r"^[!-/:-@\[-`{-~]?\Z",
+            description="What encloses fields of a CSV file that hold separators, quotes or line "
+            "ends; within, it is doubled. Empty: nothing is quoted.",
+        ),
+    ] = '"'
+    csv_header: Annotated[
+        Literal["yes", "no"],
+        Meta(
+            description="Whether the first record of a CSV file names the columns; if not, its "
+            "fields are all columns of the schema, in order."
+        ),
+    ] = "yes"
+    csv_null: Annotated[
+        str,
+        Meta(
+            pattern=r"^[^\r\n]{0,100}\Z",
+            description="The text, not quoted, that is null in a CSV file. Empty: a field left "
+            "empty is null.",
+        ),
+    ] = ""
+    bulk_import_min_leaf_partitions: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="A bulk import first splits leaf partitions until there are so many, if "
+            "its rows are enough for that.",
+        ),
+    ] = 256
+    ingest_spark_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="An ingest of so many bytes of files, as they were dropped, is done by "
+            "Spark, as a bulk import; 0 for never. How large one can grow is what "
+            "ingest_job_max_bytes and _files say.",
+        ),
+    ] = 1024**3
+    compaction_spark_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="A compaction that reads so many bytes of shards is done by Spark, or, "
+            "where there is none, cut by key into steps of this size; 0 for neither.",
+        ),
+    ] = 4 * 1024**3
+    export_spark_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="An export that reads so many bytes of shards is done by Spark; 0 for "
+            "never.",
+        ),
+    ] = 4 * 1024**3
+    spark_attempts: Annotated[
+        int, Meta(ge=1, description="How often Spark tries a job before it is given up.")
+    ] = 3
+    spark_executors: Annotated[
+        int, Meta(ge=1, description="The most executors a job of Spark is given.")
+    ] = 50
+    spark_executor_input_bytes: Annotated[
+        int,
+        Meta(ge=1, description="A job of Spark is given an executor for each so many bytes."),
+    ] = 4 * 1024**3
+    spark_executor_cores: Annotated[
+        int,
+        Meta(ge=1, description="The cores of an executor: EMR Serverless has 1, 2, 4, 8 and 16."),
+    ] = 4
+    spark_executor_memory_bytes: Annotated[
+        int,
+        Meta(
+            ge=2 * 1024**3,
+            description="The memory of an executor, half of it for Python; EMR Serverless has "
+            "2 to 7.5 GiB for each core.",
+        ),
+    ] = 16 * 1024**3
+    filters: Annotated[
+        str, Meta(description="Which rows count; see filters-and-aggregations.md.")
+    ] = ""
+    aggregations: Annotated[
+        str, Meta(description="How rows of equal keys become one; see filters-and-aggregations.md.")
+    ] = ""
+    max_fields: Annotated[
+        int, Meta(ge=1, description="How many columns the schema may grow to.")
+    ] = 1_000
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, however the properties were made."""
+        for known in KNOWN.values():
+            known.check(getattr(self, known.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One property as people are told of it. `choices` are all values of a text that has few."""
+
+    name: str
+    default: int | str
+    least: int | None
+    choices: tuple[str, ...]
+    description: str
+    is_fixed: bool
+    pattern: str = ""
+
+    @property
+    def unit(self) -> str:
+        """The unit of a number, which is the end of the property's name; else nothing."""
+        end = self.name.rpartition("_")[2]
+        return end if end in ("seconds", "bytes", "rows", "files", "fields") else ""
+
+    def check(self, value: object) -> int | str:
+        """Give `value` back if the property can have it.
+
+        Raises:
+            InvalidRequestError: it cannot; the message says what it can have.
+        """
+        if isinstance(self.default, int):
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise InvalidRequestError(f"{self.name} must be a whole number, not {value!r}")
+            if self.least is not None and value < self.least:
+                raise InvalidRequestError(f"{self.name} must be at least {self.least}, not {value}")
+            if value > INT64_MAX:
+                raise InvalidRequestError(f"{self.name} must be a number of 64 bits")
+            return value
+        if not isinstance(value, str):
+            raise InvalidRequestError(f"{self.name} must be text, not {value!r}")
+        if not re.search(self.pattern, value):
+            raise InvalidRequestError(f"{self.name} cannot be {value!r}", hint=self.description)
+        if self.choices and value not in self.choices:
+            near = get_close_matches(value, self.choices, 1)
+            raise InvalidRequestError(
+                f"{self.name} cannot be {value!r}",
+                hint=f"did you mean {near[0]}?" if near else "it is " + _either(self.choices),
+            )
+        return value
+
+
+def _either(choices: tuple[str, ...]) -> str:
+    return f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
+def _known() -> dict[str, Property]:
+    hints = get_type_hints(Properties, include_extras=True)
+    known = {}
+    for field in msgspec.structs.fields(Properties):
+        kind, meta = get_args(hints[field.name])
+        known[field.name] = Property(
+            name=field.name,
+            default=field.default,
+            least=meta.ge,
+            choices=get_args(kind) if get_origin(kind) is Literal else (),
+            description=meta.description,
+            is_fixed=bool((meta.extra or {}).get("fixed")),
+            pattern=meta.pattern or "",
+        )
+    return known
+
+
+KNOWN: Mapping[str, Property] = _known()
+"""All properties by name, in the order of this file."""
+
+
+def property_named(name: str) -> Property:
+    """Give the property of that name.
+
+    Raises:
+        InvalidRequestError: there is none; the hint names the nearest.
+    """
+    if name not in KNOWN:
+        near = get_close_matches(name, KNOWN, 1)
+        raise InvalidRequestError(
+            f"there is no property {name!r}",
+            hint=f"did you mean {near[0]}?" if near else "docs/properties.md lists them",
+        )
+    return KNOWN[name]
+
+
+def parse_settings(body: object) -> dict[str, int | str]:
+    """Give the values set in parsed JSON, each checked by itself.
+
+    Raises:
+        InvalidRequestError: an unknown name or a bad value; the message says which.
+    """
+    if not isinstance(body, Mapping):
+        raise InvalidRequestError("properties must be a JSON object of names and values")
+    return {name: property_named(str(name)).check(value) for name, value in body.items()}
+
+
+def properties_of(*settings: Mapping[str, int | str]) -> Properties:
+    """Give the properties that settings make, later ones before earlier ones, then the defaults."""
+    values: dict[str, int | str] = {}
+    for each in settings:
+        values.update(each)
+    return convert_plain(values, Properties)
+
+
+def parse_properties(body: object) -> Properties:
+    """Build properties from parsed JSON, the defaults where it is silent.
+
+    Raises:
+        InvalidRequestError: an unknown name or a bad value; the message says which.
+    """
+    return properties_of(parse_settings(body))

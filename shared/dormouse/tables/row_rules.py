@@ -1,0 +1,326 @@
+"""The rules of a table on its rows: which of them count, and which become one.
+
+They hold whenever rows are written or read, so what they give must not depend on which shards were
+merged when. Therefore every aggregation is associative and commutative, and a filter of a table
+that aggregates looks only at fields which all rows of a group share.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, cast, get_args
+
+from dormouse.errors import InvalidRequestError
+from dormouse.keys.ranges import INT64_MAX, INT64_MIN
+from dormouse.schema.schema import (
+    DecimalType,
+    Field,
+    FieldType,
+    MapType,
+    Primitive,
+    Schema,
+    type_name,
+)
+from dormouse.sql.conditions import Condition, greater_than, parse_condition
+from dormouse.sql.expressions import Column
+from dormouse.tables.properties import Properties
+
+Operation: TypeAlias = Literal["sum", "min", "max", "map_sum", "map_min", "map_max"]
+Kept: TypeAlias = Literal["first", "last"]
+
+_OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+_KEPT: tuple[Kept, ...] = get_args(Kept)
+_ORDERED = frozenset(
+    {
+        Primitive.INT,
+        Primitive.LONG,
+        Primitive.FLOAT,
+        Primitive.DOUBLE,
+        Primitive.BOOLEAN,
+        Primitive.STRING,
+        Primitive.BYTES,
+        Primitive.TIMESTAMP,
+        Primitive.DATE,
+    }
+)
+_MICROS = 1000
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class AgeOff:
+    """Rows count while `column`, a time, is less than `age_ms` ago; not if it is null."""
+
+    column: Column
+    age_ms: int
+
+    def condition(self, now_ms: int) -> Condition:
+        """Give the condition on the rows that count at `now_ms`."""
+        oldest_ms = now_ms - self.age_ms
+        micros = self.column.type is Primitive.TIMESTAMP
+        oldest = oldest_ms * _MICROS if micros else oldest_ms
+        return greater_than(self.column, max(INT64_MIN, min(INT64_MAX, oldest)))
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """How rows of one group become one.
+
+    Either the rows with equal row and sort keys are folded, each value field by its operation; or,
+    if `kept` is set, of the rows with equal row keys the one with the least or greatest sort key
+    is kept.
+    """
+
+    operations: tuple[tuple[str, Operation], ...] = ()
+    kept: Kept | None = None
+
+    def group_keys(self, schema: Schema) -> tuple[Field, ...]:
+        """Give the fields in which the rows of a group agree."""
+        return schema.row_keys if self.kept else schema.keys
+
+
+@dataclass(frozen=True, slots=True)
+class RowRules:
+    """Filters, which come first, and the aggregation of a table."""
+
+    age_off: AgeOff | None = None
+    where: Condition | None = None
+    aggregation: Aggregation | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether rows stay just as they are."""
+        return self == RowRules()
+
+    @property
+    def aggregates(self) -> bool:
+        """Tell whether rows can become one, so that all of a group have to be read together."""
+        return self.aggregation is not None
+
+    @property
+    def filter_columns(self) -> frozenset[str]:
+        """The names of the columns that the filters need."""
+        aged = {self.age_off.column.name} if self.age_off else set()
+        return frozenset(aged) | (self.where.columns if self.where else frozenset())
+
+    def needed(self, columns: Sequence[str], schema: Schema) -> list[str]:
+        """Give the columns to be read so that `columns` are right after `refined`, in order."""
+        names = {*columns, *self.filter_columns}
+        if self.aggregation:
+            names |= {field.name for field in schema.keys}
+            if self.aggregation.kept:  # ties are broken by all values
+                names |= {field.name for field in schema.values}
+        return [field.name for field in schema.fields if field.name in names]
+
+    def filter_at(self, now_ms: int) -> Condition | None:
+        """Give the condition on the rows that count at `now_ms`; None if all do."""
+        aged = self.age_off.condition(now_ms) if self.age_off else None
+        if aged and self.where:
+            return aged.and_also(self.where)
+        return aged or self.where
+
+
+def row_rules(schema: Schema, properties: Properties) -> RowRules:
+    """Parse the filters and aggregations among a table's properties, and check their sense.
+
+    Raises:
+        InvalidRequestError: they are not well-formed, do not fit the schema, or would make rows
+            depend on when shards were merged; the message says which and why.
+    """
+    age_off, where = _filters(properties.filters, schema)
+    aggregation = _aggregation(properties.aggregations, schema)
+    rules = RowRules(age_off, where, aggregation)
+    if aggregation:
+        shared = [field.name for field in aggregation.group_keys(schema)]
+        alone = sorted(rules.filter_columns - set(shared))
+        if alone:
+            raise InvalidRequestError(
+                f"filters cannot use {', '.join(alone)}: rows that are aggregated into one may "
+                "differ there, and what comes out would depend on when they were",
+                hint="fields for filters: " + ", ".join(shared),
+            )
+    return rules
+
+
+def group_keys(schema: Schema, properties: Properties) -> tuple[Field, ...]:
+    """Return the keys in which stored rows agree that can become one row; all keys if none can.
+
+    Other columns tell nothing of a row of the table before all rows of its group were seen.
+
+    Raises:
+        InvalidRequestError: the properties are not well-formed.
+    """
+    aggregation = _aggregation(properties.aggregations, schema)
+    return schema.keys if aggregation is None else aggregation.group_keys(schema)
+
+
+def _filters(text: str, schema: Schema) -> tuple[AgeOff | None, Condition | None]:
+    age_off: AgeOff | None = None
+    where: Condition | None = None
+    for name, inner in _calls(text, "filters"):
+        kind = name.lower()
+        if kind == "ageoff" and age_off is None:
+            age_off = _age_off(inner, schema)
+        elif kind == "where" and where is None:
+            where = parse_condition(inner, schema)
+        elif kind in ("ageoff", "where"):
+            hint = "combine conditions with AND" if kind == "where" else ""
+            raise InvalidRequestError(f"filters: {name} is there twice", hint=hint)
+        else:
+            raise InvalidRequestError(
+                f"filters: there is no filter {name!r}",
+                hint="filters are ageOff(field, milliseconds) and where(condition)",
+            )
+    return age_off, where
+
+
+def _age_off(inner: str, schema: Schema) -> AgeOff:
+    name, comma, age = inner.rpartition(",")
+    age = age.strip()
+    if not comma or not _NUMBER.fullmatch(age) or not int(age):
+        raise InvalidRequestError(
+            f"filters: ageOff({inner}) is not ageOff(field, milliseconds)",
+            hint="the age is a whole number above zero, as in ageOff(timestamp, 86400000)",
+        )
+    field = schema.field_named(_unquoted(name))
+    if field.type not in (Primitive.LONG, Primitive.TIMESTAMP):
+        raise InvalidRequestError(
+            f"filters: ageOff cannot use {field.name}, which is {type_name(field.type)}",
+            hint="it takes a LongType of milliseconds since 1970, or a TimestampType",
+        )
+    return AgeOff(Column(field.name, field.type), int(age))
+
+
+def _aggregation(text: str, schema: Schema) -> Aggregation | None:
+    pairs = [(op.lower(), _unquoted(name)) for op, name in _calls(text, "aggregations")]
+    if not pairs:
+        return None
+    for op, _ in pairs:
+        if op not in (*_OPERATIONS, *_KEPT):
+            raise InvalidRequestError(
+                f"aggregations: there is no operation {op!r}",
+                hint="operations are " + ", ".join((*_OPERATIONS, *_KEPT)),
+            )
+    _check_fields([name for _, name in pairs], schema)
+    kept = {op for op, _ in pairs if op in _KEPT}
+    if kept:
+        return Aggregation(kept=_kept({op for op, _ in pairs}, schema))
+    by_name = {name: cast(Operation, op) for op, name in pairs}
+    for field in schema.values:
+        _check_operation(by_name[field.name], field)
+    return Aggregation(tuple((field.name, by_name[field.name]) for field in schema.values))
+
+
+def _check_fields(names: Sequence[str], schema: Schema) -> None:
+    """Check that every value field, and no other, is named just once."""
+    values = [field.name for field in schema.values]
+    keys = [field.name for field in schema.keys]
+    for problem, fields in (
+        ("name key fields, which tell groups apart", sorted(set(names) & set(keys))),
+        ("name unknown fields", sorted(set(names) - set(keys) - set(values))),
+        ("name fields twice", sorted({name for name in names if names.count(name) > 1})),
+        ("lack value fields", [name for name in values if name not in names]),
+    ):
+        if fields:
+            raise InvalidRequestError(
+                f"aggregations {problem}: {', '.join(fields)}",
+                hint="each value field has one operation: " + ", ".join(values),
+            )
+
+
+def _kept(operations: set[str], schema: Schema) -> Kept:
+    if len(operations) > 1:
+        raise InvalidRequestError(
+            f"aggregations mix {', '.join(sorted(operations))}",
+            hint="first and last keep whole rows: use the same one for every value field",
+        )
+    (kept,) = operations
+    if not schema.sort_keys:
+        raise InvalidRequestError(
+            f"aggregations: {kept} needs a sort key, by which rows of equal row keys are ordered"
+        )
+    return cast(Kept, kept)
+
+
+def _check_operation(op: Operation, field: Field) -> None:
+    if field.nullable:
+        raise InvalidRequestError(
+            f"aggregations: {op} cannot use {field.name}, which can be null",
+            hint="fields are not nullable, or kept by first or last",
+        )
+    kind: FieldType = field.type
+    what = op
+    if op.startswith("map_"):
+        if not isinstance(kind, MapType):
+            raise InvalidRequestError(
+                f"aggregations: {op} needs a map; {field.name} is {type_name(kind)}"
+            )
+        kind = kind.value
+        what = cast(Operation, op.removeprefix("map_"))
+    if what == "sum":
+        _check_sum(op, field, kind)
+    elif not (isinstance(kind, DecimalType) or kind in _ORDERED):
+        raise InvalidRequestError(
+            f"aggregations: {op} cannot use {field.name}: {type_name(kind)} has no order"
+        )
+
+
+def _check_sum(op: Operation, field: Field, kind: FieldType) -> None:
+    if kind in (Primitive.INT, Primitive.LONG):
+        return
+    if kind in (Primitive.FLOAT, Primitive.DOUBLE):
+        raise InvalidRequestError(
+            f"aggregations: {op} cannot use {field.name}: a sum of {type_name(kind)} depends on "
+            "the order of adding, and so on when shards were merged",
+            hint="make it a DecimalType of precision 38",
+        )
+    if isinstance(kind, DecimalType):
+        if kind.precision == 38:
+            return
+        raise InvalidRequestError(
+            f"aggregations: {op} cannot use {field.name}: sums outgrow a precision of "
+            f"{kind.precision}",
+            hint="make it a DecimalType of precision 38",
+        )
+    raise InvalidRequestError(f"aggregations: {op} cannot add {type_name(kind)} ({field.name})")
+
+
+def _calls(text: str, where: str) -> Iterator[tuple[str, str]]:
+    """Give the ``name(argument)`` of a text that has them separated by commas."""
+    rest = text.strip()
+    while rest:
+        name, opened, after = rest.partition("(")
+        end = _closing(after) if opened else -1
+        if end < 0 or not name.strip():
+            raise InvalidRequestError(f"{where}: {rest!r} is not of the form name(…)")
+        yield name.strip(), after[:end].strip()
+        rest = after[end + 1 :].strip()
+        if rest:
+            if not rest.startswith(",") or not rest[1:].strip():
+                raise InvalidRequestError(f"{where}: a comma is expected before {rest!r}")
+            rest = rest[1:].strip()
+
+
+def _closing(text: str) -> int:
+    """Give where the bracket opened before `text` is closed; -1 if it is not."""
+    depth, quote = 1, ""
+    for at, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "()":
+            depth += 1 if character == "(" else -1
+            if not depth:
+                return at
+    return -1
+
+
+def _unquoted(name: str) -> str:
+    """Give the field name in `name`, which may be quoted as in SQL."""
+    name = name.strip()
+    if len(name) > 1 and name[0] == name[-1] == '"':
+        return name[1:-1].replace('""', '"')
+    return name

@@ -1,0 +1,164 @@
+"""Hypothesis strategies for schemas, rows and ranges that a shard can hold."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from decimal import Context, Decimal
+
+from hypothesis import strategies as st
+
+from dormouse.keys.ranges import Key, KeyPart, KeyRange
+from dormouse.schema.schema import (
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    MapType,
+    Member,
+    Primitive,
+    Schema,
+    StructType,
+)
+
+Row = dict[str, object]
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+_EXACT = Context(prec=38)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_TIMES = (st.integers(-2, 2) | st.integers(-(10**15), 10**15)).map(
+    lambda n: _EPOCH + n * _MICROSECOND
+) | st.sampled_from(
+    [dt.datetime.min.replace(tzinfo=dt.UTC), dt.datetime.max.replace(tzinfo=dt.UTC)]
+)
+CELLS: dict[Primitive, st.SearchStrategy[object]] = {
+    Primitive.INT: st.sampled_from([-(2**31), -1, 0, 1, 2, 2**31 - 1]),
+    Primitive.LONG: st.sampled_from([-(2**63), -1, 0, 1, 2, 2**63 - 1]) | st.integers(-5, 5),
+    Primitive.FLOAT: st.floats(width=32),
+    Primitive.DOUBLE: st.floats(),
+    Primitive.BOOLEAN: st.booleans(),
+    Primitive.STRING: st.sampled_from(
+        ["", "\0", "a", "a\0", "ab", "é", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff"]
+    )
+    | _TEXT,
+    Primitive.BYTES: st.sampled_from([b"", b"\0", b"a", b"\xff", b"\xff\0"]),
+    Primitive.TIMESTAMP: _TIMES,
+    Primitive.DATE: st.sampled_from([dt.date.min, dt.date(1969, 12, 31), dt.date.max]) | st.dates(),
+}
+"""Few values for key types, so that keys often meet."""
+
+KEY_TYPES = st.sampled_from(
+    [
+        Primitive.INT,
+        Primitive.LONG,
+        Primitive.STRING,
+        Primitive.BYTES,
+        Primitive.TIMESTAMP,
+        Primitive.DATE,
+    ]
+)
+NAMES = ["k", "Key", "with space", 'quo"te', "dot.ted", "snow☃"]
+_MAP_KEYS = st.sampled_from(sorted(set(Primitive) - {Primitive.FLOAT, Primitive.DOUBLE}, key=str))
+_MEMBERS = st.lists(st.sampled_from(["dot", "ted", *NAMES]), min_size=1, max_size=3, unique=True)
+
+
+@st.composite
+def _structs(draw: st.DrawFn, inner: st.SearchStrategy[FieldType]) -> FieldType:
+    names = draw(_MEMBERS)
+    return StructType(tuple(Member(name, draw(inner), draw(st.booleans())) for name in names))
+
+
+VALUE_TYPES: st.SearchStrategy[FieldType] = st.recursive(
+    st.sampled_from([*Primitive, DecimalType(9, 2), DecimalType(38, 19), DecimalType(38, 0)]),
+    lambda inner: inner.map(ListType) | st.builds(MapType, _MAP_KEYS, inner) | _structs(inner),
+    max_leaves=4,
+)
+
+
+def cells(kind: FieldType) -> st.SearchStrategy[object]:
+    """Give values of a type as ``to_pylist`` gives them."""
+    match kind:
+        case Primitive():
+            return CELLS[kind]
+        case DecimalType(precision=precision, scale=scale):
+            most = 10**precision - 1
+            return st.integers(-most, most).map(lambda n: Decimal(n).scaleb(-scale, _EXACT))
+        case ListType(element=element):
+            return st.lists(st.none() | cells(element), max_size=2)
+        case StructType(members=members):
+            return st.fixed_dictionaries({m.name: _maybe(m) for m in members})
+        case MapType():
+            entry = st.tuples(cells(kind.key), st.none() | cells(kind.value))
+            return st.lists(entry, max_size=2, unique_by=lambda pair: pair[0])
+
+
+def _maybe(field: Field | Member) -> st.SearchStrategy[object]:
+    return (st.none() | cells(field.type)) if field.nullable else cells(field.type)
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> Schema:
+    names = iter(draw(st.permutations(NAMES)))
+
+    def keys(least: int) -> tuple[Field, ...]:
+        kinds = draw(st.lists(KEY_TYPES, min_size=least, max_size=2))
+        return tuple(Field(next(names), kind) for kind in kinds)
+
+    row_keys, sort_keys = keys(1), keys(0)
+    kinds = draw(st.lists(VALUE_TYPES, max_size=2))
+    values = tuple(Field(next(names), kind, nullable=draw(st.booleans())) for kind in kinds)
+    return Schema(row_keys, sort_keys, values)
+
+
+def rows_of(schema: Schema, max_size: int = 40) -> st.SearchStrategy[list[Row]]:
+    """Give lists of rows of a schema."""
+    columns = {f.name: _maybe(f) for f in schema.fields}
+    return st.lists(st.fixed_dictionaries(columns), max_size=max_size)
+
+
+def part_of(cell: object) -> KeyPart:
+    """Give the key part of a cell, by the definition of keys."""
+    if isinstance(cell, dt.datetime):
+        return (cell - _EPOCH) // _MICROSECOND
+    if isinstance(cell, dt.date):
+        return (cell - _EPOCH.date()).days
+    assert isinstance(cell, int | str | bytes)
+    return cell
+
+
+def row_key_of(row: Row, schema: Schema) -> Key:
+    """Give the row key of a row."""
+    return tuple(part_of(row[f.name]) for f in schema.row_keys)
+
+
+def sort_key_of(row: Row, schema: Schema) -> Key:
+    """Give what rows are sorted by."""
+    return tuple(part_of(row[f.name]) for f in schema.keys)
+
+
+@st.composite
+def bounds(draw: st.DrawFn, schema: Schema) -> Key:
+    """Give keys, prefixes, and points that no column of the table could hold; of row keys."""
+    return draw(_bounds(schema.row_keys))
+
+
+@st.composite
+def _bounds(draw: st.DrawFn, fields: Sequence[Field]) -> Key:
+    parts: list[KeyPart] = []
+    for field in fields:
+        assert isinstance(field.type, Primitive)
+        part = CELLS[field.type].map(part_of)
+        if field.type not in (Primitive.STRING, Primitive.BYTES):
+            part = part | st.sampled_from([-(2**31) - 1, 2**31, -(2**63), 2**63 - 1])
+        parts.append(draw(part))
+    return tuple(parts[: draw(st.integers(0, len(parts)))])
+
+
+@st.composite
+def ranges(draw: st.DrawFn, schema: Schema) -> KeyRange:
+    """Give ranges over row keys and sort keys, those of one key and empty ones too."""
+    low = draw(_bounds(schema.keys))
+    if draw(st.booleans()):
+        return KeyRange.exactly(low)
+    return KeyRange(low, draw(st.none() | _bounds(schema.keys)))

@@ -1,0 +1,148 @@
+"""A table in a folder, filled through the row engine alone; for tests of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+
+from dormouse.arrow.types import arrow_schema
+from dormouse.cache import Cache
+from dormouse.engine.predicates import parse_predicate
+from dormouse.engine.sorting import Sorter
+from dormouse.fold.fold import apply
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.provenance import Lineage
+from dormouse.model.shards import NewShard
+from dormouse.model.state import TableState
+from dormouse.model.transactions import AddShards, Entry
+from dormouse.ports import Storage
+from dormouse.query.rows import LOOK_UP_BYTES, QueryResult, query_rows
+from dormouse.schema.schema import Schema
+from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.tables.properties import Properties
+from dormouse.tables.table import Table
+
+MEMORY_BYTES = 64 * 1024 * 1024
+NOW_MS = 1_700_000_000_000
+
+
+def batches_of(
+    rows: Sequence[dict[str, object]], schema: Schema, size: int = 7
+) -> Iterator[pa.RecordBatch]:
+    """Give rows as batches of `size` rows."""
+    for start in range(0, len(rows), size):
+        yield pa.RecordBatch.from_pylist(list(rows[start : start + size]), arrow_schema(schema))
+
+
+def sort_rows(
+    batches: Iterable[pa.RecordBatch], schema: Schema, *, memory_bytes: int, scratch: Path
+) -> Iterator[pa.RecordBatch]:
+    """Sort rows, spilling when half of the memory is full."""
+    sorter = Sorter(schema, scratch, memory_bytes=memory_bytes)
+    for batch in batches:
+        sorter.add(batch)
+        if sorter.held_bytes > memory_bytes // 2:
+            sorter.spill()
+    return sorter.sorted_rows()
+
+
+class ShardTable:
+    """A table without a state store: `add` is an ingest, `query` a query."""
+
+    def __init__(
+        self, storage: Storage, schema: Schema, folder: Path, splits: Sequence[Key] = ()
+    ) -> None:
+        self.storage = storage
+        self.schema = schema
+        self.folder = folder
+        self.properties = Properties()
+        self.state = TableState(
+            key_types=schema.key_types, partitions=PartitionTree.from_split_points(splits)
+        )
+        self._jobs = count()
+
+    @property
+    def table(self) -> Table:
+        """The table as the registry would have it."""
+        return Table("table", "table", self.schema, self.properties)
+
+    def add(
+        self, rows: Sequence[dict[str, object]], *, memory_bytes: int = MEMORY_BYTES
+    ) -> list[NewShard]:
+        job = f"job{next(self._jobs)}"
+        ordered = sort_rows(
+            batches_of(rows, self.schema),
+            self.schema,
+            memory_bytes=memory_bytes,
+            scratch=self.folder,
+        )
+        return self.add_sorted(ordered, job)
+
+    def add_sorted(self, batches: Iterator[pa.RecordBatch], job: str) -> list[NewShard]:
+        shards = write_shards(
+            self.storage,
+            batches,
+            ShardContext(
+                "table",
+                self.schema,
+                job,
+                lineage=Lineage(sources=(f"source-{job}",)),
+            ),
+            list(self.state.partitions.leaves()),
+            lambda n: f"{job}-{n}",
+            scratch=self.folder,
+        )
+        entry = Entry(AddShards(job, (f"source-{job}",), tuple(shards)), 1, 0)
+        self.state, verdict = apply(self.state, entry)
+        assert not verdict.violations, verdict.violations
+        return shards
+
+    def query(
+        self,
+        *ranges: KeyRange,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        where: str | None = None,
+        cache: Cache | None = None,
+        look_up_bytes: int = LOOK_UP_BYTES,
+        memory_bytes: int = MEMORY_BYTES,
+    ) -> QueryResult:
+        return query_rows(
+            self.storage,
+            self.table,
+            self.state,
+            list(ranges),
+            columns=columns,
+            where=None if where is None else parse_predicate(where, self.schema),
+            limit=limit,
+            now_ms=NOW_MS,
+            scratch=self.folder,
+            memory_bytes=memory_bytes,
+            look_up_bytes=look_up_bytes,
+            cache=cache,
+        )
+
+    def rows(
+        self,
+        *ranges: KeyRange,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        where: str | None = None,
+        cache: Cache | None = None,
+        look_up_bytes: int = LOOK_UP_BYTES,
+        memory_bytes: int = MEMORY_BYTES,
+    ) -> list[dict[str, object]]:
+        result = self.query(
+            *ranges,
+            columns=columns,
+            limit=limit,
+            where=where,
+            cache=cache,
+            look_up_bytes=look_up_bytes,
+            memory_bytes=memory_bytes,
+        )
+        return result.reader.read_all().to_pylist()

@@ -1,0 +1,110 @@
+"""Predicates of key ranges, against the definition: every key of a small space, every range."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from datafusion import SessionContext
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.arrow.ranges import fitted, predicate
+from dormouse.arrow.types import Scalar, arrow_schema
+from dormouse.engine import datafusion as engine
+from dormouse.errors import InvalidRequestError
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.schema.schema import Schema
+
+SCHEMA = Schema.from_json(
+    {
+        "rowKeyFields": [
+            {"name": "a", "type": "IntType"},
+            {"name": "b", "type": "StringType"},
+            {"name": "c", "type": "LongType"},
+        ]
+    }
+)
+INTS = [-(2**31), 0, 2**31 - 1]
+TEXTS = ["", "x", "x\0"]
+LONGS = [-(2**63), 7, 2**63 - 1]
+KEYS: list[Key] = list(product(INTS, TEXTS, LONGS))
+ROWS = pa.table(
+    dict(zip("abc", map(list, zip(*KEYS, strict=True)), strict=True)), arrow_schema(SCHEMA)
+)
+
+bounds = st.builds(
+    lambda key, length: key[:length],
+    st.tuples(
+        st.sampled_from([*INTS, -(2**31) - 1, 2**31, 1, -(2**63), 2**63 - 1]),
+        st.sampled_from([*TEXTS, "w", "y"]),
+        st.sampled_from([*LONGS, 8]),
+        st.just(0),
+    ),
+    st.integers(0, 4),
+)
+ranges = st.builds(KeyRange, bounds, st.none() | bounds) | bounds.map(KeyRange.exactly)
+
+
+def literal(value: Scalar) -> pc.Expression:
+    return pc.scalar(value)  # type: ignore[arg-type]  # takes scalars of all types
+
+
+@given(wanted=ranges)
+def test_a_predicate_is_true_of_just_the_keys_in_the_range(wanted: KeyRange) -> None:
+    fit = fitted(wanted, SCHEMA)
+    expected = [key for key in KEYS if wanted.contains(key)]
+    assert [key for key in KEYS if fit.contains(key)] == expected
+    if fit.is_empty():
+        assert not expected
+        return
+    term = predicate(fit, SCHEMA.keys, pc.field, literal)
+    found = ROWS if term is None else ROWS.filter(term)
+    assert [tuple(row.values()) for row in found.to_pylist()] == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (KeyRange(), None),
+        (KeyRange.exactly((0,)), "a >= Int32(0) AND a < Int32(1)"),
+        (
+            KeyRange.exactly((0, "x")),
+            'a >= Int32(0) AND a <= Int32(0) AND b >= Utf8("x") AND b < Utf8("x\0")',
+        ),
+        (
+            KeyRange((0, "x"), (5,)),
+            'a >= Int32(0) AND (a > Int32(0) OR b >= Utf8("x")) AND a < Int32(5)',
+        ),
+    ],
+)
+def test_predicates_bound_single_columns_so_that_readers_can_skip(
+    wanted: KeyRange, expected: str | None
+) -> None:
+    term = predicate(fitted(wanted, SCHEMA), SCHEMA.keys, engine.column, engine.literal)
+    if expected is None:
+        assert term is None
+    else:
+        assert term is not None
+        assert expected in str(term)
+
+
+@pytest.mark.parametrize("bound", [("x",), (0, 0), (0, b"x"), (True,), (0, "x", "y")])
+def test_a_bound_of_another_type_than_its_column_is_refused(bound: Key) -> None:
+    with pytest.raises(InvalidRequestError, match="does not fit column"):
+        fitted(KeyRange(bound, None), SCHEMA)
+    with pytest.raises(InvalidRequestError, match="does not fit column"):
+        fitted(KeyRange((), bound), SCHEMA)
+
+
+def test_names_and_values_cannot_break_out_of_a_predicate() -> None:
+    name = 'a" or 1=1 --'
+    schema = Schema.from_json({"rowKeyFields": [{"name": name, "type": "StringType"}]})
+    rows = pa.table({name: ["a", "' or 1=1 --"]}, arrow_schema(schema))
+    frame = SessionContext().create_dataframe([rows.to_batches()])
+    wanted = KeyRange.exactly(("' or 1=1 --",))
+    term = predicate(wanted, schema.keys, engine.column, engine.literal)
+    assert term is not None
+    assert frame.filter(term).to_pylist() == [{name: "' or 1=1 --"}]

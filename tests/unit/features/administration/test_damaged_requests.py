@@ -1,0 +1,111 @@
+"""What is kept of a request and damaged: no wrong reply, and what its error says to do is true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dormouse.errors import CorruptDataError
+from dormouse.features.administration.answering import keep_left, keep_reply
+from dormouse.features.requests.request_names import (
+    request_left_path,
+    request_path,
+    request_reply_path,
+)
+from dormouse.features.requests.resolve_table import binding_key
+from dormouse.messages import RequestStep
+from dormouse.replies import Reply, reply_to
+from dormouse.requests import CompactTable, PurgeRows
+from dormouse.tables.table import Table
+from tests.support.damage import DAMAGE, rewrite
+from tests.support.world import World
+from tests.unit.features.replies import asked, filled, last, look
+
+REQUEST = PurgeRows("r", "letters", "letter = 'a'", reply=True)
+OTHER = CompactTable("other", "letters", all=True, reply=True)
+KEY = binding_key(REQUEST)
+LATER = "another format"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def table(world: World) -> Table:
+    """A table about which two have asked."""
+    table = filled(world)
+    for request in (REQUEST, OTHER):
+        asked(world, request)
+    return table
+
+
+def damaged(world: World, path: str, foreign: str, damage: str) -> None:
+    files = [world.folder / "data" / each for each in (path, foreign)]
+    rewrite(files[0], DAMAGE[damage](files[0].read_bytes(), files[1].read_bytes()))
+
+
+def refused(world: World, table: Table, path: str, hint: str, damage: str) -> None:
+    with pytest.raises(CorruptDataError, match=path) as raised:
+        look(world, table, REQUEST)
+    assert raised.value.hint.startswith("it was written by" if damage == LATER else hint)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_request_is_not_answered_and_stops_no_other(
+    world: World, table: Table, damage: str
+) -> None:
+    path = request_path(table.id, KEY)
+    damaged(world, path, request_path(table.id, binding_key(OTHER)), damage)
+    refused(world, table, path, "delete this object: the request is not answered", damage)
+    world.storage.delete([path])
+    world.settle()
+    assert [r.request_id for r in world.replies if r.outcome != "accepted"] == ["other"]
+    assert world.names(table) == "bcxyz"
+
+
+def test_a_sweep_goes_on_to_other_requests_than_a_damaged_one(world: World, table: Table) -> None:
+    damaged(world, request_path(table.id, KEY), request_path(table.id, KEY), "cut short")
+    world.queue.clear()
+    world.age_objects(seconds=2 * table.properties.job_patience_seconds)
+    world.sweep()
+    steps = {m.message.key for m in world.queue if isinstance(m.message, RequestStep)}
+    assert steps == {KEY, binding_key(OTHER)}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_reply_is_not_sent_but_made_once_more(
+    world: World, table: Table, damage: str
+) -> None:
+    path = request_reply_path(table.id, KEY)
+    lie: Reply = reply_to("r", "purge_rows", "failed", table_id=table.id)
+    for key in (KEY, "other"):
+        keep_reply(world.services, table.id, key, lie)
+    damaged(world, path, request_reply_path(table.id, "other"), damage)
+    refused(world, table, path, "delete this object: the reply is made", damage)
+    world.storage.delete([path])
+    world.settle()
+    ends = {r.request_id: r.outcome for r in world.replies if r.outcome != "accepted"}
+    assert ends == {"r": "finished", "other": "finished"}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_a_purge_left_is_listed_once_more_if_that_is_damaged(
+    world: World, damage: str
+) -> None:
+    table = filled(world)
+    asked(world, REQUEST)
+    path = request_left_path(table.id, KEY)
+    for key in (KEY, "other"):
+        keep_left(world.services, table.id, key, ("nothing",))
+    damaged(world, path, request_left_path(table.id, "other"), damage)
+    with pytest.raises(CorruptDataError, match=path):
+        world.settle()
+    refused(world, table, path, "delete this object: it is listed", damage)
+    world.storage.delete([path])
+    world.queue += look(world, table, REQUEST)
+    world.settle()
+    assert last(world).outcome == "finished"
+    assert world.names(table) == "bcxyz"

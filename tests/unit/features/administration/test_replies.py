@@ -1,0 +1,107 @@
+"""Who asks for a reply is told what happened: accepted at once, the end when there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dormouse.features.requests.request_names import request_prefix, request_reply_path
+from dormouse.features.requests.resolve_table import binding_key
+from dormouse.replies import Counts
+from dormouse.requests import (
+    CollectGarbage,
+    CompactTable,
+    DeleteTable,
+    Redrive,
+    ReinitialiseTable,
+    SetDefaults,
+    SetOnline,
+    SplitPartitions,
+)
+from tests.support.world import World
+from tests.unit.features.replies import ASKED, asked, filled, last, look, prepared
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.mark.parametrize("verb", ASKED)
+def test_it_is_accepted_with_its_jobs_and_finished_with_counts_when_all_have_ended(
+    world: World, verb: str
+) -> None:
+    table = prepared(world)
+    make, counts = ASKED[verb]
+    request = make()
+    first = asked(world, request)
+    assert (first.outcome, first.request_id, first.table_id) == ("accepted", "r", table.id)
+    assert first.request == type(request).__struct_config__.tag
+    assert len(first.jobs) == first.counts.jobs == counts.jobs
+    told = world.told("r")
+    assert told is not None
+    assert (told.table_id, told.state, told.kind) == (table.id, "accepted", first.request)
+    assert look(world, table, request)[0].queue == "admin", "its jobs have not even begun"
+    world.settle()
+    end = last(world)
+    exported = counts.__class__(**{**asdict(end.counts), "size_bytes": 0})
+    assert (end.outcome, exported, end.jobs, end.reason) == ("finished", counts, (), "")
+    assert end.id != first.id
+    told = world.told("r")
+    assert told is not None and told.state == "finished"
+    kinds = {record.job_id for record in world.tracker.records(table.id)}
+    assert {job.id for job in first.jobs} <= kinds, "a job is shown under the id that was replied"
+    assert not world.queue, "nothing runs when nothing happens"
+    assert [o.path for o in world.storage.list(request_prefix(table.id))] == [
+        request_reply_path(table.id, binding_key(request))
+    ]
+
+
+def asdict(counts: Counts) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in counts.__struct_fields__}
+
+
+@pytest.mark.parametrize("verb", ASKED)
+@pytest.mark.parametrize("times", [2, 3])
+def test_each_delivery_of_each_message_may_come_again(world: World, verb: str, times: int) -> None:
+    prepared(world)
+    request = ASKED[verb][0]()
+    for _ in range(times):
+        world.administer(request)
+    world.settle(twice=True)
+    outcomes = [reply.outcome for reply in world.replies]
+    assert set(outcomes) == {"accepted", "finished"}
+    by_outcome = {
+        outcome: {r for r in world.replies if r.outcome == outcome} for outcome in outcomes
+    }
+    assert all(len(same) == 1 for same in by_outcome.values()), "one that comes twice is the same"
+
+
+@pytest.mark.parametrize("verb", ASKED)
+def test_who_asks_for_no_reply_is_told_nothing_and_nothing_waits(world: World, verb: str) -> None:
+    table = prepared(world)
+    request = type(ASKED[verb][0]())  # without `reply`
+    made = ASKED[verb][0]()
+    fields = {name: getattr(made, name) for name in made.__struct_fields__ if name != "reply"}
+    world.administer(request(**fields))
+    world.settle()
+    assert world.replies == []
+    assert not list(world.storage.list(request_prefix(table.id)))
+
+
+def test_what_causes_no_jobs_is_finished_at_once(world: World) -> None:
+    filled(world)
+    for request in (
+        SetOnline("1", "letters", False, reply=True),
+        SetDefaults("2", {"compaction_files": 5}, reply=True),
+        Redrive("3", "files", reply=True),
+        CompactTable("4", "letters", reply=True),
+        CollectGarbage("5", "letters", reply=True),
+        SplitPartitions("6", "letters", reply=True),
+        ReinitialiseTable("7", "letters", reply=True),
+        DeleteTable("8", "letters", reply=True),
+    ):
+        assert asked(world, request).outcome == "finished", request
+        world.settle()
+    assert world.replies == []

@@ -1,0 +1,249 @@
+"""A request that is to be answered, cut off at any call: nothing is lost, and it is answered."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dormouse.features.administration.answering import KEPT_MS, kept_asked
+from dormouse.features.administration.follow_request import follow_request
+from dormouse.features.requests.request_names import request_prefix
+from dormouse.features.requests.resolve_table import binding_key
+from dormouse.messages import RequestStep
+from dormouse.replies import NAMED, Reply
+from dormouse.requests import (
+    AdminRequest,
+    CompactTable,
+    CreateTable,
+    DeleteTable,
+    ExportRows,
+    IngestFiles,
+    PurgeRows,
+    RenameTable,
+    SetOnline,
+    SplitPartitions,
+)
+from dormouse.tables.table import Table
+from tests.support.world import LETTERS, Crash, World, letters, letters_file
+
+REQUESTS: dict[str, Callable[[], AdminRequest]] = {
+    "compact": lambda: CompactTable("r", "letters", all=True, reply=True),
+    "split": lambda: SplitPartitions("r", "letters", forced=True, reply=True),
+    "ingest": lambda: IngestFiles("r", "letters", ("archive",), reply=True),
+    "export": lambda: ExportRows("r", "letters", "out", reply=True),
+    "purge": lambda: PurgeRows("r", "letters", "letter = 'a'", reply=True),
+    "offline": lambda: SetOnline("r", "letters", False, reply=True),
+}
+
+
+def filled(folder: Path) -> tuple[World, Table]:
+    world = World(folder)
+    table = world.create("letters", splits=[("m",)], compaction_files=100, gc_delay_seconds=0)
+    for number, text in enumerate(("abyz", "cx")):
+        world.drop(f"letters/{number}.parquet", letters(text, at=100 * number))
+    world.settle()
+    world.sources.drop("archive/1.parquet", letters_file(letters("q")))
+    return world, table
+
+
+class Cut:
+    """The calls of a world that store something; the process dies before or after one of them."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left: int | None = None
+        self.is_after = False
+        for owner, name in (
+            (world.storage, "put"),
+            (world.storage, "delete"),
+            (world.tracker, "record"),
+            (world.tracker, "bind"),
+            (world.pages, "append"),
+        ):
+            monkeypatch.setattr(owner, name, self._wrapped(getattr(owner, name)))
+
+    def at(self, number: int, *, is_after: bool) -> None:
+        self.left, self.is_after = number, is_after
+
+    def _wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            is_due = self.left == 0
+            if self.left is not None:
+                self.left -= 1
+            if is_due and not self.is_after:
+                raise Crash
+            result = call(*arguments, **named)
+            if is_due:
+                raise Crash
+            return result
+
+        return wrapped
+
+
+def last(world: World) -> Reply:
+    (reply,) = {reply for reply in world.replies if reply.outcome != "accepted"}
+    return reply
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("verb", REQUESTS)
+def test_a_request_cut_off_at_any_call_is_finished_by_its_redelivery_and_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, is_after: bool
+) -> None:
+    whole, _ = filled(tmp_path / "whole")
+    whole.administer(REQUESTS[verb]())
+    whole.settle()
+    for number in itertools.count():
+        world, table = filled(tmp_path / str(number))
+        cut = Cut(world, monkeypatch)
+        cut.at(number, is_after=is_after)
+        try:
+            world.administer(REQUESTS[verb]())
+        except Crash:
+            cut.left = None
+        else:
+            break
+        world.administer(REQUESTS[verb]())
+        world.settle()
+        assert last(world).outcome == "finished", number
+        assert last(world).counts == last(whole).counts, number
+        assert world.rows(table) == whole.rows(table)
+    assert number >= 2, "it was cut off somewhere"
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+def test_a_step_cut_off_at_any_call_comes_again_and_says_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_after: bool
+) -> None:
+    for number in itertools.count():
+        world, _ = filled(tmp_path / str(number))
+        world.administer(REQUESTS["compact"]())
+        world.deliver_all_but("admin")
+        world.administer(REQUESTS["compact"]())
+        (step,) = [m for m in world.queue if m.queue == "admin"]
+        world.queue.clear()
+        cut = Cut(world, monkeypatch)
+        cut.at(number, is_after=is_after)
+        try:
+            world.queue += world.deliver(step)
+        except Crash:
+            cut.left = None
+        else:
+            break
+        world.queue += world.deliver(step)
+        world.settle()
+        assert last(world).outcome == "finished"
+    assert number >= 3
+
+
+def test_a_reply_that_could_not_be_sent_is_sent_again_word_by_word(tmp_path: Path) -> None:
+    world, table = filled(tmp_path)
+    request = CompactTable("r", "letters", all=True, reply=True)
+    world.administer(request)
+    world.deliver_all_but("admin")
+    step = RequestStep(table.id, binding_key(request))
+    first = follow_request(world.services, step)  # it cannot be sent; the step comes again
+    world.clock.advance(seconds=5400)
+    world.tracker.kept.clear()
+    world.administer(CompactTable("more", "letters", all=True))
+    world.settle()
+    assert follow_request(world.services, step) == first
+    assert [m.message for m in first] == [m.message for m in first if isinstance(m.message, Reply)]
+
+
+@pytest.mark.parametrize("lost", ["admin", "all"])
+def test_a_chain_that_was_lost_is_begun_again_by_the_sweep(tmp_path: Path, lost: str) -> None:
+    world, table = filled(tmp_path)
+    world.administer(CompactTable("r", "letters", all=True, reply=True))
+    if lost == "admin":
+        world.deliver_all_but("admin")
+    world.queue.clear()
+    world.sweep()
+    assert not [m for m in world.queue if m.queue == "admin"], "so soon, it may be on its way"
+    world.age_objects(seconds=0)
+    world.clock.advance(seconds=table.properties.job_patience_seconds)
+    world.sweep()
+    world.settle()
+    assert last(world).outcome == "finished"
+    world.clock.advance(seconds=table.properties.job_patience_seconds * 2)
+    world.sweep()
+    assert not [m for m in world.queue if m.queue == "admin"], "what was answered is left alone"
+
+
+def test_chains_of_steps_end_so_that_there_are_never_many(tmp_path: Path) -> None:
+    world, table = filled(tmp_path)
+    request = CompactTable("r", "letters", all=True, reply=True)
+    world.administer(request)
+    (step,) = [m for m in world.queue if m.queue == "admin"]
+    steps = 0
+    while found := world.deliver(step):
+        (step,) = found
+        assert 2 <= step.delay_seconds <= 300
+        world.clock.advance(seconds=step.delay_seconds)
+        steps += 1
+    assert 20 < steps < 80  # in two hours
+    assert kept_asked(world.services, table.id, binding_key(request)) is not None
+
+
+def test_what_nobody_can_wait_for_any_more_is_deleted(tmp_path: Path) -> None:
+    world, table = filled(tmp_path)
+    world.administer(CompactTable("r", "letters", all=True, reply=True))
+    world.settle()
+    world.administer(IngestFiles("s", "letters", ("archive",), reply=True))
+    world.queue.clear()
+    world.age_objects(seconds=0)
+    assert len(list(world.storage.list(request_prefix(table.id)))) == 2
+    world.sweep()
+    assert len(list(world.storage.list(request_prefix(table.id)))) == 2
+    world.clock.advance(seconds=KEPT_MS // 1000 + 1)
+    world.sweep()
+    assert not list(world.storage.list(request_prefix(table.id)))
+
+
+def test_a_reply_names_so_many_jobs_and_counts_the_others(tmp_path: Path) -> None:
+    world, _ = filled(tmp_path)
+    for number in range(NAMED + 3):
+        world.sources.drop(f"bad/{number}.parquet", b"no rows")
+    world.administer(IngestFiles("r", "letters", ("bad",), reply=True))
+    world.settle()
+    end = last(world)
+    assert (len(end.jobs), end.more, end.counts.refused) == (NAMED, 3, NAMED + 3)
+
+
+@pytest.mark.parametrize("verb", ["compact", "export", "ingest"])
+def test_it_is_about_the_table_it_was_first_about_whatever_that_is_called_by_now(
+    tmp_path: Path, verb: str
+) -> None:
+    world, table = filled(tmp_path)
+    world.administer(REQUESTS[verb]())
+    world.administer(RenameTable("away", "letters", "others"))
+    world.administer(CreateTable("another", "letters", LETTERS.to_json()))
+    other = world.tables.named("letters")
+    assert other is not None
+    world.administer(REQUESTS[verb]())
+    world.settle()
+    assert last(world).outcome == "finished"
+    assert last(world).table_id == table.id
+    assert not [r for r in world.tracker.records(other.id) if r.job_id == "r"]
+    told = world.told("r")
+    assert told is not None and told.table_id == table.id
+
+
+def test_a_later_table_of_the_name_is_not_touched_by_a_redelivery(tmp_path: Path) -> None:
+    world, table = filled(tmp_path)
+    request = SplitPartitions("r", "letters", forced=True, reply=True)
+    world.administer(request)
+    world.settle()
+    world.administer(DeleteTable("gone", "letters"))
+    world.administer(CreateTable("another", "letters", LETTERS.to_json()))
+    world.drop("letters/1.parquet", letters("ab"))
+    world.settle()
+    world.administer(request)
+    world.settle()
+    ends = [reply for reply in world.replies if reply.outcome != "accepted"]
+    assert {(reply.outcome, reply.table_id) for reply in ends} == {("finished", table.id)}
+    other = world.tables.named("letters")
+    assert other is not None and len(world.state(other).partitions) == 1

@@ -1,0 +1,217 @@
+"""compact: outputs of any number, runs broken off and repeated, and outputs that do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dormouse.arrow.order import OrderCheck
+from dormouse.arrow.types import arrow_schema
+from dormouse.errors import UnavailableError, UnsortedRowsError
+from dormouse.features.compaction.compact import compact
+from dormouse.features.rebuild.rebuild import preview
+from dormouse.messages import CompactionJob, Outgoing, TableChanged
+from dormouse.model.transactions import AddShards, AssignJob, ReleaseJob
+from dormouse.shards import parquet
+from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.stored.names import shard_path
+from dormouse.tables.table import Table
+from tests.support.world import Crash, World, letters
+
+WORDS = "thequickbrownfoxjumps"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
+
+
+def table_with_job(world: World, files: int = 2, **properties: object) -> tuple[Table, str]:
+    """Give a table of a few shards, all inputs of a job that is to be run."""
+    table = world.create(**{"shard_target_bytes": 1, **properties})
+    for i in range(files):
+        world.drop(f"letters/{i}.parquet", letters(WORDS, at=100 * i))
+    while world.queue:
+        outgoing = world.queue.popleft()
+        if outgoing.queue == "ingest-jobs":
+            world.deliver(outgoing)
+    store = world.new_store(table)
+    job = world.ids.new()
+    store.commit(AssignJob(job, "root", tuple(store.current().shards)), generation=0)
+    return table, job
+
+
+def run(world: World, table: Table, job: str) -> list[Outgoing]:
+    return compact(world.services, CompactionJob(table.id, 0, job))
+
+
+def in_order(world: World, files: int = 2) -> list[dict[str, object]]:
+    rows = [row for i in range(files) for row in letters(WORDS, at=100 * i)]
+    return sorted(rows, key=lambda row: (str(row["letter"]), int(str(row["at"]))))
+
+
+def test_an_output_is_cut_at_the_target_size_and_is_not_compacted_again(world: World) -> None:
+    table, job = table_with_job(world)
+    world.queue += run(world, table, job)
+    world.settle()
+    state = world.state(table)
+    assert len(state.shards) > 3
+    assert {shard.rpartition("-")[0] for shard in state.shards} == {job}
+    assert world.rows(table) == in_order(world)
+    assert world.shard_objects(table) == set(state.shards)
+
+
+def test_a_run_that_died_between_two_outputs_is_completed_by_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, job = table_with_job(world)
+    upload = world.storage.upload
+    uploaded: list[str] = []
+
+    def dies(path: str, local: Path) -> bool:
+        if len(uploaded) == 2:
+            raise Crash
+        uploaded.append(path)
+        return upload(path, local)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.storage, "upload", dies)
+        with pytest.raises(Crash):
+            run(world, table, job)
+    reasons = dict(preview(world.services, table).left_out)
+    assert set(reasons) == {f"{job}-0", f"{job}-1"}, "a rebuild must not take half of the rows"
+    world.clock.advance(seconds=3600)
+    run(world, table, job)
+    assert world.rows(table) == in_order(world)
+    assert set(uploaded) <= {shard_path(table.id, shard) for shard in world.state(table).shards}
+    assert not preview(world.services, table).left_out
+
+
+def test_outputs_that_are_not_what_the_job_would_write_are_deleted_and_the_job_planned_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, job = table_with_job(world, files=4)
+    world.before_next_commit(world.crash)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 7)
+        run(world, table, job)
+    before = world.shard_objects(table)
+    assert run(world, table, job) == [Outgoing("table-changes", TableChanged(table.id))]
+    state = world.state(table)
+    assert world.shard_objects(table) == set(state.shards) < before
+    assert not len(state.jobs)
+    record = world.tracker.get(table.id, job)
+    assert record is not None
+    assert record.state == "failed"
+    assert "does not hold" in record.reason
+    world.queue.append(Outgoing("table-changes", TableChanged(table.id)))
+    world.settle()
+    assert world.rows(table) == in_order(world, files=4)
+    assert {shard.rpartition("-")[0] for shard in world.state(table).shards}.isdisjoint({job})
+    assert world.shard_objects(table) == set(world.state(table).shards)
+
+
+def test_outputs_that_another_run_commits_just_then_are_left_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, job = table_with_job(world)
+    world.before_next_commit(world.crash)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 7)
+        run(world, table, job)
+
+    def other_run_commits() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 7)
+            run(world, table, job)
+
+    world.before_next_commit(other_run_commits)
+    run(world, table, job)
+    assert set(world.state(table).shards) <= world.shard_objects(table)
+    assert world.rows(table) == in_order(world)
+
+
+def test_a_result_that_comes_too_late_is_told_to_have_failed_and_changes_nothing(
+    world: World,
+) -> None:
+    table, job = table_with_job(world)
+    store = world.new_store(table)
+    world.before_next_commit(lambda: store.commit(ReleaseJob(job), generation=0))
+    assert run(world, table, job) == [Outgoing("table-changes", TableChanged(table.id))]
+    record = world.tracker.get(table.id, job)
+    assert record is not None
+    assert record.state == "failed"
+    assert "came too late" in record.reason
+    assert not set(world.state(table).shards) & {f"{job}-{n}" for n in range(99)}
+    assert world.rows(table) == in_order(world)
+
+
+def test_a_job_whose_run_died_just_after_its_commit_is_announced_by_the_next(
+    world: World,
+) -> None:
+    table, job = table_with_job(world)
+    world.after_next_commit(world.crash)
+    with pytest.raises(Crash):
+        run(world, table, job)
+    assert run(world, table, job) == [Outgoing("table-changes", TableChanged(table.id))]
+
+
+def test_an_upload_that_fails_leaves_the_job_to_be_run_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, job = table_with_job(world)
+
+    def fails(path: str, local: Path) -> bool:
+        raise UnavailableError("no answer")
+
+    with monkeypatch.context() as patch, pytest.raises(UnavailableError):
+        patch.setattr(world.storage, "upload", fails)
+        run(world, table, job)
+    assert not list((world.folder / "scratch").iterdir())
+    run(world, table, job)
+    assert world.rows(table) == in_order(world)
+
+
+def test_a_shard_that_lies_about_its_order_stops_the_job_and_harms_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, _ = table_with_job(world, shard_target_bytes=10**9)
+    rows = pa.RecordBatch.from_pylist(letters("zyxa"), arrow_schema(table.schema))
+    context = ShardContext(table.id, table.schema, "lie")
+    leaves = list(world.state(table).partitions.leaves())
+    with monkeypatch.context() as patch:
+        patch.setattr(OrderCheck, "see", lambda *_: None)
+        lies = [
+            new
+            for number in range(2)
+            for new in write_shards(
+                world.storage,
+                [rows],
+                context,
+                leaves,
+                lambda _, number=number: f"lie{number}-0",
+                scratch=world.folder / "scratch",
+            )
+        ]
+    # the state tells the truth about their keys: it is the order of the rows that is not true
+    told = [replace(new, shard=replace(new.shard, min_key=("a",), max_key=("z",))) for new in lies]
+    store = world.new_store(table)
+    store.commit(
+        AddShards("lies", (), tuple(told)),
+        AssignJob("job", "root", tuple(new.shard.id for new in told)),
+        generation=0,
+    )
+    before = world.state(table)
+    with pytest.raises(UnsortedRowsError, match="rows are not sorted"):
+        run(world, table, "job")
+    assert world.state(table) == before
+    assert world.shard_objects(table) == set(before.shards)
+    assert not list((world.folder / "scratch").iterdir())

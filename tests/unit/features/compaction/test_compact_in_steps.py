@@ -1,0 +1,210 @@
+"""A compaction too much for one function: Spark does it, or steps do; what no step can is told."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dormouse.features.compaction import compact as compact_stage
+from dormouse.features.compaction import compact_in_steps as compact_apart
+from dormouse.jobs.crashes import SILENT_RUNS
+from dormouse.model.state import DAY_MS
+from dormouse.stored.names import PART_NUMBERS, job_notes_prefix, run_of, set_aside_path
+from tests.support.world import Crash, World
+from tests.unit.features.crashing import WORDS, drive, job_of, kills
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, has_spark=False)
+
+
+def test_a_compaction_larger_than_a_function_does_is_done_in_steps_with_one_commit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, message = job_of(world, WORDS, WORDS[::2], compaction_spark_bytes=1000)
+    before = world.state(table)
+    tried = kills(monkeypatch, lambda span, part: False)
+    sent = [message]
+    while sent[-1].queue == "compaction-jobs":
+        assert world.state(table) == before, "nothing of it shows before all is there"
+        sent += world.deliver(sent[-1])[:1]
+    state = world.state(table)
+    assert state.version == before.version + 1
+    steps = len(tried)
+    assert steps > 3 and len(sent) - 1 == steps + 2, "to cut, to do, to commit"
+    assert len({part for _, part in tried}) == steps
+    assert world.names(table) == "".join(sorted(WORDS + WORDS[::2]))
+    assert len(state.shards) - len(state.unreferenced) == steps
+    told = world.tracker.get(table.id, "heavy")
+    assert told is not None and (told.state, told.rows, told.rows_read) == ("finished", 24, 24)
+
+
+def test_a_compaction_that_a_function_does_is_not_cut(world: World) -> None:
+    table, message = job_of(world, WORDS, WORDS)
+    assert drive(world, message).count("compaction-jobs") == 1
+    assert not list(world.storage.list(job_notes_prefix(table.id)))
+
+
+def test_with_spark_a_large_compaction_is_no_functions(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    _, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=1000)
+    (sent,) = world.deliver(message)
+    assert (sent.queue, sent.message) == ("spark-jobs", message.message)
+
+
+def test_a_compaction_that_crashed_twice_goes_to_spark_and_to_no_function_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    table, message = job_of(world, WORDS, WORDS, spark_attempts=1)
+    tried = kills(monkeypatch, lambda span, part: True)
+    drive(world, message)
+    assert len(tried) == SILENT_RUNS and len(world.spark.runs) == 1
+    world.spark.ended["run1"] = ("failed", "out of memory, too")
+    for _ in range(40):
+        world.clock.advance(seconds=DAY_MS // 1000)
+        world.age_objects(seconds=DAY_MS // 1000)
+        world.sweep(audit=True)
+        world.settle()
+    assert len(tried) == SILENT_RUNS and len(world.spark.runs) == 1
+    (dead,) = world.dead
+    assert (dead.queue, dead.message) == ("spark-jobs-dead", message.message)
+    world.redrive()
+    world.settle()
+    assert len(world.spark.runs) == 2, "a person can"
+
+
+def test_a_compaction_crashed_twice_is_sparks_though_spark_took_nothing_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    table, message = job_of(world, WORDS, WORDS)
+    tried = kills(monkeypatch, lambda span, part: True)
+    drive(world, message)
+    world.storage.delete([o.path for o in world.storage.list(f"{table.id}/spark/")])
+    world.tracker.kept.clear()
+    world.clock.advance(seconds=table.properties.job_patience_seconds)
+    world.age_objects(seconds=table.properties.job_patience_seconds)
+    world.sweep()
+    assert [m.queue for m in world.queue if m.message == message.message] == ["spark-jobs"]
+    assert len(tried) == SILENT_RUNS
+
+
+def test_without_spark_a_compaction_that_crashed_twice_is_halved_as_often_as_it_needs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, message = job_of(world, WORDS, WORDS)
+    small = 5
+
+    def is_too_much(span: Any, part: int | None) -> bool:
+        if part is None:
+            return True
+        high = "z" if span.max is None else span.max[0]
+        low = span.min[0] if span.min else "a"
+        return sum(low <= letter < high for letter in WORDS) >= small
+
+    tried = kills(monkeypatch, is_too_much)
+    drive(world, message)
+    assert world.names(table) == "".join(sorted(2 * WORDS))
+    times = [tried.count(each) for each in tried]
+    assert max(times) == SILENT_RUNS, "nothing is tried a third time in one place"
+    assert not world.state(table).jobs
+    assert not world.dead
+
+
+def test_shards_of_what_was_cut_are_gone_before_the_commit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, message = job_of(world, WORDS, WORDS, shard_target_bytes=1)
+    with monkeypatch.context() as patch:  # the whole job is written, and dies before its commit
+        patch.setattr(compact_stage, "rows_taken", lambda *_: World.crash())
+        for _ in range(SILENT_RUNS):
+            with pytest.raises(Crash):
+                world.deliver(message)
+    written = world.shard_objects(table) - {*world.state(table).shards}
+    assert written
+    (again,) = world.deliver(message)
+    with monkeypatch.context() as patch:  # and so does its first half
+        patch.setattr(compact_apart, "rows_taken", lambda *_: World.crash())
+        for _ in range(SILENT_RUNS):
+            with pytest.raises(Crash):
+                world.deliver(again)
+    drive(world, again)
+    state = world.state(table)
+    assert world.shard_objects(table) == {*state.shards}
+    numbers = [run_of(s)[1] // PART_NUMBERS for s in state.shards if s.startswith("heavy-")]
+    assert len({*numbers}) == 3 and 0 not in numbers
+    assert world.names(table) == "".join(sorted(2 * WORDS))
+
+
+def test_rows_of_one_key_that_no_function_can_merge_are_told_once_and_left_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, message = job_of(world, "aaaa", "aa")
+    with monkeypatch.context() as patch:
+        tried = kills(patch, lambda span, part: True)
+        drive(world, message)
+        for _ in range(40):
+            world.clock.advance(seconds=DAY_MS // 1000)
+            world.age_objects(seconds=DAY_MS // 1000)
+            world.sweep(audit=True)
+            world.settle()
+        assert len(tried) == SILENT_RUNS
+        (dead,) = world.dead
+        assert (dead.queue, dead.message) == ("compaction-jobs-dead", message.message)
+        assert "dormouse dlq redrive compaction-jobs" in dead.reason
+        told = world.tracker.get(table.id, "heavy")
+        assert told is not None and (told.state, told.reason) == ("failed", dead.reason)
+        assert set(world.state(table).jobs) == {"heavy"}, "it stays assigned"
+    world.redrive()
+    world.settle()
+    assert world.names(table) == "aaaaaa" and not world.state(table).jobs
+
+
+def test_a_step_of_one_key_that_no_function_can_merge_is_told_once_and_left_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, message = job_of(world, "abc" + "m" * 20 + "xyz", "am")
+
+    def is_too_much(span: Any, part: int | None) -> bool:
+        return part is None or span.contains(("m",))
+
+    with monkeypatch.context() as patch:
+        tried = kills(patch, is_too_much)
+        drive(world, message)
+        for _ in range(40):
+            world.clock.advance(seconds=DAY_MS // 1000)
+            world.age_objects(seconds=DAY_MS // 1000)
+            world.sweep(audit=True)
+            with suppress(Crash):  # a run that the sweep asked for may be one of the two
+                world.settle()
+        assert max(tried.count(each) for each in tried) == SILENT_RUNS
+        (dead,) = world.dead
+        assert "dlq redrive compaction-jobs" in dead.reason
+        world.redrive()
+        before = len(tried)
+        drive(world, world.queue.popleft())
+        assert len(tried) == before + SILENT_RUNS, "a person can have it tried again"
+        assert len(world.dead) == 1
+    world.redrive()
+    world.settle()
+    assert world.names(table) == "".join(sorted("abc" + "m" * 20 + "xyz" + "am"))
+    assert not world.state(table).jobs
+
+
+def test_a_job_set_aside_goes_to_spark_once_there_is_spark(world: World) -> None:
+    table, message = job_of(world, "aaaa", "aa")
+    world.storage.put(set_aside_path(table.id, "heavy", "function"), b"")
+    world.age_objects(seconds=0)
+    world.clock.advance(seconds=10 * DAY_MS // 1000)
+    world.sweep()
+    assert message.message not in [m.message for m in world.queue]
+    world.services = replace(world.services, has_spark=True)
+    world.clock.advance(seconds=10 * DAY_MS // 1000)
+    world.sweep()
+    assert [m.queue for m in world.queue if m.message == message.message] == ["spark-jobs"]

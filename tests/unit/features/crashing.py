@@ -1,0 +1,70 @@
+"""A job for a function that may die of it: what the tests of compactions in steps share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dormouse.features.compaction import compact as compact_stage
+from dormouse.features.compaction import compact_in_steps as compact_apart
+from dormouse.messages import CompactionJob, Outgoing
+from dormouse.model.transactions import AssignJob
+from dormouse.tables.table import Table
+from tests.support.world import Crash, World, letters
+
+WORDS = "abcdefghijklmnop"
+MERGES = (
+    "dormouse.features.compaction.compact.merge_inputs",
+    "dormouse.features.compaction.compact_in_steps.merge_inputs",
+)
+
+
+def job_of(world: World, *texts: str, **properties: object) -> tuple[Table, Outgoing]:
+    """Return a table with a shard for each text, and the message of a job that has them all."""
+    table = world.create(**{"compaction_files": 100, "split_threshold_rows": 10**6, **properties})
+    for number, text in enumerate(texts):
+        world.drop(f"letters/{number}.parquet", letters(text, at=100 * number))
+        world.deliver(world.queue.popleft())
+    world.queue.clear()
+    inputs = tuple(sorted(world.state(table).shards))
+    world.new_store(table).commit(AssignJob("heavy", "root", inputs), generation=0)
+    return table, Outgoing("compaction-jobs", CompactionJob(table.id, 0, "heavy"))
+
+
+def kills(patch: pytest.MonkeyPatch, when: Callable[..., bool]) -> list[tuple[object, object]]:
+    """Let merges end without a word when that is said of their range and part; return all tried."""
+    tried: list[tuple[object, object]] = []
+    for name in MERGES:
+        module, _, attribute = name.rpartition(".")
+        merge = getattr(compact_stage if module.endswith("compact") else compact_apart, attribute)
+
+        def deadly(*args: Any, merge: Any = merge, **named: Any) -> Any:
+            tried.append((named.get("span"), named.get("part")))
+            if when(named.get("span"), named.get("part")):
+                raise Crash
+            return merge(*args, **named)
+
+        patch.setattr(name, deadly)
+    return tried
+
+
+def drive(world: World, message: Outgoing, limit: int = 300) -> list[str]:
+    """Deliver a message, and what follows, as often as SQS would; return the queues of all sent."""
+    sent = []
+    world.queue.append(message)
+    receives: dict[int, int] = {}
+    for _ in range(limit):
+        if not world.queue:
+            return sent
+        outgoing = world.queue.popleft()
+        sent.append(outgoing.queue)
+        world.clock.advance(seconds=outgoing.delay_seconds)
+        try:
+            world.queue += world.deliver(outgoing)
+        except Crash:
+            receives[id(outgoing)] = receives.get(id(outgoing), 0) + 1
+            if receives[id(outgoing)] < 3:
+                world.queue.append(outgoing)
+    raise AssertionError("there is no end to it")

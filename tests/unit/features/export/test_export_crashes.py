@@ -1,0 +1,146 @@
+"""A task of an export that ends without a word twice: Spark does the rest, or people are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dormouse.errors import UnavailableError
+from dormouse.features.export import export as exports
+from dormouse.features.export import export_rows
+from dormouse.features.export.export_task import write_task
+from dormouse.features.export.stored import kept_export
+from dormouse.jobs.crashes import SILENT_RUNS
+from dormouse.messages import ExportJob, Outgoing
+from dormouse.model.state import DAY_MS
+from dormouse.stored.names import export_prefix
+from dormouse.tables.table import Table
+from tests.support.world import Crash, World, letters
+
+
+def begun(world: World, monkeypatch: pytest.MonkeyPatch, **properties: object) -> tuple[Table, str]:
+    """Return a table of two leaves, and an export of it of a task for each."""
+    monkeypatch.setattr(exports, "TASK_BYTES", 1)
+    cut = exports.cut_tasks
+    monkeypatch.setattr(
+        "dormouse.features.export.request.cut_tasks",
+        lambda state, ranges: cut(state, ranges, task_bytes=1),
+    )
+    table = world.create(splits=[("m",)], **properties)
+    world.drop("letters/1.parquet", letters("abyz"))
+    world.settle()
+    return table, world.export(table, to="out")
+
+
+def kills(patch: pytest.MonkeyPatch, dies: Callable[[int], bool]) -> list[int]:
+    """Let runs of tasks end without a word; return the tasks that were tried."""
+    tried: list[int] = []
+
+    def deadly(worker: Any, export: Any, task: int, **named: Any) -> bool:
+        tried.append(task)
+        if dies(task):
+            raise Crash
+        return write_task(worker, export, task, **named)
+
+    patch.setattr(export_rows, "write_task", deadly)
+    return tried
+
+
+def drive(world: World) -> list[Outgoing]:
+    """Deliver messages of exports as SQS does until none is left; return what is sent besides."""
+    others, receives = [], dict[str, int]()
+    while world.queue:
+        outgoing = world.queue.popleft()
+        if outgoing.queue != "exports":
+            others.append(outgoing)
+            continue
+        receives[str(outgoing)] = receives.get(str(outgoing), 0) + 1
+        try:
+            world.queue += world.deliver(outgoing)
+        except Crash:
+            if receives[str(outgoing)] < 3:
+                world.queue.append(outgoing)
+    return others
+
+
+def test_with_spark_an_export_one_of_whose_tasks_crashed_twice_is_sparks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    table, export_id = begun(world, monkeypatch)
+    tried = kills(monkeypatch, lambda task: task == 1)
+    (sent,) = drive(world)
+    assert (sent.queue, sent.message) == ("spark-jobs", ExportJob(table.id, export_id))
+    assert tried.count(1) == SILENT_RUNS and tried.count(0) == 1
+    world.deliver(sent)
+    (run,) = world.spark.runs.values()
+    assert (run.kind, run.job_id) == ("export", export_id)
+
+
+def test_without_spark_an_export_one_of_whose_tasks_crashed_twice_fails_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, has_spark=False)
+    table, export_id = begun(world, monkeypatch)
+    tried = kills(monkeypatch, lambda task: task == 1)
+    for _ in range(10):
+        drive(world)
+        world.clock.advance(seconds=DAY_MS // 1000)
+        world.age_objects(seconds=DAY_MS // 1000)
+        world.sweep(audit=True)
+    assert tried.count(1) == SILENT_RUNS and tried.count(0) == 1
+    told = world.tracker.get(table.id, export_id)
+    assert told is not None and told.state == "failed" and "export it in parts" in told.reason
+    assert kept_export(world.services, table.id, export_id) is None
+
+
+def test_a_task_that_crashed_once_is_done_by_the_next_run_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, has_spark=False)
+    table, export_id = begun(world, monkeypatch)
+    tried = kills(monkeypatch, lambda task: tried == [0])
+    drive(world)
+    told = world.tracker.get(table.id, export_id)
+    assert told is not None and told.state == "finished"
+    assert not list(world.storage.list(export_prefix(table.id)))
+
+
+def test_a_task_that_failed_and_said_so_has_not_crashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    table, export_id = begun(world, monkeypatch)
+    (first, _) = world.queue
+    with monkeypatch.context() as patch:
+
+        def fails(*args: Any, **named: Any) -> bool:
+            raise UnavailableError("S3 is down")
+
+        patch.setattr(export_rows, "write_task", fails)
+        for _ in range(3):
+            with pytest.raises(UnavailableError):
+                world.deliver(first)
+    drive(world)
+    told = world.tracker.get(table.id, export_id)
+    assert told is not None and told.state == "finished"
+
+
+def test_a_task_of_many_steps_has_not_crashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, has_spark=False)
+    table, export_id = begun(world, monkeypatch)
+    steps: list[int] = []
+
+    def slow(*args: Any, **named: Any) -> bool:
+        steps.append(args[2])
+        return len(steps) > 6 and write_task(*args, **named)
+
+    monkeypatch.setattr(export_rows, "write_task", slow)
+    drive(world)
+    told = world.tracker.get(table.id, export_id)
+    assert told is not None and told.state == "finished"

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.errors import CorruptDataError
+from dormouse.features.export.export import (
+    Export,
+    ExportedFile,
+    cut_tasks,
+    decode_export,
+    decode_files,
+    decode_pieces,
+    encode_export,
+    encode_files,
+    encode_pieces,
+)
+from dormouse.fold.fold import apply
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.state import TableState
+from dormouse.model.transactions import AddShards, Entry, Transaction
+from dormouse.schema.schema import Field, Primitive, Schema
+from tests.support.trees import NUMBER, initialise
+
+SCHEMA = Schema((Field("k", Primitive.LONG),))
+LEAVES = 8
+
+
+def folded(*transactions: Transaction) -> TableState:
+    state = TableState()
+    for transaction in transactions:
+        state, verdict = apply(state, Entry(transaction, 0, 0))
+        assert not verdict.violations
+    return state
+
+
+def table_of(counts: list[int]) -> TableState:
+    """A table whose leaves, 10 keys wide, have so many shards of 100 bytes each."""
+    tree = PartitionTree.from_split_points([(10 * n,) for n in range(1, len(counts))])
+    leaves = sorted(tree.leaves(), key=lambda leaf: leaf.range.min)
+    shards = tuple(
+        NewShard(Shard(f"{n}-{i}", 5, 100, (10 * n,), (10 * n + 9,)), ((leaf.id, 5),))
+        for n, (leaf, count) in enumerate(zip(leaves, counts, strict=True))
+        for i in range(count)
+    )
+    partitions = initialise(tree, NUMBER)
+    return folded(partitions, AddShards("job", (), shards))
+
+
+COUNTS = st.lists(st.integers(0, 4), min_size=1, max_size=LEAVES).filter(any)
+
+
+@given(COUNTS, st.integers(1, 700), st.integers(1, 9))
+def test_tasks_are_whole_leaves_in_order_and_no_larger_than_they_must_be(
+    counts: list[int], task_bytes: int, task_slices: int
+) -> None:
+    state = table_of(counts)
+    tasks = list(cut_tasks(state, [KeyRange()], task_bytes=task_bytes, task_slices=task_slices))
+    pieces = [piece for task in tasks for piece in task]
+    assert [len(piece.shards) for piece in pieces] == [count for count in counts if count]
+    assert [piece.range.min for piece in pieces] == sorted(piece.range.min for piece in pieces)
+    for task in tasks:
+        slices = sum(len(piece.shards) for piece in task)
+        assert len(task) == 1 or (slices <= task_slices and 100 * slices <= task_bytes)
+
+
+@given(COUNTS)
+def test_ranges_cut_leaves_and_leave_others_out(counts: list[int]) -> None:
+    state = table_of(counts)
+    wanted = [KeyRange((3,), (5,)), KeyRange((15,), None)]
+    pieces = [piece for task in cut_tasks(state, wanted) for piece in task]
+    touched = [n for n, count in enumerate(counts) if count]
+    assert [piece.shards[0].min_key for piece in pieces] == [(10 * n,) for n in touched]
+    for piece in pieces:
+        assert any(span.intersection(piece.range) == piece.range for span in wanted)
+
+
+@given(COUNTS)
+def test_pieces_are_stored_as_they_are(counts: list[int]) -> None:
+    for task in cut_tasks(table_of(counts), [KeyRange()], task_slices=3):
+        assert decode_pieces(encode_pieces(task, "x"), "x") == task
+
+
+def test_an_export_and_its_files_are_stored_as_they_are() -> None:
+    export = Export(
+        *("id", "to", "table id", "name", 7, 99, SCHEMA, ("k",)),
+        (KeyRange((1,), (2,)), KeyRange((5,), None)),
+        where="k > 1",
+        filters="where(k > 0)",
+        cut="c",
+        tasks=3,
+    )
+    assert decode_export(encode_export(export, "x"), "x") == export
+    assert export.table.properties.filters == "where(k > 0)"
+    files = (ExportedFile("part-00000-000.parquet", 3, 400),)
+    assert decode_files(encode_files(files, "x"), "x") == files
+
+
+@pytest.mark.parametrize("decode", [decode_export, decode_pieces, decode_files])
+@pytest.mark.parametrize("stored", [b"", b"{}", b'{"v": 1, "shards": [], "pieces": [["zz", 1]]}'])
+def test_what_is_damaged_is_named(decode: object, stored: bytes) -> None:
+    assert callable(decode)
+    with pytest.raises(CorruptDataError, match="here.json"):
+        decode(stored, "here.json")

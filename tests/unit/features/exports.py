@@ -1,0 +1,62 @@
+"""What the tests of exports share: a filled table, and an export's files held to its manifest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from dormouse.features.export.manifests import Manifest, manifest_at
+from dormouse.ports import JobRecord
+from dormouse.stored.names import MANIFEST, export_prefix
+from dormouse.tables.table import Table
+from tests.support.world import World, letters
+
+TEXTS = ("thequickbrownfox", "jumpsoverthelazydog", "aaabbbzz")
+ALL = "".join(sorted("".join(TEXTS)))
+LEAVES: list[tuple[object, ...]] = [("f",), ("m",), ("t",)]
+
+
+def filled(world: World, **options: object) -> Table:
+    """A table of four leaves with a shard of each text in each."""
+    table = world.create(**{"splits": LEAVES, "gc_delay_seconds": 60, **options})
+    world.set_online(table, False)
+    for number, text in enumerate(TEXTS):
+        world.drop(f"letters/{number}.parquet", letters(text, at=100 * number))
+    world.settle()
+    return table
+
+
+def manifest(world: World, to: str = "out") -> Manifest:
+    found = manifest_at(world.results, to)
+    assert found is not None, "there is no manifest"
+    return found
+
+
+def rows_of(world: World, to: str = "out") -> list[dict[str, Any]]:
+    """Give the rows of an export's files in the order of their names, held against its manifest."""
+    told = manifest(world, to)
+    folder = world.folder / "results" / to
+    tables = [pq.read_table(folder / file.name) for file in told.files]
+    assert [table.num_rows for table in tables] == [file.rows for file in told.files]
+    sizes = [(folder / file.name).stat().st_size for file in told.files]
+    assert sizes == [file.size_bytes for file in told.files]
+    rows = [row for table in tables for row in table.to_pylist()]
+    assert (told.rows, told.size_bytes) == (len(rows), sum(sizes))
+    assert {path.name for path in folder.iterdir()} == {MANIFEST, *(f.name for f in told.files)}
+    return rows
+
+
+def exported(world: World, to: str = "out") -> str:
+    return "".join(row["letter"] for row in rows_of(world, to))
+
+
+def record_of(world: World, table: Table, export: str) -> JobRecord:
+    found = world.tracker.get(table.id, export)
+    assert found is not None
+    return found
+
+
+def assert_forgotten(world: World, table: Table) -> None:
+    assert list(world.storage.list(export_prefix(table.id))) == []
+    assert list((world.folder / "scratch").iterdir()) == []

@@ -1,0 +1,262 @@
+"""Random histories of a table, by the real stages: crashes, duplicates, zombies, sweeps, losses.
+
+After every change of an object, whoever made it, `checkpoint` asks what a rebuild would make of the
+shards there are just then.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import BinaryIO
+
+import pyarrow.parquet as pq
+
+from dormouse.errors import CorruptDataError, DormouseError
+from dormouse.features.ingest.batch_files import batch_files
+from dormouse.features.rebuild.rebuild import rebuild
+from dormouse.features.rebuild.rebuilding import FoundShard, RebuildPlan, plan_rebuild, rebuilt
+from dormouse.features.sweep.sweep import sweep
+from dormouse.messages import Outgoing
+from dormouse.model.shards import Shard
+from dormouse.ports import StoredObject
+from dormouse.shards.footer import read_footer
+from dormouse.storage import MemoryStorage
+from dormouse.stored.names import data_prefix, shard_id_of
+from dormouse.tables.table import Table
+from tests.support.world import Crash, World, letters_file
+
+Row = tuple[str, int]
+
+
+@dataclass
+class ScatteredStorage:
+    """Memory whose every change is told to `after`, object by object: deletes land in any order."""
+
+    inner: MemoryStorage
+    random: Random
+    before: Callable[[str], None]
+    after: Callable[[str], None]
+    uri: str = "memory:"
+
+    def get(self, path: str) -> bytes:
+        return self.inner.get(path)
+
+    def put(self, path: str, body: bytes) -> bool:
+        return self.inner.put(path, body)
+
+    def upload(self, path: str, local: Path) -> bool:
+        self.before(path)
+        done = self.inner.upload(path, local)
+        self.after(path)
+        return done
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        return self.inner.open(path, size_bytes)
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        return self.inner.list(prefix)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        for path in self.random.sample(list(paths), len(paths)):
+            self.before(path)
+            self.inner.delete([path])
+            self.after(path)
+
+
+@dataclass
+class History:
+    """One table, what was dropped for it, and what was seen to be committed."""
+
+    random: Random
+    folder: Path
+    crashes: float = 0.05
+    meetings: float = 0.1
+    checkpoints: int = 0
+    ambiguous: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    dropped: dict[str, list[Row]] = field(default_factory=dict)
+    committed: set[str] = field(default_factory=set)
+    depth: int = 0
+    quiet: bool = False
+    found: dict[str, tuple[FoundShard, list[Row]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.world = World(self.folder, has_spark=False)
+        world = self.world
+        memory = MemoryStorage(world.clock)
+        storage = ScatteredStorage(memory, self.random, self._meet, self._changed)
+        world.storage = storage  # type: ignore[assignment]  # another kind of storage
+        world.services = replace(world.services, storage=storage, store=cache(world._hooked_store))
+        self.name = "letters"
+        splits = self.random.choice([(), (("c",),), (("b",), ("d",), ("f",))])
+        world.create(
+            splits=splits,
+            split_threshold_rows=self.random.choice([6, 12, 10**6]),
+            compaction_strategy=self.random.choice(["batch", "size_ratio"]),
+            compaction_files=self.random.choice([2, 3]),
+            gc_delay_seconds=60,
+            orphan_age_seconds=3600,
+            job_patience_seconds=60,
+        )
+        self.observer = world.new_store(self.table)
+
+    @property
+    def table(self) -> Table:
+        table = self.world.tables.named(self.name)
+        assert table is not None
+        return table
+
+    def step(self) -> None:
+        """Let one thing happen."""
+        draw = self.random.random()
+        if draw < 0.25:
+            self.drop()
+        elif draw < 0.85:
+            self.deliver()
+        elif draw < 0.93:
+            self.world.clock.advance(seconds=self.random.choice([1, 61, 4000]))
+        elif draw < 0.99:
+            self._run(lambda: self.world.queue.extend(self._sweep()))
+        else:
+            self.lose_and_rebuild()
+
+    def drop(self) -> None:
+        """Drop a file; its notification comes alone, or again with those of others."""
+        world, number = self.world, len(self.dropped)
+        text = "".join(self.random.choices("abcdefgh", k=self.random.randint(1, 6)))
+        rows = [{"letter": c, "at": 100 * number + i, "note": None} for i, c in enumerate(text)]
+        source = world.sources.drop(f"letters/{number:04}.parquet", letters_file(rows))
+        self.dropped[source.id] = [(c, 100 * number + i) for i, c in enumerate(text)]
+        keys = sorted(world.sources.objects)[-4:]
+        others = [s for s in world.sources.list("letters/", since_ms=0) if s.key in keys]
+        again = [s for s in others if s != source and self.random.random() < 0.3]
+        world.queue += batch_files(world.services, [source, *again])
+
+    def deliver(self) -> None:
+        """Deliver a message that waits; sometimes it stays and comes again."""
+        queue = self.world.queue
+        if not queue:
+            return
+        message = self.random.choice(list({str(m): m for m in queue}.values()))
+        sent: list[Outgoing] = []
+        if self._run(lambda: sent.extend(self.world.deliver(message))):
+            self.kinds[message.queue] += 1
+            fate = self.random.random()
+            if fate < 0.95:  # else it dies before it has sent anything, and comes again
+                queue.extend(sent)
+            if fate < 0.85 and message in queue:
+                queue.remove(message)
+
+    def settle(self) -> None:
+        """Deliver everything, without faults; every row dropped is then found once."""
+        self.quiet = True
+        self.world.settle(limit=10_000)
+        self.quiet = False
+        assert self._rows_found() == self._rows_of(set(self.dropped))
+
+    def lose_and_rebuild(self) -> None:
+        """Lose the DynamoDB items and the state's objects, rebuild, and compare by a query."""
+        if self.depth or isinstance(self._plan(), str):
+            return
+        self.kinds["rebuild"] += 1
+        world, table = self.world, self.table
+        world.pages._logs.pop(table.state_id, None)
+        state = [o.path for o in world.storage.list(f"{table.id}/") if "/state/" in o.path]
+        world.storage.delete(state)
+        _, messages = rebuild(world.services, table)
+        world.queue.extend(messages)
+        self.observer = world.new_store(self.table)
+        self.checkpoint()
+        assert self._rows_found() == self._rows_of(self.committed)
+
+    def checkpoint(self) -> None:
+        """Compare the rows a rebuild would give now with those of the sources it would know."""
+        self.committed |= set(self.observer.current().sources)
+        plan = self._plan()
+        self.checkpoints += 1
+        if isinstance(plan, str):
+            assert "nothing tells which" in plan, plan
+            self.ambiguous += 1
+            return
+        sources = set(plan.sources)
+        assert self.committed <= sources, "a committed source is forgotten"
+        rows: Counter[Row] = Counter()
+        for placed in plan.shards:
+            _, held = self.found[placed.shard.id]
+            spans = [plan.tree.get(leaf).range for leaf in placed.live]
+            rows.update(row for row in held if any(s.contains((row[0],)) for s in spans))
+        assert rows == self._rows_of(sources)
+        if self.checkpoints % 10 == 0:
+            rebuilt(plan, self.world.clock.now_ms())
+
+    def _rows_found(self) -> Counter[Row]:
+        rows = self.world.rows(self.table)
+        return Counter((str(row["letter"]), int(str(row["at"]))) for row in rows)
+
+    def _rows_of(self, sources: set[str]) -> Counter[Row]:
+        return Counter(row for source in sources for row in self.dropped[source])
+
+    def _plan(self) -> RebuildPlan | str:
+        shards = [self._look(o) for o in self.world.storage.list(data_prefix(self.table.id))]
+        plan = plan_rebuild(shards, self.table.schema.key_types)
+        return plan if isinstance(plan, RebuildPlan) else "; ".join(plan.reasons)
+
+    def _look(self, stored: StoredObject) -> FoundShard:
+        shard_id = shard_id_of(stored.path)
+        assert shard_id is not None
+        if shard_id not in self.found:
+            footer = read_footer(self.world.storage, stored.path, stored.size_bytes)
+            shard = Shard(shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
+            rows = _rows_in(self.world.storage.get(stored.path))
+            self.found[shard_id] = (FoundShard(shard, footer.origin), rows)
+        return self.found[shard_id][0]
+
+    def _sweep(self) -> list[Outgoing]:
+        return list(sweep(self.world.services, self.table, audit=self.random.random() < 0.3))
+
+    def _run(self, action: Callable[[], object]) -> bool:
+        """Run a process to its end, or to its death."""
+        self.depth += 1
+        try:
+            action()
+        except Crash:
+            return False
+        except (CorruptDataError, AssertionError):
+            raise
+        except DormouseError:  # it will come again
+            return False
+        finally:
+            self.depth -= 1
+        return True
+
+    def _meet(self, path: str) -> None:
+        """Just before a change: the process dies, or others run first."""
+        if self.quiet or not self.depth or shard_id_of(path) is None:
+            return
+        draw = self.random.random()
+        if draw < self.crashes:
+            self.kinds["crash"] += 1
+            raise Crash
+        if draw < self.crashes + self.meetings and self.depth < 3:
+            self.kinds["meeting"] += 1
+            for _ in range(self.random.randint(1, 4)):
+                self.deliver()
+
+    def _changed(self, path: str) -> None:
+        if data_prefix(self.table.id) not in path:
+            return
+        if shard_id_of(path) and not any(o.path == path for o in self.world.storage.list(path)):
+            self.found.pop(shard_id_of(path) or "", None)
+        self.checkpoint()
+        self._meet(path)
+
+
+def _rows_in(body: bytes) -> list[Row]:
+    table = pq.read_table(io.BytesIO(body), columns=["letter", "at"])
+    return list(zip(table["letter"].to_pylist(), table["at"].to_pylist(), strict=True))

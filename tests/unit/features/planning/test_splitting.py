@@ -1,0 +1,122 @@
+"""Where leaves are split: near the middle, on a real key, with rows on both sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.features.planning.splitting import even_split_points, plan_split, splits_due
+from dormouse.fold.fold import apply
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.model.partitions import ROOT, PartitionTree
+from dormouse.model.state import TableState
+from dormouse.model.transactions import AddShards, Entry
+from tests.support.machine import shard_of
+from tests.support.strategies import short_keys
+from tests.support.trees import initialise
+
+
+@dataclass
+class Keys:
+    """A footer of a shard small enough that every key is a sample."""
+
+    keys: list[Key]
+
+    @property
+    def rows(self) -> int:
+        return len(self.keys)
+
+    @property
+    def max_key(self) -> Key:
+        return max(self.keys)
+
+    @property
+    def samples(self) -> list[tuple[Key, int]]:
+        return [(key, i) for i, key in enumerate(sorted(self.keys))]
+
+    def rows_below(self, key: Key) -> int:
+        return sum(k < key for k in self.keys)
+
+
+def test_the_split_halves_the_rows() -> None:
+    plan = plan_split(KeyRange(), {"s": Keys([("a",), ("b",), ("c",), ("d",)])})
+    assert plan is not None
+    assert (plan.at, plan.rows_left, plan.total_rows) == (("c",), (("s", 2),), 4)
+
+
+def test_a_key_most_rows_share_is_split_off_at_the_next_distinct_key() -> None:
+    plan = plan_split(KeyRange(), {"s": Keys([("m",)] * 98 + [("n",), ("o",)])})
+    assert plan is not None
+    assert plan.at == ("n",)
+    plan = plan_split(KeyRange(), {"s": Keys([("a",)] + [("m",)] * 99)})
+    assert plan is not None
+    assert plan.at == ("m",)
+
+
+def test_rows_of_a_single_key_are_never_split() -> None:
+    assert plan_split(KeyRange(), {"s": Keys([("m",)] * 100), "t": Keys([("m",)])}) is None
+    assert plan_split(KeyRange(), {}) is None
+
+
+def test_only_the_rows_within_the_partition_count() -> None:
+    keys = Keys([(c,) for c in "abcdefgh"])
+    plan = plan_split(KeyRange(("e",), None), {"s": keys})
+    assert plan is not None
+    assert (plan.at, plan.rows_left, plan.total_rows) == (("g",), (("s", 2),), 4)
+
+
+@given(st.lists(st.lists(short_keys, min_size=1, max_size=20), min_size=1, max_size=4))
+def test_any_rows_with_two_keys_are_split_as_evenly_as_they_can_be(shards: list[list[Key]]) -> None:
+    rows = sorted(key for keys in shards for key in keys)
+    plan = plan_split(KeyRange(), {f"s{i}": Keys(keys) for i, keys in enumerate(shards)})
+    if len(set(rows)) == 1:
+        assert plan is None
+        return
+    assert plan is not None
+    left = sum(key < plan.at for key in rows)
+    assert 0 < left < len(rows)
+    best = min(abs(2 * sum(k < at for k in rows) - len(rows)) for at in set(rows) - {rows[0]})
+    assert abs(2 * left - len(rows)) == best
+    assert sum(n for _, n in plan.rows_left) == left
+
+
+def test_sorted_keys_are_cut_into_equal_parts() -> None:
+    keys = [(n,) for n in range(100)]
+    assert even_split_points(keys, 4) == [(25,), (50,), (75,)]
+    assert even_split_points(keys, 1) == []
+    assert even_split_points([], 4) == []
+
+
+def test_a_key_too_frequent_for_its_part_is_cut_off_at_its_nearer_end() -> None:
+    assert even_split_points([("a",)] * 90 + [("b",)] * 10, 2) == [("b",)]
+    assert even_split_points([("a",)] * 10 + [("b",)] * 90, 2) == [("b",)]
+    assert even_split_points([("a",)] * 10 + [("b",)] * 50 + [("c",)] * 40, 2) == [("c",)]
+    assert even_split_points([("a",)] * 9, 3) == []
+
+
+@given(st.lists(short_keys, max_size=60), st.integers(1, 12))
+def test_points_of_sorted_keys_ascend_and_leave_rows_on_every_side(
+    keys: list[Key], partitions: int
+) -> None:
+    points = even_split_points(sorted(keys), partitions)
+    assert len(points) < partitions
+    assert points == sorted(set(points))
+    bounds = [min(keys, default=()), *points]
+    assert all(low in keys for low in bounds) or not keys
+    assert all(low < high for low, high in zip(bounds, points, strict=False))
+
+
+def test_a_leaf_of_one_key_is_not_asked_to_be_split() -> None:
+    def with_shards(*keys: list[Key]) -> TableState:
+        state, _ = apply(TableState(), Entry(initialise(PartitionTree.from_split_points([])), 0, 0))
+        shards = tuple(shard_of(f"s{n}", held) for n, held in enumerate(keys))
+        state, verdict = apply(state, Entry(AddShards("add", (), shards), 0, 0))
+        assert not verdict.violations
+        return state
+
+    same: list[Key] = [("a",)] * 3
+    assert splits_due(with_shards(same, same), 6) == []
+    assert splits_due(with_shards(same, [("b",)] * 3), 6) == [ROOT]
+    assert splits_due(with_shards(same, [("b",)] * 3), 7) == []

@@ -1,0 +1,295 @@
+"""Purges: no matching row is left, in the table or in any object, whatever goes on meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from dormouse.errors import InvalidRequestError
+from dormouse.features.administration.administer import administer
+from dormouse.features.ingest.batch_files import batch_files
+from dormouse.features.purge.prove_purge import prove_purge
+from dormouse.features.purge.purge import PurgeRequest
+from dormouse.features.purge.row_matcher import RowMatcher
+from dormouse.messages import CompactionJob, Outgoing, PartitionSplits
+from dormouse.model.transactions import AssignJob
+from dormouse.ports import Storage
+from dormouse.requests import PurgeRows, ReinitialiseTable
+from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.storage import FolderStorage
+from dormouse.stored.names import purge_of, purge_path, purge_prefix
+from tests.support.world import Crash, World, letters, letters_file
+from tests.unit.features.purges import filled, in_table, stored
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+PURGES = [("letter = 'b'", ()), ("", ("b",)), ("letter >= 'b' AND note LIKE 'b%'", ())]
+
+
+@pytest.mark.parametrize(("where", "keys"), PURGES)
+@pytest.mark.parametrize("splits", [(), [("b",), ("m",)]])
+def test_no_matching_row_is_left_in_the_table_nor_in_any_object(
+    world: World, where: str, keys: tuple[str, ...], splits: list[tuple[object, ...]]
+) -> None:
+    table = filled(world, "abcz", "bbbb", "acxz", "xyb", splits=splits)
+    before = world.shard_objects(table)
+    purge = world.purge(table, where, *keys)
+    world.settle()
+    assert in_table(world, table) == "aaccxxyzz"
+    assert stored(world, table) == list("aaccxxyzz")
+    assert world.shard_objects(table) & before, "shards without such rows stay as they are"
+    told = world.tracker.get(table.id, purge)
+    assert told is not None
+    assert (told.state, told.rows) == ("finished", 6)
+    assert list(world.storage.list(purge_prefix(table.id))) == []
+
+
+def test_a_shard_with_references_in_several_partitions_is_rewritten_in_all_of_them(
+    world: World,
+) -> None:
+    table = filled(world, "abyz", "acxz", split_threshold_rows=6)
+    world.deliver(Outgoing("partition-splits", PartitionSplits(table.id, 0, ("root",))))
+    state = world.state(table)
+    assert max(state.reference_counts.values()) == 2
+    world.purge(table, "letter = 'b'")
+    world.settle()
+    assert in_table(world, table) == "aacxyzz"
+    assert stored(world, table) == list("aacxyzz")
+
+
+def test_the_output_of_a_compaction_that_ran_meanwhile_is_caught(world: World) -> None:
+    table = filled(world, "ab", "bc", "cd")
+    inputs = tuple(sorted(world.state(table).shards))[:2]
+    assigned = AssignJob("compaction", "root", inputs)
+    world.services.store(table).commit(assigned, generation=0)
+    world.purge(table, "letter = 'b'")
+    for _ in range(3):  # it can but wait
+        message = world.queue.popleft()
+        world.queue += world.deliver(message)
+    assert in_table(world, table) == "abbccd"
+    world.queue.append(Outgoing("compaction-jobs", CompactionJob(table.id, 0, "compaction")))
+    world.settle()
+    assert stored(world, table) == list("accd")
+    assert in_table(world, table) == "accd"
+
+
+def test_a_split_between_the_assignment_and_the_rewriting_is_harmless(world: World) -> None:
+    table = filled(world, "abyz", "abcz", split_threshold_rows=6)
+    world.purge(table, "note LIKE 'b%'")
+    world.queue += world.deliver(world.queue.popleft())
+    assert any(purge_of(job) for job in world.state(table).jobs)
+    world.deliver(Outgoing("partition-splits", PartitionSplits(table.id, 0, ("root",))))
+    assert len(world.state(table).partitions) == 3
+    world.settle()
+    assert in_table(world, table) == "aacyzz"
+    assert stored(world, table) == list("aacyzz")
+
+
+def test_rows_ingested_meanwhile_are_kept_unless_they_match(world: World) -> None:
+    table = filled(world, "ab", "bc")
+    world.purge(table, "letter = 'b'")
+    late = world.sources.drop("letters/late.parquet", letters_file(letters("bd", at=500)))
+    (ingest,) = batch_files(world.services, [late])
+
+    def land() -> None:
+        world.deliver(ingest)
+
+    world.before_next_commit(land)
+    world.settle()
+    assert in_table(world, table) == "acd"
+    assert stored(world, table) == list("acd")
+
+
+def test_what_is_ingested_after_a_purge_has_ended_stays_though_its_request_comes_again(
+    world: World,
+) -> None:
+    table = filled(world, "ab", "bc")
+    request = PurgeRows("purge", table.name, "letter = 'b'")
+    world.administer(request)
+    world.settle()
+    world.drop("letters/late.parquet", letters("b", at=500))
+    world.settle()
+    world.forget_told("purge")
+    world.administer(request)
+    world.settle()
+    assert in_table(world, table) == "abc"
+    assert list(world.storage.list(purge_prefix(table.id))) == []
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_table_in_use_loses_the_matching_rows_and_no_other(world: World, twice: bool) -> None:
+    table = world.create(gc_delay_seconds=60, split_threshold_rows=8)
+    for number in range(6):
+        world.drop(f"letters/{number}.parquet", letters("thequickbrownfox", at=100 * number))
+        if number == 3:
+            world.purge(table, "letter IN ('o', 'q')")
+    world.settle(twice=twice)
+    world.purge(table, "letter IN ('o', 'q')")
+    world.settle(twice=twice)
+    expected = sorted("thequickbrownfox" * 6)
+    kept = [letter for letter in expected if letter not in "oq"]
+    assert in_table(world, table) == "".join(kept)
+    assert stored(world, table) == kept
+
+
+def test_a_cleared_table_ends_its_purge_and_keeps_what_came_after(world: World) -> None:
+    table = filled(world, "ab")
+    purge = world.purge(table, "letter = 'b'")
+    administer(world.services, ReinitialiseTable("empty", table.name))
+    world.clock.advance(seconds=1)
+    world.drop("letters/new.parquet", letters("bd", at=900))
+    world.settle()
+    assert in_table(world, table) == "bd"
+    told = world.tracker.get(table.id, purge)
+    assert told is not None
+    assert (told.state, told.reason) == ("finished", "the table was cleared since")
+    assert list(world.storage.list(purge_prefix(table.id))) == []
+
+
+def test_a_column_that_means_another_now_ends_the_purge_and_removes_nothing(
+    world: World,
+) -> None:
+    table = filled(world, "ab", "bc")
+    purge = world.purge(table, "note = 'b1'")
+    world.queue += world.deliver(world.queue.popleft())
+    fields = [*table.schema.keys, Field("note", Primitive.STRING, nullable=True, id=99)]
+    other = Schema(tuple(fields[:1]), tuple(fields[1:2]), tuple(fields[2:]), next_field_id=100)
+    world.tables.by_id[table.id] = replace(table, schema=other)
+    world.settle()
+    told = world.tracker.get(table.id, purge)
+    assert told is not None
+    assert (told.state, "column 'note' is not the one" in told.reason) == ("failed", True)
+    assert len(stored(world, table)) == 4
+    assert not len(world.state(table).jobs)
+
+
+@dataclass
+class Dying:
+    """A storage that kills the process at its `left`-th call from now."""
+
+    inner: FolderStorage
+    left: int
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self.inner, name)
+        if name in ("get", "put", "upload", "open", "list", "delete"):
+            self.left -= 1
+            if self.left == 0:
+                raise Crash
+        return found
+
+
+@pytest.mark.parametrize("commits", range(1, 4))
+def test_a_death_before_any_commit_is_made_good_by_the_redelivery(
+    world: World, commits: int
+) -> None:
+    table = filled(world, "abb", "bc", splits=[("b",)])
+    world.purge(table, "letter = 'b'")
+    for _ in range(commits - 1):
+        world.before_next_commit(lambda: None)
+    world.before_next_commit(world.crash)
+    deaths = 0
+    while world.queue:
+        message = world.queue.popleft()
+        world.clock.advance(seconds=message.delay_seconds)
+        try:
+            world.queue += world.deliver(message)
+        except Crash:
+            deaths += 1
+            world.queue.append(message)
+    assert deaths == 1
+    assert in_table(world, table) == "ac"
+    assert stored(world, table) == list("ac")
+
+
+def test_a_death_at_any_call_of_the_storage_is_made_good_by_the_redelivery(
+    tmp_path: Path,
+) -> None:
+    for call in count(1):
+        world = World(tmp_path / str(call))
+        table = filled(world, "abb", "bc", splits=[("b",)])
+        world.purge(table, "letter = 'b'")
+        dying = Dying(world.storage, call)
+        alive = world.services
+        world.services = replace(alive, storage=cast(Storage, dying))
+        while world.queue:
+            message = world.queue.popleft()
+            world.clock.advance(seconds=message.delay_seconds)
+            try:
+                world.queue += world.deliver(message)
+            except Crash:
+                world.services = alive
+                world.queue += world.deliver(message)
+        assert in_table(world, table) == "ac"
+        world.services = alive  # who sweeps is another process
+        world.clock.advance(seconds=3600)
+        world.sweep()
+        world.settle()
+        assert stored(world, table) == list("ac")
+        if dying.left > 0:
+            assert call > 10, "it was to die more often"
+            return
+
+
+def test_a_job_whose_purge_was_given_up_frees_its_shards(world: World) -> None:
+    table = filled(world, "ab", "bc")
+    purge = world.purge(table, "letter = 'b'")
+    world.queue += world.deliver(world.queue.popleft())
+    world.storage.delete([purge_path(table.id, purge)])
+    world.settle()
+    assert not len(world.state(table).jobs)
+    assert in_table(world, table) == "abbc"
+
+
+@pytest.mark.parametrize(
+    ("where", "keys", "reason"),
+    [
+        ("", (), "either by a predicate or by keys"),
+        ("letter = 'a'", (("a",),), "either by a predicate or by keys"),
+        ("colour = 'red'", (), "colour"),
+        ("letter = 1", (), "do not compare"),
+        ("letter", (), "not a condition"),
+        ("1 = 1; DROP TABLE x", (), "is not allowed in a condition"),
+        ("", (("a", 1, 2),), "key 1 has 3 parts"),
+        ("", (("a",), (1,)), "key 2: 1 is no value for letter"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_and_nothing_is_kept(
+    world: World, where: str, keys: tuple[tuple[object, ...], ...], reason: str
+) -> None:
+    table = filled(world, "ab")
+    request = PurgeRows("purge-1", table.name, where, keys)
+    with pytest.raises(InvalidRequestError, match=reason):
+        administer(world.services, request)
+    assert list(world.storage.list(purge_prefix(table.id))) == []
+    told = world.told("purge-1")
+    assert told is not None
+    assert told.state == "refused"
+
+
+def test_of_a_table_that_aggregates_only_whole_groups_can_be_purged(world: World) -> None:
+    table = filled(world, "ab", "bc", aggregations="last(note)")
+    with pytest.raises(InvalidRequestError, match="cannot look at at, note"):
+        administer(world.services, PurgeRows("purge-1", table.name, "note = 'b1' OR at > 3"))
+    world.purge(table, "letter = 'b'")
+    world.settle()
+    assert stored(world, table) == list("ac")
+
+
+def test_a_purge_by_several_keys_counts_and_removes_the_rows_below_each(world: World) -> None:
+    table = filled(world, "aabcd")
+    request = PurgeRequest("p", keys=(("a",), ("c",)))
+    matcher = RowMatcher.of(request, table.schema)
+    assert prove_purge(world.services, table, matcher).rows == 3
+    world.purge(table, "", "a", "c")
+    world.settle()
+    assert in_table(world, table) == "bd"
+    assert stored(world, table) == list("bd")

@@ -1,0 +1,114 @@
+"""A rebuild loses nothing that others commit meanwhile, and believes nothing it has not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
+from dormouse.features.rebuild import rebuild as rebuild_stage
+from dormouse.features.rebuild.rebuild import preview, rebuild
+from dormouse.messages import Outgoing
+from dormouse.model.state import TableState
+from dormouse.ports import StoredObject
+from dormouse.stored.names import data_prefix, ending_prefix
+from dormouse.tables.table import Table
+from tests.support.world import World, letters
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def table(world: World) -> Table:
+    made = world.create()
+    world.drop("letters/0.parquet", letters("abc"))
+    world.settle()
+    return made
+
+
+def registered(world: World, table: Table) -> Table:
+    found = world.tables.get(table.id)
+    assert found is not None
+    return found
+
+
+def deltas(world: World, table: Table) -> set[str]:
+    found = world.storage.list(f"{table.id}/")
+    return {stored.path for stored in found if "/deltas/" in stored.path}
+
+
+def test_a_commit_after_the_shards_were_listed_is_refused_and_comes_again(
+    world: World, table: Table
+) -> None:
+    world.drop("letters/1.parquet", letters("xyz", at=10))
+    (job,) = world.queue
+    refused: list[Outgoing] = []
+
+    def lands() -> None:
+        with pytest.raises(NotFoundError, match="destroyed"):
+            world.deliver(job)
+        refused.append(job)
+
+    world.before_next_commit(lands)
+    rebuild(world.services, table)
+    world.queue.extend(refused)
+    world.settle()
+    assert world.names(registered(world, table)) == "abcxyz"
+
+
+def test_a_new_state_that_is_not_stored_as_it_was_committed_is_not_registered(
+    world: World, table: Table
+) -> None:
+    before = deltas(world, table)
+    gone: list[str] = []
+
+    def loses() -> None:
+        gone.extend(deltas(world, table) - before)
+        world.storage.delete(gone)
+
+    world.after_next_commit(loses)
+    with pytest.raises(CorruptDataError):
+        rebuild(world.services, table)
+    assert gone
+    assert registered(world, table).log == table.log
+
+
+def test_a_new_state_that_is_another_than_it_was_to_be_is_not_registered(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebuild_stage, "rebuilt", lambda *_: TableState())
+    with pytest.raises(InvariantError, match="has other partitions"):
+        rebuild(world.services, table)
+    assert registered(world, table).log == table.log
+
+
+def test_what_is_collected_with_its_notes_while_footers_are_read_does_not_come_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.create()
+    world.drop("letters/0.parquet", letters("zz"))
+    world.settle()
+    world.purge(table, "", "z")
+    while world.queue and world.queue[0].queue != "gc-candidates":
+        world.queue += world.deliver(world.queue.popleft())
+    assert world.shard_objects(table), "what was purged waits for its collection"
+    whole = rebuild_stage._read
+
+    def meanwhile(*args: Any) -> object:
+        found = whole(*args)
+        stored = [*world.storage.list(data_prefix(table.id)), *notes_of(world, table)]
+        world.storage.delete([each.path for each in stored])
+        return found
+
+    monkeypatch.setattr(rebuild_stage, "_read", meanwhile)
+    assert not preview(world.services, table).state.rows
+
+
+def notes_of(world: World, table: Table) -> Iterator[StoredObject]:
+    return world.storage.list(ending_prefix(table.id))

@@ -1,0 +1,266 @@
+"""Contradictions among shards are refused with the names of the shards, never guessed away."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from dormouse.features.rebuild.rebuilding import (
+    FoundShard,
+    RebuildPlan,
+    Refusal,
+    plan_rebuild,
+    rebuilt,
+)
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.partitions import ROOT
+from dormouse.model.provenance import Lineage, Origin
+from dormouse.model.shards import Shard
+from dormouse.model.state import DAY_MS
+from dormouse.stored.names import number_in, shard_id_in
+from tests.support.trees import LEFT, RIGHT, TEXT
+
+ALL, BELOW_M, FROM_M = KeyRange(), KeyRange((), ("m",)), KeyRange(("m",))
+
+
+def shard(
+    name: str,
+    low: str = "a",
+    high: str = "z",
+    *,
+    span: KeyRange = ALL,
+    number: int = 0,
+    last: bool = True,
+    day: int = 0,
+    lineage: Lineage | None = None,
+) -> FoundShard:
+    origin = Origin(
+        span,
+        "job",
+        day * DAY_MS,
+        number,
+        last,
+        lineage or Lineage(sources=(f"source-of-{name}",)),
+    )
+    return FoundShard(Shard(name, 10, 100, (low,), (high,)), origin)
+
+
+def merged(name: str, *inputs: str, **more: object) -> FoundShard:
+    return shard(name, lineage=Lineage(inputs=inputs), **more)  # type: ignore[arg-type]  # passed on
+
+
+def planned(
+    found: list[FoundShard], endings: dict[str, Origin] | None = None
+) -> RebuildPlan | Refusal:
+    return plan_rebuild(found, TEXT, endings)
+
+
+def live(plan: RebuildPlan | Refusal) -> dict[str, tuple[str, ...]]:
+    assert isinstance(plan, RebuildPlan), plan
+    rebuilt(plan, 0)
+    return {item.shard.id: item.live for item in plan.shards if item.live}
+
+
+def test_an_output_takes_the_place_of_its_inputs_in_its_own_partition_only() -> None:
+    plan = planned([shard("r-0"), merged("j-0", "r-0", high="c", span=BELOW_M)])
+    assert live(plan) == {"j-0": (LEFT,), "r-0": (RIGHT,)}
+
+
+def test_the_shards_of_one_compaction_take_the_place_of_its_inputs_together() -> None:
+    whole = [
+        merged("j-0", "r-0", high="c", last=False),
+        merged("j-1", "r-0", low="d", number=1),
+    ]
+    assert live(planned([shard("r-0"), *whole])) == {"j-0": (ROOT,), "j-1": (ROOT,)}
+
+
+def test_a_compaction_broken_off_counts_only_if_it_was_committed() -> None:
+    half = merged("j-0", "r-0", "s-0", high="c", last=False)
+    inputs = [shard("r-0"), shard("s-0")]
+    plan = planned([*inputs, half])
+    assert live(plan) == {"r-0": (ROOT,), "s-0": (ROOT,)}
+    assert isinstance(plan, RebuildPlan)
+    assert [shard for shard, _ in plan.left_out] == ["j-0"]
+    # one input is collected already: the other shard of the run must have been merged since
+    assert live(planned([inputs[0], half])) == {"j-0": (ROOT,)}
+
+
+def test_shards_of_a_run_that_were_merged_apart_from_each_other_count_beside_each_other() -> None:
+    inputs = [shard("r-0"), shard("s-0")]
+    run = [
+        merged("j-0", "r-0", "s-0", high="c", last=False),
+        merged("j-1", "r-0", "s-0", low="d", number=1),
+    ]
+    apart = Lineage(inputs=("j-1", "x-0"), superseded=("r-0", "s-0"))
+    later = [shard("x-0"), shard("k-0", lineage=apart)]
+    assert live(planned([*inputs, *run, *later])) == {"j-0": (ROOT,), "k-0": (ROOT,)}
+    assert live(planned([*inputs, run[0], *later])) == {"j-0": (ROOT,), "k-0": (ROOT,)}
+    other = shard("l-0", lineage=Lineage(inputs=("j-0",), superseded=("r-0", "s-0")))
+    assert live(planned([*inputs, *run, *later, other])) == {"k-0": (ROOT,), "l-0": (ROOT,)}
+
+
+def test_no_shards_make_an_empty_table() -> None:
+    assert live(planned([])) == {}
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (
+            [shard("r-0", span=BELOW_M)],
+            "r-0 has keys outside the range it was written for",
+        ),
+        ([shard("r-0", span=KeyRange(("m",), ("c",)))], "r-0 was written for a range without keys"),
+        ([shard("r-0", span=KeyRange((), (7,)))], "r-0 is none of the table: its part 1 is no Str"),
+        ([shard("r-0", span=KeyRange((), ("m", "n")))], "r-0 is none of the table: it has 2 parts"),
+        (
+            [shard("r-0"), merged("j-0", "r-0"), merged("k-0", "r-0")],
+            "shards j-0 and k-0 both hold rows of shard r-0 in partition root",
+        ),
+        (
+            [
+                shard("r-0", lineage=Lineage(sources=("s",))),
+                shard("q-0", lineage=Lineage(sources=("s",))),
+                merged("j-0", "r-0"),
+                merged("k-0", "q-0"),
+            ],
+            "the ingest runs q and r both have source s",
+        ),
+        (
+            [
+                shard("r-0", lineage=Lineage(sources=("s", "t"))),
+                shard("q-0", lineage=Lineage(sources=("t", "u"))),
+            ],
+            "the ingest runs q, r share some sources",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_refused(found: list[FoundShard], reason: str) -> None:
+    plan = planned(found)
+    assert isinstance(plan, Refusal)
+    assert re.search(reason, "; ".join(plan.reasons)), plan.reasons
+
+
+def test_runs_that_share_sources_are_chosen_so_that_each_source_counts_once() -> None:
+    plan = planned(
+        [
+            shard("a-0", lineage=Lineage(sources=("s", "t"))),
+            shard("b-0", lineage=Lineage(sources=("s",))),
+            shard("c-0", lineage=Lineage(sources=("t", "u"))),
+        ]
+    )
+    assert set(live(plan)) == {"b-0", "c-0"}
+    assert isinstance(plan, RebuildPlan)
+    assert plan.sources == ("s", "t", "u")
+    assert plan.left_out == (("a-0", "its sources count by another run"),)
+
+
+def test_a_run_whose_sources_an_output_carries_is_left_out() -> None:
+    carrier = shard("j-0", lineage=Lineage(sources=("s",), inputs=("gone-0",)))
+    plan = planned([carrier, shard("r-0", lineage=Lineage(sources=("s",)))])
+    assert set(live(plan)) == {"j-0"}
+
+
+def test_of_two_runs_with_a_source_one_counts_however_far_apart_they_were_written() -> None:
+    lineage = Lineage(sources=("s",))
+    plan = planned([shard("r-0", lineage=lineage), shard("q-0", day=16, lineage=lineage)])
+    assert len(live(plan)) == 1
+
+
+def test_a_run_without_its_last_shard_counts_if_anything_of_it_was_merged() -> None:
+    def first(run: str) -> FoundShard:
+        return shard(f"{run}-0", "a", "c", span=BELOW_M, last=False)
+
+    witness = shard(
+        "j-0",
+        "n",
+        span=FROM_M,
+        lineage=Lineage(inputs=("gone-0",), completed=("r-1",)),
+    )
+    plan = planned([first("r"), first("q"), witness])
+    assert set(live(plan)) == {"j-0", "r-0"}
+    assert isinstance(plan, RebuildPlan)
+    assert plan.left_out == (("q-0", "its run was broken off, and so never committed"),)
+
+
+def test_a_whole_run_that_lacks_a_shard_was_committed_and_the_shard_merged() -> None:
+    lineage = Lineage(sources=("s",))
+    rest = shard("r-1", "n", span=FROM_M, number=1, lineage=lineage)
+    repeat = shard("q-0", lineage=lineage)
+    assert set(live(planned([rest, repeat]))) == {"r-1"}
+
+
+def test_what_an_inputs_inputs_were_does_not_count_though_the_input_is_gone() -> None:
+    output = shard("p-0", lineage=Lineage(inputs=("gone-0",), superseded=("r-0",)))
+    plan = planned([output, shard("r-0")])
+    assert set(live(plan)) == {"p-0"}
+    assert isinstance(plan, RebuildPlan)
+    assert [item.merged for item in plan.shards] == [(), ("root",)]
+
+
+def part(run: str, task: int, low: str, high: str, *inputs: str) -> FoundShard:
+    """A shard of a run that several wrote side by side: none of them says that it is the last."""
+    number = number_in(task, 0)
+    name = shard_id_in(run, number)
+    return shard(name, low, high, number=number, last=False, lineage=Lineage(inputs=inputs))
+
+
+def ending(shards: int, *inputs: str, sources: tuple[str, ...] = ()) -> Origin:
+    return Origin(job="job", number=shards, lineage=Lineage(sources, inputs))
+
+
+def test_a_run_written_side_by_side_counts_with_the_note_that_ends_it_and_only_then() -> None:
+    run = [part("r", 0, "a", "c"), part("r", 2, "d", "z")]
+    assert live(planned(run)) == {}
+    plan = planned(run, {"r": ending(2, sources=("one",))})
+    assert live(plan) == {"r-0": (ROOT,), "r-2000000": (ROOT,)}
+    assert isinstance(plan, RebuildPlan)
+    assert plan.sources == ("one",)
+
+
+def test_of_two_such_runs_with_one_source_that_which_lacks_shards_was_committed() -> None:
+    notes = {"r": ending(2, sources=("one",)), "s": ending(2, sources=("one",))}
+    left = [part("r", 1, "d", "z")]  # the other was merged and collected
+    again = [part("s", 0, "a", "c"), part("s", 1, "d", "z")]
+    plan = planned([*left, *again], notes)
+    assert live(plan) == {"r-1000000": (ROOT,)}
+    assert isinstance(plan, RebuildPlan)
+    assert [shard for shard, _ in plan.left_out][:2] == ["s-0", "s-1000000"]
+
+
+def test_such_a_compaction_takes_the_place_of_its_inputs_once_it_is_ended() -> None:
+    inputs = [shard("r-0"), shard("s-0")]
+    run = [part("j", 1, "a", "c", "r-0", "s-0"), part("j", 2, "d", "z", "r-0", "s-0")]
+    assert live(planned([*inputs, *run])) == {"r-0": (ROOT,), "s-0": (ROOT,)}
+    plan = planned([*inputs, *run], {"j": ending(2, "r-0", "s-0")})
+    assert live(plan) == {"j-1000000": (ROOT,), "j-2000000": (ROOT,)}
+
+
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_a_compaction_written_whole_and_then_in_parts_counts_once(is_ended: bool) -> None:
+    inputs = [shard("r-0"), shard("s-0")]
+    whole = shard("j-0", lineage=Lineage(inputs=("r-0", "s-0")))
+    parts = [part("j", 1, "a", "c", "r-0", "s-0"), part("j", 2, "d", "z", "r-0", "s-0")]
+    notes = {"j": ending(2, "r-0", "s-0")} if is_ended else {}
+    plan = planned([*inputs, whole, *parts], notes)
+    counted = {"j-1000000": (ROOT,), "j-2000000": (ROOT,)} if is_ended else {"j-0": (ROOT,)}
+    assert live(plan) == counted
+
+
+def test_parts_do_not_count_beside_what_was_merged_from_the_whole() -> None:
+    later = shard("k-0", lineage=Lineage(inputs=("j-0",), superseded=("r-0", "s-0")))
+    plan = planned([later, part("j", 1, "a", "c", "r-0", "s-0")])
+    assert live(plan) == {"k-0": (ROOT,)}
+
+
+def test_parts_that_were_never_ended_do_not_count_though_their_inputs_are_gone() -> None:
+    plan = planned([shard("t-0"), part("j", 1, "a", "c", "r-0", "s-0")])
+    assert live(plan) == {"t-0": (ROOT,)}
+
+
+def test_a_run_that_broke_off_does_not_count_if_another_took_its_inputs_which_are_gone() -> None:
+    first = shard("j-0", "a", "c", last=False, lineage=Lineage(inputs=("r-0", "s-0")))
+    again = shard("k-0", lineage=Lineage(inputs=("r-0", "s-0")))
+    assert live(planned([first, again])) == {"k-0": (ROOT,)}
+    assert live(planned([first])) == {"j-0": (ROOT,)}, "nobody else has its rows"

@@ -1,0 +1,163 @@
+"""An audit deletes nothing that others put, commit or speak of while it is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dormouse.features.sweep import sweep
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.provenance import Lineage, Origin
+from dormouse.ports import StoredObject
+from dormouse.shards.run_markers import Ending, put_ending
+from dormouse.stored.names import (
+    ending_path,
+    ending_prefix,
+    export_task_path,
+    run_of,
+    shard_path,
+    sources_path,
+    sources_prefix,
+    tree_path,
+)
+from dormouse.tables.table import Table
+from tests.support.world import World, letters
+
+WEEK_SECONDS = 7 * 24 * 3600
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def meanwhile(world: World, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+    """Audit, and have others work when its first look at the state is done."""
+
+    def missed(*_: object) -> list[object]:
+        work()
+        return []
+
+    monkeypatch.setattr(sweep, "_missed_files", missed)
+    world.sweep(audit=True)
+
+
+def emptied(world: World, table: Table) -> None:
+    """Ingest a file, and purge it of all its rows: a note of that is all that is left."""
+    world.drop("letters/0.parquet", letters("zz"))
+    world.settle()
+    world.purge(table, "", "z")
+    while world.queue and world.queue[0].queue != "gc-candidates":
+        world.queue += world.deliver(world.queue.popleft())
+
+
+def notes(world: World, table: Table) -> list[str]:
+    return [stored.path for stored in world.storage.list(ending_prefix(table.id))]
+
+
+def test_a_note_put_after_the_first_look_at_the_state_is_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.create()
+
+    def work() -> None:
+        emptied(world, table)
+        world.age_objects(seconds=2 * WEEK_SECONDS)  # by a clock that is far apart
+
+    meanwhile(world, monkeypatch, work)
+    assert notes(world, table)
+
+
+def test_a_note_whose_run_is_yet_to_be_committed_is_kept(world: World) -> None:
+    table = world.create()
+    origin = Origin(KeyRange(), "job", 1, 2, lineage=Lineage(sources=("source",)))
+    put_ending(world.storage, table.id, Ending("0123-import", origin))
+    world.age_objects(seconds=WEEK_SECONDS - 3600)
+    world.sweep(audit=True)
+    assert notes(world, table) == [ending_path(table.id, "0123-import")]
+    world.age_objects(seconds=WEEK_SECONDS + 3600)
+    world.sweep(audit=True)
+    assert notes(world, table) == []
+
+
+def test_a_shard_that_is_committed_after_the_first_look_is_no_orphan_however_old(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.create()
+
+    def work() -> None:
+        world.drop("letters/0.parquet", letters("ab"))
+        world.settle()
+        world.age_objects(seconds=2 * WEEK_SECONDS)
+
+    meanwhile(world, monkeypatch, work)
+    assert world.names(table) == "ab"
+
+
+@pytest.mark.parametrize("path", [sources_path, tree_path])
+def test_what_is_put_before_it_is_named_is_kept_till_nobody_can_be_about_to_name_it(
+    world: World, path: Callable[[str, str], str]
+) -> None:
+    table = world.create()
+    put = path(table.id, "0123")
+    world.storage.put(put, b"put, and not yet named")
+    world.age_objects(seconds=WEEK_SECONDS - 3600)
+    world.sweep(audit=True)
+    assert world.storage.get(put)
+    world.age_objects(seconds=WEEK_SECONDS + 3600)
+    world.sweep(audit=True)
+    assert put not in {stored.path for stored in world.storage.list(table.id)}
+
+
+def test_the_tasks_of_an_export_are_kept_while_the_export_itself_may_still_be_put(
+    world: World,
+) -> None:
+    table = world.create()
+    put = export_task_path(table.id, "0123", "cut", 0)
+    world.storage.put(put, b"put, and the export not yet")
+    patience_seconds = table.properties.job_patience_seconds
+    world.age_objects(seconds=patience_seconds - 60)
+    world.sweep()
+    assert world.storage.get(put)
+    world.age_objects(seconds=patience_seconds + 60)
+    world.sweep()
+    assert put not in {stored.path for stored in world.storage.list(table.id)}
+
+
+def test_a_segment_that_is_committed_while_an_audit_lists_is_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, whole = world.create(), world.storage.list
+    world.drop("letters/0.parquet", letters("ab"))
+    world.settle()
+    hooks: list[Callable[[], None]] = []
+
+    def seals() -> None:
+        world.seal(table)
+        world.age_objects(seconds=2 * WEEK_SECONDS)  # by a clock that is far apart
+
+    def listing(prefix: str) -> Iterator[StoredObject]:
+        if prefix == sources_prefix(table.id) and hooks:
+            hooks.pop()()
+        return whole(prefix)
+
+    hooks.append(seals)
+    monkeypatch.setattr(world.storage, "list", listing)
+    world.sweep(audit=True)
+    assert not hooks
+    (segment,) = world.state(table).source_segments
+    assert world.storage.get(sources_path(table.id, segment.id))
+
+
+def test_an_orphan_goes_with_its_note(world: World) -> None:
+    table = world.create()
+    shard = f"{world.ids.new()}-0"
+    world.storage.put(shard_path(table.id, shard), b"of a run that died")
+    origin = Origin(KeyRange(), "job", 1, 1, lineage=Lineage(sources=("source",)))
+    put_ending(world.storage, table.id, Ending(run_of(shard)[0], origin))
+    world.age_objects(seconds=2 * WEEK_SECONDS)
+    world.sweep(audit=True)
+    assert notes(world, table) == []
+    assert world.shard_objects(table) == set()

@@ -1,0 +1,9 @@
+from __future__ import annotations
+
+from dormouse.features.sweep.gauges import gauges
+from dormouse.model.state import TableState
+
+
+def test_a_state_that_was_lost_is_all_zeros_and_no_division_by_them() -> None:
+    levels = gauges(TableState(), now_ms=5, log_length=0)
+    assert set(levels.values()) == {0}

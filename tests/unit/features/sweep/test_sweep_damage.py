@@ -1,0 +1,98 @@
+"""One damaged object beside a table is told of by each sweep that reads it, and stops nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dormouse.errors import CorruptDataError
+from dormouse.features.sweep.sweep import sweep
+from dormouse.messages import ExportTask, Outgoing, PurgeStep
+from dormouse.model.provenance import Origin
+from dormouse.shards.run_markers import Ending, put_ending
+from dormouse.stored.names import (
+    data_prefix,
+    ending_path,
+    export_path,
+    purge_path,
+    spark_run_path,
+    verdict_path,
+)
+from dormouse.tables.table import Table
+from tests.support.world import World, letters
+
+A_WEEK = 7 * 24 * 60 * 60
+BESIDE: dict[str, Callable[[str], str]] = {
+    "an export": lambda table: export_path(table, "0damaged"),
+    "the note of an end": lambda table: ending_path(table, "0damaged"),
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def table(world: World) -> Table:
+    table = world.create()
+    world.drop("letters/1.parquet", letters("abc"))
+    world.settle()
+    return table
+
+
+def swept(world: World, table: Table) -> tuple[list[Outgoing], str]:
+    """Audit a table; give what was sent, and of what it told at the end."""
+    sent: list[Outgoing] = []
+    try:
+        for outgoing in sweep(world.services, table, audit=True):
+            sent.append(outgoing)
+    except CorruptDataError as error:
+        return sent, str(error)
+    return sent, ""
+
+
+@pytest.mark.parametrize("damaged", BESIDE)
+def test_a_damaged_object_stops_nothing_that_a_sweep_does(
+    world: World, table: Table, damaged: str
+) -> None:
+    world.storage.put(BESIDE[damaged](table.id), b"damaged")
+    export_id = world.export(table)
+    purge_id = world.purge(table, "letter = 'z'")
+    world.queue.clear()
+    put_ending(world.storage, table.id, Ending("spent", Origin()))
+    rests = [
+        f"{data_prefix(table.id)}{'0' * 32}.parquet",
+        spark_run_path(table.id, "gone", 1, "run"),
+        ending_path(table.id, "spent"),
+    ]
+    for path in rests[:2]:
+        world.storage.put(path, b"")
+    world.clock.advance(seconds=A_WEEK)
+    world.age_objects(seconds=A_WEEK)
+    sent, told = swept(world, table)
+    assert "0damaged.json" in told
+    messages = [outgoing.message for outgoing in sent]
+    assert [m.export_id for m in messages if isinstance(m, ExportTask)] == [export_id]
+    assert [m.purge_id for m in messages if isinstance(m, PurgeStep)] == [purge_id]
+    assert not {stored.path for stored in world.storage.list(table.id)} & set(rests)
+
+
+def test_a_damaged_purge_and_its_verdicts_stop_nothing_that_a_sweep_does(
+    world: World, table: Table
+) -> None:
+    world.storage.put(purge_path(table.id, "0damaged"), b"damaged")
+    world.storage.put(verdict_path(table.id, "0damaged", "1"), b"damaged")
+    export_id = world.export(table)
+    world.queue.clear()
+    world.clock.advance(seconds=A_WEEK)
+    world.age_objects(seconds=A_WEEK)
+    sent, told = swept(world, table)
+    assert told == ""  # its step tells of it
+    messages = [outgoing.message for outgoing in sent]
+    assert [m.export_id for m in messages if isinstance(m, ExportTask)] == [export_id]
+    (step,) = (outgoing for outgoing in sent if isinstance(outgoing.message, PurgeStep))
+    with pytest.raises(CorruptDataError, match="0damaged.json"):
+        world.deliver(step)

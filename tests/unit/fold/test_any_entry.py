@@ -1,0 +1,178 @@
+"""Every entry folds to a verdict, whatever it says, and leaves a sound table."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dormouse.fold.fold import apply
+from dormouse.fold.invariants import broken_invariants
+from dormouse.fold.rules import Rule
+from dormouse.model.partitions import ROOT, Partition, PartitionTree
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.state import TableState
+from dormouse.model.transactions import (
+    RULES,
+    AddShards,
+    AssignJob,
+    ClearTable,
+    Entry,
+    ExtendTree,
+    ForgetShards,
+    InitialisePartitions,
+    RaiseRules,
+    ReleaseJob,
+    ReplaceShards,
+    SplitPartition,
+    Transaction,
+    transaction_id,
+)
+from dormouse.schema.schema import Primitive
+from tests.support import arbitrary
+from tests.support.machine import shard_of
+from tests.support.trees import LEFT, RIGHT, TEXT, initialise, part
+
+TREE = PartitionTree.from_split_points([("m",)])
+S1 = shard_of("s1", [("a",), ("z",)])
+S2 = shard_of("s2", [("b",)])
+BEGUN: tuple[Transaction, ...] = (
+    initialise(TREE),
+    AddShards("add", ("source1",), (S1, S2)),
+    AssignJob("j1", LEFT, ("s1", "s2")),
+)
+
+
+def folded(*transactions: Transaction) -> TableState:
+    state = TableState()
+    for transaction in transactions:
+        state, verdict = apply(state, Entry(transaction, 0, state.generation))
+        assert not verdict.violations, verdict
+    return state
+
+
+@settings(max_examples=400)
+@given(
+    begun=st.booleans(),
+    drawn=st.lists(arbitrary.transactions, min_size=1, max_size=6),
+    times=st.sampled_from([0, 5, 2**63, -1]),
+    generation=st.sampled_from([0, 0, 0, 1, -1, 2**70]),
+)
+def test_whatever_an_entry_says_it_gets_a_verdict_and_the_table_stays_sound(
+    begun: bool, drawn: list[Transaction], times: int, generation: int
+) -> None:
+    state = folded(*BEGUN) if begun else TableState()
+    for transaction in drawn:
+        before = state
+        state, verdict = apply(state, Entry(transaction, times, generation))
+        again, second = apply(before, Entry(transaction, times, generation))
+        assert (again, second) == (state, verdict)
+        if verdict.violations or verdict.repeated:
+            assert state is before
+        assert not broken_invariants(state, whole=True)
+        str(verdict.violations)
+
+
+def keyed(low: object, high: object) -> AddShards:
+    shard = Shard("new", 1, 1, (low,), (high,))  # type: ignore[arg-type]  # what it is about
+    return AddShards("new", (), (NewShard(shard, ((ROOT, 1),)),))
+
+
+@pytest.mark.parametrize(
+    ("transaction", "rule"),
+    [
+        (ForgetShards(("s1", "s1")), Rule.NAMED_TWICE),
+        (ReplaceShards("j1", LEFT, ("s1", "s1"), ()), Rule.NO_INPUTS),
+        (AddShards("x", ("s", "s"), ()), Rule.NAMED_TWICE),
+        (SplitPartition(RIGHT, (7,)), Rule.KEY_UNFIT),
+        (SplitPartition(RIGHT, (b"x",)), Rule.KEY_UNFIT),
+        (SplitPartition(RIGHT, ()), Rule.KEY_UNFIT),
+        (SplitPartition(RIGHT, ("x", "y")), Rule.KEY_UNFIT),
+        (SplitPartition(RIGHT, ("x" * 4097,)), Rule.KEY_UNFIT),
+        (SplitPartition(RIGHT, ("x",), (("s1", -1),)), Rule.OUT_OF_BOUNDS),
+        (ExtendTree(((RIGHT, ("x",)), (part("x"), (9,)))), Rule.KEY_UNFIT),
+        (keyed(1, 2), Rule.KEY_UNFIT),
+        (keyed("a", 2), Rule.KEY_UNFIT),
+        (keyed("a", "\ud800"), Rule.KEY_UNFIT),
+        (ReleaseJob(""), Rule.ID_UNFIT),
+        (ReleaseJob("j" * 129), Rule.ID_UNFIT),
+        (ReleaseJob("a/b"), Rule.ID_UNFIT),
+        (ClearTable(1, (Partition(ROOT),) * 2), Rule.NAMED_TWICE),
+        (ClearTable(1, (Partition("other"),)), Rule.INVALID_TREE),
+        (ClearTable(2**63, (Partition(ROOT),)), Rule.OUT_OF_BOUNDS),
+        (ClearTable(1, tuple(TREE.by_id.values()), (Primitive.LONG,)), Rule.KEY_UNFIT),
+        (ClearTable(1, (Partition(ROOT),), (Primitive.DOUBLE,)), Rule.KEY_TYPES_UNFIT),
+        (ClearTable(1, (Partition("other"),), (Primitive.LONG,)), Rule.INVALID_TREE),
+        (RaiseRules(RULES), Rule.RULES_NOT_RAISED),
+        (initialise([Partition(ROOT)]), Rule.ALREADY_INITIALISED),
+    ],
+)
+def test_what_once_ended_a_table_is_a_violation(transaction: Transaction, rule: Rule) -> None:
+    before = folded(*BEGUN)
+    after, verdict = apply(before, Entry(transaction, 0, 0))
+    assert after is before
+    assert rule in {violation.rule for violation in verdict.violations}
+
+
+def test_whole_numbers_are_judged_by_the_size_of_their_type() -> None:
+    state = folded(InitialisePartitions((Partition(ROOT),), (Primitive.INT,)))
+    for key, is_fit in ((2**31 - 1, True), (2**31, False), (True, False)):
+        _, verdict = apply(state, Entry(SplitPartition(ROOT, (key,)), 0, 0))
+        assert bool(verdict.violations) != is_fit
+
+
+def test_both_ends_of_a_shard_lie_where_it_is_placed_and_gaps_are_allowed() -> None:
+    state = folded(initialise(PartitionTree.from_split_points([("f",), ("m",)])))
+    low, middle, high = part("", "f"), part("f", "m"), part("m")
+    for placed, is_fit in (
+        ((low, high), True),
+        ((low, middle, high), True),
+        ((low, middle), False),
+        ((middle, high), False),
+        ((middle,), False),
+    ):
+        shard = Shard("x", len(placed), 1, ("a",), ("z",))
+        added = AddShards("x", (), (NewShard(shard, tuple((leaf, 1) for leaf in placed)),))
+        _, verdict = apply(state, Entry(added, 0, 0))
+        expected = [] if is_fit else [Rule.OUTSIDE_PARTITION]
+        assert [violation.rule for violation in verdict.violations] == expected
+
+
+def test_the_same_first_tree_again_is_committed_already_and_another_is_rejected() -> None:
+    state = folded(initialise(TREE))
+    assert apply(state, Entry(initialise(TREE), 1, 0))[1].repeated
+    for other in (initialise([Partition(ROOT)]), initialise(TREE, TEXT * 2)):
+        _, verdict = apply(state, Entry(other, 1, 0))
+        assert [v.rule for v in verdict.violations] == [Rule.ALREADY_INITIALISED]
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        (AddShards("j", ("s",), (S2,)), AddShards("j", ("s",), (S1,))),
+        (SplitPartition(RIGHT, ("p",)), SplitPartition(RIGHT, ("q",))),
+        (AssignJob("j", LEFT, ("s1",)), AssignJob("j", LEFT, ("s2",))),
+    ],
+)
+def test_a_change_of_the_same_name_and_another_content_is_judged_for_itself(
+    first: Transaction, other: Transaction
+) -> None:
+    begun = [] if isinstance(first, AddShards) else [AddShards("add", (), (S1, S2))]
+    state = folded(initialise(TREE), *begun, first)
+    assert transaction_id(first) != transaction_id(other)
+    assert apply(state, Entry(first, 1, 0))[1].repeated
+    _, verdict = apply(state, Entry(other, 1, 0))
+    assert verdict.violations
+    assert not verdict.repeated
+
+
+def test_a_job_that_was_taken_back_is_not_assigned_again_under_its_id() -> None:
+    state = folded(*BEGUN, ReleaseJob("j1"))
+    _, verdict = apply(state, Entry(AssignJob("j1", LEFT, ("s1",)), 1, 0))
+    assert [v.rule for v in verdict.violations] == [Rule.JOB_RELEASED]
+
+
+def test_a_generation_with_other_row_keys_is_another_one() -> None:
+    whole = (Partition(ROOT),)
+    stays, other = ClearTable(1, whole), ClearTable(1, whole, (Primitive.LONG,))
+    assert transaction_id(stays) != transaction_id(other)

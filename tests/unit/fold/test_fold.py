@@ -1,0 +1,230 @@
+"""The fold: whatever happens in whatever order, every row is referenced exactly once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+
+from dormouse.fold.fold import Verdict, apply
+from dormouse.fold.rules import Rule
+from dormouse.model.partitions import ROOT, Partition, PartitionTree
+from dormouse.model.state import DAY_MS, TableState
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    ClearTable,
+    Entry,
+    ExtendTree,
+    ForgetShards,
+    ReleaseJob,
+    ReplaceShards,
+    SplitPartition,
+    Transaction,
+    transaction_id,
+)
+from dormouse.schema.schema import Primitive
+from tests.support.machine import TableMachine, shard_of
+from tests.support.trees import LEFT, RIGHT, TEXT, initialise, part
+
+TestAnyHistory = TableMachine.TestCase
+TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+SPLIT_AT_M = tuple(PartitionTree.from_split_points([("m",)]).by_id.values())
+
+
+def state_after(*transactions: Transaction, time_ms: int = 0) -> TableState:
+    """Apply transactions which must all be accepted, to a table split at "m"."""
+    state = TableState()
+    for transaction in (initialise(SPLIT_AT_M), *transactions):
+        state, verdict = apply(state, Entry(transaction, time_ms, 0))
+        assert verdict == Verdict(), verdict
+    return state
+
+
+AN = shard_of("an", [("a",), ("n",)])
+B = shard_of("b", [("b",), ("c",)])
+ADDED = AddShards("add", ("source",), (AN, B))
+ASSIGNED = AssignJob("job", LEFT, ("an", "b"))
+
+
+@pytest.mark.parametrize(
+    ("transaction", "rule_broken", "subject"),
+    [
+        (initialise(SPLIT_AT_M[:1]), Rule.INVALID_TREE, "partitions"),
+        (initialise(SPLIT_AT_M), Rule.ALREADY_INITIALISED, "partitions"),
+        (AddShards("x", ("source",), ()), Rule.SOURCE_INGESTED, "source"),
+        (AddShards("x", (), (B,)), Rule.SHARD_EXISTS, "b"),
+        (AddShards("x", (), (shard_of("c", [("c",)]),) * 2), Rule.SHARD_EXISTS, "c"),
+        (AddShards("x", (), (shard_of("c", [("c",)], ("9", 1)),)), Rule.PARTITION_MISSING, "9"),
+        (AddShards("x", (), (shard_of("c", [("c",)], (RIGHT, 1)),)), Rule.OUTSIDE_PARTITION, "c"),
+        (
+            AddShards("x", (), (shard_of("c", [("c",), ("z",)], (LEFT, 1), (ROOT, 1)),)),
+            Rule.ROWS_COUNTED_TWICE,
+            "c",
+        ),
+        (AddShards("x", (), (shard_of("c", [("c",)], (LEFT, 7)),)), Rule.ROWS_MISCOUNTED, "c"),
+        (AssignJob("job", RIGHT, ("an",)), Rule.JOB_EXISTS, "job"),
+        (AssignJob("other", RIGHT, ("b",)), Rule.REFERENCE_MISSING, "b"),
+        (AssignJob("other", LEFT, ("b",)), Rule.REFERENCE_ASSIGNED, "b"),
+        (AssignJob("other", RIGHT, ()), Rule.NO_INPUTS, "other"),
+        (AssignJob("other", RIGHT, ("an", "an")), Rule.NO_INPUTS, "other"),
+        (ReleaseJob("other"), Rule.JOB_MISSING, "other"),
+        (ReplaceShards("other", LEFT, ("b",), ()), Rule.JOB_MISSING, "other"),
+        (ReplaceShards("job", LEFT, ("b",), ()), Rule.REFERENCE_NOT_ASSIGNED, "job"),
+        (ReplaceShards("job", RIGHT, ("an",), ()), Rule.REFERENCE_NOT_ASSIGNED, "an"),
+        (
+            ReplaceShards(
+                "job",
+                LEFT,
+                ("an", "b"),
+                (shard_of("z", [("z",)], (RIGHT, 1)),),
+                (("an", 1), ("b", 2)),
+                2,
+            ),
+            Rule.OUTSIDE_PARTITION,
+            "z",
+        ),
+        (
+            ReplaceShards("job", LEFT, ("an", "b"), (AN,), (("an", 1), ("b", 2)), 1),
+            Rule.SHARD_EXISTS,
+            "an",
+        ),
+        (SplitPartition("9", ("c",)), Rule.PARTITION_MISSING, "9"),
+        (SplitPartition(ROOT, ("c",)), Rule.PARTITION_SPLIT, ROOT),
+        (SplitPartition(LEFT, ("m",)), Rule.SPLIT_OUTSIDE_PARTITION, LEFT),
+        (ExtendTree(()), Rule.NO_SPLITS, "splits"),
+        (ExtendTree(((LEFT, ("c",)), (LEFT, ("d",)))), Rule.PARTITION_SPLIT, LEFT),
+        (
+            ExtendTree(((LEFT, ("c",)), (part("", "c"), ("d",)))),
+            Rule.SPLIT_OUTSIDE_PARTITION,
+            part("", "c"),
+        ),
+        (ExtendTree(((part("", "b"), ("a",)),)), Rule.PARTITION_MISSING, part("", "b")),
+        (ForgetShards(("b",)), Rule.SHARD_REFERENCED, "b"),
+        (ForgetShards(("x",)), Rule.SHARD_MISSING, "x"),
+        (ClearTable(0, SPLIT_AT_M), Rule.STALE_GENERATION, "generation 0"),
+    ],
+)
+def test_a_broken_rule_is_named_with_what_broke_it(
+    transaction: Transaction, rule_broken: Rule, subject: str
+) -> None:
+    before = state_after(ADDED, ASSIGNED)
+    two_days_ms = 2 * DAY_MS  # the very same transaction would be recognised on the first day
+    after, verdict = apply(before, Entry(transaction, two_days_ms, 0))
+    assert (rule_broken, subject) in [(v.rule, v.subject) for v in verdict.violations]
+    assert after is before
+
+
+def test_what_was_queued_before_a_clear_is_refused_after_it() -> None:
+    cleared, _ = apply(state_after(ADDED), Entry(ClearTable(1, SPLIT_AT_M), 0, 0))
+    after, verdict = apply(cleared, Entry(AddShards("late", ("s2",), ()), 0, 0))
+    assert [v.rule for v in verdict.violations] == [Rule.STALE_GENERATION]
+    assert after is cleared
+    assert not len(cleared.shards)
+
+
+def test_a_generation_keeps_the_types_of_its_row_keys_and_another_can_have_others() -> None:
+    whole = (Partition(ROOT),)
+    stayed, _ = apply(state_after(ADDED), Entry(ClearTable(1, whole), 0, 0))
+    assert stayed.key_types == TEXT
+    other, _ = apply(stayed, Entry(ClearTable(2, whole, (Primitive.LONG,)), 0, 1))
+    assert other.key_types == (Primitive.LONG,)
+    split, number = Entry(SplitPartition(ROOT, ("m",)), 0, 2), SplitPartition(ROOT, (5,))
+    assert [v.rule for v in apply(other, split)[1].violations] == [Rule.KEY_UNFIT]
+    assert not apply(other, Entry(number, 0, 2))[1].violations
+
+
+def test_what_is_keyed_as_an_earlier_generation_was_is_late_and_not_wrong() -> None:
+    clear = ClearTable(1, (Partition(ROOT),), (Primitive.LONG,))
+    cleared, _ = apply(state_after(ADDED), Entry(clear, 0, 0))
+    for late in (SplitPartition(LEFT, ("c",)), AddShards("x", (), (shard_of("x", [("a",)]),))):
+        _, verdict = apply(cleared, Entry(late, 0, 0))
+        assert [v.rule for v in verdict.violations] == [Rule.STALE_GENERATION]
+
+
+def test_a_clear_that_another_one_came_before_is_judged_by_the_row_keys_there_are() -> None:
+    cleared, _ = apply(state_after(ADDED), Entry(ClearTable(1, SPLIT_AT_M), 0, 0))
+    next_one, verdict = apply(cleared, Entry(ClearTable(2, SPLIT_AT_M), 0, 0))
+    assert (next_one.generation, verdict.violations) == (2, ())
+    broken = apply(cleared, Entry(ClearTable(2, SPLIT_AT_M[1:]), 0, 0))[1].violations
+    assert [v.rule for v in broken] == [Rule.INVALID_TREE]
+
+
+def test_a_shard_over_two_leaves_is_referenced_in_both_and_its_rows_are_shared() -> None:
+    state = state_after(ADDED)
+    found = {(r.partition, r.shard, r.rows, r.exact) for r in state.all_references()}
+    assert found == {(LEFT, "an", 1, False), (RIGHT, "an", 1, False), (LEFT, "b", 2, True)}
+
+
+def test_a_split_shares_rows_as_the_splitter_counted_them() -> None:
+    wide = AddShards("wide", (), (shard_of("w", [("n",)] * 9 + [("x",)], (RIGHT, 10)),))
+    state = state_after(wide, SplitPartition(RIGHT, ("x",), (("w", 9),)))
+    halves = part("m", "x"), part("x")
+    assert [[r.rows for r in state.references_in(half)] for half in halves] == [[9], [1]]
+
+
+def test_a_split_leaves_the_inputs_of_a_running_job_alone_until_it_is_taken_back() -> None:
+    state = state_after(ADDED, ASSIGNED, SplitPartition(LEFT, ("b",)))
+    assert [r.shard for r in state.references_in(LEFT)] == ["an", "b"]
+    released, _ = apply(state, Entry(ReleaseJob("job"), 0, 0))
+    assert not released.references_in(LEFT)
+    assert [r.shard for r in released.references_in(part("b", "m"))] == ["an", "b"]
+
+
+def test_the_output_of_a_job_begun_before_a_split_lands_on_the_halves() -> None:
+    output = shard_of("out", [("a",), ("b",), ("c",)], (LEFT, 3))
+    state = state_after(
+        ADDED,
+        ASSIGNED,
+        SplitPartition(LEFT, ("b",)),
+        ReplaceShards("job", LEFT, ("an", "b"), (output,), (("an", 1), ("b", 2))),
+    )
+    assert [r.shard for r in state.references_in(part("", "b"))] == ["out"]
+    assert [r.shard for r in state.references_in(part("b", "m"))] == ["out"]
+    assert list(state.unreferenced) == ["b"], "an still has its reference in the other leaf"
+
+
+def test_a_job_may_leave_no_rows_at_all() -> None:
+    state = state_after(ADDED, ASSIGNED, ReplaceShards("job", LEFT, ("an", "b"), ()))
+    assert not state.references_in(LEFT)
+    assert not len(state.jobs)
+
+
+def test_time_never_runs_backwards_whatever_a_writers_clock_says() -> None:
+    state = state_after(ADDED, time_ms=1000)
+    added = AddShards("x", ("s2",), ())
+    later, _ = apply(state, Entry(added, 5, 0))
+    assert (later.time_ms, later.transactions[transaction_id(added)]) == (1000, 1000)
+
+
+def test_a_source_has_the_version_that_it_comes_with() -> None:
+    state = replace(state_after(ADDED), version=7)
+    later, _ = apply(state, Entry(AddShards("x", ("s2",), ()), 5, 0))
+    assert later.sources["s2"] == 8
+
+
+def test_a_tree_extended_by_several_splits_moves_references_all_the_way_down() -> None:
+    state = state_after(ADDED, ExtendTree(((LEFT, ("c",)), (part("", "c"), ("b",)))))
+    found = {(r.partition, r.shard) for r in state.all_references()}
+    assert found == {
+        (part("", "b"), "an"),
+        (part("b", "c"), "an"),
+        (part("c", "m"), "an"),
+        (part("b", "c"), "b"),
+        (part("c", "m"), "b"),
+        (RIGHT, "an"),
+    }
+
+
+def test_a_state_tells_what_is_free_assigned_and_unreferenced_since_when() -> None:
+    state = state_after(ADDED, ASSIGNED, time_ms=5)
+    assert [(r.partition, r.shard) for r in state.free_references()] == [(RIGHT, "an")]
+    assert state.is_assigned("job", LEFT, ["an", "b"])
+    assert not state.is_assigned("job", RIGHT, ["an"])
+    assert not state.is_assigned("job", LEFT, ["unknown"])
+    assert state.has_shards
+    done, _ = apply(state, Entry(ReplaceShards("job", LEFT, ("an", "b"), ()), 9, 0))
+    assert (done.unreferenced_before(9), done.unreferenced_before(10)) == ([], ["b"])

@@ -1,0 +1,59 @@
+"""Keys as text: what is shown is read back, what is no key is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.errors import InvalidRequestError
+from dormouse.key_forms.text import parse_key_part, show_key_part
+from dormouse.keys.ranges import KeyPart
+from dormouse.schema.schema import Primitive
+from tests.support.batches import CELLS, KEY_TYPES, part_of
+
+
+@given(data=st.data(), kind=KEY_TYPES)
+def test_what_is_shown_is_read_back(data: st.DataObject, kind: Primitive) -> None:
+    part = part_of(data.draw(CELLS[kind]))
+    assert parse_key_part(show_key_part(part, kind), kind) == part
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "part"),
+    [
+        ("2024-02-29", Primitive.DATE, 19_782),
+        ("1970-01-01T00:00:01", Primitive.TIMESTAMP, 1_000_000),
+        ("1970-01-01T01:00:00.000001+01:00", Primitive.TIMESTAMP, 1),
+        ("-5", Primitive.TIMESTAMP, -5),
+        ("/wA=", Primitive.BYTES, b"\xff\0"),
+        ("", Primitive.STRING, ""),
+    ],
+)
+def test_times_are_iso_or_microseconds_and_bytes_base64(
+    text: str, kind: Primitive, part: KeyPart
+) -> None:
+    assert parse_key_part(text, kind) == part
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("x", Primitive.LONG),
+        ("2147483648", Primitive.INT),
+        ("9223372036854775808", Primitive.TIMESTAMP),
+        ("not base64", Primitive.BYTES),
+        ("2024-02-30", Primitive.DATE),
+        ("noon", Primitive.TIMESTAMP),
+        ("1970-01-01T00:00:00.0000001", Primitive.TIMESTAMP),
+        ("\ud800", Primitive.STRING),
+        ("1.5", Primitive.DOUBLE),
+    ],
+)
+def test_text_that_is_no_key_is_refused(text: str, kind: Primitive) -> None:
+    with pytest.raises(InvalidRequestError):
+        parse_key_part(text, kind)
+
+
+def test_times_beyond_the_years_of_iso_are_shown_as_numbers() -> None:
+    assert show_key_part(2**63 - 1, Primitive.TIMESTAMP) == str(2**63 - 1)

@@ -1,0 +1,130 @@
+"""Keys: one order everywhere, and ranges that mean what they say."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.errors import CorruptDataError
+from dormouse.keys.ranges import (
+    INT64_MAX,
+    Key,
+    KeyRange,
+    after,
+    decode_key,
+    encode_key,
+    intersected,
+    merged,
+    show_key,
+)
+from tests.support.strategies import keys_of_one_table, short_keys, short_ranges, text
+
+
+@given(keys_of_one_table())
+def test_stored_keys_compare_as_the_keys_do(pair: list[Key]) -> None:
+    low, high = sorted(pair)
+    assert encode_key(low) <= encode_key(high)
+    assert (encode_key(low) == encode_key(high)) == (low == high)
+
+
+@given(keys_of_one_table())
+def test_a_stored_key_is_read_back_unchanged(pair: list[Key]) -> None:
+    assert [decode_key(encode_key(key)) for key in pair] == pair
+
+
+@given(st.binary(max_size=12))
+def test_foreign_bytes_are_a_key_or_corrupt_never_a_crash_nor_quoted(stored: bytes) -> None:
+    try:
+        decode_key(stored)
+    except CorruptDataError as error:
+        assert str(error) == "not a stored key"
+
+
+@given(text, text)
+def test_text_is_ordered_as_its_utf8_bytes_beyond_the_basic_plane(a: str, b: str) -> None:
+    assert (a < b) == (a.encode() < b.encode())
+
+
+@given(keys_of_one_table())
+def test_exactly_a_prefix_holds_just_the_keys_that_begin_with_it(pair: list[Key]) -> None:
+    prefix, key = pair
+    if len(key) >= len(prefix):
+        assert KeyRange.exactly(prefix).contains(key) == (key[: len(prefix)] == prefix)
+
+
+def test_after_the_greatest_integer_the_part_before_it_moves_on() -> None:
+    assert after(("a", INT64_MAX)) == ("a\0",)
+    assert after((INT64_MAX,)) is None
+    assert after(()) is None
+
+
+@given(short_ranges(), short_ranges(), short_keys)
+def test_an_intersection_holds_what_both_ranges_hold(a: KeyRange, b: KeyRange, key: Key) -> None:
+    assert a.intersection(b).contains(key) == (a.contains(key) and b.contains(key))
+    if a.contains(key) and b.contains(key):
+        assert a.overlaps(b)
+
+
+@given(st.lists(short_ranges(), max_size=5), short_keys)
+def test_merged_ranges_hold_the_same_keys_each_once(ranges: list[KeyRange], key: Key) -> None:
+    holding = [r for r in merged(ranges) if r.contains(key)]
+    assert len(holding) == any(r.contains(key) for r in ranges)
+    assert merged(ranges) == sorted(merged(ranges), key=lambda r: r.min)
+
+
+@given(short_ranges(), st.tuples(short_keys, short_keys))
+def test_a_span_overlaps_a_range_that_holds_either_end(
+    span: KeyRange, ends: tuple[Key, Key]
+) -> None:
+    low, high = sorted(ends)
+    if span.contains(low) or span.contains(high):
+        assert span.overlaps_span(low, high)
+    if span.contains_span(low, high):
+        assert span.contains(low)
+        assert span.contains(high)
+
+
+@given(short_ranges(), st.tuples(short_keys, short_keys), short_keys)
+def test_a_span_ends_after_all_keys_that_begin_with_its_end(
+    span: KeyRange, ends: tuple[Key, Key], rest: Key
+) -> None:
+    low, high = sorted(ends)
+    for key in (high + rest, low + rest):
+        if low <= key and (key <= high or key[: len(high)] == high):
+            if span.contains(key):
+                assert span.overlaps_span(low, high)
+            if span.contains_span(low, high):
+                assert span.contains(key)
+
+
+@given(short_ranges(), st.integers(0, 3), short_keys)
+def test_a_widened_range_holds_all_it_held_and_cuts_between_keys_of_so_many_parts(
+    span: KeyRange, parts: int, key: Key
+) -> None:
+    wide = span.widened(parts)
+    assert not span.contains(key) or wide.contains(key)
+    assert all(len(end) <= parts for end in (wide.min, wide.max or ()))
+    if max(len(span.min), len(span.max or ())) <= parts:
+        assert wide == span
+
+
+def test_ranges_read_as_mathematicians_write_them() -> None:
+    assert str(KeyRange((), ("m", 3))) == "[-∞, m, 3)"
+    assert str(KeyRange((b"\xff",), None)) == "[ff, ∞)"
+    assert show_key((5,)) == "5"
+
+
+@pytest.mark.parametrize("part", [1, "x", b"x"])
+def test_a_prefix_comes_before_every_key_that_begins_with_it(part: str | int | bytes) -> None:
+    assert encode_key(("a",)) < encode_key(("a", part)) < encode_key(("a\0",))
+
+
+def test_all_that_lies_in_both_of_two_lists_of_ranges_is_given() -> None:
+    these = [KeyRange((0,), (10,)), KeyRange((20,))]
+    those = [KeyRange((0,), (2,)), KeyRange((3,), (4,)), KeyRange((9,), (30,))]
+    both = [
+        KeyRange((0,), (2,)),
+        KeyRange((3,), (4,)),
+        KeyRange((9,), (10,)),
+        KeyRange((20,), (30,)),
+    ]
+    assert intersected(these, those) == intersected(those, these) == both

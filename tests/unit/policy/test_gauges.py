@@ -1,9 +1,0 @@
-from __future__ import annotations
-
-from dormouse.model.state import TableState
-from dormouse.policy.gauges import gauges
-
-
-def test_a_state_that_was_lost_is_all_zeros_and_no_division_by_them() -> None:
-    levels = gauges(TableState(), now_ms=5, log_length=0)
-    assert set(levels.values()) == {0}

@@ -1,0 +1,377 @@
+"""The CRCs of a shard: none lacks, none is believed that does not fit, and merges read by them."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dormouse.engine import merge_windows as steps
+from dormouse.engine.merging import merge_rows
+from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
+from dormouse.keys.ranges import KeyRange
+from dormouse.readers import local_copies
+from dormouse.readers import ranged_reads as prefetch
+from dormouse.readers.auditing import audit_bytes
+from dormouse.readers.reading import Slice
+from dormouse.schema.schema import Schema
+from dormouse.shards import crcs, parquet
+from dormouse.shards.footer import read_footer, read_metadata
+from dormouse.storage import FolderStorage, MemoryStorage
+from dormouse.stored import checksums
+from dormouse.stored.names import shard_path
+from tests.support.damage import flipped, footer_length, last_row_group, regions, rewrite
+from tests.support.every_type import EVERY_TYPE, row_of_every_type
+from tests.support.tables import MEMORY_BYTES, ShardTable
+
+SCAN = {"look_up_bytes": 0}
+SCHEMA = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "k", "type": "LongType"}],
+        "valueFields": [
+            {"name": "v", "type": "LongType"},
+            {"name": "text", "type": "StringType"},
+        ],
+    }
+)
+ROWS: list[dict[str, object]] = [
+    {"k": k, "v": k // 2, "text": sha256(bytes([k % 256, k // 256])).hexdigest()}
+    for k in range(3000)
+]
+"""Rows that take room, for they cannot be compressed well."""
+
+
+@pytest.fixture(autouse=True)
+def _several_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 50)
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1024)
+
+
+class Shard:
+    """A table of one shard in a folder."""
+
+    def __init__(self, folder: Path, schema: Schema = EVERY_TYPE) -> None:
+        self.table = ShardTable(FolderStorage(folder / "data"), schema, folder / "scratch")
+        (folder / "scratch").mkdir()
+        rows = [row_of_every_type(n) for n in range(300)] if schema is EVERY_TYPE else ROWS
+        (new,) = self.table.add(rows)
+        self.shard = new.shard
+        self.path = shard_path("table", new.shard.id)
+        self.file = folder / "data" / self.path
+        self.body = self.file.read_bytes()
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        return read_metadata(self.table.storage, self.path, len(self.body))
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Shard:
+    return Shard(tmp_path)
+
+
+def test_every_byte_but_the_first_four_is_in_a_part_or_the_footer(shard: Shard) -> None:
+    metadata = shard.metadata
+    assert metadata.num_row_groups > 3
+    found = crcs.read_crcs(metadata, shard.path)
+    assert found is not None
+    parts = list(crcs.all_parts(metadata, found, shard.path, len(shard.body)))
+    assert len(parts) == metadata.num_row_groups * metadata.num_columns + 1
+    assert parts[0].start == 4
+    assert all(a.end == b.start for a, b in zip(parts, parts[1:], strict=False))
+    assert parts[-1].end == len(shard.body) - 8 - metadata.serialized_size
+    for part in parts:
+        part.check(shard.path, memoryview(shard.body)[part.start : part.end])
+
+
+@pytest.mark.parametrize("look_up_bytes", [0, 10**9])
+@pytest.mark.parametrize("region", ["page headers", "data", "page indexes", "footer"])
+def test_no_flipped_bit_gives_other_rows(shard: Shard, region: str, look_up_bytes: int) -> None:
+    """A scan refuses all; a look-up does not read the page indexes."""
+    expected = shard.table.rows()
+    draws = random.Random(region)
+    for _ in range(25):
+        place = draws.choice(draws.choice([r for r in regions(shard.body)[region] if r]))
+        rewrite(shard.file, flipped(shard.body, place, draws.randrange(8)))
+        if region == "page indexes" and look_up_bytes:
+            assert shard.table.rows(look_up_bytes=look_up_bytes) == expected
+            continue
+        with pytest.raises(DamagedShardError, match=shard.path) as told:
+            shard.table.rows(look_up_bytes=look_up_bytes)
+        assert told.value.path == shard.path
+    assert not list(shard.table.folder.iterdir())
+
+
+def test_the_row_group_and_the_column_are_named(shard: Shard) -> None:
+    metadata = shard.metadata
+    number = metadata.num_row_groups - 1
+    rewrite(shard.file, flipped(shard.body, last_row_group(shard.body)[0]))
+    with pytest.raises(DamagedShardError, match=f"column 't' in row group {number}"):
+        shard.table.rows(**SCAN)
+
+
+@pytest.mark.parametrize("words", [0, 1, 3, 5, 400])
+def test_crcs_of_another_number_of_parts_are_refused(words: int) -> None:
+    rows = pa.table({"k": [1, 2], "v": [3, 4]})
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, rows.schema) as writer:
+        for number in range(2):
+            writer.write_table(rows.slice(number, 1))
+        writer.add_key_value_metadata({crcs.CRCS_KEY: crcs.blank(words - 1)})
+    metadata = pq.read_metadata(io.BytesIO(sink.getvalue()))
+    if words == 5:
+        assert crcs.read_crcs(metadata, "a/b") is not None
+        return
+    with pytest.raises(DamagedShardError, match="a/b .* other CRCs than those of its 5 parts"):
+        crcs.read_crcs(metadata, "a/b")
+
+
+def test_parts_that_lie_outside_of_the_data_are_refused(shard: Shard) -> None:
+    metadata = shard.metadata
+    with pytest.raises(DamagedShardError, match="its data end at byte"):
+        crcs.page_index_part(metadata, None, shard.path, len(shard.body) // 2)
+
+    class Chunk:
+        path_in_schema, has_dictionary_page, dictionary_page_offset = "k", False, None
+
+        def __init__(self, start: int, size_bytes: int) -> None:
+            self.data_page_offset, self.total_compressed_size = start, size_bytes
+
+    class Group:
+        num_columns = 1
+
+        def __init__(self, chunk: Chunk) -> None:
+            self.chunk = chunk
+
+        def column(self, _: int) -> Chunk:
+            return self.chunk
+
+    class Metadata:
+        num_columns, num_row_groups, serialized_size = 1, 2, 10
+
+        def __init__(self, *chunks: Chunk) -> None:
+            self.groups = [Group(chunk) for chunk in chunks]
+
+        def row_group(self, number: int) -> Group:
+            return self.groups[number]
+
+    for outside in (Chunk(0, 10), Chunk(-4, 10), Chunk(90, 20), Chunk(10**12, 1), Chunk(50, -9)):
+        made: Any = Metadata(outside, Chunk(90, 10))
+        with pytest.raises(DamagedShardError, match="column 'k' in row group 0 lies outside"):
+            list(crcs.chunk_parts(made, None, "a/b", [0]))
+    for gap in (Chunk(4, 80), Chunk(4, 90)):
+        made = Metadata(gap, Chunk(90, 10))
+        with pytest.raises(DamagedShardError):
+            list(crcs.all_parts(made, None, "a/b", 200))
+
+
+class Bodies(FolderStorage):
+    """A folder whose reads are noted as path, start and length, and can be tampered with.
+
+    `before_read` has what is done before the read of a number, `short` how many bytes a read that
+    begins at `cut_at` lacks.
+    """
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.root = root
+        self.reads: list[tuple[str, int, int]] = []
+        self.before_read: dict[int, Callable[[], object]] = {}
+        self.cut_at, self.short = -1, 0
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        return cast(BinaryIO, _Tampered(self, path))
+
+
+class _Tampered(io.RawIOBase):
+    def __init__(self, bodies: Bodies, path: str) -> None:
+        self._bodies, self._path, self._at = bodies, path, 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        assert whence == io.SEEK_SET
+        self._at = offset
+        return offset
+
+    def read(self, size: int = -1) -> bytes:
+        bodies = self._bodies
+        bodies.before_read.pop(len(bodies.reads), lambda: None)()
+        try:
+            body = (bodies.root / self._path).read_bytes()[self._at :][:size]
+        except FileNotFoundError as error:
+            raise NotFoundError(self._path) from error
+        bodies.reads.append((self._path, self._at, len(body)))
+        return body[: len(body) - bodies.short] if self._at == bodies.cut_at else body
+
+
+def merged(table: ShardTable, storage: Any, **options: Any) -> list[dict[str, object]]:
+    slices = [Slice(shard, KeyRange()) for shard in table.state.shards.values()]
+    settings = {"scratch": table.folder, "memory_bytes": MEMORY_BYTES} | options
+    batches = merge_rows(storage, "table", slices, table.schema, **settings)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_body_shorter_than_asked_is_damage(shard: Shard) -> None:
+    bodies = Bodies(shard.file.parents[2])
+    bodies.cut_at, bodies.short = 4, 1
+    with pytest.raises(DamagedShardError, match=f"{shard.path}.* there are only"):
+        merged(shard.table, bodies)
+
+
+def test_a_shard_that_is_replaced_between_its_footer_and_its_rows_is_not_merged(
+    tmp_path: Path,
+) -> None:
+    """Even by a whole shard of the same size, whose own CRCs are right."""
+    shard = Shard(tmp_path, SCHEMA)
+    other = ShardTable(FolderStorage(tmp_path / "other"), SCHEMA, tmp_path)
+    other.add([row | {"text": str(row["text"])[::-1]} for row in ROWS])
+    replacement = (tmp_path / "other" / shard.path).read_bytes()
+    bodies = Bodies(tmp_path / "data")
+    bodies.before_read[1] = lambda: rewrite(shard.file, replacement)  # after the footer
+    with pytest.raises(CorruptDataError, match=shard.path):
+        merged(shard.table, bodies)
+
+
+def test_the_end_that_is_merged_is_that_by_which_its_parts_were_chosen(tmp_path: Path) -> None:
+    """The rows are the same here; but what else a footer says decides what is read."""
+    shard = Shard(tmp_path, SCHEMA)
+    other = bytearray(shard.body.replace(b'"written_ms":0,', b'"written_ms":7,'))
+    end = len(other) - footer_length(shard.body) - 8
+    digits = other.rfind(b"blake2b:") + len(b"blake2b:")
+    other[digits : digits + 32] = b"0" * 32
+    place, right = checksums.to_fill_in(bytes(other[end:]))
+    other[end + place : end + place + len(right)] = right
+    assert read_footer(shard.table.storage, shard.path, len(other)).origin.written_ms == 0
+    bodies = Bodies(tmp_path / "data")
+    bodies.before_read[1] = lambda: rewrite(shard.file, bytes(other))  # after the footer
+    with pytest.raises(DamagedShardError, match="another footer than it had before"):
+        merged(shard.table, bodies)
+
+
+def test_an_object_that_is_another_shard_of_the_same_size_is_told(tmp_path: Path) -> None:
+    shard = Shard(tmp_path, SCHEMA)
+    (other,) = shard.table.add(ROWS)
+    theirs = tmp_path / "data" / shard_path("table", other.shard.id)
+    assert len(theirs.read_bytes()) == len(shard.body)
+    rewrite(theirs, shard.body)
+    for look_up_bytes in (0, 10**9):
+        with pytest.raises(DamagedShardError, match=f"{other.shard.id}.* is shard job0-0"):
+            shard.table.rows(look_up_bytes=look_up_bytes)
+
+
+def test_a_shard_that_is_gone_is_not_found(shard: Shard) -> None:
+    bodies = Bodies(shard.file.parents[2])
+    bodies.before_read[1] = shard.file.unlink  # after the footer
+    with pytest.raises(NotFoundError):
+        merged(shard.table, bodies)
+
+
+def test_shards_without_crcs_are_read_by_the_checksums_of_their_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(crcs, "CRCS_KEY", "of.another.age")
+        shard = Shard(tmp_path)
+    assert crcs.read_crcs(shard.metadata, shard.path) is None
+    expected = shard.table.rows()
+    assert shard.table.rows(**SCAN) == expected
+    audit_bytes(shard.table.storage, shard.path, len(shard.body))
+    values = [range(r.start + (len(r) + 1) // 2, r.stop) for r in regions(shard.body)["data"]]
+    draws = random.Random(5)
+    for _ in range(30):
+        place = draws.choice(draws.choice([r for r in values if r]))
+        rewrite(shard.file, flipped(shard.body, place, draws.randrange(8)))
+        for look_up_bytes in (0, 10**9):
+            with pytest.raises(DamagedShardError, match=shard.path):
+                shard.table.rows(look_up_bytes=look_up_bytes)
+        with pytest.raises(DamagedShardError, match=shard.path):
+            audit_bytes(shard.table.storage, shard.path, len(shard.body))
+
+
+def test_objects_in_memory_are_merged_as_those_of_a_folder_are(tmp_path: Path) -> None:
+    table = ShardTable(MemoryStorage(), EVERY_TYPE, tmp_path)
+    for start in range(3):
+        table.add([row_of_every_type(n) for n in range(start, 90, 3)])
+    assert table.query(**SCAN).reads.scans == 0
+    assert table.rows(**SCAN) == table.rows()
+
+
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "STEP_BYTES", 1)
+    monkeypatch.setattr(steps, "GROUPS_PER_STEP", 1)
+
+
+def test_a_merge_has_two_steps_in_scratch_at_most_and_nothing_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_steps(monkeypatch)
+    shard = Shard(tmp_path, SCHEMA)
+    most, rows = 0, 0
+    slices = [Slice(shard.shard, KeyRange())]
+    batches = merge_rows(
+        shard.table.storage,
+        "table",
+        slices,
+        SCHEMA,
+        scratch=shard.table.folder,
+        memory_bytes=MEMORY_BYTES,
+    )
+    for batch in batches:
+        rows += batch.num_rows
+        most = max(most, len(list(shard.table.folder.iterdir())))
+        if rows > 2000:
+            break
+    assert most == 2
+    batches.close()
+    assert not list(shard.table.folder.iterdir())
+
+
+def test_what_is_small_comes_in_one_read_and_what_is_large_in_reads_of_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = Shard(tmp_path, SCHEMA)
+    bodies = Bodies(tmp_path / "data")
+    expected = merged(shard.table, bodies)
+    assert len(bodies.reads) == 2, "the footer, and all the rest"
+    monkeypatch.setattr(local_copies, "LEAST_GET_BYTES", 2048)
+    bodies.reads.clear()
+    assert merged(shard.table, bodies, memory_bytes=1) == expected
+    assert len(bodies.reads) > 5
+    largest = max(part.end - part.start for part in parts_of(shard))
+    of_data = [size for _, start, size in bodies.reads[1:] if start < end_of_data(shard)]
+    assert max(of_data) <= max(2048, largest)
+
+
+def parts_of(shard: Shard) -> Iterator[crcs.Part]:
+    return crcs.all_parts(shard.metadata, None, shard.path, len(shard.body))
+
+
+def test_only_the_columns_and_row_groups_that_are_needed_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetch, "GAP_BYTES", 0)
+    shard = Shard(tmp_path, SCHEMA)
+    whole, keys, few = (
+        shard.table.query(look_up_bytes=0, **asked)
+        for asked in (
+            {},
+            {"columns": ["k"]},
+            {"where": "v BETWEEN 700 AND 710"},
+        )
+    )
+    counts = [query.reader.read_all().num_rows for query in (whole, keys, few)]
+    assert counts == [3000, 3000, 22]
+    footers = 2 * len(shard.body[end_of_data(shard) :])
+    sizes = [query.reads.size_bytes - footers for query in (whole, keys, few)]
+    assert sizes[1] < sizes[0] / 5, "without texts"
+    assert sizes[2] < sizes[0] / 5, "without row groups of other values"
+
+
+def end_of_data(shard: Shard) -> int:
+    return max(part.start for part in parts_of(shard))

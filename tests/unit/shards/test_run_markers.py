@@ -1,0 +1,83 @@
+"""Notes that end runs: what they say comes back, and they go before what they speak of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from dormouse.errors import CorruptDataError
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.provenance import Lineage, Origin
+from dormouse.model.shards import Shard
+from dormouse.model.state import TableState
+from dormouse.shards.run_markers import (
+    Ending,
+    discard_shards,
+    put_ending,
+    read_endings,
+    spent_endings,
+)
+from dormouse.storage import MemoryStorage
+from dormouse.stored.names import ending_path, shard_path
+
+
+class NotingStorage(MemoryStorage):
+    """Keeps what was deleted, request by request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deleted: list[list[str]] = []
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self.deleted.append(list(paths))
+        super().delete(paths)
+
+
+def test_a_note_comes_back_as_it_was_put_and_is_put_once() -> None:
+    storage = MemoryStorage()
+    lineage = Lineage(("s",), ("a-0",), ("b-0",), ("c-1",))
+    origin = Origin(KeyRange((), ("k", 7)), "job", 5, 3, True, lineage, 2)
+    put_ending(storage, "t", Ending("run", origin))
+    put_ending(storage, "t", Ending("run", Origin(KeyRange(("b",)))))
+    assert read_endings(storage, "t") == [Ending("run", origin)]
+
+
+def test_of_a_run_given_up_the_note_and_the_last_shard_go_first() -> None:
+    storage = NotingStorage()
+    discard_shards(storage, "t", ["r-0", "r-1000000", "r-9", "q-0"], TableState())
+    first, rest = storage.deleted
+    ends = [shard_path("t", "r-1000000"), shard_path("t", "q-0")]
+    assert sorted(first) == sorted([ending_path("t", "r"), ending_path("t", "q"), *ends])
+    assert sorted(rest) == [shard_path("t", "r-0"), shard_path("t", "r-9")]
+
+
+def test_the_note_of_a_run_that_was_committed_stays_though_strays_of_it_go() -> None:
+    storage = NotingStorage()
+    state = TableState()
+    known = Shard("r-0", 1, 1, (1,), (1,))
+    state = TableState(shards=state.shards.insert("r-0", known))
+    discard_shards(storage, "t", ["r-7"], state)
+    assert storage.deleted == [[shard_path("t", "r-7")]]
+    discard_shards(storage, "t", [], state)
+    assert len(storage.deleted) == 1
+
+
+def test_a_damaged_note_is_told_and_not_left_out() -> None:
+    """A rebuild without it would bring back rows that its run had removed."""
+    storage = MemoryStorage()
+    put_ending(storage, "t", Ending("run", Origin(KeyRange())))
+    storage.put(ending_path("t", "other"), b"damaged")
+    with pytest.raises(CorruptDataError, match=ending_path("t", "other")):
+        read_endings(storage, "t")
+
+
+def test_a_note_that_is_put_while_the_state_is_read_is_not_spent() -> None:
+    storage = MemoryStorage()
+    put_ending(storage, "t", Ending("spent", Origin(KeyRange())))
+
+    def read() -> TableState:
+        put_ending(storage, "t", Ending("later", Origin(KeyRange())))
+        return TableState()
+
+    assert spent_endings(storage, "t", read, before_ms=10**15) == ([ending_path("t", "spent")], [])

@@ -1,0 +1,142 @@
+"""Parquet files that are small and hold much: memory stays bounded, or they are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dormouse.errors import RefusedSourceError
+from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.sources import parquet_batches
+from dormouse.sources.formats import read_source
+from tests.support.damage import flipped
+
+SCHEMA = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "k", "type": "StringType"}],
+        "valueFields": [
+            {
+                "name": "l",
+                "type": {"ListType": {"elementType": "StringType"}},
+                "nullable": True,
+            },
+            {"name": "t", "type": "StringType", "nullable": True},
+        ],
+    }
+)
+LONG = "x" * 1024 * 1024
+
+
+def repeated(values: list[str], indices: list[int]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(values))
+
+
+@pytest.mark.parametrize("store_schema", [True, False])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_long_value_that_comes_often_later_on_fills_no_memory(
+    tmp_path: Path, store_schema: bool, nested: bool
+) -> None:
+    """The first rows are short, and in the file it is once: 20 KB that unpack to a gigabyte."""
+    column = repeated(["a", LONG], [0] * 100 + [1] * 1000)
+    if nested:
+        lists = pa.ListArray.from_arrays(pa.array(range(1101), pa.int32()), column)
+        table = pa.table({"k": pa.array(["a"] * 1100), "l": lists})
+    else:
+        table = pa.table({"k": pa.array(["a"] * 1100), "t": column})
+    local = tmp_path / "x"
+    pq.write_table(table, local, store_schema=store_schema)
+    rows = 0
+    for batch in read_source(local, "x.parquet", SCHEMA):
+        assert batch.nbytes <= 1.1 * parquet_batches.REPEATED_BYTES
+        rows += batch.num_rows
+    assert rows == 1100
+
+
+def test_values_that_are_just_repeated_are_read_in_large_batches(tmp_path: Path) -> None:
+    local = tmp_path / "x"
+    pq.write_table(pa.table({"k": repeated(["a", "b"], [0, 1] * 20_000)}), local)
+    first = next(iter(read_source(local, "x.parquet", SCHEMA)))
+    assert first.num_rows == parquet_batches.BATCH_ROWS
+
+
+def test_a_row_of_countless_elements_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elements that are null take nothing in the file, and eight bytes each in memory."""
+    monkeypatch.setattr(parquet_batches, "MOST_ELEMENTS", 1000)
+    lists = pa.ListArray.from_arrays(pa.array([0, 1001], pa.int32()), pa.nulls(1001, pa.string()))
+    local = tmp_path / "x"
+    pq.write_table(pa.table({"k": ["a"], "l": lists}), local)
+    with pytest.raises(RefusedSourceError, match="1,001 elements") as refused:
+        list(read_source(local, "x.parquet", SCHEMA))
+    assert "row groups" in refused.value.hint
+
+
+def test_a_column_made_to_fill_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_batches, "MOST_UNPACKED_BYTES", 8 * 1024 * 1024)
+    local = tmp_path / "x"
+    column = pa.array([LONG] * 10)
+    pq.write_table(pa.table({"k": column}), local, compression="zstd", use_dictionary=False)
+    with pytest.raises(RefusedSourceError, match="unpacks to 10,4"):
+        list(read_source(local, "x.parquet", SCHEMA))
+
+
+def test_a_footer_is_read_as_often_for_many_row_groups_as_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+    real = parquet_batches.open_parquet
+
+    def counting(local: Path, read_dictionary: list[str] | None = None) -> pq.ParquetFile:
+        opened.append(local)
+        return real(local, read_dictionary)
+
+    monkeypatch.setattr(parquet_batches, "open_parquet", counting)
+    counts = []
+    for groups in (1, 50):
+        local = tmp_path / f"{groups}"
+        with pq.ParquetWriter(local, pa.schema([("k", pa.string()), ("t", pa.string())])) as writer:
+            for _ in range(groups):
+                writer.write_table(pa.table({"k": ["a"] * 2, "t": [LONG[:5000]] * 2}))
+        opened.clear()
+        assert sum(b.num_rows for b in read_source(local, "x.parquet", SCHEMA)) == 2 * groups
+        counts.append(len(opened))
+    assert counts == [1, 1]
+
+
+def test_a_footer_too_large_for_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_batches, "MOST_FOOTER_BYTES", 10_000)
+    local = tmp_path / "x"
+    pq.write_table(pa.table({"k": ["a"] * 1000}), local, row_group_size=1)
+    with pytest.raises(RefusedSourceError, match="the footer has .* at most 10,000") as caught:
+        list(read_source(local, "x.parquet", SCHEMA))
+    assert "larger row groups" in caught.value.hint
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_pages_of_a_file_that_have_checksums_are_held_against_them(
+    tmp_path: Path, checksums: bool
+) -> None:
+    local = tmp_path / "x.parquet"
+    table = pa.table({"k": range(1000), "v": [f"v{n % 7}" for n in range(1000)]})
+    pq.write_table(table, local, write_page_checksum=checksums)
+    schema = Schema(
+        (Field("k", Primitive.LONG),), values=(Field("v", Primitive.STRING, nullable=True),)
+    )
+    assert pa.Table.from_batches(read_source(local, "x.parquet", schema)).to_pylist() == (
+        table.to_pylist()
+    )
+    if not checksums:
+        return
+    body = local.read_bytes()
+    for place in range(200, 1800, 100):
+        local.write_bytes(flipped(body, place))
+        with pytest.raises(RefusedSourceError):
+            list(read_source(local, "x.parquet", schema))

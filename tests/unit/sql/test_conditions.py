@@ -1,0 +1,211 @@
+"""Conditions in SQL: what is refused, with where and why, and that nothing of the text gets on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.errors import InvalidRequestError
+from dormouse.schema.schema import Schema
+from dormouse.sql.conditions import parse_condition
+from dormouse.sql.expressions import MAX_BRACKETS, MAX_LIST, MAX_PATTERN, MAX_TEXT
+
+SCHEMA = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "id", "type": "LongType"}],
+        "sortKeyFields": [{"name": "at", "type": "TimestampType"}],
+        "valueFields": [
+            {"name": "name", "type": "StringType"},
+            {"name": 'od"d; --', "type": "StringType"},
+            {"name": "price", "type": {"DecimalType": {"precision": 9, "scale": 2}}},
+            {"name": "weight", "type": "DoubleType", "nullable": True},
+            {"name": "ok", "type": "BooleanType"},
+            {"name": "raw", "type": "ByteArrayType"},
+            {"name": "day", "type": "DateType"},
+            {"name": "tags", "type": {"ListType": {"elementType": "StringType"}}},
+        ],
+    }
+)
+
+REFUSED = [
+    ("", "not SQL"),
+    ("id = ", "not SQL at column"),
+    ("id = 1 1", "not SQL at column 8, near '1'"),
+    ("id = 1 id", "not allowed"),
+    ("name = 'open", "not SQL"),
+    ("{ : } id", "not SQL: it cannot be parsed"),
+    ("id = 1e", "'1e' is no number"),
+    ("nobody = 1", "no column 'nobody'; columns: id, at"),
+    ("t.id = 1", "t.id: a column is named by itself"),
+    ("name", "name is StringType, not a condition"),
+    ("id + 1", "id + 1 is LongType, not a condition"),
+    ("ok AND id", "id is LongType; a condition is needed"),
+    ("name > 1", "name > 1: StringType and LongType do not compare"),
+    ("id = '1'", "id = '1': LongType and StringType do not compare"),
+    ("id = weight", "LongType and DoubleType do not compare"),
+    ("id > 1.5", "1.5 is not a whole number"),
+    ("id > 9223372036854775808", "not a whole number of 64 bits"),
+    ("at > '2026-01-31'", "TIMESTAMP '2026-01-31 12:00:00'"),
+    ("at > TIMESTAMP 'noon'", "'noon' is no time"),
+    ("day = DATE '2026-02-30'", "'2026-02-30' is no date"),
+    ("day = at", "DateType and TimestampType do not compare"),
+    ("raw = 'a'", "X'00ff'"),
+    ("raw = X'0'", "two hex digits"),
+    ("ok = 1", "BooleanType and LongType do not compare"),
+    ("price = 99999999999999999999999999999999999999", "no 38 digits in common"),
+    ("weight = 1e400", "beyond"),
+    ("weight = 1e99999", "beyond"),
+    ("tags = 1", "ListType cannot be compared"),
+    ("id = NULL", "NULL is not allowed"),
+    ("id IN ()", "IN needs a list"),
+    ("id IN (SELECT 1)", "IN needs a list"),
+    ("id IN (1, id)", "may hold only values"),
+    ("name LIKE name", "the pattern must be a text"),
+    ("name LIKE 'a!%' ESCAPE '!'", "not allowed"),
+    ("name LIKE ANY ('a')", "not allowed"),
+    ("name ~ 'a+'", "not allowed"),
+    ("name || 'a' = 'b'", "not allowed"),
+    ("id / 0 = 1", "the divisor must be a number above zero"),
+    ("10 % id = 1", "the divisor must be a number above zero"),
+    ("price + 1 = 2", "calculates with DecimalType"),
+    ("-price = 1", "calculates with DecimalType"),
+    ("-name = 1", "calculates with StringType"),
+    ("-ok", "calculates with BooleanType"),
+    ("-name = 'a'", "calculates with StringType"),
+    ("trim(BOTH 'a' FROM name) = 'b'", "says more than is allowed"),
+    ("lower(id) = 'a'", "is for StringType, not for LongType"),
+    ("starts_with(name)", "near ')': something is missing"),
+    ("EXTRACT(EPOCH FROM at) = 1", "EPOCH cannot be extracted"),
+    ("EXTRACT(YEAR FROM id) = 1", "extracts from LongType"),
+    ("CAST(id AS TEXT) = '1'", "cannot be cast"),
+    ("CAST('2026-01-31' AS DATE FORMAT 'YYYY') = day", "not"),
+    ("id BETWEEN SYMMETRIC 3 AND 1", "says more than is allowed"),
+    ("now() > at", "not allowed"),
+    ("current_date > day", "not allowed"),
+    ("random() > 0.5", "not allowed"),
+    ("count(id) > 1", "not allowed"),
+    ("row_number() OVER (ORDER BY id) = 1", "not allowed"),
+    ("pg_sleep(10) IS NULL", "no function 'pg_sleep'"),
+    ("read_file('/etc/passwd') = 'a'", "no function 'read_file'"),
+    ("EXISTS (SELECT 1)", "not allowed"),
+    ("id = 1; DROP TABLE t", "not allowed"),
+    ("SELECT 1", "not allowed"),
+    ("id = $1", "not allowed"),
+    ("id = ?", "not allowed"),
+    ("CASE WHEN ok THEN ok END", "not allowed"),
+    ("(id, ok) = (1, TRUE)", "not allowed"),
+    ("name = E'a\\n'", "not allowed"),
+    ("NOT " * 17 + "ok", "nested deeper than 16"),
+    ("(" * 5000 + "ok" + ")" * 5000, "nested deeper than 16"),
+    ("ok AND " * MAX_LIST + "ok", "1,001 parts; at most 1,000"),
+    ("id IN (" + "1," * MAX_LIST + "1)", "parts; at most 1,000"),
+    ("ok AND " * MAX_TEXT + "ok", "at most 16,384"),
+    ("(" * (MAX_BRACKETS + 1) + "ok" + ")" * (MAX_BRACKETS + 1), "nested deeper than 16"),
+    ("id IN (" + " OR id IN (".join(["1," * 999 + "1)"] * 8), "the condition has 2"),
+    (f"name LIKE '{'_' * 11_000}'", "the pattern has 11,000 characters; at most 1,000"),
+    (f"name NOT ILIKE '{'a' * (MAX_PATTERN + 1)}'", "starts_with, ends_with and contains"),
+    ("at > TIMESTAMP '0001-01-01 00:00:00+14:00'", "is no time: date value out of range"),
+    ("at > TIMESTAMP '9999-12-31 23:00:00-14:00'", "is no time: date value out of range"),
+    ("at >= TIMESTAMP '2026-01-31 12:00:00.0000001'", "is no time: times are whole microseconds"),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), REFUSED, ids=[text[:40] for text, _ in REFUSED])
+def test_what_is_no_condition_or_not_allowed_is_refused_with_where_and_why(
+    text: str, reason: str
+) -> None:
+    with pytest.raises(InvalidRequestError) as refusal:
+        parse_condition(text, SCHEMA)
+    assert reason in refusal.value.explanation
+    assert len(refusal.value.explanation) < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("id=1 -- all", '("id" = 1)'),
+        ("/* some */ ok", '"ok"'),
+        ("ok and (ok and ok)", '("ok" AND ("ok" AND "ok"))'),
+        ("id not in (1, -2)", '(NOT ("id" IN (1, -2)))'),
+        ("id between 1 and 2", '(("id" >= 1) AND ("id" <= 2))'),
+        ("\"od\"\"d; --\" = 'it''s; --'", "(\"od\"\"d; --\" = 'it''s; --')"),
+        ("price >= 1e1", '("price" >= 10)'),
+        ("weight < -.5", '("weight" < -0.5)'),
+        (
+            "at < timestamp '2026-01-31T13:00:00+01:00'",
+            "(\"at\" < TIMESTAMP '2026-01-31 12:00:00')",
+        ),
+        ("cast('2026-01-31' as date) = day", "(DATE '2026-01-31' = \"day\")"),
+        ("raw = x'00FF'", "(\"raw\" = X'00ff')"),
+        ("id isnull", '("id" IS NULL)'),
+    ],
+)
+def test_conditions_have_a_normal_form_made_anew_which_parses_to_the_same(
+    text: str, normal: str
+) -> None:
+    condition = parse_condition(text, SCHEMA)
+    assert condition.sql == normal
+    assert parse_condition(normal, SCHEMA) == condition
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_survives_as_a_literal_and_nothing_more(value: str) -> None:
+    quoted = value.replace("'", "''")
+    condition = parse_condition(f"name = '{quoted}'", SCHEMA)
+    assert condition.columns == {"name"}
+    assert condition.sql == f"(\"name\" = '{quoted}')"
+
+
+@given(st.text(st.sampled_from("'\"();,-/* =\\idok1.eEXN\n"), max_size=30))
+def test_no_text_does_more_than_parse_or_be_refused(text: str) -> None:
+    try:
+        condition = parse_condition(text, SCHEMA)
+    except InvalidRequestError:
+        return
+    assert condition.columns <= {field.name for field in SCHEMA.fields}
+    assert parse_condition(condition.sql, SCHEMA) == condition
+
+
+@pytest.mark.parametrize(
+    ("inner", "condition"),
+    [
+        ("id", "{} BETWEEN 1 AND 2"),
+        ("name", "{} NOT LIKE 'a%'"),
+        ("name", "{} IS NOT NULL"),
+        ("name", "{} IN ('a')"),
+    ],
+)
+def test_the_normal_form_of_what_is_just_not_too_deep_is_not_too_deep(
+    inner: str, condition: str
+) -> None:
+    accepted = 0
+    for levels in range(10, 20):
+        nested = f"({inner} + 1)" if inner == "id" else f"lower({inner})"
+        for _ in range(levels - 1):
+            nested = f"({nested} + 1)" if inner == "id" else f"lower({nested})"
+        try:
+            found = parse_condition(condition.format(nested), SCHEMA)
+        except InvalidRequestError as error:
+            assert "nested deeper than 16" in str(error)
+            continue
+        accepted += 1
+        assert parse_condition(found.sql, SCHEMA) == found
+    assert 0 < accepted < 10
+
+
+def test_a_negation_is_a_condition_on_the_same_columns() -> None:
+    condition = parse_condition("weight > 1 OR id = 2", SCHEMA)
+    assert condition.negated().columns == condition.columns == {"weight", "id"}
+
+
+def test_processes_without_conditions_do_not_load_the_parser() -> None:
+    code = (
+        "import sys, dormouse.features.administration.administer; "
+        "import dormouse.features.planning.plan_table; "
+        "sys.exit('sqlglot' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
