@@ -10,8 +10,8 @@ import boto3
 import pytest
 from botocore.exceptions import ConnectionClosedError
 
+from dormouse.aws.s3 import ingest_bucket
 from dormouse.aws.s3.ingest_bucket import S3IngestBucket
-from dormouse.aws.s3.storage import ingest_bucket
 from dormouse.errors import DormouseError, OutcomeUnknownError
 from tests.contract.mocked_aws import mocked_aws
 

@@ -13,8 +13,8 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
 from mypy_boto3_s3 import S3Client
 
+from dormouse.aws.s3 import storage as s3
 from dormouse.aws.s3.storage import S3Storage
-from dormouse.aws.s3.storage import storage as s3
 from dormouse.errors import (
     ContendedError,
     CorruptDataError,

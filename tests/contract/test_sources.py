@@ -11,8 +11,8 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from mypy_boto3_s3 import S3Client
 
+from dormouse.aws.s3 import storage as s3
 from dormouse.aws.s3.storage import S3Sources
-from dormouse.aws.s3.storage import storage as s3
 from dormouse.errors import RefusedSourceError, UnavailableError
 from dormouse.model.sources import Source
 from dormouse.ports import Sources

@@ -11,14 +11,14 @@ import pytest
 
 from dormouse.aws import wiring
 from dormouse.aws.base import clients
+from dormouse.aws.s3 import ingest_bucket
 from dormouse.aws.s3.ingest_bucket import S3IngestBucket
-from dormouse.aws.s3.storage import ingest_bucket
 from dormouse.model.sources import Source
 from dormouse.settings import Settings
 from dormouse.stored.names import InstanceNames
 
 ACCOUNT = "123456789012"
-LIBRARY = Path(clients.__file__).parents[1]
+LIBRARY = Path(clients.__file__).parents[2]
 
 
 class Sent(Exception):
