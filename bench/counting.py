@@ -32,7 +32,7 @@ class Requests:
             counter.clear()
 
     def dollars(self) -> float:
-        """Give the price of all requests so far."""
+        """Return the price of all requests so far."""
         return sum(self.counts[name] * at for name, at in DOLLARS_PER_MILLION.items()) / 1e6
 
     def dynamo_read(self, size_bytes: int) -> None:
@@ -79,7 +79,7 @@ class CountingStorage(MemoryStorage):
 
 
 def kind_of(path: str) -> str:
-    """Give the folder of the state an object lies in: deltas, segments or snapshots."""
+    """Return the folder of the state an object lies in: deltas, segments or snapshots."""
     return path.split("/")[-2]
 
 
@@ -127,7 +127,7 @@ PAGE_ITEM_BYTES = _KEY_BYTES + len("ids") + 3 + PAGE_CAPACITY * (1 + _ID) + len(
 
 
 def head_item_bytes(head: Head) -> int:
-    """Give the size of a head as DynamoDB counts it."""
+    """Return the size of a head as DynamoDB counts it."""
     numbers = head.last_page, head.first_page, head.root.revision, head.root.beginning
     names = "last_page", "first_page", "revision", "segments_after", "snapshots", "segments"
     fixed = _KEY_BYTES + sum(map(len, names)) + sum(map(_number, numbers)) + len("floor") + _ID + 6

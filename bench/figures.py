@@ -30,7 +30,7 @@ def emit(part: str, of: str, at: int, **values: float) -> None:
 
 
 def parsed(line: str) -> Figure:
-    """Give the figure that was printed as a line."""
+    """Return the figure that was printed as a line."""
     return Figure(**json.loads(line))
 
 
@@ -42,20 +42,20 @@ class Figures:
         self.all = {(f.part, f.of, f.at, f.figure): f.value for f in figures}
 
     def get(self, part: str, of: str, at: int, figure: str) -> float | None:
-        """Give a figure; None if it was not measured in this run."""
+        """Return a figure; None if it was not measured in this run."""
         return self.all.get((part, of, at, figure))
 
     def sizes(self, part: str, of: str) -> list[int]:
-        """Give the sizes at which a subject was measured, in order."""
+        """Return the sizes at which a subject was measured, in order."""
         return sorted({at for p, o, at, _ in self.all if (p, o) == (part, of)})
 
     def subjects(self, part: str) -> list[str]:
-        """Give the subjects of a part, as they were measured first."""
+        """Return the subjects of a part, as they were measured first."""
         return list(dict.fromkeys(of for p, of, _, _ in self.all if p == part))
 
 
 def short(value: float | None) -> str:
-    """Give a number as people read it, with three digits that count."""
+    """Return a number as people read it, with three digits that count."""
     if value is None:
         return "-"
     for unit, size in (("G", 1e9), ("M", 1e6), ("K", 1e4)):
@@ -65,7 +65,7 @@ def short(value: float | None) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Give a table in Markdown."""
+    """Return a table in Markdown."""
     lines = [list(head), *(list(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     lines.insert(1, ["-" * width for width in widths])

@@ -21,14 +21,14 @@ class Goal:
 
     @property
     def verdict(self) -> str:
-        """Say whether the goal is met."""
+        """Return whether the goal is met."""
         if self.measured is None:
             return "not in this run"
         met = self.measured >= self.bound if self.at_least else self.measured <= self.bound
         return "met" if met else "NOT MET"
 
     def row(self) -> list[str]:
-        """Give the goal as a line of a table."""
+        """Return the goal as a line of a table."""
         sign = ">=" if self.at_least else "<="
         return [
             str(self.number),
@@ -45,5 +45,5 @@ def ratio(above: float | None, below: float | None) -> float | None:
 
 
 def _exact(measured: float | None) -> str:
-    """Give a number with digits enough to see on which side of a bound it lies."""
+    """Return a number with digits enough to see on which side of a bound it lies."""
     return f"{measured:.4g}" if measured is not None and measured < 1000 else short(measured)

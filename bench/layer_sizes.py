@@ -25,7 +25,7 @@ HEAVIEST = 6
 
 
 def parts_of_functions(template: Path) -> dict[str, tuple[Path, list[str]]]:
-    """Give the folder of each function's code, and the names of its layers."""
+    """Return the folder of each function's code, and the names of its layers."""
     resources: Mapping[str, Any] = yaml_parse(template.read_text())["Resources"]
     functions = {
         name: resource["Properties"]

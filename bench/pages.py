@@ -6,12 +6,12 @@ END = "<!-- end of figures -->"
 
 
 def begin(by: str) -> str:
-    """Give the mark at which the figures of a target of make begin."""
+    """Return the mark at which the figures of a target of make begin."""
     return f"<!-- figures: made by make {by} -->"
 
 
 def page_with(page: str, by: str, text: str) -> str:
-    """Give a page with `text` as the figures of a target of make.
+    """Return a page with `text` as the figures of a target of make.
 
     Raises:
         ValueError: it has no marks of that target.

@@ -51,7 +51,7 @@ class Step:
         return " ".join(self.arguments[:2])
 
     def makes(self, path: str) -> bool:
-        """Tell whether a path is the folder that the step makes, or in it."""
+        """Return whether a path is the folder that the step makes, or in it."""
         return f"{path}/".startswith(f"{self.arguments[1]}/")
 
 
@@ -73,7 +73,7 @@ QUICK = Scale(200_000, 20_000, 60_000, 500_000, 16 * 1024**2, 2, 1)
 
 
 def made(folder: Path, scale: Scale) -> Iterator[Step]:
-    """Give the steps that make sources and tables."""
+    """Return the steps that make sources and tables."""
 
     def sources(name: str, kind: str, files: int, rows: int) -> Step:
         given = ("sources", f"{folder}/{name}", kind, str(files), str(rows))
@@ -96,7 +96,7 @@ def made(folder: Path, scale: Scale) -> Iterator[Step]:
 
 
 def measured(folder: Path, scale: Scale) -> Iterator[Step]:
-    """Give the steps that measure, round by round."""
+    """Return the steps that measure, round by round."""
     for number in range(scale.rounds):
         peers = number < scale.rounds_of_peers
         for files, name, kind in (
@@ -140,7 +140,7 @@ class Runner:
         self.failures: list[str] = []
 
     def run(self, step: Step) -> list[Figure]:
-        """Give the figures of a step; none, and a note of it, if it failed."""
+        """Return the figures of a step; none, and a note of it, if it failed."""
         # Files in memory that are mapped would count as memory of the process.
         parent = self._on_disk if step.script == "rows_memory.py" else self._outputs
         out, scratch = parent / "out", parent / "scratch"

@@ -41,17 +41,17 @@ SCHEMAS = {
 
 
 def row_bytes(kind: str) -> int:
-    """Give what a row takes in memory as Arrow holds it."""
+    """Return what a row takes in memory as Arrow holds it."""
     return (10 + 4) + 8 + (10 + 4 if kind == "narrow" else 100 + 4 + 5 * 8)
 
 
 def split_points(leaves: int) -> list[str]:
-    """Give the keys that cut the space of keys into so many leaves alike."""
+    """Return the keys that cut the space of keys into so many leaves alike."""
     return [_as_letters(26**LETTERS * i // leaves) for i in range(1, leaves)]
 
 
 def key_at(fraction: float) -> str:
-    """Give the key up to which this part of all random keys lies."""
+    """Return the key up to which this part of all random keys lies."""
     return _as_letters(int(26**LETTERS * fraction))
 
 
@@ -64,7 +64,7 @@ def write_source(path: Path, kind: str, rows: int, seed: int) -> None:
 
 
 def some_keys(path: Path, count: int) -> list[str]:
-    """Give keys of rows that are in a source, spread over it."""
+    """Return keys of rows that are in a source, spread over it."""
     column = pq.read_table(path, columns=["key"])["key"]
     return [column[i * len(column) // count].as_py() for i in range(count)]
 

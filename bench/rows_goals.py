@@ -10,7 +10,7 @@ from rows_rounds import FLOOR, PLAIN_FLOOR, median_of, median_ratio
 
 
 def goals(figures: Figures) -> list[Goal]:
-    """Give all goals, in parts as they were measured."""
+    """Return all goals, in parts as they were measured."""
     parts = list(dict.fromkeys(part for part, *_ in figures.all))
     return [goal for part in parts for goal in _of_part(figures, part)]
 

@@ -28,7 +28,7 @@ ORDER = ", ".join(KEYS)
 
 
 def leaves() -> Iterator[tuple[str, str]]:
-    """Give the leaves' bounds; all keys lie from the first to the last."""
+    """Return the leaves' bounds; all keys lie from the first to the last."""
     points = ["", *split_points(LEAVES), "~"]
     yield from zip(points, points[1:], strict=False)
 

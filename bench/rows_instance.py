@@ -36,12 +36,12 @@ class LocalSources:
         local.symlink_to(source.key.partition("/")[2])
 
     def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
-        """Give nothing: a benchmark names its files."""
+        """Return nothing: a benchmark names its files."""
         yield from ()
 
 
 def services(storage: Storage, scratch: Path, memory_bytes: int, seed: int) -> Services:
-    """Give services that keep shards in `storage` and spill to `scratch`.
+    """Return services that keep shards in `storage` and spill to `scratch`.
 
     Another seed makes other ids: a process must not use those of the one that made its input.
     """
@@ -71,7 +71,7 @@ def create(given: Services, schema: Schema, splits: Sequence[str] = ()) -> Table
 
 
 def table_of(given: Services) -> Table:
-    """Give the table as the registry has it."""
+    """Return the table as the registry has it."""
     (table,) = given.tables.all()
     return table
 
@@ -92,13 +92,13 @@ def ingest_files(given: Services, files: Sequence[Path]) -> None:
 
 
 def reopened(given: Services, schema: Schema) -> Table:
-    """Give the table of shards that another process wrote, its state made anew from them."""
+    """Return the table of shards that another process wrote, its state made anew from them."""
     rebuild(given, create(given, schema))
     return table_of(given)
 
 
 def linked(shards: Sequence[Path], root: Path) -> FolderStorage:
-    """Give a storage in a new folder that holds links to shards elsewhere."""
+    """Return a storage in a new folder that holds links to shards elsewhere."""
     for shard in shards:
         at = root / shard.relative_to(shard.parents[2])
         at.parent.mkdir(parents=True, exist_ok=True)

@@ -101,7 +101,7 @@ class CountingStorage(FolderStorage):
         return cast(BinaryIO, CountedFile(Path(self.uri) / path, self.reads))
 
     def get(self, path: str) -> bytes:
-        """Give an object, which counts as one read."""
+        """Return an object, which counts as one read."""
         found = super().get(path)
         self.reads.add(len(found))
         return found
@@ -189,7 +189,7 @@ SYSTEMS: dict[str, Callable[[FolderStorage, Path], LookUp]] = {
 
 
 def questions(what: str, keys: list[str]) -> tuple[list[Asked], list[Asked]]:
-    """Give cold look-ups, each into shards of its own, and warm ones into the same shards."""
+    """Return cold look-ups, each into shards of its own, and warm ones into the same shards."""
     if what == "keys_100":
         many = [tuple(keys[:KEYS_AT_ONCE]), tuple(keys[KEYS_AT_ONCE : 2 * KEYS_AT_ONCE])]
         return [Asked(many[0])], [Asked(many[1])]
@@ -206,7 +206,7 @@ def questions(what: str, keys: list[str]) -> tuple[list[Asked], list[Asked]]:
 
 
 def measure(look_up: LookUp, asked: Asked, storage: CountingStorage) -> dict[str, float]:
-    """Give what one look-up takes."""
+    """Return what one look-up takes."""
     storage.reads.requests = storage.reads.size_bytes = 0
     before, found = bytes_read(), 0
 

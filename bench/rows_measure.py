@@ -15,7 +15,7 @@ PROCESS = Path("/proc/self")
 
 
 def cpu_seconds() -> float:
-    """Give the CPU time of this process and of those it has waited for, in seconds."""
+    """Return the CPU time of this process and of those it has waited for, in seconds."""
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     used = [resource.getrusage(kind) for kind in kinds]
     return sum(one.ru_utime + one.ru_stime for one in used)
@@ -35,7 +35,7 @@ def run(work: Callable[[], object]) -> dict[str, float]:
 
 
 def bytes_read() -> int:
-    """Give what all threads of this process have read with system calls so far, in bytes.
+    """Return what all threads of this process have read with system calls so far, in bytes.
 
     What is read through a memory map does not count.
     """

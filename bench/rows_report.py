@@ -31,7 +31,7 @@ MEMORY_HEAD = ("", "memory, MB", "rows, MB", "peak RSS, MB", "rows to memory", "
 
 
 def report(figures: Figures, *, quick: bool) -> str:
-    """Give all tables."""
+    """Return all tables."""
     return "\n\n".join(_sections(figures, quick))
 
 

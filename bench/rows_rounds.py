@@ -17,14 +17,14 @@ PLAIN_FLOOR = "pyarrow copy, no dictionary"
 
 
 def median_of(figures: Figures, part: str, of: str, figure: str) -> float | None:
-    """Give the median of all rounds; None if the figure was not measured."""
+    """Return the median of all rounds; None if the figure was not measured."""
     rounds = [figures.get(part, of, at, figure) for at in figures.sizes(part, of)]
     values = [value for value in rounds if value is not None]
     return median(values) if values else None
 
 
 def median_ratio(figures: Figures, part: str, of: str, floor: str, figure: str) -> float | None:
-    """Give the median of the ratios to the floor of the same round; None if there is none."""
+    """Return the median of the ratios to the floor of the same round; None if there is none."""
     ratios = []
     for at in figures.sizes(part, of):
         above, below = figures.get(part, of, at, figure), figures.get(part, floor, at, figure)

@@ -86,7 +86,7 @@ class Simulation:
 
 
 def _at_once(pauses: list[float]) -> float:
-    """Give how long pauses take together if so many run side by side."""
+    """Return how long pauses take together if so many run side by side."""
     lanes = [0.0] * FETCHES_AT_ONCE
     for pause in pauses:
         heapq.heapreplace(lanes, lanes[0] + pause)
@@ -101,13 +101,13 @@ class Latencies:
         self._chance = random.Random(seed)  # noqa: S311
 
     def draw(self, mean_ms: float, size_bytes: int = 0) -> float:
-        """Give seconds for a request of a mean, and of so many bytes at 80 MB/s."""
+        """Return seconds for a request of a mean, and of so many bytes at 80 MB/s."""
         drawn = mean_ms * self._chance.lognormvariate(-0.02, 0.2)
         slow = 4 if self._chance.random() < 0.01 else 1
         return drawn * slow / 1000 + size_bytes / 80e6
 
     def random(self) -> float:
-        """Give a number from 0 up to 1."""
+        """Return a number from 0 up to 1."""
         return self._chance.random()
 
 

@@ -26,7 +26,7 @@ class SlowStorage(CountingStorage):
         self._simulation, self._latencies = clock, latencies
 
     def get(self, path: str) -> bytes:
-        """Give an object after a while."""
+        """Return an object after a while."""
         body = super().get(path)
         self._simulation.pause(self._latencies.draw(GET_MS, len(body)))
         return body

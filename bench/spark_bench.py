@@ -128,7 +128,7 @@ def run(script: str, *arguments: object) -> list[str]:
 
 
 def report(figures: Figures, scale: Scale) -> Iterator[str]:
-    """Give how it was measured, a table of each part, medians of its rounds, and the goals."""
+    """Return how it was measured, a table of each part, medians of its rounds, and the goals."""
     rounds = f"medians of {scale.rounds} rounds" if scale.rounds > 1 else "one round"
     yield (
         f"Measured on {dt.datetime.now(dt.UTC):%d %B %Y}, {cores()} cores, Spark "

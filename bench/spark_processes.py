@@ -45,7 +45,7 @@ def measured(work: Callable[[], object]) -> dict[str, float]:
 
 
 def shuffled_bytes(events: Path) -> int:
-    """Give what all tasks of a log of events wrote to shuffles, as stored."""
+    """Return what all tasks of a log of events wrote to shuffles, as stored."""
     total = 0
     for log in events.rglob("*"):
         if log.is_file():
@@ -58,7 +58,7 @@ def shuffled_bytes(events: Path) -> int:
 
 
 def _tree() -> Iterator[list[str]]:
-    """Give the status fields of this process and all below it, from the third on."""
+    """Return the status fields of this process and all below it, from the third on."""
     fields: dict[int, list[str]] = {}
     for folder in PROC.iterdir():
         if folder.name.isdecimal():

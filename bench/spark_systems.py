@@ -43,7 +43,7 @@ class LocalReach:
         self._root, self._scratch = root, scratch
 
     def __call__(self) -> Access:
-        """Give the access."""
+        """Return the access."""
         storage = FolderStorage(self._root)
         sources = rows_instance.LocalSources()
         return Access(storage, storage, sources, self._scratch, MEMORY_BYTES)

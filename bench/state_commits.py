@@ -42,7 +42,7 @@ class Table:
     clock: Clock
 
     def store(self, requests: Requests, seed: int) -> S3StateStore:
-        """Give a store of this table that counts in `requests`, cold."""
+        """Return a store of this table that counts in `requests`, cold."""
         return S3StateStore(
             TABLE,
             CountingStorage(self.storage, requests),
@@ -53,7 +53,7 @@ class Table:
 
 
 def table_of(snapshot: bytes) -> Table:
-    """Give a table whose state is a snapshot of version 0."""
+    """Return a table whose state is a snapshot of version 0."""
     storage, pages, clock = MemoryStorage(), MemoryPages(), Clock()
     first = Snapshot(f"{0:032x}", 0, 0, len(snapshot))
     storage.put(f"{snapshot_prefix(TABLE)}{first.id}.parquet", snapshot)
@@ -94,13 +94,13 @@ class Run:
             self.transactions += len(transactions)
 
     def head(self) -> Head:
-        """Give the head, uncounted."""
+        """Return the head, uncounted."""
         head = self.table.pages.head(TABLE)
         assert head is not None
         return head
 
     def share_of_period(self) -> float:
-        """Tell how much there is, from 0 to 1, of what makes the next snapshot due."""
+        """Return how much there is, from 0 to 1, of what makes the next snapshot due."""
         root = self.head().root
         assert root.newest is not None
         since = sum(s.size_bytes for s in root.segments if s.version > root.newest.version)

@@ -197,7 +197,7 @@ class Contest:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Give the value below which a share of the values lies."""
+    """Return the value below which a share of the values lies."""
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 

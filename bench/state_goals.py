@@ -9,7 +9,7 @@ from goals import Goal, ratio
 
 
 def goals(figures: Figures) -> list[Goal]:
-    """Give all goals that a benchmark can measure, at the largest size of the run."""
+    """Return all goals that a benchmark can measure, at the largest size of the run."""
     sizes = figures.sizes("commits", "log")
     largest = sizes[-1] if sizes else 0
     return [

@@ -51,17 +51,17 @@ ROUNDS = 100
 
 
 def digest(name: str) -> str:
-    """Give 32 hex digits that stand for a name, as ids are."""
+    """Return 32 hex digits that stand for a name, as ids are."""
     return blake2b(name.encode(), digest_size=16).hexdigest()
 
 
 def key(number: int) -> tuple[str]:
-    """Give a row key as people have them."""
+    """Return a row key as people have them."""
     return (f"customer-{number:09d}",)
 
 
 def built(references: int) -> TableState:
-    """Give a state of so many references, a tenth as many leaves, and as many sources."""
+    """Return a state of so many references, a tenth as many leaves, and as many sources."""
     leaves = max(1, references // PER_PARTITION)
     tree = PartitionTree.from_split_points([key(i * KEYS // leaves) for i in range(1, leaves)])
     shards: dict[str, Shard] = {}
@@ -121,7 +121,7 @@ def as_objects(body: bytes) -> list[object]:
 
 
 def resident_bytes() -> int:
-    """Give the memory of this process that is in use and resident."""
+    """Return the memory of this process that is in use and resident."""
     gc.collect()
     pa.default_memory_pool().release_unused()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -129,13 +129,13 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """Give the most memory this process had resident at any time."""
+    """Return the most memory this process had resident at any time."""
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
 
 def cpu_seconds(do: Callable[[], T]) -> tuple[T, float]:
-    """Give what `do` gives, and the CPU seconds of all threads it took."""
+    """Return what `do` gives, and the CPU seconds of all threads it took."""
     gc.collect()
     before = time.process_time()
     result = do()
@@ -205,7 +205,7 @@ def measure_use(references: int, state: TableState) -> None:
 
 
 def committed(state: TableState, partitions: list[str]) -> TableState:
-    """Give the state after an ingest and a compaction of all references in each partition."""
+    """Return the state after an ingest and a compaction of all references in each partition."""
     for partition in partitions:
         span = [state.shards[r.shard] for r in state.references_in(partition)]
         new = replace(span[0], id=f"new-{partition}")
@@ -228,7 +228,7 @@ def committed(state: TableState, partitions: list[str]) -> TableState:
 
 
 def on_the_root(number: int) -> Transaction:
-    """Give an ingest of a shard placed on the root, to be pushed down to its one leaf."""
+    """Return an ingest of a shard placed on the root, to be pushed down to its one leaf."""
     at = key(number * (KEYS // ROUNDS))
     shard = NewShard(Shard(f"root-{number}", 1, 64, at, at), (("root", 1),))
     return AddShards(f"root-{number}", (f"root-file-{number}",), (shard,))

@@ -44,7 +44,7 @@ class CountingQueues:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get_queue_url(self, QueueName: str) -> dict[str, str]:  # noqa: N803
-        """Give the name as the URL."""
+        """Return the name as the URL."""
         return {"QueueUrl": QueueName}
 
     def send_message_batch(self, QueueUrl: str, Entries: list[Any]) -> dict[str, Any]:  # noqa: N803
@@ -57,7 +57,7 @@ class CountingQueues:
 
 
 def services(table: Table, requests: Requests, known: Known) -> Services:
-    """Give what a planning asks for: one table, its store, a clock and ids."""
+    """Return what a planning asks for: one table, its store, a clock and ids."""
 
     class Tables:
         def get(self, table_id: str) -> Known:

@@ -52,7 +52,7 @@ class Appended:
 
 
 def dormouse_writers(folder: Path, count: int, *, stores: int | None = None) -> list[Append]:
-    """Give writers with a store each, as processes have, or with so many stores among them."""
+    """Return writers with a store each, as processes have, or with so many stores among them."""
     storage, pages, clock = FolderStorage(folder), MemoryPages(), Clock()
     first = S3StateStore("t", storage, pages, clock, Ids(clock, 0))
     first.commit(InitialisePartitions((Partition(ROOT),), (Primitive.STRING,)), generation=0)
@@ -83,7 +83,7 @@ def dormouse_writers(folder: Path, count: int, *, stores: int | None = None) -> 
 
 
 def iceberg_writers(folder: Path, count: int) -> list[Append]:
-    """Give writers with a SQL catalog on SQLite each."""
+    """Return writers with a SQL catalog on SQLite each."""
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.exceptions import CommitFailedException
 
@@ -127,7 +127,7 @@ class CountedRetries(logging.Handler):
 
 
 def delta_writers(folder: Path, count: int) -> list[Append]:
-    """Give writers that use delta-rs, which tries again by itself."""
+    """Return writers that use delta-rs, which tries again by itself."""
     from deltalake import CommitProperties, write_deltalake
 
     path = str(folder / "data")
@@ -203,7 +203,7 @@ def show(name: str, count: int, appended: Appended, took: float, metadata: int) 
 
 
 def metadata_bytes(folder: Path) -> int:
-    """Give the bytes of all files below the formats' folders of metadata."""
+    """Return the bytes of all files below the formats' folders of metadata."""
     return sum(
         path.stat().st_size
         for path in folder.rglob("*")

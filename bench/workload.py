@@ -26,7 +26,7 @@ class Clock:
         self.ms = 10 * DAY_MS
 
     def now_ms(self) -> int:
-        """Give milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return self.ms
 
 
@@ -38,7 +38,7 @@ class Ids:
         self._clock, self._chance = clock, random.Random(seed)  # noqa: S311
 
     def new(self) -> str:
-        """Give 32 hex digits."""
+        """Return 32 hex digits."""
         return f"{self._clock.now_ms():012x}{self._chance.getrandbits(80):020x}"
 
 
@@ -54,7 +54,7 @@ class Mix:
         self._rows: dict[str, int] = {}
 
     def deltas(self) -> Iterator[tuple[Transaction, ...]]:
-        """Give what is committed, delta by delta, for ever."""
+        """Return what is committed, delta by delta, for ever."""
         while True:
             chosen = self._chance.sample(range(len(self._leaves)), JOBS)
             jobs = [(self._ids.new(), leaf, tuple(self._shards_on(leaf))) for leaf in chosen]
@@ -70,7 +70,7 @@ class Mix:
                 yield (self._ingest(onto),)
 
     def ingest(self) -> AddShards:
-        """Give an ingest onto leaves by chance."""
+        """Return an ingest onto leaves by chance."""
         chosen = self._chance.sample(range(len(self._leaves)), SHARDS_OF_AN_INGEST)
         return self._ingest(chosen)
 

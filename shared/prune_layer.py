@@ -65,7 +65,7 @@ def drop_copies_of_libraries(pyarrow: Path) -> None:
 
 
 def size_bytes(folder: Path) -> int:
-    """Give the bytes of all files below `folder`."""
+    """Return the bytes of all files below `folder`."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

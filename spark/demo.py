@@ -55,7 +55,7 @@ MEASURES = ("flight", "distance", "copy")
 
 
 def schema() -> Schema:
-    """Give the schema of flights with the number of the copy in the key."""
+    """Return the schema of flights with the number of the copy in the key."""
     plain = data.schema()
     return replace(plain, row_keys=(*plain.row_keys, Field("copy", Primitive.LONG)))
 
@@ -131,7 +131,7 @@ def check(stage: Stage, flights: pa.Table, folder: Path) -> None:
 
 
 def _sums(instance: str) -> dict[str, tuple[int, ...]]:
-    """Give the rows of each carrier in the DataFrame, and the sums of their columns."""
+    """Return the rows of each carrier in the DataFrame, and the sums of their columns."""
     builder = SparkSession.builder.master("local[2]")
     for name, value in SPARK_SETTINGS.items():
         builder = builder.config(name, value)
@@ -207,7 +207,7 @@ def play(stage: Stage, folder: Path) -> None:
 
 
 def main() -> int:
-    """Give the exit code."""
+    """Return the exit code."""
     console = Console(highlight=False)
     began = time.perf_counter()
     try:

@@ -45,7 +45,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduler:
-    """Give the processes what is said here, in the order in which it was collected."""
+    """Return the processes what is said here, in the order in which it was collected."""
     config.option.loadscopereorder = False
     return Scheduler(config, log)
 

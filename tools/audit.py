@@ -96,7 +96,7 @@ def report_of(pins: Sequence[Path]) -> Mapping[str, Any]:
 
 
 def _probe() -> Path:
-    """Give a file that names one package which every index has, to be asked about before all."""
+    """Return a file that names one package which every index has, to be asked about before all."""
     path = HOME / "probe.txt"
     own = next(line for line in OWN_PINS.read_text().splitlines() if line.startswith("pip-audit"))
     HOME.mkdir(parents=True, exist_ok=True)

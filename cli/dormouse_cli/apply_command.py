@@ -58,7 +58,7 @@ def apply(
 
 
 def read_declarations(path: Path) -> object:
-    """Give what a file of tables says, with the schemas of the files that it names.
+    """Return what a file of tables says, with the schemas of the files that it names.
 
     Raises:
         InvalidRequestError: it is not YAML, or a schema is not JSON.
@@ -73,7 +73,7 @@ def read_declarations(path: Path) -> object:
 
 
 def _plain(value: object, folder: Path, counted: Iterator[int]) -> object:
-    """Give the value as JSON would have it: dates as text, schemas read from their files.
+    """Return the value as JSON would have it: dates as text, schemas read from their files.
 
     What an alias repeats is there as often as it is named, so a few lines can be more than any
     memory holds: values are `counted`.

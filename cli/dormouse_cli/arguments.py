@@ -21,7 +21,7 @@ _PLAIN_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 def parse_key(text: str, schema: Schema) -> Keys:
-    """Give the key, or prefix of one, written as ``name=value,name=value…``.
+    """Return the key, or prefix of one, written as ``name=value,name=value…``.
 
     A comma divides where a name and ``=`` follow, unless a backslash is before it, so that values
     may have commas; two backslashes there are one that ends the value. Sort keys go on where all
@@ -42,7 +42,7 @@ def parse_key(text: str, schema: Schema) -> Keys:
 
 
 def parse_range(text: str, schema: Schema) -> tuple[Keys | None, Keys | None]:
-    """Give the ends of a range written as ``from..to``, each a key or nothing for an open end.
+    """Return the ends of a range written as ``from..to``, each a key or nothing for an open end.
 
     Two dots divide only where a name and ``=`` follow, or nothing.
 
@@ -72,7 +72,7 @@ def parse_part(text: str, field: Field) -> KeyPart:
 
 
 def parse_columns(given: Sequence[str], schema: Schema) -> list[str] | None:
-    """Give the columns named, one an argument or several with commas between; None if none is."""
+    """Return the columns named, one an argument or several with commas between; None if none is."""
     names = [field.name for field in schema.fields]
     columns = [c for text in given for c in ([text] if text in names else text.split(","))]
     return columns or None
@@ -98,7 +98,7 @@ def parse_properties(given: Sequence[str]) -> dict[str, object]:
 
 
 def parse_spark(wanted: bool, given: Sequence[str] | None) -> SparkOptions | None:
-    """Give what is asked of Spark for a job; None if nothing is: neither it nor a property.
+    """Return what is asked of Spark for a job; None if nothing is: neither it nor a property.
 
     Raises:
         InvalidRequestError: a property is not one of a single job, or cannot have its value.
@@ -115,7 +115,7 @@ def parse_spark(wanted: bool, given: Sequence[str] | None) -> SparkOptions | Non
 
 
 def parse_new_fields(given: Sequence[str]) -> list[Field]:
-    """Give the columns written as ``name:type``, which can be null, or as JSON.
+    """Return the columns written as ``name:type``, which can be null, or as JSON.
 
     Raises:
         InvalidRequestError: one is written otherwise, or there is no such type.
@@ -133,7 +133,7 @@ def parse_new_fields(given: Sequence[str]) -> list[Field]:
 
 
 def parse_renames(given: Sequence[str], schema: Schema) -> dict[str, str]:
-    """Give new names by old ones, written as ``old=new``; the old name may have ``=`` in it.
+    """Return new names by old ones, written as ``old=new``; the old name may have ``=`` in it.
 
     Raises:
         InvalidRequestError: one is written otherwise, or a column is renamed twice.
@@ -173,7 +173,7 @@ def parse_units(given: Sequence[str]) -> dict[str, str]:
 
 
 def read_file(path: Path) -> bytes:
-    """Give what a small file holds.
+    """Return what a small file holds.
 
     Raises:
         NotFoundError: it cannot be read.

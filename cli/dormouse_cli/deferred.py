@@ -36,7 +36,7 @@ class Verbs:
 
 
 def commands(index: Mapping[str, Verb | Verbs]) -> dict[str, TyperCommand | TyperGroup]:
-    """Give the commands of an index, by name and in its order."""
+    """Return the commands of an index, by name and in its order."""
     return {name: _command(name, entry) for name, entry in index.items()}
 
 

@@ -35,7 +35,7 @@ EXIT_CODES = (
 
 
 def exit_code(error: DormouseError) -> int:
-    """Give the code with which a command ends that failed by `error`."""
+    """Return the code with which a command ends that failed by `error`."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), 1)
 
 

@@ -44,7 +44,7 @@ of each, made from `shared/dormouse/requests.py` by `make docs`.
 
 
 def documents() -> dict[str, str]:
-    """Give the text of each document by its path below docs/."""
+    """Return the text of each document by its path below docs/."""
     texts = {"properties.md": _PROPERTIES + "".join(map(_row, KNOWN.values()))}
     kinds: list[type[Message]] = [*get_args(AdminRequest), Reply]
     index = _MESSAGES
@@ -83,7 +83,7 @@ def _schema(kind: type[Message]) -> dict[str, object]:
 
 
 def _any_value(kind: type) -> dict[str, object]:
-    """Give the schema of parts that may be any JSON: what they must be, the stage says."""
+    """Return the schema of parts that may be any JSON: what they must be, the stage says."""
     if kind is object:
         return {"description": "any JSON; the request says what it means"}
     raise NotImplementedError(kind)

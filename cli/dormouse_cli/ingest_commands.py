@@ -95,7 +95,7 @@ def _files(count: int) -> str:
 
 
 def _key_in(bucket: str, text: str) -> str:
-    """Give the key that a person means, who may have named the bucket too."""
+    """Return the key that a person means, who may have named the bucket too."""
     if not text.startswith("s3://"):
         return text
     named, _, key = text.removeprefix("s3://").partition("/")

@@ -10,7 +10,7 @@ PROPERTY_COLUMNS = ("property", "value", "set_by")
 
 
 def property_rows(properties: Properties, origins: Mapping[str, str]) -> list[dict[str, object]]:
-    """Give a row of each property: its name, value, and who set it."""
+    """Return a row of each property: its name, value, and who set it."""
     return [
         {"property": name, "value": getattr(properties, name), "set_by": origins[name]}
         for name in KNOWN

@@ -182,7 +182,7 @@ def _explain(found: QueryResult, form: RowFormat) -> None:
 
 
 def _shown(form: RowFormat, limit: int | None) -> int | None:
-    """Give the rows to ask for: a table without a limit wants to know whether there are more."""
+    """Return the rows to ask for: a table without a limit wants to know whether there are more."""
     return ROWS_SHOWN + 1 if form is RowFormat.table and limit is None else limit
 
 
@@ -201,7 +201,7 @@ def _print_table(found: pa.RecordBatchReader, limit: int | None) -> int:
 
 
 def _tell(rows: int, shards: int, began: float) -> None:
-    """Tell a person, but no log file, what the query took."""
+    """Print for people, but into no log file, what the query took."""
     if notes().is_terminal:
         seconds = time.monotonic() - began
         note(f"{rows:,} rows from {shards:,} shards in {seconds:.2f} s")
@@ -209,7 +209,7 @@ def _tell(rows: int, shards: int, began: float) -> None:
 
 @contextmanager
 def _sink(output: Path | None) -> Iterator[BinaryIO]:
-    """Give where rows go; a file appears under its name only when it is whole."""
+    """Return where rows go; a file appears under its name only when it is whole."""
     if output is None:
         yield typer.get_binary_stream("stdout")
         return

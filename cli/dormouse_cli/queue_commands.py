@@ -84,7 +84,7 @@ def discard(
 
 
 def _account(done: Redriven, verb: str, form: Format) -> None:
-    """Tell what became of each letter; an error if something did not become of it."""
+    """Return what became of each letter; an error if something did not become of it."""
     outcomes = ((verb, done.sent), ("sent, not deleted", done.undeleted), ("left", done.unsent))
     if form is Format.json:
         rows = [{"id": i, "outcome": outcome} for outcome, ids in outcomes for i in ids]

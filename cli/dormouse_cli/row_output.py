@@ -66,7 +66,7 @@ def write_parquet(rows: pa.RecordBatchReader, sink: BinaryIO) -> int:
 
 
 def table_of_rows(rows: pa.RecordBatchReader, limit: int) -> tuple[Table, int, bool]:
-    """Give the first `limit` rows as a table, their number, and whether there are more."""
+    """Return the first `limit` rows as a table, their number, and whether there are more."""
     shown: list[dict[str, object]] = []
     for batch in rows:
         shown += _objects(batch.slice(0, limit + 1 - len(shown)))
@@ -79,7 +79,7 @@ def table_of_rows(rows: pa.RecordBatchReader, limit: int) -> tuple[Table, int, b
 
 
 def json_cells(column: pa.Array[Any]) -> Cells:
-    """Give a column's values in the types that JSON has, as the module's docstring says."""
+    """Return a column's values in the types that JSON has, as the module's docstring says."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         text = pc.strftime(column, format="%Y-%m-%dT%H:%M:%SZ")
@@ -98,7 +98,7 @@ def json_cells(column: pa.Array[Any]) -> Cells:
 
 
 def _iso_or_number(texts: list[str | None], numbers: pa.Array[Any], span: tuple[int, int]) -> Cells:
-    """Give texts, but numbers where ISO 8601 has no year of four digits for them."""
+    """Return texts, but numbers where ISO 8601 has no year of four digits for them."""
     low, high = span
     least, greatest = pc.min(numbers).as_py(), pc.max(numbers).as_py()
     if least is None or greatest is None or (low <= least and greatest <= high):
@@ -126,7 +126,7 @@ def _nested_cells(column: pa.MapArray[Any, Any] | pa.StructArray | pa.ListArray[
 
 
 def _items(lists: pa.ListArray[Any], all_items: pa.Array[Any]) -> pa.Array[Any]:
-    """Give what lists hold; they may be a slice of those that `all_items` belongs to."""
+    """Return what lists hold; they may be a slice of those that `all_items` belongs to."""
     first, end = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
     return all_items.slice(first, end - first)
 

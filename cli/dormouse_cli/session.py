@@ -22,7 +22,7 @@ class Session:
 
 
 def instance_of(ctx: typer.Context) -> Instance:
-    """Give the instance to work on, connecting to it at the first call."""
+    """Return the instance to work on, connecting to it at the first call."""
     from dormouse.client import Instance  # takes longer to import than the rest of the command
 
     session: Session = ctx.ensure_object(Session)
@@ -32,7 +32,7 @@ def instance_of(ctx: typer.Context) -> Instance:
 
 
 def table_of(ctx: typer.Context, name: str) -> TableHandle:
-    """Give the table to work on.
+    """Return the table to work on.
 
     Raises:
         NotFoundError: there is none of that name.
@@ -41,7 +41,7 @@ def table_of(ctx: typer.Context, name: str) -> TableHandle:
 
 
 def tables_beginning(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Give the names that complete what was typed; none if the instance cannot be asked."""
+    """Return the names that complete what was typed; none if the instance cannot be asked."""
     if ctx.obj is None:  # a shell asks: nothing was run that would have chosen the instance
         ctx.obj = Session(ctx.find_root().params.get("instance"))
     try:

@@ -27,7 +27,7 @@ Base64Option = Annotated[
 def parse_split_points(
     content: bytes, schema: Schema, strings_base64: bool = False
 ) -> list[tuple[KeyPart, ...]]:
-    """Give the split points of a file, which ascend.
+    """Return the split points of a file, which ascend.
 
     Raises:
         InvalidRequestError: a line is no split point, or out of order; the message has its number.
@@ -50,7 +50,7 @@ def parse_split_points(
 
 
 def show_split_points(points: Iterable[Key], schema: Schema, strings_base64: bool = False) -> str:
-    """Give the file of split points which `parse_split_points` reads as these."""
+    """Return the file of split points which `parse_split_points` reads as these."""
     return "".join(f"{_line(point, schema, strings_base64)}\n" for point in points)
 
 

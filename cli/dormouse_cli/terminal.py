@@ -34,12 +34,12 @@ class Format(StrEnum):
 
 
 def results() -> Console:
-    """Give the console for results, on standard output."""
+    """Return the console for results, on standard output."""
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
 
 
 def notes() -> Console:
-    """Give the console for notes and progress, on standard error."""
+    """Return the console for notes and progress, on standard error."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -59,7 +59,7 @@ def progress_bars() -> Iterator[Progress]:
 
 
 def note(text: str) -> None:
-    """Tell a person something that is no result."""
+    """Print something for people that is no result."""
     typer.echo("\n".join(map(printable, text.split("\n"))), err=True)
 
 
@@ -74,7 +74,7 @@ def print_json(*objects: object) -> None:
 
 
 def json_lines(objects: Iterable[object]) -> bytes:
-    """Give each object as one line of JSON, in which a terminal finds nothing to act upon."""
+    """Return each object as one line of JSON, in which a terminal finds nothing to act upon."""
     lines = _encoder.encode_lines(objects)
     return _ACTED_UPON.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), lines)
 
@@ -106,7 +106,7 @@ def print_facts(facts: Mapping[str, object], form: Format) -> None:
 
 
 def plain_table(columns: Sequence[str], sample: Sequence[object] = ()) -> Table:
-    """Give an empty table with a header; columns whose sample is a number are set flush right."""
+    """Return an empty table with a header; columns whose sample is a number are set flush right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
         is_number = i < len(sample) and isinstance(sample[i], int | float)
@@ -116,7 +116,7 @@ def plain_table(columns: Sequence[str], sample: Sequence[object] = ()) -> Table:
 
 
 def cell(value: object) -> Text:
-    """Give a value as the text of a table cell, without markup or control characters."""
+    """Return a value as the text of a table cell, without markup or control characters."""
     if value is None:
         return Text("null", style="dim")
     if isinstance(value, bool):
@@ -127,19 +127,19 @@ def cell(value: object) -> Text:
 
 
 def printable(text: str) -> str:
-    """Give `text` with whatever a terminal would act upon written out."""
+    """Return `text` with control characters, which a terminal would act upon, written out."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def blank(row: Mapping[str, object], form: Format) -> Mapping[str, object]:
-    """Give a row whose unknown values are left blank for people; programs are told null."""
+    """Return a row whose unknown values are left blank for people; programs are told null."""
     if form is Format.json:
         return row
     return {name: "" if value is None else value for name, value in row.items()}
 
 
 def iso_time(time_ms: int) -> str:
-    """Give a time in milliseconds since 1970 as ISO 8601, UTC."""
+    """Return a time in milliseconds since 1970 as ISO 8601, UTC."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")[:-6] + "Z"

@@ -36,7 +36,7 @@ class Cache:
         self._lock = threading.Lock()
 
     def get(self, path: str, kind: type[_T]) -> _T | None:
-        """Give what was kept of an object; None if nothing is (any more)."""
+        """Return what was kept of an object; None if nothing is (any more)."""
         with self._lock:
             entry = self._entries.get((path, kind))
         return entry.value if entry is not None and isinstance(entry.value, kind) else None

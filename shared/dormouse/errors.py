@@ -20,7 +20,7 @@ class DormouseError(Exception):
 
 
 def _showable(text: str) -> str:
-    """Give text that every terminal, queue and store takes: no half of a character in it."""
+    """Return text that every terminal, queue and store takes: no half of a character in it."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

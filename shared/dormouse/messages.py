@@ -169,7 +169,7 @@ class Outgoing:
 
 
 def encode(message: Message) -> str:
-    """Give the JSON text of a message."""
+    """Return the JSON text of a message."""
     return msgspec.json.encode(message).decode()
 
 

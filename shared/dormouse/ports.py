@@ -24,14 +24,14 @@ class Clock(Protocol):
     """Tells the time."""
 
     def now_ms(self) -> int:
-        """Give milliseconds since 1970."""
+        """Return milliseconds since 1970."""
 
 
 class Ids(Protocol):
     """Makes ids."""
 
     def new(self) -> str:
-        """Give 32 hex digits never given before; the first 12 are the milliseconds since 1970."""
+        """Return 32 hex digits never given before; the first 12 are the milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Storage(Objects, Protocol):
         """``s3://bucket``, or the folder's path: where it is, for people."""
 
     def get(self, path: str) -> bytes:
-        """Give a whole object. Raises NotFoundError."""
+        """Return a whole object. Raises NotFoundError."""
 
     def put(self, path: str, body: bytes) -> bool:
         """Store an object if there is none of that path; False, and nothing done, if there is."""
@@ -73,7 +73,7 @@ class Storage(Objects, Protocol):
         """Store a local file's content as `put` does, without holding it in memory."""
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Give the objects whose path begins with `prefix`, in path order."""
+        """Return the objects whose path begins with `prefix`, in path order."""
 
     def earlier(self, prefix: str) -> Iterator[EarlierObject]:
         """Return what is kept of objects below `prefix` that were deleted or replaced."""
@@ -104,7 +104,7 @@ class Sources(Protocol):
         """Copy this version of an object. Raises RefusedSourceError if it is gone or changed."""
 
     def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
-        """Give, in key order, the objects whose key begins with `prefix` and that were dropped at
+        """Yield, in key order, the objects whose key begins with `prefix` and that were dropped at
         `since_ms` or later; page by page, as they are asked for.
         """
 
@@ -113,10 +113,10 @@ class Tables(Protocol):
     """The registry of tables: unique names, immutable ids."""
 
     def get(self, table_id: str) -> Table | None:
-        """Give a table by id; None if there is none (any more)."""
+        """Return a table by id; None if there is none (any more)."""
 
     def named(self, name: str) -> Table | None:
-        """Give a table by name; None if there is none."""
+        """Return a table by name; None if there is none."""
 
     def all(self) -> list[Table]:
         """Return all tables by name. Raises CorruptDataError if anything is damaged."""
@@ -167,7 +167,7 @@ class Tables(Protocol):
         """Remove a table; none of that id is no error."""
 
     def defaults(self) -> dict[str, int | str]:
-        """Give the properties set for the instance: tables have them where they set none."""
+        """Return the properties set for the instance: tables have them where they set none."""
 
     def change_defaults(
         self, change: Callable[[dict[str, int | str]], dict[str, int | str]]
@@ -203,7 +203,7 @@ class Tracker(Protocol):
         """Yield a table's records, in job id order; all pages of them, and the `DAMAGED`, too."""
 
     def bind(self, request: str, table_id: str, now_ms: int) -> str:
-        """Give the table which a request is about: `table_id`, if no call gave another before.
+        """Return the table which a request is about: `table_id`, if no call gave another before.
 
         That is known for thirty days after the last call. Raises CorruptDataError.
         """
@@ -213,14 +213,14 @@ class Metrics(Protocol):
     """Where numbers about tables go, for people to watch. No row depends on them."""
 
     def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:
-        """Tell what was measured of a table, or counted, just now."""
+        """Return what was measured of a table, or counted, just now."""
 
 
 class Unmeasured:
     """`Metrics` for a process whose numbers nobody watches, as the command line's."""
 
     def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:
-        """Tell nobody."""
+        """Drop the values."""
 
 
 class Outbox(Protocol):
@@ -313,7 +313,7 @@ class Spark(Protocol):
         """The folder of the package that was deployed for them, with this process."""
 
     def start(self, run: SparkRun) -> str:
-        """Give the id of the run, started now or before.
+        """Return the id of the run, started now or before.
 
         Raises:
             UnavailableError: it cannot be started for now.
@@ -322,7 +322,7 @@ class Spark(Protocol):
         """
 
     def look(self, run_id: str) -> SparkRunState | None:
-        """Tell how a run stands; None if there is none, or it is not of such a job.
+        """Return how a run stands; None if there is none, or it is not of such a job.
 
         Raises:
             UnavailableError: Spark does not answer.
@@ -361,6 +361,6 @@ class Services:
     has_spark: bool = False
 
     def table(self, table_id: str) -> Table | None:
-        """Give a table that is there to be worked on: None if it is gone or being deleted."""
+        """Return a table that is there to be worked on: None if it is gone or being deleted."""
         found = self.tables.get(table_id)
         return None if found is None or found.deleting else found

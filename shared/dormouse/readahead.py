@@ -17,7 +17,7 @@ DEPTH = 4
 
 
 def ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
-    """Give `items` in their order. An error in making one is raised when its turn comes.
+    """Yield `items` in their order. An error in making one is raised when its turn comes.
 
     Closed early, it ends the making of items too: a generator among them is closed.
     """
@@ -37,7 +37,7 @@ def ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
 
 
 def _next(source: Iterator[_Item]) -> list[_Item]:
-    """Give the next item in a list; an empty one at the end."""
+    """Return the next item in a list; an empty one at the end."""
     for item in source:
         return [item]
     return []

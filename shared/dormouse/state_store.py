@@ -33,7 +33,7 @@ class Rejected:
     violations: tuple[Violation, ...]
 
     def __str__(self) -> str:
-        """Give the reasons as one line."""
+        """Return the reasons as one line."""
         return "; ".join(str(v) for v in self.violations)
 
 
@@ -66,7 +66,7 @@ class RejectedError(InvalidRequestError):
 
 
 def accepted(outcome: Outcome) -> Committed | AlreadyCommitted:
-    """Give an outcome that is no rejection.
+    """Return an outcome that is no rejection.
 
     Raises:
         RejectedError: it is one; nothing was changed.
@@ -83,10 +83,10 @@ class StateStore(Protocol):
     """
 
     def current(self) -> TableState:
-        """Give the newest version: at least every commit that ended before the call began."""
+        """Return the newest version: at least every commit that ended before the call began."""
 
     def at(self, *, version: int | None = None, time_ms: int | None = None) -> TableState:
-        """Give a version, or the one that was current at a time, as long as it is kept.
+        """Return a version, or the one that was current at a time, as long as it is kept.
 
         Raises:
             NotFoundError: it is not kept any more, or is yet to come.

@@ -24,7 +24,7 @@ _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 def check_path(path: str) -> str:
-    """Give `path` back if it names an object below a data root.
+    """Return `path` if it names an object below a data root.
 
     Raises:
         InvalidRequestError: it is empty or absolute, climbs, or holds empty parts, backslashes or
@@ -39,7 +39,7 @@ def check_path(path: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Give `prefix` back if paths below a data root can begin with it; the empty one is fine.
+    """Return `prefix` if paths below a data root can begin with it; the empty one is fine.
 
     Raises:
         InvalidRequestError: no path can.
@@ -73,7 +73,7 @@ class FolderStorage:
         return str(self._root)
 
     def get(self, path: str) -> bytes:
-        """Give a whole object. Raises NotFoundError."""
+        """Return a whole object. Raises NotFoundError."""
         try:
             return self._file(path).read_bytes()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
@@ -96,7 +96,7 @@ class FolderStorage:
             raise _no_object(path) from error
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Give the objects whose path begins with `prefix`, in path order."""
+        """Return the objects whose path begins with `prefix`, in path order."""
         check_prefix(prefix)
         folder = self._root / prefix.rpartition("/")[0]
         found: list[StoredObject] = []
@@ -183,7 +183,7 @@ class MemoryStorage:
         return "memory:"
 
     def get(self, path: str) -> bytes:
-        """Give a whole object. Raises NotFoundError."""
+        """Return a whole object. Raises NotFoundError."""
         with self._lock:
             found = self._objects.get(check_path(path))
         if found is None:
@@ -209,7 +209,7 @@ class MemoryStorage:
         return io.BytesIO(self.get(path))
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Give the objects whose path begins with `prefix`, in path order."""
+        """Return the objects whose path begins with `prefix`, in path order."""
         check_prefix(prefix)
         with self._lock:
             found = [

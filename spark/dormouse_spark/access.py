@@ -42,7 +42,7 @@ class InstanceReach:
     settings: Settings
 
     def __call__(self) -> Access:
-        """Give the access, the same for all tasks of a process."""
+        """Return the access, the same for all tasks of a process."""
         return _open(self.settings)
 
 

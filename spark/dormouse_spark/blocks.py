@@ -31,12 +31,12 @@ class Block:
     rows: bytes
 
     def batch(self, schema: Schema) -> pa.RecordBatch:
-        """Give the rows."""
+        """Return the rows."""
         return pa.ipc.read_record_batch(pa.py_buffer(self.rows), arrow_schema(schema))
 
 
 def blocks(task: int, batches: Iterable[pa.RecordBatch], block_bytes: int) -> Iterator[Block]:
-    """Give a sorted stream in blocks of about `block_bytes`."""
+    """Return a sorted stream in blocks of about `block_bytes`."""
     number = 0
     for batch in batches:
         pieces = max(1, batch.nbytes // block_bytes)
@@ -49,7 +49,7 @@ def blocks(task: int, batches: Iterable[pa.RecordBatch], block_bytes: int) -> It
 def routed(
     stream: Iterable[Block], cuts: Sequence[Key], schema: Schema
 ) -> Iterator[tuple[int, Block]]:
-    """Give blocks with the number of the range they lie in; those that lie in several are cut.
+    """Return blocks with the number of the range they lie in; those that lie in several are cut.
 
     The ranges meet at `cuts`, each of which begins the one after it.
     """
@@ -83,7 +83,7 @@ class Spool:
         self._places.append((block.task, block.number, at, len(block.rows)))
 
     def __iter__(self) -> Iterator[Block]:
-        """Give the blocks: those of one task after those of another, each stream in its order."""
+        """Return the blocks: those of one task after those of another, each stream in its order."""
         for task, number, at, size_bytes in sorted(self._places):
             self._file.seek(at)
             yield Block(task, number, self._file.read(size_bytes))

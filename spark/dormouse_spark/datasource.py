@@ -83,13 +83,13 @@ class Snapshot:
     reach: Reach
 
     def narrowed(self, condition: Condition) -> Snapshot:
-        """Give the rows for which a condition is true, which is to include `where`."""
+        """Return the rows for which a condition is true, which is to include `where`."""
         wanted = ranges_to_read(self.table, [], condition)
         leaves = (_narrowed(leaf, wanted) for leaf in self.leaves)
         return replace(self, leaves=tuple(leaf for leaf in leaves if leaf), where=condition)
 
     def rows(self, parts: Parts) -> Iterator[pa.RecordBatch]:
-        """Give the rows of some parts that match, as the table's rules make them."""
+        """Return the rows of some parts that match, as the table's rules make them."""
         access = self.reach()
         schema = self.table.schema
         result = query_parts(
@@ -126,15 +126,15 @@ class DormouseSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Give the name of the format."""
+        """Return the name of the format."""
         return "dormouse"
 
     def schema(self) -> StructType:
-        """Give the table's columns."""
+        """Return the table's columns."""
         return spark_schema(self.snapshot.table.schema)
 
     def reader(self, schema: StructType) -> TableReader:
-        """Give what reads the rows.
+        """Return what reads the rows.
 
         Raises:
             InvalidRequestError: other columns are asked for than the table has.
@@ -151,7 +151,7 @@ class FilteredSource(DormouseSource):
     """The format ``dormouse`` for a session whose filters come to sources."""
 
     def reader(self, schema: StructType) -> TableReader:
-        """Give what reads the rows, and takes filters."""
+        """Return what reads the rows, and takes filters."""
         super().reader(schema)
         return FilteredReader(self.snapshot)
 
@@ -175,12 +175,12 @@ class TableReader(DataSourceReader):
         return _sent, (type(self), replace(self.snapshot, leaves=()))
 
     def partitions(self) -> list[InputPartition]:
-        """Give one for each leaf with rows; one without any if there is none."""
+        """Return one for each leaf with rows; one without any if there is none."""
         assert not self._is_sent, "a reader that was sent to a task knows no leaves"
         return [Leaf(leaf) for leaf in self.snapshot.leaves] or [Leaf(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a leaf, in key order."""
+        """Return the rows of a leaf, in key order."""
         assert isinstance(partition, Leaf)
         yield from self.snapshot.rows(partition.parts)
 
@@ -230,7 +230,7 @@ def _snapshot(options: Mapping[str, str]) -> Snapshot:
 
 
 def by_leaf(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[Parts]:
-    """Give what disjoint ranges need, leaf by leaf in key order."""
+    """Return what disjoint ranges need, leaf by leaf in key order."""
 
     def leaf(part: Sequence[Slice]) -> str:
         return state.partitions.leaf_containing(part[0].range.min).id
@@ -240,7 +240,7 @@ def by_leaf(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[Parts]:
 
 
 def _narrowed(leaf: Parts, wanted: Sequence[KeyRange]) -> Parts:
-    """Give what of a leaf lies in disjoint ascending ranges."""
+    """Return what of a leaf lies in disjoint ascending ranges."""
     ends = [span.max for span in wanted if span.max is not None]
     found = []
     for part in leaf:

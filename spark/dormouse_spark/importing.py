@@ -68,7 +68,8 @@ class Plan:
 def read(
     access: Access, table: Table, samples: int, task: int, sources: Iterable[Source]
 ) -> Iterator[Block | Read]:
-    """Give the rows of the good ones of some files, sorted, and what is told of them at the end."""
+    """Return the rows of the good ones of some files, sorted, and what is told of them at the
+    end."""
     accepted: list[Source] = []
     refused: list[tuple[Source, RefusedSourceError]] = []
     sampler = KeySampler(table.schema, samples, samples * SAMPLE_BYTES)

@@ -58,7 +58,7 @@ def pushed(filters: Iterable[object], schema: Schema, also: Condition | None = N
 
 
 def _term(given: Any, schema: Schema) -> Expression | None:
-    """Give a filter as an expression; None if it has no equal."""
+    """Return a filter as an expression; None if it has no equal."""
     name = type(given).__name__
     if name == "Not":
         child = _term(given.child, schema)
@@ -94,14 +94,14 @@ def _among(column: Column, values: Sequence[object]) -> Expression | None:
 
 
 def _column(path: Sequence[str], schema: Schema) -> Column | None:
-    """Give the column at the top of rows which a path names; None for a part of one."""
+    """Return the column at the top of rows which a path names; None for a part of one."""
     if len(path) != 1:
         return None
     return next((Column(f.name, f.type) for f in schema.fields if f.name == path[0]), None)
 
 
 def _literal(value: object, kind: FieldType) -> Literal | None:
-    """Give a value that cells of a type can be compared with exactly; None if it is none."""
+    """Return a value that cells of a type can be compared with exactly; None if it is none."""
     if isinstance(value, bool) or kind is Primitive.BOOLEAN:
         alike = isinstance(value, bool) and kind is Primitive.BOOLEAN
         return Literal(bool(value), Primitive.BOOLEAN) if alike else None

@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS = 1000
 
 
 def outcomes(make: Callable[[], Iterable[_Result]]) -> Iterator[_Result | DormouseError]:
-    """Give what `make` gives, and the error that ends it if trying again would not help.
+    """Return what `make` gives, and the error that ends it if trying again would not help.
 
     What nobody expected is told by its type and place alone: a library may quote a value of a row,
     and Spark puts the message into logs, and into the reason why it gave the job up.

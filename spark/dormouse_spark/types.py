@@ -28,14 +28,14 @@ _PRIMITIVES: dict[Primitive, types.DataType] = {
 
 
 def spark_schema(schema: Schema) -> types.StructType:
-    """Give the columns of a table for Spark."""
+    """Return the columns of a table for Spark."""
     return types.StructType(
         [types.StructField(f.name, spark_type(f.type), f.nullable) for f in schema.fields]
     )
 
 
 def spark_type(kind: FieldType) -> types.DataType:
-    """Give Spark's type for the values of a column."""
+    """Return Spark's type for the values of a column."""
     match kind:
         case Primitive():
             return _PRIMITIVES[kind]

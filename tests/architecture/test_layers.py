@@ -84,7 +84,7 @@ HOMES = {
 
 
 def layer_of(module: str) -> int | None:
-    """Give the layer of a module below ``dormouse``; the longest name that fits decides."""
+    """Return the layer of a module below ``dormouse``; the longest name that fits decides."""
     parts = module.split(".")
     for length in (3, 2, 1):
         name = ".".join(parts[:length])
@@ -95,7 +95,7 @@ def layer_of(module: str) -> int | None:
 
 
 def imports_of(path: Path) -> set[str]:
-    """Give the modules a file imports, wherever in the file it does."""
+    """Return the modules a file imports, wherever in the file it does."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

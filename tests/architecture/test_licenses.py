@@ -22,7 +22,7 @@ KNOWN = {
 
 
 def licence_of(name: str) -> str:
-    """Give all that a package says of its licence, or ``?``."""
+    """Return all that a package says of its licence, or ``?``."""
     metadata = distribution(name).metadata
     classifiers = metadata.get_all("Classifier") or []
     said = [

@@ -139,7 +139,7 @@ def _trouble(
 
 
 def main() -> int:
-    """Give the exit code."""
+    """Return the exit code."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=Options.minutes, help="of trouble")
     parser.add_argument("--seed", type=int, default=Options.seed)

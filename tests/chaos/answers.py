@@ -90,7 +90,7 @@ class Held:
     entry: object
 
     def told(self, request: Request, answer: Answer) -> Answer:
-        """Give the service's answer to the rest, with what it says of the one not taken."""
+        """Return the service's answer to the rest, with what it says of the one not taken."""
         if answer.status != 200:
             return answer
         if request.service == "s3":

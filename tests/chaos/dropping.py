@@ -111,7 +111,7 @@ class Files:
             return sum(map(len, self._open.values()))
 
     def names_left(self) -> list[str]:
-        """Give the files that have no end yet."""
+        """Return the files that have no end yet."""
         with self._lock:
             return sorted(
                 f"{t}/{f.name}" for t, files in self._open.items() for f in files.values()

@@ -71,7 +71,7 @@ class Weather:
         self._changes = [0.0]
 
     def storms(self, seconds: float) -> bool:
-        """Tell whether there is a storm so many seconds after the beginning."""
+        """Return whether there is a storm so many seconds after the beginning."""
         while self._changes[-1] <= seconds:
             begin = self._changes[-1] + self._forecast.uniform(*self.climate.calm_seconds)
             self._changes += [begin, begin + self._forecast.uniform(*self.climate.storm_seconds)]

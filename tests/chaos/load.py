@@ -193,7 +193,7 @@ def _print_depths(console: Console, load: Load) -> None:
 
 
 def main() -> int:
-    """Give the exit code."""
+    """Return the exit code."""
     parser = argparse.ArgumentParser(prog="make load", description=__doc__)
     for name in ("files", "tables", "rows", "readers", "more_files", "concurrency", "seed"):
         option = f"--{name.replace('_', '-')}"

@@ -118,5 +118,5 @@ class Reader:
 
 
 def rows_now(handle: TableHandle, plan: Plan) -> list[Row]:
-    """Give all rows of a table."""
+    """Return all rows of a table."""
     return plan.rows_of(handle.query().read_all())

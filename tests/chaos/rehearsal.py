@@ -58,7 +58,7 @@ def rehearsal(
 
 @contextmanager
 def connected(stack: LocalStack) -> Iterator[Instance]:
-    """Give the instance of a running stack, which all clients made inside talk to."""
+    """Return the instance of a running stack, which all clients made inside talk to."""
     before = dict(os.environ)
     os.environ.update(stack.environment)
     try:

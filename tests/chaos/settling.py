@@ -51,7 +51,7 @@ def redrive(instance: Instance, tally: Tally) -> None:
 
 
 def unfinished(instance: Instance, files: Files, requests: Requests) -> list[str]:
-    """Give what is left to be done, in words."""
+    """Return what is left to be done, in words."""
     found = [f"file {name} is neither ingested nor refused" for name in files.names_left()[:10]]
     found += [f"{asked} is not over" for asked in requests.look()]
     for queue, depth in instance.queues.depths(WORKING_QUEUES).items():

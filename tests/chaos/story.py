@@ -72,12 +72,12 @@ class Story:
             return frozenset(self._ingested - self._purging)
 
     def expected(self) -> Expected:
-        """Give what is known before a query begins."""
+        """Return what is known before a query begins."""
         with self._lock:
             return Expected(frozenset(self._ingested - self._purging), frozenset(self._purged))
 
     def final_rows(self) -> Counter[Row]:
-        """Give the rows that must be there at the end, just these."""
+        """Return the rows that must be there at the end, just these."""
         with self._lock:
             return Counter(
                 row
@@ -87,7 +87,7 @@ class Story:
             )
 
     def differences(self, before: Expected, rows: Sequence[Row]) -> list[str]:
-        """Give what is wrong with the rows a query gave, `before` which that was expected."""
+        """Return what is wrong with the rows a query gave, `before` which that was expected."""
         counts = Counter(rows)
         with self._lock:
             must = [row for n in before.must - self._purging for row in self._rows[n]]
@@ -104,7 +104,7 @@ class Story:
         return [_sentence(self.table, what, wrong) for what, wrong in found.items() if wrong]
 
     def same_version(self, version: int, rows: Iterable[Row]) -> str | None:
-        """Give what is wrong if a version gave other rows the last time it was read."""
+        """Return what is wrong if a version gave other rows the last time it was read."""
         now = hash(frozenset(Counter(rows).items()))
         with self._lock:
             if self._versions.setdefault(version, now) != now:
@@ -113,7 +113,7 @@ class Story:
 
 
 def final_differences(story: Story, rows: Sequence[Row]) -> list[str]:
-    """Give how the rows of a table differ from those it must have at the end."""
+    """Return how the rows of a table differ from those it must have at the end."""
     must, found = story.final_rows(), Counter(rows)
     both = {"lost at the end": must - found, "too many at the end": found - must}
     return [

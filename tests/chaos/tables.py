@@ -76,7 +76,7 @@ class Plan:
         return DroppedFile(self.name, number, f"{number:04d}.{kind}", tuple(found), is_broken)
 
     def rows_of(self, found: pa.Table) -> list[Row]:
-        """Give the rows of a query's result as those of files.
+        """Return the rows of a query's result as those of files.
 
         A key of a summed table that came more often than from its files is given as from no file.
         """
@@ -132,7 +132,7 @@ _SMALL: Mapping[str, object] = {
 
 
 def plans() -> list[Plan]:
-    """Give the tables of a run."""
+    """Return the tables of a run."""
 
     def table(name: str, *, points: tuple[int, ...] = (), **changed: object) -> Plan:
         is_summed, is_purged = name == "summed", name.startswith("purged")

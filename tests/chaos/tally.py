@@ -20,7 +20,7 @@ class Tally:
             self._counts.setdefault(topic, Counter())[kind] += number
 
     def of(self, topic: str) -> Counter[str]:
-        """Give what was counted of a topic so far."""
+        """Return what was counted of a topic so far."""
         with self._lock:
             return Counter(self._counts.get(topic, Counter()))
 

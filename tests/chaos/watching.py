@@ -37,7 +37,7 @@ class Watcher:
         self._thread.join()
 
     def peak_depths(self) -> dict[str, int]:
-        """Give the most messages that each queue had, delayed ones among them."""
+        """Return the most messages that each queue had, delayed ones among them."""
         return {queue: max(depths[queue] for _, depths in self.depths) for queue in QUEUES}
 
     def _run(self) -> None:
@@ -53,7 +53,7 @@ class Watcher:
 
 
 def peak_rss_bytes(pid: int) -> int:
-    """Give the most memory that a process had so far; 0 if it has ended."""
+    """Return the most memory that a process had so far; 0 if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -25,7 +25,7 @@ TABLES: dict[ItemTable, str] = {
 def dynamodb_items(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[tuple[DynamoItems, DynamoPages, DynamoDBClient]]:
-    """Give items and pages in new DynamoDB tables, made as the template makes them."""
+    """Return items and pages in new DynamoDB tables, made as the template makes them."""
     with dynamodb_pages(monkeypatch) as pages:
         client = boto3.client("dynamodb", region_name="eu-west-2")
         for name in TABLES.values():
@@ -45,7 +45,7 @@ def dynamodb_items(
 
 
 def hash_keys(client: DynamoDBClient, tables: Iterable[str] = tuple(TABLES.values())) -> list[str]:
-    """Give the hash key of every item in the three tables."""
+    """Return the hash key of every item in the three tables."""
     return [
         item["k"]["S"]
         for name in tables

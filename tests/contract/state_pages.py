@@ -14,7 +14,7 @@ from tests.contract.mocked_aws import mocked_aws
 
 @contextmanager
 def dynamodb_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[DynamoPages]:
-    """Give pages in a new DynamoDB table, made as the template makes it."""
+    """Return pages in a new DynamoDB table, made as the template makes it."""
     with mocked_aws(monkeypatch):
         client = boto3.client("dynamodb", region_name="eu-west-2")
         client.create_table(

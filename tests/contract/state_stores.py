@@ -69,7 +69,7 @@ class Instance:
 
 @contextmanager
 def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
-    """Give a new instance of one of `STORES`."""
+    """Return a new instance of one of `STORES`."""
     clock = FakeClock()
     ids = UniqueIds(clock)
     pages = MemoryPages()

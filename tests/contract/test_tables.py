@@ -38,7 +38,7 @@ A = Table(
 
 
 def registry() -> DynamoTables:
-    """Give a registry over tables of DynamoDB made as the template makes them."""
+    """Return a registry over tables of DynamoDB made as the template makes them."""
     dynamodb_table("state", "t", "g", range_type="N")
     return DynamoTables(dynamodb_table("tables", "pk"), "tables", "state")
 

@@ -60,7 +60,7 @@ class Outbox(MemoryOutbox):
 
 
 def record(message_id: str, body: str, receives: int = 1) -> dict[str, object]:
-    """Give a message as SQS gives it to a function, for the time that `receives` says."""
+    """Return a message as SQS gives it to a function, for the time that `receives` says."""
     return {
         "messageId": message_id,
         "receiptHandle": "r",
@@ -97,7 +97,7 @@ class Functions:
         return [item["itemIdentifier"] for item in response["batchItemFailures"]]
 
     def sent(self) -> list[Outgoing]:
-        """Give what was sent since the last look."""
+        """Return what was sent since the last look."""
         sent, self.outbox.sent = self.outbox.sent, []
         return sent
 
@@ -105,7 +105,7 @@ class Functions:
 def instance_in(
     folder: Path, split_points: Sequence[tuple[object, ...]] = (), **properties: int | str
 ) -> tuple[Functions, Wiring]:
-    """Give an instance called dev with an empty table of letters, and what its handlers wire."""
+    """Return an instance called dev with an empty table of letters, and what its handlers wire."""
     world, outbox = World(folder), Outbox()
     world.sources.bucket = "dormouse-dev-ingest-123456789012"
     settings = Settings("dev", "123456789012", folder)

@@ -63,7 +63,7 @@ def with_everything(functions: Functions) -> dict[str, str]:
 
 
 def broken_at(place: int) -> Callable[[bytes], bytes]:
-    """Give what overwrites some bytes at a place, counted from the end if it is negative."""
+    """Return what overwrites some bytes at a place, counted from the end if it is negative."""
 
     def broken(body: bytes) -> bytes:
         start = place % len(body)
@@ -73,7 +73,7 @@ def broken_at(place: int) -> Callable[[bytes], bytes]:
 
 
 def misspelt(body: bytes) -> bytes:
-    """Give a request whose condition cannot be read any more."""
+    """Return a request whose condition cannot be read any more."""
     return body.replace(SECRET.encode(), f"{SECRET}'".encode())
 
 

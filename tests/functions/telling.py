@@ -36,7 +36,7 @@ def ingest(functions: Functions, *sources: Source) -> list[str]:
 
 
 def told(functions: Functions, log: io.StringIO, capsys: pytest.CaptureFixture[str]) -> str:
-    """Give all that was logged, printed and recorded, but for why requests were refused."""
+    """Return all that was logged, printed and recorded, but for why requests were refused."""
     records = (
         str(record)
         for record in functions.world.tracker.records(TABLE_ID)
@@ -46,7 +46,7 @@ def told(functions: Functions, log: io.StringIO, capsys: pytest.CaptureFixture[s
 
 
 def values_in(text: str) -> list[str]:
-    """Give the lines that have a value of a row in them, in any form."""
+    """Return the lines that have a value of a row in them, in any form."""
     return [line for line in text.splitlines() if any(form in line for form in FORMS)]
 
 

@@ -20,7 +20,7 @@ _GUIDED = re.compile(r"Done (\d+) runs")
 
 
 def main() -> int:
-    """Give each target its share of the time; tell examples and findings of each."""
+    """Return each target its share of the time; tell examples and findings of each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("minutes", type=float)
     parser.add_argument("names", nargs="*")

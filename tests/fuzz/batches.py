@@ -58,7 +58,7 @@ class Batch:
 
 @contextmanager
 def instance() -> Iterator[Functions]:
-    """Give an instance with rows in each leaf of its table, for whose functions it is the one."""
+    """Return an instance with rows in each leaf of its table, for whose functions it is the one."""
     with tempfile.TemporaryDirectory(prefix="dormouse-fuzz-") as folder:
         functions, wired = instance_in(
             Path(folder), _SPLITS, ingest_file_strategy="one_file_per_leaf", split_threshold_rows=2
@@ -78,7 +78,7 @@ def batch(functions: Functions, stage: str) -> Batch:
 
 @cache
 def to_damage(stage: str) -> list[Any]:
-    """Give what could be the message in the middle, as JSON: it is the same in each instance."""
+    """Return what could be the message in the middle, as JSON: it is the same in each instance."""
     with instance() as functions:
         prepared = batch(functions, stage)
     return [json.loads(body) for body in (prepared.bodies[MIDDLE], *prepared.others)]

@@ -71,7 +71,7 @@ odd_values = st.sampled_from(ODD_VALUES).map(deepcopy) | st.text(max_size=8) | s
 
 @st.composite
 def mangled(draw: st.DrawFn, good: Sequence[bytes]) -> bytes:
-    """Give one of some good bodies with a few bits flipped, parts cut out, doubled or put in."""
+    """Return one of some good bodies with a few bits flipped, parts cut out, doubled or put in."""
     body = draw(st.sampled_from(list(good)))
     other = draw(st.sampled_from(list(good)))
     for _ in range(draw(st.integers(1, 3))):
@@ -91,7 +91,7 @@ changes: st.SearchStrategy[Changes] = st.lists(
 
 
 def damaged(body: bytes, by: Changes) -> bytes:
-    """Give a body damaged as `mangled` does it, by changes that do not depend on its length."""
+    """Return a body damaged as `mangled` does it, by changes that do not depend on its length."""
     for at, length, how, piece in by:
         body = _damaged(body, at % max(1, len(body)), length % 9, how, piece, body)
     return body
@@ -119,7 +119,7 @@ def _damaged(body: bytes, at: int, length: int, how: str, piece: bytes, other: b
 
 @st.composite
 def mangled_text(draw: st.DrawFn, good: Sequence[str]) -> str:
-    """Give one of some good texts, damaged, as text that may hold anything."""
+    """Return one of some good texts, damaged, as text that may hold anything."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.text(max_size=80) | st.sampled_from(ODD_TEXTS))
     text = draw(st.sampled_from(list(good)))
@@ -132,7 +132,7 @@ def mangled_text(draw: st.DrawFn, good: Sequence[str]) -> str:
 
 @st.composite
 def odd_tree(draw: st.DrawFn, good: Sequence[Any]) -> Any:
-    """Give one of some good JSON values with odd ones in places, and parts missing or added."""
+    """Return one of some good JSON values with odd ones in places, and parts missing or added."""
     tree = deepcopy(draw(st.sampled_from(list(good))))
     for _ in range(draw(st.integers(1, 3))):
         tree = _changed(draw, tree)
@@ -158,7 +158,8 @@ def _changed(draw: st.DrawFn, tree: Any) -> Any:
 
 @st.composite
 def mangled_json(draw: st.DrawFn, good: Sequence[Any]) -> bytes:
-    """Give a good JSON value with odd ones in places, or its text damaged, or with names twice."""
+    """Return a good JSON value with odd ones in places, or its text damaged, or with names
+    twice."""
     how = draw(st.integers(0, 9))
     if how == 0:
         return draw(st.binary(max_size=64) | st.sampled_from(_DEEP_TEXTS).map(str.encode))

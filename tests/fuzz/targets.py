@@ -42,7 +42,7 @@ def told(*kinds: type[DormouseError]) -> Iterator[None]:
 
 
 def all_targets() -> dict[str, Target]:
-    """Give all targets by name."""
+    """Return all targets by name."""
     from tests.fuzz import (
         targets_files,
         targets_functions,

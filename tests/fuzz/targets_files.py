@@ -98,7 +98,8 @@ def _line(body: bytes) -> None:
 
 
 def _foreign_columns() -> list[pa.Array[Any]]:
-    """Give columns of three cells of all sorts of types, with cells at the ends of what they hold.
+    """Return columns of three cells of all sorts of types, with cells at the ends of what they
+    hold.
 
     Not all of them can be written to Parquet.
     """
@@ -139,7 +140,7 @@ def _foreign_columns() -> list[pa.Array[Any]]:
 
 @st.composite
 def _foreign(draw: st.DrawFn) -> bytes:
-    """Give a Parquet file whose columns have the names of the table's, and any types."""
+    """Return a Parquet file whose columns have the names of the table's, and any types."""
     names = [field.name for field in EVERY_TYPE.fields]
     if draw(st.booleans()):
         names = draw(st.lists(st.sampled_from([*names, "other"]), min_size=1, max_size=12))
@@ -170,7 +171,7 @@ def _shard() -> tuple[ShardTable, str, bytes, list[dict[str, object]]]:
 
 
 def _covered(body: bytes, damaged: bytes) -> bool:
-    """Tell whether what differs lies in the footer or the values of a page, which have checksums.
+    """Return whether what differs lies in the footer or the values of a page, which have checksums.
 
     Headers of pages have none, and neither have the page indexes.
     """

@@ -53,7 +53,7 @@ _DECODERS: dict[str, Callable[[str], object]] = {
 
 
 def says_something(stage: str, body: str) -> bool:
-    """Tell whether a function can read a message."""
+    """Return whether a function can read a message."""
     try:
         _DECODERS[stage](body)
     except InvalidRequestError:
@@ -115,7 +115,7 @@ def _enveloped(stage: str, data: st.DataObject) -> None:
 
 
 def _odd_events(records: list[dict[str, object]]) -> st.SearchStrategy[Any]:
-    """Give events whose record in the middle lacks something or has it oddly, or odd anywhere."""
+    """Return events whose record in the middle lacks something or has it oddly, or odd anywhere."""
     first, middle, last = records
 
     def lacking(name: str) -> dict[str, object]:
@@ -131,7 +131,7 @@ def _odd_events(records: list[dict[str, object]]) -> st.SearchStrategy[Any]:
 
 
 def records_in(event: Any) -> list[dict[str, Any]]:
-    """Give the records of an event, whatever it is."""
+    """Return the records of an event, whatever it is."""
     records = event.get("Records") if isinstance(event, dict) else None
     found = records if isinstance(records, list) else []
     return [each for each in found if isinstance(each, dict)]
@@ -186,7 +186,7 @@ def rows_of(functions: Functions) -> Counter[str]:
 
 @contextmanager
 def failures() -> Iterator[list[DormouseError]]:
-    """Give what the functions log as failed; any error but our own is a finding."""
+    """Return what the functions log as failed; any error but our own is a finding."""
     seen: list[DormouseError] = []
     log = _Log(seen)
     with patch.object(handling, "logger", log), patch.object(deliveries, "logger", log):

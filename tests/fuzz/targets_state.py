@@ -211,7 +211,7 @@ def _registered(item: Any) -> None:
 
 
 def _keyed(items: list[Any], keys: Any) -> st.SearchStrategy[Any]:
-    """Give items with odd values; what a request was made by is as it was asked for."""
+    """Return items with odd values; what a request was made by is as it was asked for."""
     return odd_tree(items).map(lambda item: ({**item} if isinstance(item, dict) else {}) | keys)
 
 

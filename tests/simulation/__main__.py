@@ -43,7 +43,7 @@ class Outcome:
         self.failures |= other.failures
 
     def __str__(self) -> str:
-        """Give it as a line."""
+        """Return it as a line."""
         return (
             f"{self.seeds} seeds, {len(self.failures)} failed; {self.steps} steps, "
             f"{self.calls.total()} calls, {self.faults.total()} faults, "

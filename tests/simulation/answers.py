@@ -66,7 +66,7 @@ def _told(instance: Instance, request_id: str) -> JobRecord | None:
 
 
 def _is_done(simulation: Simulation, request: AdminRequest) -> bool:
-    """Tell whether a request had its effect; that of some leaves no trace which must be there."""
+    """Return whether a request had its effect; that of some leaves no trace which must be there."""
     instance = simulation.instance
     became = instance.tables.became.get(request.request_id)
     match request:
@@ -86,7 +86,7 @@ def _is_done(simulation: Simulation, request: AdminRequest) -> bool:
 
 
 def _is_as_asked(request: AdminRequest, became: Table) -> bool:
-    """Tell whether a table has become what a request wants."""
+    """Return whether a table has become what a request wants."""
     match request:
         case AlterSchema():
             there = {field.name for field in became.schema.fields}
@@ -113,7 +113,7 @@ def _is_as_asked(request: AdminRequest, became: Table) -> bool:
 
 
 def _is_exported(instance: Instance, request: ExportRows) -> bool:
-    """Tell whether an export is whole, or failed for a reason, or went with its table."""
+    """Return whether an export is whole, or failed for a reason, or went with its table."""
     export_id = export_id_of(request.request_id)
     manifest = manifest_at(instance.results, request.to)
     if manifest is not None:

@@ -28,7 +28,7 @@ class Compactions:
     assigned: list[tuple[int, str]] = field(default_factory=list)
 
     def beyond_limit(self, state: TableState, limit: int, turn: Turn) -> str:
-        """Tell what is wrong with a version that came to be in a turn; nothing, if nothing is.
+        """Return what is wrong with a version that came to be in a turn; nothing, if nothing is.
 
         Who assigns has looked since it began how many there are, and keeps to the limit with them.
         What others have assigned since it began it need not have seen.

@@ -89,7 +89,7 @@ SPARK: Sequence[Operation] = (
 
 
 def _without_spark(prepare: Prepare) -> Prepare:
-    """Give the same of an instance that has no Spark."""
+    """Return the same of an instance that has no Spark."""
 
     def prepared(instance: Instance, worker: Worker) -> dict[str, Rows]:
         instance.has_spark = False

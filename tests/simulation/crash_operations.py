@@ -43,7 +43,7 @@ Prepare = Callable[[Instance, Worker], dict[str, Rows]]
 
 
 def rows(*texts: str, without: str = "") -> Rows:
-    """Give the rows of texts that were dropped one after the other, in order."""
+    """Return the rows of texts that were dropped one after the other, in order."""
     found = (row for n, text in enumerate(texts) for row in letters(text, at=100 * n))
     return tuple(sorted((r["letter"], r["at"]) for r in found if r["letter"] not in without))  # type: ignore[type-var]
 
@@ -78,7 +78,7 @@ def filled(instance: Instance, worker: Worker, *, until: str = "", **properties:
 
 
 def handles(queue: str) -> Callable[[Instance, Worker], object]:
-    """Give the running of a queue's function on what it is given at once."""
+    """Return the running of a queue's function on what it is given at once."""
 
     def run(instance: Instance, worker: Worker) -> object:
         visible_ms = min(m.visible_ms for m in instance.queues.messages[queue])
@@ -138,7 +138,7 @@ def asks(
     expected: dict[str, Rows] | None = None,
     prepare: Callable[[Instance, Worker], object] = filled,
 ) -> Prepare:
-    """Give the state before an administrator's request is done."""
+    """Return the state before an administrator's request is done."""
 
     def asked(instance: Instance, worker: Worker) -> dict[str, Rows]:
         prepare(instance, worker)
@@ -297,7 +297,8 @@ FLOW: Sequence[Operation] = (
 
 
 def _asked_again(name: str) -> AdminRequest | None:
-    """Give what a person asks for who sees that dead letters are left: others had them in hand."""
+    """Return what a person asks for who sees that dead letters are left: others had them in
+    hand."""
     return Redrive("again", "ingest-jobs") if name == "redrive" else None
 
 

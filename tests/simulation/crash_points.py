@@ -61,7 +61,7 @@ class Point:
     again: int | None = None
 
     def __str__(self) -> str:
-        """Give it as people read it."""
+        """Return it as people read it."""
         twice = (
             f"; the next process dies at its call {self.again}" if self.again is not None else ""
         )
@@ -89,7 +89,7 @@ class Ground:
     tried: int = 0
 
     def points(self) -> Iterator[Point]:
-        """Give all points there are."""
+        """Return all points there are."""
         for number, call in enumerate(self.calls):
             yield Point(number, call, Fate.DIES_BEFORE.value)
             if call.is_native:
@@ -126,7 +126,7 @@ class Ground:
             return found
 
     def _torn(self, there: dict[str, Rows]) -> Iterator[str]:
-        """Give what is wrong with rows while the operation is done in part."""
+        """Return what is wrong with rows while the operation is done in part."""
         for table_id, rows in there.items():
             if rows not in (self.before.get(table_id), self.after.get(table_id)):
                 yield f"table {table_id} has the rows {rows}"
@@ -188,7 +188,7 @@ def _workers(instance: Instance, dies: int | None) -> Callable[[], Worker]:
 
 
 def copied(base: Instance, folder: Path) -> Instance:
-    """Give an instance of its own that holds what `base` does."""
+    """Return an instance of its own that holds what `base` does."""
     copy = Instance(folder, Random())
     copy.random.setstate(base.random.getstate())
     copy.clock.ms = base.clock.ms

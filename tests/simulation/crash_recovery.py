@@ -97,7 +97,7 @@ def _sweep(instance: Instance, seconds: int, *, audit: bool) -> Callable[[Worker
 
 
 def dangling(instance: Instance) -> Iterator[str]:
-    """Give what a query could stumble over at this moment."""
+    """Return what a query could stumble over at this moment."""
     services = instance.worker("looker").wiring.services
     for table in instance.tables.all():
         if table.deleting:
@@ -112,13 +112,13 @@ def dangling(instance: Instance) -> Iterator[str]:
 
 
 def rows_by_id(instance: Instance) -> dict[str, Rows]:
-    """Give the rows of each table that is not being deleted, by its id."""
+    """Return the rows of each table that is not being deleted, by its id."""
     tables = [table for table in instance.tables.all() if not table.deleting]
     return {table.id: rows_of(instance, table) for table in tables}
 
 
 def rows_of(instance: Instance, table: Table) -> Rows:
-    """Give the rows of a table as a cold process reads them."""
+    """Return the rows of a table as a cold process reads them."""
     services = instance.worker("reader").wiring.services
     table, state = read_version(services, table)
     result = query_rows(
@@ -138,7 +138,7 @@ def rows_of(instance: Instance, table: Table) -> Rows:
 
 
 def shape(instance: Instance, most_leaves: int = 10**9) -> object:
-    """Give what an operation changes besides rows: the same, whatever happened to it.
+    """Return what an operation changes besides rows: the same, whatever happened to it.
 
     Leaves are counted up to a number: what comes twice may split the halves, too.
     """
@@ -158,7 +158,7 @@ def shape(instance: Instance, most_leaves: int = 10**9) -> object:
 
 
 def problems(instance: Instance, expected: dict[str, Rows], exported: int | None) -> Iterator[str]:
-    """Give what is wrong once an instance has recovered; nothing, if it kept its promises."""
+    """Return what is wrong once an instance has recovered; nothing, if it kept its promises."""
     tables = instance.tables.all()
     if (names := [table.name for table in tables]) != sorted(expected):
         yield f"there are the tables {names}"
@@ -220,7 +220,7 @@ def _records(instance: Instance) -> Iterator[str]:
 
 
 def dies_at(number: int) -> Callable[[object], Fate]:
-    """Give a gate at whose so many-th call, from 0, the process dies."""
+    """Return a gate at whose so many-th call, from 0, the process dies."""
     calls = iter(range(number + 1))
     last = number
 

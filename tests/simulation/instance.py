@@ -101,7 +101,7 @@ class SkewedClock:
     skew_ms: int = 0
 
     def now_ms(self) -> int:
-        """Give milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return self.clock.now_ms() + self.skew_ms
 
 
@@ -143,7 +143,7 @@ class Instance:
         sleep: Callable[[float], None] = _at_once,
         spoil: Spoil = unspoiled,
     ) -> Worker:
-        """Give a new process, which knows nothing yet."""
+        """Return a new process, which knows nothing yet."""
         process = Process(name, gate, spoil)
         return Worker(self, process, SkewedClock(self.clock, skew_ms), sleep)
 
@@ -175,7 +175,7 @@ class Instance:
         self.queues.send("files", json.dumps({"Records": [record]}))
 
     def undriven(self) -> list[str]:
-        """Give the runs of Spark that were started and that no driver has begun yet."""
+        """Return the runs of Spark that were started and that no driver has begun yet."""
         return [run_id for run_id in self.spark.runs if run_id not in self.driven]
 
     def end_run(self, run_id: str, outcome: Literal["succeeded", "failed"], *, tell: bool) -> None:
@@ -298,7 +298,7 @@ class Worker:
         return Wiring(settings, services, SqsOutbox(sqs, NAMES, self._patience))
 
     def _store_factory(self) -> Callable[[Table], StateStore]:
-        """Give what opens stores, and keeps them as a process does."""
+        """Return what opens stores, and keeps them as a process does."""
         pages = guarded(self.process, "pages", self.instance.pages)
         items = guarded_items(self.process, self.instance.items)
         storage = guarded(self.process, "s3", self.instance.storage)

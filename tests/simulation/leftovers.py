@@ -23,7 +23,8 @@ from tests.simulation.instance import Instance
 
 
 def left_of_gone(instance: Instance, table_id: str) -> Iterator[str]:
-    """Give what is left of a table that is gone, wherever it lies; its tombstone stays for good."""
+    """Return what is left of a table that is gone, wherever it lies; its tombstone stays for
+    good."""
     for stored in instance.storage.list(f"{table_id}/"):
         yield stored.path
     for name, items in instance.items.kept.items():
@@ -46,7 +47,7 @@ def _is_of(state_id: str, table_id: str) -> bool:
 
 
 def left_in_state(instance: Instance, table: Table) -> Iterator[str]:
-    """Give what lies in the state of a table though nothing refers to it, after a collection.
+    """Return what lies in the state of a table though nothing refers to it, after a collection.
 
     A collection that died is made up for by the next, which a table that rests may not need: so
     one is done here. All it must have taken is below its floor.
@@ -71,7 +72,7 @@ def left_in_state(instance: Instance, table: Table) -> Iterator[str]:
 
 
 def _strange(instance: Instance, table: Table) -> Iterator[str]:
-    """Give the objects that are no part of a state, where it is kept."""
+    """Return the objects that are no part of a state, where it is kept."""
     on_s3 = table.properties.state_store == "s3"
     parts = (delta_prefix(table.id), segment_prefix(table.id), snapshot_prefix(table.id))
     state = instance.worker("collector").wiring.services.store(table).current()

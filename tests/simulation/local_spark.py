@@ -48,7 +48,7 @@ class LocalRdd:
         return self.mapPartitionsWithIndex(lambda _, found: task(found))
 
     def filter(self, wanted: Callable[[Any], bool]) -> LocalRdd:
-        """Give what of each partition is wanted."""
+        """Return what of each partition is wanted."""
         return self.mapPartitions(lambda found: filter(wanted, found))
 
     def partitionBy(self, parts: int, number: Callable[[Any], int]) -> LocalRdd:  # noqa: N802
@@ -76,11 +76,11 @@ class LocalRdd:
         return self
 
     def collect(self) -> list[Any]:
-        """Give all items."""
+        """Return all items."""
         return [item for n in range(len(self.make)) for item in self.partition(n)]
 
     def partition(self, number: int) -> Partition:
-        """Give one partition, made anew where it is not kept; tried again where that fails."""
+        """Return one partition, made anew where it is not kept; tried again where that fails."""
         if self.kept is not None and number in self.kept:
             return self.kept[number]
         for attempt in range(1, ATTEMPTS + 1):

@@ -162,7 +162,7 @@ class Oracle:
         self._compare(Counter(found), must, can, f"a query of version {version}, {wanted},")
 
     def is_before(self, version: int, generation: int) -> bool:
-        """Tell whether a version is of an earlier generation than this one."""
+        """Return whether a version is of an earlier generation than this one."""
         known = self.versions.get(version)
         return known is not None and known.generation < generation
 
@@ -200,7 +200,7 @@ class Oracle:
         return bool(rows)
 
     def is_kept(self, version: int, now_ms: int, delay_ms: int) -> bool:
-        """Tell whether a version must still be readable."""
+        """Return whether a version must still be readable."""
         known = self.versions.get(version)
         if known is None or version < self.newest - VERSIONS_KEPT:
             return False
@@ -281,11 +281,11 @@ class Oracle:
             self.fail(f"{what} has {_few(more)} too many")
 
     def _ages(self, row: Row, now_ms: int) -> bool:
-        """Tell whether a row may have aged for somebody."""
+        """Return whether a row may have aged for somebody."""
         return now_ms - row[1] >= AGE_MS - self.slack_ms
 
     def _has_aged(self, row: Row, now_ms: int) -> bool:
-        """Tell whether a row has aged for everybody."""
+        """Return whether a row has aged for everybody."""
         return now_ms - row[1] >= AGE_MS + self.slack_ms
 
 

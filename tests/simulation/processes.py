@@ -69,7 +69,7 @@ class Call:
 
     @property
     def is_read(self) -> bool:
-        """Tell whether it changes nothing."""
+        """Return whether it changes nothing."""
         return self.method in READS
 
     @property
@@ -78,7 +78,7 @@ class Call:
         return self.service == NATIVE
 
     def __str__(self) -> str:
-        """Give it as a line of a trace."""
+        """Return it as a line of a trace."""
         return f"{self.process} {self.service}.{self.method} {self.subject}"
 
 
@@ -146,7 +146,7 @@ class Process:
             raise OutcomeUnknownError(f"{call}: not answered")
 
     def hook(self, service: str) -> Callable[[str], None]:
-        """Give a hook for an adapter that calls it ``before`` and ``after`` its requests."""
+        """Return a hook for an adapter that calls it ``before`` and ``after`` its requests."""
         fates: list[Fate] = []
 
         def pass_by(place: str) -> None:
@@ -165,12 +165,12 @@ class Process:
 
 
 def guarded(process: Process, service: str, port: _Port) -> _Port:
-    """Give an adapter whose every method is a call of `process`; what is listed comes at once."""
+    """Return an adapter whose every method is a call of `process`; what is listed comes at once."""
     return cast(_Port, _Guarded(process, service, port))
 
 
 def guarded_items(process: Process, items: MemoryItems) -> MemoryItems:
-    """Give items of which every single request is a call of `process`."""
+    """Return items of which every single request is a call of `process`."""
     view = copy(items)
     view.hook = process.hook("items")
     return view

@@ -36,7 +36,7 @@ class Feed:
 
 @cache
 def feeds() -> Mapping[str, Feed]:
-    """Give the feed of each queue that has one, as the template says."""
+    """Return the feed of each queue that has one, as the template says."""
     template = Template.read()
     mappings = {
         str(mapping["EventSourceArn"]).removeprefix(_arn_prefix()): mapping
@@ -106,7 +106,8 @@ class Queues:
             self.messages[queue].append(Waiting(f"m{self.count}", body, now_ms, visible_ms, reason))
 
     def receive(self, queue: str, most: int, visibility_seconds: int) -> list[Waiting]:
-        """Give messages that can be seen, and hide them; those given too often are dead letters."""
+        """Return messages that can be seen, and hide them; those given too often are dead
+        letters."""
         now_ms = self.clock.now_ms()
         given: list[Waiting] = []
         for message in self.order([m for m in self.messages[queue] if m.visible_ms <= now_ms]):
@@ -134,11 +135,11 @@ class Queues:
         self.messages[queue] = [m for m in self.messages[queue] if m.receipt not in gone]
 
     def next_visible_ms(self) -> int | None:
-        """Give when the next message of a queue that feeds a function can be seen; None: none."""
+        """Return when the next message of a queue that feeds a function can be seen; None: none."""
         return min((m.visible_ms for q in FUNCTION_OF for m in self.messages[q]), default=None)
 
     def has_visible(self, queue: str) -> bool:
-        """Tell whether a queue has a message that can be seen."""
+        """Return whether a queue has a message that can be seen."""
         now_ms = self.clock.now_ms()
         return any(message.visible_ms <= now_ms for message in self.messages[queue])
 
@@ -147,7 +148,7 @@ class Queues:
         return sum(len(self.messages[queue]) for queue in FUNCTION_OF)
 
     def dead(self) -> list[tuple[str, Waiting]]:
-        """Give all dead letters, with the queue which they were sent to."""
+        """Return all dead letters, with the queue which they were sent to."""
         return [(queue, m) for queue in QUEUES for m in self.messages[dead_letters(queue)]]
 
 
@@ -165,7 +166,7 @@ class SqsClient:
         self._process, self._queues = process, queues
 
     def get_queue_url(self, *, QueueName: str) -> dict[str, str]:  # noqa: N803
-        """Give the queue's name as its URL; a client keeps URLs, so that is no call."""
+        """Return the queue's name as its URL; a client keeps URLs, so that is no call."""
         return {"QueueUrl": QueueName.removeprefix(NAMES.queue(""))}
 
     def send_message(

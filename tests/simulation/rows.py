@@ -22,16 +22,16 @@ class Kind:
 
     @property
     def ages(self) -> bool:
-        """Tell whether its rows age off."""
+        """Return whether its rows age off."""
         return self.name == "ages"
 
     @property
     def joins(self) -> bool:
-        """Tell whether several rows become one."""
+        """Return whether several rows become one."""
         return self.name in ("sum", "last")
 
     def answer(self, rows: Iterable[Row]) -> Counter[Row]:
-        """Give what a query gives of these rows, or of parts of them made before; age aside."""
+        """Return what a query gives of these rows, or of parts of them made before; age aside."""
         if self.name == "sum":
             groups: dict[tuple[str, int], list[Row]] = {}
             for row in rows:

@@ -46,7 +46,7 @@ class Scheduler(Generic[_Owner]):
         return task
 
     def awake(self, now_ms: int) -> list[Task[_Owner]]:
-        """Give the tasks that may have a turn."""
+        """Return the tasks that may have a turn."""
         return [task for task in self.tasks if task.wake_ms <= now_ms]
 
     def give_turn(self, task: Task[_Owner]) -> None:

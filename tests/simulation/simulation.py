@@ -183,7 +183,7 @@ class Simulation:
         self.watch.look(self.turn)
 
     def oracle(self, table_id: str) -> Oracle:
-        """Give what is known of a table."""
+        """Return what is known of a table."""
         return self.watch.oracle(table_id)
 
     def _step(self, act: Callable[[], None]) -> None:
@@ -194,7 +194,7 @@ class Simulation:
         self.watch.look(self.turn)
 
     def _choices(self, *, users: bool = True) -> list[tuple[float, Callable[[], None]]]:
-        """Give what can be the next step, and how likely it is to be chosen."""
+        """Return what can be the next step, and how likely it is to be chosen."""
         choices: list[tuple[float, Callable[[], None]]] = []
         for task in self.scheduler.awake(self.now_ms):
             choices.append((10.0, lambda task=task: self._turn(task)))

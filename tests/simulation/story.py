@@ -19,7 +19,7 @@ class Line:
     fate: str = ""
 
     def __str__(self) -> str:
-        """Give it as a line."""
+        """Return it as a line."""
         seconds, ms = divmod(self.time_ms - START_MS, 1000)
         minutes, seconds = divmod(seconds, 60)
         hours, minutes = divmod(minutes, 60)
@@ -39,12 +39,12 @@ class Story:
         self.lines.append(Line(step, time_ms, who, what, fate))
 
     def digest(self) -> str:
-        """Give what is the same for two runs just if their stories are."""
+        """Return what is the same for two runs just if their stories are."""
         text = "\n".join(map(str, self.lines))
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
     def about(self, subject: str, most: int) -> list[str]:
-        """Give the last lines that name a subject, or are of a process that did just before."""
+        """Return the last lines that name a subject, or are of a process that did just before."""
         concerned: dict[str, bool] = {}
         found: list[str] = []
         for line in self.lines:

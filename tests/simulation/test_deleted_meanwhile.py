@@ -24,7 +24,8 @@ MOST_MOMENTS = 12
 
 
 def deleting_at(instance: Instance, number: int) -> Callable[[Call], Fate]:
-    """Give a gate before whose so many-th call, from 0, all tables are deleted by another process.
+    """Return a gate before whose so many-th call, from 0, all tables are deleted by another
+    process.
 
     That is the audit, too: what it finds then, and later, may not be all.
     """

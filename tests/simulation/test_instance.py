@@ -34,7 +34,7 @@ def settled(instance: Instance, worker: Worker) -> None:
 
 
 def letters_of(instance: Instance, name: str) -> str:
-    """Give the letters of all rows, in order, as a cold process reads them."""
+    """Return the letters of all rows, in order, as a cold process reads them."""
     services = instance.worker("reader").wiring.services
     table = services.tables.named(name)
     assert table is not None

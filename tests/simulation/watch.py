@@ -55,7 +55,7 @@ class Watch:
         self._look_at_storage()
 
     def oracle(self, table_id: str) -> Oracle:
-        """Give what is known of a table."""
+        """Return what is known of a table."""
         if table_id not in self.oracles:
             self.oracles[table_id] = Oracle(
                 table_id,

@@ -52,7 +52,7 @@ class Weather:
     _storm: tuple[str, int] = ("", 0)
 
     def __str__(self) -> str:
-        """Tell what goes wrong, and how often."""
+        """Return what goes wrong, and how often."""
         rates = [f"{fate.value}: {rate:.4f}" for fate, rate in self.rates.items()]
         names = ("storms", "pauses", "twice", "late", "lost", "untold", "native", "flips", "rot")
         names = (*names, "skew_ms")
@@ -161,5 +161,5 @@ def _focus(random: Random) -> Callable[[Call], bool]:
 
 
 def calm(random: Random) -> Weather:
-    """Give the weather in which everything lands."""
+    """Return the weather in which everything lands."""
     return Weather(random)

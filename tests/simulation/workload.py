@@ -325,7 +325,7 @@ class Workload:
 
 
 def table_id_of(request_id: str) -> str:
-    """Give the id of the table that a request makes."""
+    """Return the id of the table that a request makes."""
     return blake2b(request_id.encode(), digest_size=8).hexdigest()
 
 

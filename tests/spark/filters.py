@@ -75,7 +75,7 @@ ORDERS: dict[type, Callable[[Any, Any], bool]] = {
 
 
 def says(given: Any, row: dict[str, Any]) -> bool | None:
-    """Give what Spark finds of a row: nulls compare as null, and NaN is above all numbers."""
+    """Return what Spark finds of a row: nulls compare as null, and NaN is above all numbers."""
     if isinstance(given, Not):
         found = says(given.child, row)
         return None if found is None else not found

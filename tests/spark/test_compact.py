@@ -38,7 +38,7 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 def table_with_job(
     world: World, files: int = 3, job: str = "", **properties: object
 ) -> tuple[Table, str]:
-    """Give a table of a few shards, all inputs of a job that is to be run."""
+    """Return a table of a few shards, all inputs of a job that is to be run."""
     table = world.create(**properties)
     for i in range(files):
         world.drop(f"letters/{i}.parquet", letters(TEXT, at=1000 * i))

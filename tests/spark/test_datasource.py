@@ -45,7 +45,7 @@ def session(spark: SparkContext) -> Iterator[SparkSession]:
 
 
 def filled(instance: Instance, name: str, *texts: str, **properties: object) -> TableHandle:
-    """Give a table of three leaves and the letters of some files."""
+    """Return a table of three leaves and the letters of some files."""
     table = instance.create_table(name, LETTERS, properties, split_points=["h", "p"])
     for n, text in enumerate(texts):
         imported(table, f"{n}.parquet", letters_file(letters(text, at=1000 * n)))

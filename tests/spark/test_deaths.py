@@ -91,7 +91,7 @@ class Job:
 
 
 def begun(spark: SparkContext, world: World, kind: str) -> Job:
-    """Give a job that was dispatched, of a table of two leaves, or of one that is compacted."""
+    """Return a job that was dispatched, of a table of two leaves, or of one that is compacted."""
     heavy = {"ingest_spark_bytes": 1} if kind == "import" else {"export_spark_bytes": 1}
     leaves = [] if kind == "compaction" else [("m",)]
     table = world.create(splits=leaves, compaction_files=100, **heavy)

@@ -27,7 +27,7 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begun(world: World) -> tuple[Table, ExportJob]:
-    """Give a table of three leaves, and the job to export all of it."""
+    """Return a table of three leaves, and the job to export all of it."""
     table = world.create(splits=[("h",), ("p",)], export_spark_bytes=1)
     world.drop("letters/1.parquet", letters(TEXT))
     world.settle()

@@ -34,7 +34,7 @@ VALUES = sorted({name for row in ROWS for name in row} - {"ls", "m", "st"})
 
 
 def kept(given: Any) -> list[Any]:
-    """Give the numbers of the rows that the library finds for a filter that it must take."""
+    """Return the numbers of the rows that the library finds for a filter that it must take."""
     found = pushed([given], EVERY_TYPE)
     assert found.condition is not None and not found.left, given
     rows = pa.RecordBatch.from_pylist(ROWS, arrow_schema(EVERY_TYPE))
@@ -138,7 +138,7 @@ def test_all_that_is_taken_is_one_condition_however_much_it_is() -> None:
 def reader_of(
     world: World, *texts: str, asked: KeyRange = EVERYTHING, **options: Any
 ) -> FilteredReader:
-    """Give what reads a table of three leaves, with filters."""
+    """Return what reads a table of three leaves, with filters."""
     table = world.create(splits=[("h",), ("p",)], **options)
     for number, text in enumerate(texts):
         world.drop(f"letters/{number}.parquet", letters(text, at=100 * number))
@@ -149,7 +149,7 @@ def reader_of(
 
 
 def letters_read(reader: FilteredReader) -> list[str]:
-    """Give the letters of each partition, read by a copy of the reader, as a task does."""
+    """Return the letters of each partition, read by a copy of the reader, as a task does."""
     sent = pickle.loads(pickle.dumps(reader))
     tasks = [pickle.loads(pickle.dumps(task)) for task in reader.partitions()]
     found = [batch.column("letter").to_pylist() for task in tasks for batch in sent.read(task)]

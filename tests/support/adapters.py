@@ -205,7 +205,7 @@ class MemorySources:
                 yield self.source(key)
 
     def source(self, key: str) -> Source:
-        """Give the source that an object is."""
+        """Return the source that an object is."""
         body, _ = self.objects[key]
         etag = md5(body, usedforsecurity=False).hexdigest()
         return Source(self.bucket, key, etag, len(body))

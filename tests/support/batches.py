@@ -77,7 +77,7 @@ VALUE_TYPES: st.SearchStrategy[FieldType] = st.recursive(
 
 
 def cells(kind: FieldType) -> st.SearchStrategy[object]:
-    """Give values of a type as ``to_pylist`` gives them."""
+    """Return values of a type as ``to_pylist`` gives them."""
     match kind:
         case Primitive():
             return CELLS[kind]
@@ -112,13 +112,13 @@ def schemas(draw: st.DrawFn) -> Schema:
 
 
 def rows_of(schema: Schema, max_size: int = 40) -> st.SearchStrategy[list[Row]]:
-    """Give lists of rows of a schema."""
+    """Return lists of rows of a schema."""
     columns = {f.name: _maybe(f) for f in schema.fields}
     return st.lists(st.fixed_dictionaries(columns), max_size=max_size)
 
 
 def part_of(cell: object) -> KeyPart:
-    """Give the key part of a cell, by the definition of keys."""
+    """Return the key part of a cell, by the definition of keys."""
     if isinstance(cell, dt.datetime):
         return (cell - _EPOCH) // _MICROSECOND
     if isinstance(cell, dt.date):
@@ -128,18 +128,18 @@ def part_of(cell: object) -> KeyPart:
 
 
 def row_key_of(row: Row, schema: Schema) -> Key:
-    """Give the row key of a row."""
+    """Return the row key of a row."""
     return tuple(part_of(row[f.name]) for f in schema.row_keys)
 
 
 def sort_key_of(row: Row, schema: Schema) -> Key:
-    """Give what rows are sorted by."""
+    """Return what rows are sorted by."""
     return tuple(part_of(row[f.name]) for f in schema.keys)
 
 
 @st.composite
 def bounds(draw: st.DrawFn, schema: Schema) -> Key:
-    """Give keys, prefixes, and points that no column of the table could hold; of row keys."""
+    """Return keys, prefixes, and points that no column of the table could hold; of row keys."""
     return draw(_bounds(schema.row_keys))
 
 
@@ -157,7 +157,7 @@ def _bounds(draw: st.DrawFn, fields: Sequence[Field]) -> Key:
 
 @st.composite
 def ranges(draw: st.DrawFn, schema: Schema) -> KeyRange:
-    """Give ranges over row keys and sort keys, those of one key and empty ones too."""
+    """Return ranges over row keys and sort keys, those of one key and empty ones too."""
     low = draw(_bounds(schema.keys))
     if draw(st.booleans()):
         return KeyRange.exactly(low)

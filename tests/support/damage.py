@@ -26,7 +26,7 @@ def flipped(body: bytes, place: int, bit: int = 0) -> bytes:
 
 
 def rewrite(file: Path, body: bytes) -> None:
-    """Give a stored object other bytes."""
+    """Return a stored object other bytes."""
     file.chmod(0o644)
     file.write_bytes(body)
 

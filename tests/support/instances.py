@@ -85,7 +85,7 @@ class Sleeper:
             self.bucket.dropped.clear()
 
     def _is_due(self, message: Outgoing) -> bool:
-        """Tell whether a message's delay is over, counted from the first sleep that saw it."""
+        """Return whether a message's delay is over, counted from the first sleep that saw it."""
         now_ms = self.world.clock.now_ms()
         _, since_ms = self.delayed.setdefault(id(message), (message, now_ms))
         return now_ms - since_ms >= message.delay_seconds * 1000

@@ -192,7 +192,7 @@ class TableMachine(RuleBasedStateMachine):
 
 
 def verdict_of(outcome: Outcome) -> Verdict:
-    """Give the outcome of a commit in the words of the fold."""
+    """Return the outcome of a commit in the words of the fold."""
     if isinstance(outcome, Rejected):
         return Verdict(outcome.violations)
     return Verdict(repeated=isinstance(outcome, AlreadyCommitted))

@@ -33,7 +33,7 @@ NOW_MS = 1_700_000_000_000
 def batches_of(
     rows: Sequence[dict[str, object]], schema: Schema, size: int = 7
 ) -> Iterator[pa.RecordBatch]:
-    """Give rows as batches of `size` rows."""
+    """Return rows as batches of `size` rows."""
     for start in range(0, len(rows), size):
         yield pa.RecordBatch.from_pylist(list(rows[start : start + size]), arrow_schema(schema))
 

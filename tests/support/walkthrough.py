@@ -30,7 +30,7 @@ class Block:
 
 
 def blocks(document: Path) -> list[Block]:
-    """Give the command blocks of a document, in its order."""
+    """Return the command blocks of a document, in its order."""
     text = document.read_text()
     found: list[Block] = []
     end = 0
@@ -47,7 +47,7 @@ def blocks(document: Path) -> list[Block]:
 
 
 def script(found: list[Block], outputs: Path) -> str:
-    """Give a shell script of all blocks, each with a file of its output; it ends at a failure."""
+    """Return a shell script of all blocks, each with a file of its output; it ends at a failure."""
     parts = ["set -eu\n"]
     for number, block in enumerate(found):
         parts.append(f"exec > {outputs / str(number)} 2>&1\n{block.commands}")
@@ -55,7 +55,7 @@ def script(found: list[Block], outputs: Path) -> str:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Tell whether a document shows what was printed."""
+    """Return whether a document shows what was printed."""
     pattern = "".join(
         r"(?:.*\n)*?" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n"
         for line in _lines(shown)
@@ -64,6 +64,6 @@ def matches(shown: str, printed: str) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    """Give the lines with something in them, white space and rules made short."""
+    """Return the lines with something in them, white space and rules made short."""
     lines = (re.sub("─+", "─", " ".join(line.split())) for line in text.splitlines())
     return [line for line in lines if line]

@@ -151,7 +151,7 @@ class World:
         )
 
     def new_store(self, table: Table) -> S3StateStore:
-        """Give a store with a cold cache, as another process would have."""
+        """Return a store with a cold cache, as another process would have."""
         return S3StateStore(table.state_id, self.storage, self.pages, self.clock, self.ids)
 
     def _hooked_store(self, table: Table) -> HookedStore:
@@ -267,7 +267,7 @@ class World:
         del self.tracker.kept[told.table_id, request_id]
 
     def names(self, table: Table) -> str:
-        """Give the letters of all rows, in order."""
+        """Return the letters of all rows, in order."""
         return "".join(str(row["letter"]) for row in self.rows(table))
 
     def set_online(self, table: Table, online: bool) -> None:
@@ -331,7 +331,7 @@ class World:
         return state
 
     def rows(self, table: Table, *ranges: KeyRange) -> list[dict[str, object]]:
-        """Give what a query gives, as dicts."""
+        """Return what a query gives, as dicts."""
         result = query_rows(
             self.storage,
             table,
@@ -344,17 +344,17 @@ class World:
         return result.reader.read_all().to_pylist()
 
     def shard_objects(self, table: Table) -> set[str | None]:
-        """Give the ids of the shards that lie in storage."""
+        """Return the ids of the shards that lie in storage."""
         return {shard_id_of(stored.path) for stored in self.storage.list(data_prefix(table.id))}
 
 
 def letters(text: str, *, at: int = 0) -> list[dict[str, object]]:
-    """Give a row for each character: ``letters("ab", at=5)`` has at 5 and 6."""
+    """Return a row for each character: ``letters("ab", at=5)`` has at 5 and 6."""
     return [{"letter": c, "at": at + i, "note": f"{c}{at + i}"} for i, c in enumerate(text)]
 
 
 def letters_file(rows: Sequence[dict[str, object]]) -> bytes:
-    """Give rows of the letters schema as a Parquet file."""
+    """Return rows of the letters schema as a Parquet file."""
     table = pa.Table.from_pylist(
         list(rows),
         pa.schema([("letter", pa.string()), ("at", pa.int64()), ("note", pa.string())]),

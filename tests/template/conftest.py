@@ -98,19 +98,19 @@ class Template:
         return named[NAMES.queue(queue)]
 
     def policies(self, role: str) -> Iterator[dict[str, Any]]:
-        """Give the documents of the policies that a role of `ROLES` has."""
+        """Return the documents of the policies that a role of `ROLES` has."""
         for policy in self.properties(ROLES[role])["Policies"]:
             yield policy["PolicyDocument"]
 
     def changed(self, logical_id: str, change: Callable[[dict[str, Any]], None]) -> Template:
-        """Give the template with one resource changed; tests damage it so."""
+        """Return the template with one resource changed; tests damage it so."""
         resource: Any = copy.deepcopy(self.translated.resources[logical_id])
         change(resource)
         resources = {**self.translated.resources, logical_id: resource}
         return replace(self, translated=replace(self.translated, resources=resources))
 
     def allowing(self, role: str, action: str, resource: str) -> Template:
-        """Give the template with one more statement in the policy of a role of `ROLES`."""
+        """Return the template with one more statement in the policy of a role of `ROLES`."""
 
         def allow(changed: dict[str, Any]) -> None:
             document = changed["Properties"]["Policies"][0]["PolicyDocument"]
@@ -120,7 +120,7 @@ class Template:
         return self.changed(ROLES[role], allow)
 
     def guards(self) -> Iterator[dict[str, Any]]:
-        """Give the documents of the policies that buckets and queues have."""
+        """Return the documents of the policies that buckets and queues have."""
         for kind in ("AWS::S3::BucketPolicy", "AWS::SQS::QueuePolicy"):
             for policy in self.of_type(kind).values():
                 yield policy["PolicyDocument"]

@@ -55,7 +55,7 @@ class Flow:
             self.stage = None
 
     def wiring(self) -> Wiring:
-        """Give the services of the function that runs, or those of the test itself."""
+        """Return the services of the function that runs, or those of the test itself."""
         name = self.stage or ""
         if name not in self.wirings:
             self.wirings[name] = wire(Settings.from_environment())

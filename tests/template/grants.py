@@ -31,7 +31,7 @@ def grants(template: Template, role: str) -> Iterator[Grant]:
 
 
 def done_for(template: Template, role: str) -> set[Grant]:
-    """Give what Lambda and EMR do in the name of what they run: they need just this to run it."""
+    """Return what Lambda and EMR do in the name of what they run: they need just this to run it."""
     logs = f"arn:aws:logs:{REGION}:{NAMES.account}:log-group:{log_group(template, role)}:*"
     writing = {Grant("logs:CreateLogStream", logs), Grant("logs:PutLogEvents", logs)}
     if role == SPARK_JOB:
@@ -44,7 +44,7 @@ def done_for(template: Template, role: str) -> set[Grant]:
 
 
 def log_group(template: Template, role: str) -> str:
-    """Give the log group of a function, or that of the Spark jobs."""
+    """Return the log group of a function, or that of the Spark jobs."""
     if role == SPARK_JOB:
         monitoring = template.properties("SparkApplication")["MonitoringConfiguration"]
         return str(monitoring["CloudWatchLoggingConfiguration"]["LogGroupName"])
@@ -52,7 +52,8 @@ def log_group(template: Template, role: str) -> str:
 
 
 def listed_to_know(template: Template, role: str) -> set[Grant]:
-    """Give the right to list each bucket whose objects a role gets or deletes: without it, S3 calls
+    """Return the right to list each bucket whose objects a role gets or deletes: without it, S3
+    calls
     a missing object a forbidden one.
     """
     return {
@@ -63,7 +64,7 @@ def listed_to_know(template: Template, role: str) -> set[Grant]:
 
 
 def needless(template: Template, role: str, requests: Requests) -> set[Grant]:
-    """Give what a role may do that is never done in it, not even in a rare case."""
+    """Return what a role may do that is never done in it, not even in a rare case."""
     unseen = done_for(template, role) | listed_to_know(template, role)
     return {
         grant
@@ -73,7 +74,7 @@ def needless(template: Template, role: str, requests: Requests) -> set[Grant]:
 
 
 def never_asked(template: Template, role: str, requests: Requests) -> set[Grant]:
-    """Give what a role may do that nobody was seen to do in it."""
+    """Return what a role may do that nobody was seen to do in it."""
     return {
         Grant(action, resource)
         for action, resource in grants(template, role)
@@ -85,6 +86,6 @@ def never_asked(template: Template, role: str, requests: Requests) -> set[Grant]
 
 
 def has_test(test: str) -> bool:
-    """Tell whether there is such a test, given as ``path::name``."""
+    """Return whether there is such a test, given as ``path::name``."""
     path, _, name = test.partition("::")
     return (ROOT / path).is_file() and f"def {name}(" in (ROOT / path).read_text()

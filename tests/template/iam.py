@@ -26,13 +26,13 @@ class Need(NamedTuple):
     context: Context = _TOLD
 
     def but(self, key: str, value: str) -> Need:
-        """Give the need of a request that differs in one thing told."""
+        """Return the need of a request that differs in one thing told."""
         return self._replace(
             context=tuple((k, (value,) if k == key else v) for k, v in self.context)
         )
 
     def told(self, key: str, *values: str) -> Need:
-        """Give the need with one more thing told."""
+        """Return the need with one more thing told."""
         return self._replace(context=(*self.context, (key, values)))
 
 
@@ -46,7 +46,7 @@ class Statement:
     conditions: tuple[tuple[str, str, tuple[str, ...]], ...]
 
     def applies(self, need: Need) -> bool:
-        """Tell whether the statement is about what is needed."""
+        """Return whether the statement is about what is needed."""
         return (
             any(fnmatchcase(need.action, action) for action in self.actions)
             and any(fnmatchcase(need.resource, resource) for resource in self.resources)
@@ -55,7 +55,7 @@ class Statement:
 
 
 def statements(document: Mapping[str, Any]) -> Iterator[Statement]:
-    """Give the statements of a policy's document."""
+    """Return the statements of a policy's document."""
     for raw in document["Statement"]:
         assert raw.keys() <= {"Sid", "Effect", "Action", "Resource", "Condition", "Principal"}
         conditions = (
@@ -68,7 +68,7 @@ def statements(document: Mapping[str, Any]) -> Iterator[Statement]:
 
 
 def is_granted(need: Need, policies: Iterable[Statement]) -> bool:
-    """Tell whether a statement allows what is needed, and none denies it."""
+    """Return whether a statement allows what is needed, and none denies it."""
     effects = {statement.effect for statement in policies if statement.applies(need)}
     return effects == {"Allow"}
 
@@ -94,7 +94,7 @@ def _matches(operator: str, value: str, wanted: tuple[str, ...]) -> bool:
 
 
 def needs(service: str, operation: str, params: Mapping[str, Any]) -> Iterator[Need]:
-    """Give what a request of boto3 needs."""
+    """Return what a request of boto3 needs."""
     match service:
         case "sqs":
             name = params.get("QueueName") or params["QueueUrl"].rpartition("/")[2]
@@ -138,7 +138,7 @@ def _of_items(action: str, table: str, requests: Iterable[Mapping[str, Any]]) ->
 
 
 def _leading_keys(request: Mapping[str, Any]) -> Iterator[str]:
-    """Give the hash key of what a request is about; a scan has none."""
+    """Return the hash key of what a request is about; a scan has none."""
     key = request.get("Key") or request.get("Item") or {}
     yield from (key[name]["S"] for name in _HASH_KEYS if name in key)
     if condition := request.get("KeyConditionExpression"):

@@ -32,7 +32,7 @@ class Rare(NamedTuple):
     endings: tuple[str, ...]
 
     def needs(self, role: str, action: str, resource: str) -> bool:
-        """Tell whether a role needs a grant for it."""
+        """Return whether a role needs a grant for it."""
         asked = role in self.roles and action in self.actions
         return asked and resource.endswith(self.endings)
 

@@ -54,7 +54,7 @@ RELIED_ON = {
 
 
 def conditions(template: Template) -> dict[tuple[str, str], object]:
-    """Give the condition of each statement that has one, by its resource and its Sid."""
+    """Return the condition of each statement that has one, by its resource and its Sid."""
     return {
         (logical_id, statement.get("Sid", TRUST)): statement["Condition"]
         for logical_id in template.translated.resources
@@ -64,7 +64,7 @@ def conditions(template: Template) -> dict[tuple[str, str], object]:
 
 
 def statements_in(value: Any) -> Iterator[dict[str, Any]]:
-    """Give the statements of all policies somewhere in a resource, be they chosen by an `If`."""
+    """Return the statements of all policies somewhere in a resource, be they chosen by an `If`."""
     if isinstance(value, dict):
         if "Effect" in value:
             yield value

@@ -20,7 +20,7 @@ def allowed(statements: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def queue_statements(template: Template, queue: str) -> list[dict[str, Any]]:
-    """Give the statements of the one policy that a queue has; SQS keeps no second."""
+    """Return the statements of the one policy that a queue has; SQS keeps no second."""
     (policy,) = (
         policy
         for policy in template.of_type("AWS::SQS::QueuePolicy").values()
@@ -31,7 +31,7 @@ def queue_statements(template: Template, queue: str) -> list[dict[str, Any]]:
 
 
 def trusts(template: Template) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give what each role's trust says, by the role."""
+    """Return what each role's trust says, by the role."""
     for role, properties in template.of_type("AWS::IAM::Role").items():
         (statement,) = properties["AssumeRolePolicyDocument"]["Statement"]
         yield role, statement

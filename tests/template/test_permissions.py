@@ -167,7 +167,7 @@ def test_the_security_page_says_which_role_calls_and_reaches_what(requests: Requ
 
 
 def reader_policy(table_name: str, table_id: str) -> dict[str, Any]:
-    """Give the policy of docs/security.md for somebody who may read one table."""
+    """Return the policy of docs/security.md for somebody who may read one table."""
     (body,) = re.findall(r"```json\n(\{.*?\n\})\n```", GUIDE, flags=re.DOTALL)
     for name, value in {
         "<region>": REGION,
@@ -182,7 +182,7 @@ def reader_policy(table_name: str, table_id: str) -> dict[str, Any]:
 
 
 def table_read_by(needs: set[Need]) -> str:
-    """Give the id of the one table of which shards are read."""
+    """Return the id of the one table of which shards are read."""
     shard = re.compile(rf"arn:aws:s3:::{NAMES.data_bucket}/(\w+)/data/.+")
     (table_id,) = {found[1] for need in needs if (found := shard.fullmatch(need.resource))}
     return table_id

@@ -201,7 +201,7 @@ def test_layers_hold_whatever_the_library_imports_and_what_that_needs() -> None:
 
 
 def needs_engine(stage: str) -> bool:
-    """Tell whether a handler, or whatever it imports of the library, imports the engine."""
+    """Return whether a handler, or whatever it imports of the library, imports the engine."""
     pending, seen = [ROOT / "functions" / stage / "handler.py"], set()
     while pending:
         imported = imports_of(pending.pop())

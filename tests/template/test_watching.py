@@ -28,7 +28,7 @@ WORST_OF = {
 
 
 def sections() -> dict[str, str]:
-    """Give the guide's sections by the anchors that their headings have."""
+    """Return the guide's sections by the anchors that their headings have."""
     parts = re.split(r"^#+ (.+)$", GUIDE, flags=re.MULTILINE)[1:]
     titles, texts = parts[::2], parts[1::2]
     return {t.lower().replace(" ", "-"): text for t, text in zip(titles, texts, strict=True)}
@@ -97,7 +97,7 @@ def commit_metrics(capsys: pytest.CaptureFixture[str]) -> set[str]:
 
 
 def searched(metrics: list[list[Any]]) -> Iterator[str]:
-    """Give the names of metrics that the dashboard searches for, of all tables."""
+    """Return the names of metrics that the dashboard searches for, of all tables."""
     for metric in metrics:
         if isinstance(metric[0], dict):
             expression = metric[0]["expression"]

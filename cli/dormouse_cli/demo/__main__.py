@@ -52,7 +52,7 @@ def play(stage: acts.Stage, folder: Path) -> None:
 
 
 def main() -> int:
-    """Give the exit code. An argument, if there is one, is where a page about the table goes."""
+    """Return the exit code. An argument, if there is one, is where a page about the table goes."""
     console = Console(highlight=False)
     began = time.perf_counter()
     try:

@@ -57,12 +57,12 @@ class Stage:
         self.console.print(Text(text, style="bold magenta"))
 
     def say(self, text: str) -> None:
-        """Tell what happened."""
+        """Return what happened."""
         self.console.print(Text(f"  {text}"))
 
 
 def files_queue() -> str:
-    """Give the name of the queue that S3 notifies."""
+    """Return the name of the queue that S3 notifies."""
     return Settings.from_environment().names.queue("files")
 
 
@@ -194,7 +194,7 @@ def check(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
 
 
 def show_garbage(stage: Stage, handle: TableHandle) -> None:
-    """Tell how many files lie in the data bucket for how many shards that count."""
+    """Return how many files lie in the data bucket for how many shards that count."""
     shards = handle.status().shards
     objects = sum(1 for _ in handle.services.storage.list(data_prefix(handle.table.id)))
     if objects == shards:

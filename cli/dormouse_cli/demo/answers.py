@@ -71,7 +71,7 @@ def _questions(stored: pa.Table) -> list[Question]:
 
 
 def _some_flights(stored: pa.Table) -> list[tuple[str, int]]:
-    """Give three keys: one of a small carrier, two of large ones."""
+    """Return three keys: one of a small carrier, two of large ones."""
     rows = (0, stored.num_rows // 2, stored.num_rows - 1)
     return [(stored["carrier"][row].as_py(), stored["flight"][row].as_py()) for row in rows]
 

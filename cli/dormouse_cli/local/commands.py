@@ -176,7 +176,7 @@ def _describe(stack: "LocalStack") -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], int]]:
-    """Give what waits for SIGINT or SIGTERM, which do not end this process within the block."""
+    """Return what waits for SIGINT or SIGTERM, which do not end this process within the block."""
     # An event would not do: a signal within its wait() finds the lock held that set() needs.
     interruptions: SimpleQueue[int] = SimpleQueue()
 

@@ -87,7 +87,7 @@ class SparkRunner:
         return "SUCCESS", ""
 
     def _wait(self, process: "subprocess.Popen[bytes]", run: JobRun) -> int | None:
-        """Give the exit code; None if the process was ended for it took too long."""
+        """Return the exit code; None if the process was ended for it took too long."""
         left_seconds = run.execution_timeout_minutes * 60.0
         while left_seconds > 0 and run.state == "RUNNING":
             try:
@@ -98,6 +98,6 @@ class SparkRunner:
 
 
 def python_path(code: Path) -> str:
-    """Give the folders from which a job imports, as the archive on AWS has them."""
+    """Return the folders from which a job imports, as the archive on AWS has them."""
     packages = Path(__file__).resolve().parents[2]
     return os.pathsep.join(str(each) for each in (code, code.parent / "shared", packages))

@@ -81,7 +81,7 @@ def contents_of(instance: Instance, name: str) -> Contents:
 
 
 def amount(number: float) -> str:
-    """Give a number in three digits or so, as people say it: 336,776 is 337 k."""
+    """Return a number in three digits or so, as people say it: 336,776 is 337 k."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(number) >= size * 0.9995:
             return f"{number / size:.3g} {unit}"
@@ -89,12 +89,12 @@ def amount(number: float) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """Give a number of bytes as people say it."""
+    """Return a number of bytes as people say it."""
     return f"{amount(size_bytes)}B" if size_bytes >= 1000 else f"{size_bytes:,.0f} B"
 
 
 def _facts(state: TableState, levels: Mapping[Measure, float]) -> list[tuple[str, str, str]]:
-    """Give what is told first: what it is, how much, and what that means."""
+    """Return what is told first: what it is, how much, and what that means."""
     live = [s for s in state.shards.values() if s.id not in state.unreferenced]
     age = levels[Measure.OLDEST_JOB_AGE_SECONDS]
     return [
@@ -152,7 +152,7 @@ def _kind(kind: str, jobs: list[JobRecord]) -> dict[str, object]:
 
 
 def _troubles(jobs: Iterable[JobRecord]) -> Rows:
-    """Give the jobs that somebody may have to look at, the newest first."""
+    """Return the jobs that somebody may have to look at, the newest first."""
     found = [job for job in jobs if job.state == "failed" or job.attempts > 1]
     return [
         {
@@ -191,7 +191,7 @@ def _type(field: Field) -> str:
 
 
 def _properties(properties: Properties) -> list[tuple[str, str, bool]]:
-    """Give each property, and whether somebody has set it to other than its default."""
+    """Return each property, and whether somebody has set it to other than its default."""
     defaults = msgspec.to_builtins(Properties())
     return [
         (name, f"{value:,}" if isinstance(value, int) else str(value), value != defaults[name])

@@ -43,7 +43,7 @@ class _Totals:
 
 
 def outline(state: TableState, most: int) -> list[Block]:
-    """Give the tree from its root down, in key order, with at most `most` blocks at the bottom.
+    """Return the tree from its root down, in key order, with at most `most` blocks at the bottom.
 
     What has most rows is drawn finest.
     """
@@ -67,7 +67,7 @@ def outline(state: TableState, most: int) -> list[Block]:
 
 
 def _opened(state: TableState, totals: dict[str, _Totals], most: int) -> set[str]:
-    """Give the partitions whose halves are drawn, the fullest first."""
+    """Return the partitions whose halves are drawn, the fullest first."""
     open_: set[str] = set()
     waiting = [(-totals[ROOT].rows, ROOT)]
     while waiting and len(open_) < most - 1:  # each one opened adds one block to the bottom

@@ -17,7 +17,7 @@ _CONFIG = {"displayModeBar": False, "responsive": True, "scrollZoom": False}
 
 
 def page(contents: Contents) -> str:
-    """Give the page. All text in it is escaped, save what Plotly made."""
+    """Return the page. All text in it is escaped, save what Plotly made."""
     has_rows = any(block.rows for block in contents.blocks)
     drawn = sum(block.is_bottom for block in contents.blocks)
     return _template().render(

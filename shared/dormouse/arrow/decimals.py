@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def decimals(cells: Array, kind: DecimalType) -> Array:
-    """Give a column of text as decimals.
+    """Return a column of text as decimals.
 
     Raises:
         ValueError: a cell is none that the type holds.
@@ -34,7 +34,7 @@ def decimals(cells: Array, kind: DecimalType) -> Array:
 
 
 def _exact(value: Decimal, kind: DecimalType) -> Decimal:
-    """Give a number with just as many digits after the point as the type has.
+    """Return a number with just as many digits after the point as the type has.
 
     Raises:
         ValueError: the type does not hold it.

@@ -19,7 +19,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 def stored_schema(schema: Schema) -> pa.Schema:
-    """Give ``arrow_schema(schema)`` with the ids which Parquet files are to have."""
+    """Return ``arrow_schema(schema)`` with the ids which Parquet files are to have."""
     return pa.schema(
         [
             column.with_metadata({_FIELD_ID: str(field.id).encode()})
@@ -29,7 +29,7 @@ def stored_schema(schema: Schema) -> pa.Schema:
 
 
 def names_by_id(metadata: pq.FileMetaData) -> dict[int, str]:
-    """Give the names of a shard's columns, by the ids of their fields."""
+    """Return the names of a shard's columns, by the ids of their fields."""
     return {
         int(column.metadata[_FIELD_ID]): column.name
         for column in metadata.schema.to_arrow_schema()
@@ -38,7 +38,7 @@ def names_by_id(metadata: pq.FileMetaData) -> dict[int, str]:
 
 
 def stored_names(names: Mapping[int, str], fields: Iterable[Field]) -> dict[str, str]:
-    """Give the names that some columns of a table have in a shard, by their names in the table.
+    """Return the names that some columns of a table have in a shard, by their names in the table.
 
     A column that is not there was added later: it is null in all rows of the shard.
 
@@ -59,6 +59,6 @@ def stored_names(names: Mapping[int, str], fields: Iterable[Field]) -> dict[str,
 
 
 def renamed(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
-    """Give the columns of a shard's batch under the names of the table: the keys of `names`."""
+    """Return the columns of a shard's batch under the names of the table: the keys of `names`."""
     columns = [batch.column(stored) for stored in names.values()]
     return pa.RecordBatch.from_arrays(columns, names=list(names))

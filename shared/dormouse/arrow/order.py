@@ -69,7 +69,7 @@ def span_of(batch: pa.RecordBatch, key: Key, schema: Schema) -> tuple[int, int]:
 
 
 def spans_of(batch: pa.RecordBatch, keys: Sequence[Key], schema: Schema) -> list[tuple[int, int]]:
-    """Give `span_of` for many keys, of one part at least, found together."""
+    """Return `span_of` for many keys, of one part at least, found together."""
     firsts = key_column([key[0] for key in keys], schema.keys[0].type)
     lows, highs = (_places(batch.column(0), firsts, side) for side in _SIDES)
     spans = zip(lows, highs, strict=True)
@@ -125,7 +125,7 @@ def _parts(batch: pa.RecordBatch, row: int, fields: Sequence[Field]) -> Key:
 
 
 def _descents(batch: pa.RecordBatch, keys: int) -> pa.BooleanArray | None:
-    """Tell for each row but the last whether the next has a lesser key; None if surely none has."""
+    """Return for each row but the last whether the next has a lesser key; None if none has."""
     if batch.num_rows < 2:
         return None
     before, after = batch.slice(0, batch.num_rows - 1), batch.slice(1)

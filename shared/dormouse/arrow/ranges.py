@@ -46,7 +46,7 @@ _T = TypeVar("_T", bound=Term)
 
 
 def fitted(wanted: KeyRange, schema: Schema) -> KeyRange:
-    """Give a range of the same rows whose ends the key columns of `schema` can hold; maybe empty.
+    """Return a range of the same rows whose ends the key columns of `schema` can hold; maybe empty.
 
     A bound may lie outside its column's type, or have more parts than there are keys.
 
@@ -97,7 +97,7 @@ def ranges_to_read(
 
 
 def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:
-    """Give a bound at the same point whose parts fit their columns; None if beyond all keys."""
+    """Return a bound at the same point whose parts fit their columns; None if beyond all keys."""
     for i, (part, field) in enumerate(zip(bound, fields, strict=False)):
         _check_type(part, field)
         if isinstance(part, int):
@@ -156,7 +156,7 @@ def predicate(
 
 
 def _from(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
-    """Give the term for keys at or above a bound, part by part."""
+    """Return the term for keys at or above a bound, part by part."""
     first, value = columns[0], bound[0]
     if len(bound) == 1:
         return first >= value
@@ -164,7 +164,7 @@ def _from(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
 
 
 def _below(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
-    """Give the term for keys below a bound, part by part."""
+    """Return the term for keys below a bound, part by part."""
     first, value = columns[0], bound[0]
     if len(bound) == 1:
         return first < value

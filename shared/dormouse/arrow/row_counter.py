@@ -24,11 +24,11 @@ class Counted:
         self._batches = iter(batches)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Give the batches themselves."""
+        """Return the batches themselves."""
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        """Give the next batch."""
+        """Return the next batch."""
         batch = next(self._batches)
         self.rows += batch.num_rows
         return batch

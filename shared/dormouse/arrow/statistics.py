@@ -66,13 +66,13 @@ def column_span(group: pq.RowGroupMetaData, i: int, field: Field) -> tuple[Key, 
 
 
 def row_bytes(file: pq.FileMetaData) -> float:
-    """Give what a row takes in memory, on average."""
+    """Return what a row takes in memory, on average."""
     groups = range(file.num_row_groups)
     return sum(file.row_group(i).total_byte_size for i in groups) / max(1, file.num_rows)
 
 
 def stored_bytes(group: pq.RowGroupMetaData) -> int:
-    """Give the size of a row group in its file, compressed."""
+    """Return the size of a row group in its file, compressed."""
     return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
 
 

@@ -43,7 +43,7 @@ MOST_DIGITS = 76
 
 
 def roomy_decimal(precision: int, scale: int) -> pa.DataType:
-    """Give a type by which to cast to a decimal type from one of fewer digits after the point.
+    """Return a type by which to cast to a decimal type from one of fewer digits after the point.
 
     Arrow checks the result's precision, but not that multiplying by a power of ten has overflowed
     (seen in 26.0: '11' as decimal(38, 38) becomes 0.79…). In 76 digits it does not.
@@ -54,7 +54,7 @@ def roomy_decimal(precision: int, scale: int) -> pa.DataType:
 def arrow_type(
     kind: FieldType, decimal: Callable[[int, int], pa.DataType] = pa.decimal128
 ) -> pa.DataType:
-    """Give the Arrow type that columns of type `kind` have in shards and batches.
+    """Return the Arrow type that columns of type `kind` have in shards and batches.
 
     `decimal` gives that of decimals from their precision and scale.
     """
@@ -74,20 +74,21 @@ def arrow_type(
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """Give the Arrow schema of a table's batches: its columns in order, null only where allowed."""
+    """Return the Arrow schema of a table's batches: its columns in order, null only where
+    allowed."""
     return pa.schema(
         [pa.field(f.name, arrow_type(f.type), nullable=f.nullable) for f in schema.fields]
     )
 
 
 def nulls(rows: int, kind: FieldType) -> Array:
-    """Give a column of `rows` nulls."""
+    """Return a column of `rows` nulls."""
     column: Array = pa.nulls(rows, arrow_type(kind))  # type: ignore[call-overload]  # any type will do
     return column
 
 
 def key_part(value: object, kind: FieldType) -> KeyPart:
-    """Give the key part of one cell, an Arrow scalar or what its ``as_py()`` gives.
+    """Return the key part of one cell, an Arrow scalar or what its ``as_py()`` gives.
 
     A timestamp becomes microseconds and a date days since 1970. A time without a zone is UTC.
     """
@@ -107,7 +108,7 @@ def key_part(value: object, kind: FieldType) -> KeyPart:
 
 
 def key_column(parts: Sequence[KeyPart], kind: FieldType) -> Array:
-    """Give parts of keys as values of the Arrow type of their column, which must fit it."""
+    """Return parts of keys as values of the Arrow type of their column, which must fit it."""
     plain = {Primitive.DATE: pa.int32(), Primitive.TIMESTAMP: pa.int64()}
     wanted = arrow_type(kind)
     stored = plain.get(kind, wanted) if isinstance(kind, Primitive) else wanted
@@ -116,20 +117,20 @@ def key_column(parts: Sequence[KeyPart], kind: FieldType) -> Array:
 
 
 def key_scalar(part: KeyPart, kind: FieldType) -> Scalar:
-    """Give one part of a key as a value of the Arrow type of its column, which must fit it."""
+    """Return one part of a key as a value of the Arrow type of its column, which must fit it."""
     value: Scalar = key_column([part], kind)[0]
     return value
 
 
 def row_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
-    """Give the row key of one row of `batch`, whose first columns are those of `schema`."""
+    """Return the row key of one row of `batch`, whose first columns are those of `schema`."""
     return tuple(
         key_part(batch.column(i)[row], field.type) for i, field in enumerate(schema.row_keys)
     )
 
 
 def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """Give the columns of `wanted` from a batch that may be older: what it lacks is null.
+    """Return the columns of `wanted` from a batch that may be older: what it lacks is null.
 
     Raises:
         CorruptDataError: it lacks a column that cannot be null.

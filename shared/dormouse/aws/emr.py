@@ -59,7 +59,7 @@ class EmrServerless:
         return self._settings.package
 
     def start(self, run: SparkRun) -> str:
-        """Give the id of the run, started now or before.
+        """Return the id of the run, started now or before.
 
         Raises:
             UnavailableError: EMR is throttled or has no room for now.
@@ -84,7 +84,7 @@ class EmrServerless:
         return answer["jobRunId"]
 
     def look(self, run_id: str) -> SparkRunState | None:
-        """Tell how a run stands; None if there is none, or it is not of such a job.
+        """Return how a run stands; None if there is none, or it is not of such a job.
 
         Raises:
             UnavailableError: EMR does not answer.

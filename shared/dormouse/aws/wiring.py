@@ -66,7 +66,7 @@ class Wiring:
 
 @cache
 def wiring() -> Wiring:
-    """Give the wiring of this function's process, from the environment.
+    """Return the wiring of this function's process, from the environment.
 
     Its scratch folder is emptied first: a run that was cut off left its files behind, and Lambda
     gives them to the process that follows.

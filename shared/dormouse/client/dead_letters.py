@@ -58,7 +58,7 @@ class DeadLetterQueues:
     queues: Queues
 
     def summary(self) -> list[DeadSummary]:
-        """Give every queue with its dead letters, in the order of the flow."""
+        """Return every queue with its dead letters, in the order of the flow."""
         counts = self.queues.counts([dead_letters(queue) for queue in QUEUES])
         return [
             self._summary(q, counts[dead_letters(q)].waiting + counts[dead_letters(q)].in_flight)
@@ -66,7 +66,7 @@ class DeadLetterQueues:
         ]
 
     def show(self, queue: str) -> list[DeadLetter]:
-        """Give the dead letters of a queue, the oldest first; they stay where they are.
+        """Return the dead letters of a queue, the oldest first; they stay where they are.
 
         Raises:
             NotFoundError: there is no such queue.
@@ -103,7 +103,7 @@ class DeadLetterQueues:
 
 
 def queue_states(queues: Queues, ages: QueueAges, now_ms: int) -> tuple[list[QueueState], str]:
-    """Give every queue in the order of the flow; and why ages are not known, if they are not."""
+    """Return every queue in the order of the flow; and why ages are not known, if they are not."""
     names = [*QUEUES, *map(dead_letters, QUEUES)]
     counts, unknown = queues.counts(names), ""
     try:

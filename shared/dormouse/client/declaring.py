@@ -18,7 +18,7 @@ _PARTS = ("name", "schema", "properties", "online", "splits")
 
 
 def parse_declarations(body: object, services: Services) -> list[Declared]:
-    """Give the tables that a parsed file declares: ``{"tables": [{"name": …}, …]}``.
+    """Return the tables that a parsed file declares: ``{"tables": [{"name": …}, …]}``.
 
     `schema` is in its JSON form; a table that exists needs none. A split point is a list of key
     parts, or its first part alone. A property that is null is unset.
@@ -39,7 +39,7 @@ def _example() -> str:
 
 
 def plan_declared(services: Services, declared: Sequence[Declared]) -> list[TableChange]:
-    """Give what must change; nothing is changed.
+    """Return what must change; nothing is changed.
 
     Raises:
         InvalidRequestError: a declaration cannot be met; the message says which and why.
@@ -60,7 +60,7 @@ def plan_declared(services: Services, declared: Sequence[Declared]) -> list[Tabl
 
 
 def requests_of(change: TableChange, services: Services) -> Iterator[AdminRequest]:
-    """Give the requests that make the change, in order."""
+    """Return the requests that make the change, in order."""
     new = services.ids.new
     put = {name: value for name, value in change.properties.items() if value is not None}
     if change.schema is not None:

@@ -37,7 +37,7 @@ def write_rows(rows: Rows, local: Path) -> None:
 
 
 def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[str, Path]]:
-    """Give the key of each file in the ingest bucket: its own name in the table's folder.
+    """Return the key of each file in the ingest bucket: its own name in the table's folder.
 
     A folder stands for the files in it, save those whose names begin with ``_`` or a dot: they are
     manifests and the like, as every reader of such folders knows.

@@ -74,7 +74,7 @@ class Export:
         return f"{self.handle.services.results.uri}/{self.to}"
 
     def progress(self) -> ExportProgress | None:
-        """Tell how far it is; None once it is complete or given up."""
+        """Return how far it is; None once it is complete or given up."""
         services, table_id = self.handle.services, self.table.id
         export = kept_export(services, table_id, self.id)
         if export is None:
@@ -97,7 +97,7 @@ class Export:
         return self.manifest()
 
     def manifest(self) -> Manifest:
-        """Give the manifest: the version, and every file with its rows.
+        """Return the manifest: the version, and every file with its rows.
 
         Raises:
             NotFoundError: there is none: the export is under way, or was given up, and why.
@@ -153,7 +153,7 @@ class Export:
 
 
 def empty_folder(folder: Path) -> Path:
-    """Give a folder that is empty, made if there is none.
+    """Return a folder that is empty, made if there is none.
 
     Raises:
         InvalidRequestError: it is a file, or there is something in it.

@@ -116,7 +116,7 @@ class Instance:
         return list(strangers(self.services))
 
     def table(self, name: str) -> TableHandle:
-        """Give one table.
+        """Return one table.
 
         Raises:
             NotFoundError: there is none of that name; the hint names the nearest.
@@ -156,7 +156,7 @@ class Instance:
         self._administer(DeleteTable(self.services.ids.new(), name))
 
     def rename_table(self, name: str, new_name: str) -> TableHandle:
-        """Give a table another name; files are dropped for it under that one from then on.
+        """Return a table another name; files are dropped for it under that one from then on.
 
         Raises:
             NotFoundError: there is none of that name.
@@ -221,7 +221,7 @@ class Instance:
         return spark_standing(self.services.storage, self.spark_applications)
 
     def defaults(self) -> dict[str, int | str]:
-        """Give the properties set for the instance: tables have them where they set none."""
+        """Return the properties set for the instance: tables have them where they set none."""
         return self.services.tables.defaults()
 
     def set_defaults(
@@ -274,7 +274,7 @@ class Instance:
         return sum(len(m.shards) for m in sent if isinstance(m, GarbageCandidates))
 
     def plan_declared(self, body: object) -> list[TableChange]:
-        """Give what must change for tables to be as declared; nothing is changed.
+        """Return what must change for tables to be as declared; nothing is changed.
 
         `body` is ``{"tables": [{"name": …, "schema": …, "properties": …, "online": …, "splits": …},
         …]}``, all but the name optional for tables that exist.
@@ -369,7 +369,7 @@ class Instance:
         return list(self.services.tracker.records(NO_TABLE))
 
     def queue_states(self) -> tuple[list[QueueState], str]:
-        """Give every queue in the order of the flow; and why ages are not known, if they are not.
+        """Return every queue in the order of the flow; and why ages are not known, if they are not.
 
         Raises:
             UnavailableError: the queues do not answer.
@@ -377,7 +377,7 @@ class Instance:
         return queue_states(self.queues, self.ages, self.services.clock.now_ms())
 
     def dead_letters(self) -> DeadLetterQueues:
-        """Give the messages that were given up, to look at, send back or discard."""
+        """Return the messages that were given up, to look at, send back or discard."""
         return DeadLetterQueues(self.services, self.queues)
 
     def _administer(self, request: AdminRequest) -> list[Outgoing]:

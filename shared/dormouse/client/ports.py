@@ -14,17 +14,17 @@ class Queues(Outbox, Protocol):
     """The queues: a way in, and a look at how much is in them."""
 
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
-        """Give the messages of each queue that wait or are being worked on, not the delayed."""
+        """Return the messages of each queue that wait or are being worked on, not the delayed."""
 
     def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
-        """Give the messages of each queue by what becomes of them, as of some seconds ago."""
+        """Return the messages of each queue by what becomes of them, as of some seconds ago."""
 
 
 class QueueAges(Protocol):
     """How long messages have waited, where that is known."""
 
     def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
-        """Give the age in seconds of the oldest message of the queues of which it is known.
+        """Return the age in seconds of the oldest message of the queues of which it is known.
 
         Raises:
             UnavailableError: it cannot be asked for.

@@ -54,7 +54,7 @@ class Purge:
         return self.rows.id
 
     def progress(self) -> PurgeProgress | None:
-        """Tell how far it is; None once it is finished or given up."""
+        """Return how far it is; None once it is finished or given up."""
         services, table_id = self.handle.services, self.table.id
         request = purge_request(services, table_id, self.id)
         if request is None:

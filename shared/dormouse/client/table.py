@@ -88,7 +88,7 @@ class TableHandle:
         return self.table.schema
 
     def state(self) -> TableState:
-        """Give the table's newest state.
+        """Return the table's newest state.
 
         Raises:
             NotFoundError: the table was deleted.
@@ -112,7 +112,7 @@ class TableHandle:
         limit: int | None = None,
         as_of: AsOf | None = None,
     ) -> pa.RecordBatchReader:
-        """Give the rows, sorted by the keys, streamed, of one version of the table.
+        """Return the rows, sorted by the keys, streamed, of one version of the table.
 
         Args:
             ranges: pairs of keys or prefixes, the first inclusive, the second exclusive, None for
@@ -276,7 +276,7 @@ class TableHandle:
         return start_export(self, self.current(), to, wanted, spark)
 
     def status(self) -> Status:
-        """Give the table in numbers."""
+        """Return the table in numbers."""
         pending = self.pending() + sum(self.queues.depths(WORKING_QUEUES).values())
         state = self.state()
         return Status(
@@ -290,7 +290,7 @@ class TableHandle:
         )
 
     def levels(self) -> dict[Measure, float]:
-        """Give the levels that the metrics are told every minute, as they are now.
+        """Return the levels that the metrics are told every minute, as they are now.
 
         Raises:
             NotFoundError: the table was deleted.
@@ -384,7 +384,8 @@ class TableHandle:
         return proof_of(self, self.current(), where, keys, watch)
 
     def jobs(self) -> list[JobRecord]:
-        """Give the table's jobs, those that wait to be run, and files dropped before it was there.
+        """Return the table's jobs, those that wait to be run, and files dropped before it was
+        there.
 
         Records of what has begun live for seven days.
         """

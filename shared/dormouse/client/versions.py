@@ -53,7 +53,7 @@ def check_as_of(as_of: object) -> None:
 
 
 def parse_as_of(text: str) -> AsOf:
-    """Give the version or the time that `text` stands for; a time without a zone is UTC.
+    """Return the version or the time that `text` stands for; a time without a zone is UTC.
 
     Raises:
         InvalidRequestError: it is neither.

@@ -99,7 +99,7 @@ def _agree(left: pa.RecordBatch, right: pa.RecordBatch, names: Sequence[str]) ->
 
 
 def _begins(batch: pa.RecordBatch, names: Sequence[str]) -> pa.BooleanArray | None:
-    """Tell for each row whether it differs in `names` from that before; None if all do."""
+    """Return for each row whether it differs in `names` from that before; None if all do."""
     same: pa.BooleanArray | None = None
     before, after = batch.slice(0, batch.num_rows - 1), batch.slice(1)
     for name in names:
@@ -114,7 +114,7 @@ def _begins(batch: pa.RecordBatch, names: Sequence[str]) -> pa.BooleanArray | No
 def _folded_cells(
     batch: pa.RecordBatch, groups: Array, operations: dict[str, Operation]
 ) -> dict[str, Array]:
-    """Give the columns of `batch` that have an operation, with one cell for each group."""
+    """Return the columns of `batch` that have an operation, with one cell for each group."""
     names = [name for name in batch.schema.names if name in operations]
     maps = [name for name in names if operations[name].startswith("map_")]
     plain = [name for name in names if name not in maps]
@@ -127,7 +127,8 @@ def _folded_cells(
 
 
 def _fold(by: Sequence[Array], folds: Sequence[tuple[str, Array]]) -> list[Array]:
-    """Give the distinct rows of `by`, in the order they come, and each column folded over them."""
+    """Return the distinct rows of `by`, in the order they come, and each column folded over
+    them."""
     columns = [ordered(column) for column in (*by, *(column for _, column in folds))]
     names = [str(i) for i in range(len(columns))]
     keys = names[: len(by)]
@@ -167,7 +168,7 @@ def _folded_maps(maps: Any, groups: Array, how: str) -> Array:
 
 
 def _kept_rows(batch: pa.RecordBatch, begins: pa.BooleanArray, schema: Schema, kept: Kept) -> Array:
-    """Give the number of the row to keep of each group: that of the least or greatest sort key.
+    """Return the number of the row to keep of each group: that of the least or greatest sort key.
 
     Rows which agree in all keys are ordered by their values.
     """
@@ -191,7 +192,7 @@ def _kept_rows(batch: pa.RecordBatch, begins: pa.BooleanArray, schema: Schema, k
 
 
 def _ends(starts: Array, length: int) -> Array:
-    """Give the last number of each of the stretches of 0 to `length` that begin at `starts`."""
+    """Return the last number of each of the stretches of 0 to `length` that begin at `starts`."""
     return pc.subtract(pa.concat_arrays([starts.slice(1), pa.array([length], pa.int64())]), 1)
 
 
@@ -212,6 +213,6 @@ def _extremes(batch: pa.RecordBatch, runs: Array, schema: Schema, *, at_end: boo
 
 
 def _whole(column: pa.ChunkedArray[Any]) -> Array:
-    """Give a column of a table in one piece."""
+    """Return a column of a table in one piece."""
     whole: Array = column.combine_chunks()
     return whole

@@ -56,7 +56,7 @@ def session(batch_rows: int = MAX_BATCH_ROWS) -> SessionContext:
 
 
 def batch_rows(memory_bytes: int, inputs: int, row_bytes: float) -> int:
-    """Give the length of batches with which merging so many inputs stays near `memory_bytes`.
+    """Return the length of batches with which merging so many inputs stays near `memory_bytes`.
 
     `row_bytes` is what a row takes in memory, on average.
     """
@@ -65,17 +65,17 @@ def batch_rows(memory_bytes: int, inputs: int, row_bytes: float) -> int:
 
 
 def column(name: str) -> Expr:
-    """Give the column called exactly `name`."""
+    """Return the column called exactly `name`."""
     return col('"' + name.replace('"', '""') + '"')
 
 
 def literal(value: pa.Scalar[Any]) -> Expr:
-    """Give a typed value as an expression."""
+    """Return a typed value as an expression."""
     return lit(value)
 
 
 def key_order(schema: Schema) -> list[SortExpr]:
-    """Give the order of rows: by the keys, ascending."""
+    """Return the order of rows: by the keys, ascending."""
     return [column(f.name).sort(ascending=True, nulls_first=True) for f in schema.keys]
 
 
@@ -86,7 +86,7 @@ def sorted_file(
     schema: Schema,
     wanted: KeyRange,
 ) -> DataFrame:
-    """Give the rows in `wanted` of a Parquet file sorted by the keys, as columns of `schema`.
+    """Return the rows in `wanted` of a Parquet file sorted by the keys, as columns of `schema`.
 
     `names` are those of its columns, by the ids of their fields; what it lacks of them is null.
 
@@ -112,14 +112,14 @@ def _evolved(wanted: pa.Field[Any], stored_name: str | None) -> Expr:
 
 
 def in_memory(context: SessionContext, batches: Sequence[pa.RecordBatch]) -> DataFrame:
-    """Give the rows of batches of one schema, of which there is at least one."""
+    """Return the rows of batches of one schema, of which there is at least one."""
     return context.create_dataframe(
         [[_importable(batch) for batch in batches]], schema=batches[0].schema
     )
 
 
 def _importable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give a batch whose structs within structs are no slices: the engine aborts on such."""
+    """Return a batch whose structs within structs are no slices: the engine aborts on such."""
     columns = [
         pa.concat_arrays([c.slice(0, 0), c]) if _nests_struct(c.type) else c for c in batch.columns
     ]
@@ -134,7 +134,7 @@ def _nests_struct(kind: pa.DataType) -> bool:
 
 
 def has_no_rows(frame: DataFrame) -> bool:
-    """Tell whether the terms of a frame contradict each other, so that no file need be read."""
+    """Return whether the terms of a frame contradict each other, so that no file need be read."""
     return frame.optimized_logical_plan().display_indent().startswith("EmptyRelation")
 
 
@@ -183,7 +183,7 @@ def _batches(stream: RecordBatchStream) -> Iterator[pa.RecordBatch]:
 
 
 def _translated(error: BaseException) -> BaseException:
-    """Give what an error of the engine means; it has one type of its own, and one for panics."""
+    """Return what an error of the engine means; it has one type of its own, and one for panics."""
     text = str(error)
     if type(error).__name__ == "PanicException":
         return CorruptDataError(f"a shard is damaged, and reading it broke off: {text}")

@@ -55,7 +55,7 @@ def steps(files: Sequence[pq.FileMetaData], schema: Schema, memory_bytes: int) -
 
 
 def most_at_once(spans: Sequence[tuple[Key, Key]]) -> int:
-    """Give how many spans of keys, ends included, have a key in common at most."""
+    """Return how many spans of keys, ends included, have a key in common at most."""
     events = sorted([(low, 0) for low, _ in spans] + [(high, 1) for _, high in spans])
     most = now = 0
     for _, ends in events:

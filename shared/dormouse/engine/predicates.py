@@ -58,11 +58,11 @@ class Predicate:
         return self.condition.sql
 
     def negated(self) -> Predicate:
-        """Give the predicate that keeps just the rows which this one does not, null or false."""
+        """Return the predicate that keeps just the rows which this one does not, null or false."""
         return Predicate(self.condition.negated(), self.schema)
 
     def expr(self, context: SessionContext) -> Expr:
-        """Give the expression, of columns without a relation, to filter frames of `context`."""
+        """Return the expression, of columns without a relation, to filter frames of `context`."""
         wanted = arrow_schema(self.schema)
         named = [f for f in wanted if f.name in self.columns] or [wanted.field(0)]
         columns = pa.schema(named)
@@ -133,7 +133,7 @@ def kept_predicate(text: str, schema: Schema) -> Predicate:
 
 
 def engine_sql(condition: Condition) -> str:
-    """Give a condition as SQL in which the engine has nothing to guess about types."""
+    """Return a condition as SQL in which the engine has nothing to guess about types."""
     return render(condition.expression, _leaf, _call)
 
 

@@ -34,7 +34,7 @@ def refined(
 
 
 def filter_at(schema: Schema, rules: RowRules, now_ms: int) -> Predicate | None:
-    """Give the filters of `rules` as a predicate, to be pushed down into a scan; None for none.
+    """Return the filters of `rules` as a predicate, to be pushed down into a scan; None for none.
 
     Filtering rows before they are merged gives what filtering them afterwards does.
     """

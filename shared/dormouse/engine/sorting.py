@@ -67,7 +67,7 @@ class Sorter:
         return max(1, min(self._largest_piece_bytes, by_rows))
 
     def sampled_keys(self) -> Iterator[Key]:
-        """Give the keys, sort keys included, of some rows: of one in every few hundred KiB."""
+        """Return the keys, sort keys included, of some rows: of one in every few hundred KiB."""
         self._settle()
         for run in (*self._held, *self._files):
             yield from (sample.key for sample in run.samples)
@@ -108,7 +108,7 @@ class Sorter:
         self._loose, self._held, self._files = [], [], []
 
     def sorted_rows(self) -> Iterator[pa.RecordBatch]:
-        """Give all rows in key order; can be read once. Rows of equal keys are in no order.
+        """Return all rows in key order; can be read once. Rows of equal keys are in no order.
 
         The same rows, added alike, come in the same order every time.
         """
@@ -198,7 +198,7 @@ class _Cursor:
         self._ends: list[int] = []
 
     def rows_of(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a range; to be asked for all ranges in order."""
+        """Return the rows of a range; to be asked for all ranges in order."""
         while (block := self._block or self._next_block(number)) is not None:
             at = number - self._first
             end = self._ends[at] if at < len(self._ends) else block.num_rows
@@ -222,7 +222,7 @@ class _Cursor:
 
 
 def _cuts(samples: Iterable[_Sample], range_bytes: int) -> Iterator[_Cut]:
-    """Give the ends of ranges that take about `range_bytes` each, but for the last.
+    """Return the ends of ranges that take about `range_bytes` each, but for the last.
 
     A key whose rows are more than that gets a range of its own, which needs no sorting.
     """
@@ -269,7 +269,7 @@ def _stored(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _cut(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a batch in batches that take about `size_bytes` each."""
+    """Return the rows of a batch in batches that take about `size_bytes` each."""
     pieces = max(1, batch.nbytes // size_bytes)
     rows = -(-batch.num_rows // pieces)
     for start in range(0, batch.num_rows, max(1, rows)):

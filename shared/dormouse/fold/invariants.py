@@ -18,7 +18,7 @@ from dormouse.model.state import TableState
 
 
 def broken_invariants(state: TableState, *, whole: bool = False) -> list[str]:
-    """Give a sentence for each invariant that `state` breaks; none for a sound one.
+    """Return a sentence for each invariant that `state` breaks; none for a sound one.
 
     Looks at what changed since the base of the state, or at the `whole` of it.
     """
@@ -35,7 +35,7 @@ def broken_invariants(state: TableState, *, whole: bool = False) -> list[str]:
 
 
 def broken_tree(tree: PartitionTree, *, whole: bool = False) -> list[str]:
-    """Give a sentence for each way in which the partitions fail to tile the key space.
+    """Return a sentence for each way in which the partitions fail to tile the key space.
 
     If every partition fits its parent and its children, and only the root has no parent, then they
     form a tree: ranges grow towards the root, so that they cannot form a loop.
@@ -206,11 +206,11 @@ def _broken_totals(state: TableState) -> Iterator[str]:
 
 
 def _changed(entries: LayeredMap[K, V], whole: bool) -> Iterable[K]:
-    """Give the keys whose entries are to be checked; some may be gone."""
+    """Return the keys whose entries are to be checked; some may be gone."""
     return entries if whole else entries.changes
 
 
 def _before(entries: LayeredMap[K, V], key: K, whole: bool, default: V) -> V:
-    """Give what the base holds, which a whole check starts without."""
+    """Return what the base holds, which a whole check starts without."""
     value = None if whole else entries.base.get(key)
     return default if value is None else value

@@ -92,7 +92,7 @@ class Violation:
     subject: str
 
     def __str__(self) -> str:
-        """Give it as a person reads it."""
+        """Return it as a person reads it."""
         return f"{self.subject}: {self.rule.value}"
 
 

@@ -18,7 +18,7 @@ LEAST_REST_SECONDS, MOST_REST_SECONDS = 30, 60 * 60
 
 
 def is_overdue(begun_ms: int, since_ms: int, now_ms: int, patience_ms: int) -> bool:
-    """Tell whether what was begun then has become due again after `since_ms`, and by now.
+    """Return whether what was begun then has become due again after `since_ms`, and by now.
 
     That is after one patience, two, four, eight and so on, each pause as long as all before it
     together; from `LONGEST_PAUSE` on after each such time. With a patience of 0 it always is.
@@ -34,7 +34,7 @@ def is_overdue(begun_ms: int, since_ms: int, now_ms: int, patience_ms: int) -> b
 
 
 def is_spent(begun_ms: int, requested_ms: int, now_ms: int, patience_ms: int) -> bool:
-    """Tell whether a chain of messages, begun then for what was requested then, goes on no more.
+    """Return whether a chain of messages, begun then for what was requested then, goes on no more.
 
     By then the sweep has had twice the time to begin another, in case this one was lost.
     """
@@ -44,13 +44,14 @@ def is_spent(begun_ms: int, requested_ms: int, now_ms: int, patience_ms: int) ->
 
 
 def rest_ms(attempts: int) -> int:
-    """Give how long what was tried so often to no avail is left alone: each time twice as long."""
+    """Return how long what was tried so often to no avail is left alone: each time twice as
+    long."""
     doublings = min(max(attempts - 1, 0), 16)
     return min(LEAST_REST_SECONDS << doublings, MOST_REST_SECONDS) * 1000
 
 
 def reason_to_give_up(error: Exception) -> str:
-    """Give why it is of no use to try again what failed so; empty where it may be, or who knows.
+    """Return why another attempt after this error is of no use; empty if it may succeed.
 
     What is none of our errors may quote rows, so it is no reason for others to read.
     """

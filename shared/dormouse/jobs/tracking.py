@@ -86,7 +86,7 @@ def record(
 
 
 def count(services: Services, table_name: str, known: JobRecord) -> None:
-    """Tell the metrics what is counted of a record, as `record` does where there are metrics."""
+    """Publish the counts of a record as metrics, as `record` does where there are metrics."""
     if counts := _counts(known):
         services.metrics.emit(table_name, counts)
 

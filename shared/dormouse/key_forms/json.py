@@ -14,7 +14,7 @@ from dormouse.schema.schema import Field, Primitive, Schema
 def split_points_of_json(
     schema: Schema, points: Sequence[tuple[object, ...]], *, strings_base64: bool
 ) -> list[Key]:
-    """Give the keys that split points mean.
+    """Return the keys that split points mean.
 
     Raises:
         InvalidRequestError: one has no parts or too many, or one does not fit its column.
@@ -49,7 +49,7 @@ def key_of_json(
 
 
 def key_to_json(schema: Schema, key: Key) -> tuple[object, ...]:
-    """Give a key as messages carry it: numbers as numbers, everything else as text."""
+    """Return a key as messages carry it: numbers as numbers, everything else as text."""
     return tuple(
         part
         if field.type in (Primitive.INT, Primitive.LONG, Primitive.TIMESTAMP)

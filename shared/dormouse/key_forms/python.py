@@ -50,7 +50,7 @@ def split_point_of(schema: Schema, given: KeyLike) -> Key:
 
 
 def range_of(schema: Schema, low: KeyLike | None, high: KeyLike | None) -> KeyRange:
-    """Give the range from `low`, inclusive, to `high`, exclusive; None leaves an end open.
+    """Return the range from `low`, inclusive, to `high`, exclusive; None leaves an end open.
 
     Raises:
         InvalidRequestError: as `key_of`, or the end comes before the start.
@@ -73,7 +73,7 @@ NOTHING = KeyRange((), ())
 def ranges_of(
     schema: Schema, ranges: Ranges | None, exact: KeyLike | list[KeyLike] | None
 ) -> list[KeyRange]:
-    """Give the ranges a query asks for, at least one: everything if both arguments are None.
+    """Return the ranges a query asks for, at least one: everything if both arguments are None.
 
     Raises:
         InvalidRequestError: as `range_of`.

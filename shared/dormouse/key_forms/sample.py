@@ -34,7 +34,7 @@ class KeySample:
             self._kept = self._thinned(self._kept)
 
     def sorted_keys(self) -> list[Key]:
-        """Give the keys kept, in order, with repeats."""
+        """Return the keys kept, in order, with repeats."""
         if self._kept is None:
             return []
         width = len(self._schema.row_keys)

@@ -69,7 +69,7 @@ def check_split_point(schema: Schema, key: Key, where: str) -> Key:
 
 
 def parse_key_part(text: str, kind: Primitive) -> KeyPart:
-    """Give the key part that `text` stands for in a key column of this type.
+    """Return the key part that `text` stands for in a key column of this type.
 
     Raises:
         InvalidRequestError: it stands for none; the message says what was expected.
@@ -110,7 +110,7 @@ def _parse(text: str, kind: Primitive) -> KeyPart:
 
 
 def show_key_part(part: KeyPart, kind: Primitive) -> str:
-    """Give the text of a key part, in the form `parse_key_part` reads where ISO 8601 has one."""
+    """Return the text of a key part, in the form `parse_key_part` reads where ISO 8601 has one."""
     if isinstance(part, bytes):
         return base64.b64encode(part).decode()
     try:

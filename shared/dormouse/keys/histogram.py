@@ -25,7 +25,7 @@ class SampledKeys:
     max_key: Key = ()
 
     def rows_below(self, key: Key) -> int:
-        """Give the rows whose row key is less than `key`; exact at samples, else interpolated."""
+        """Return the rows whose row key is less than `key`; exact at samples, else interpolated."""
         if not self.samples or key <= self.samples[0][0]:
             return 0
         if key > self.max_key:
@@ -38,12 +38,12 @@ class SampledKeys:
         return (low + high) // 2
 
     def rows_in(self, span: KeyRange) -> int:
-        """Give the rows whose row key lies in `span`, as well as it is known."""
+        """Return the rows whose row key lies in `span`, as well as it is known."""
         end = self.rows if span.max is None else self.rows_below(span.max)
         return max(0, end - self.rows_below(span.min))
 
     def within(self, span: KeyRange) -> SampledKeys:
-        """Give what is known of the rows in `span` alone."""
+        """Return what is known of the rows in `span` alone."""
         first = bisect_left(self.samples, span.min, key=_key)
         end = (
             len(self.samples) if span.max is None else bisect_left(self.samples, span.max, key=_key)
@@ -58,7 +58,7 @@ class SampledKeys:
 
 
 def pooled(known: Iterable[SampledKeys]) -> SampledKeys:
-    """Give what is known of the rows of several together.
+    """Return what is known of the rows of several together.
 
     The rows between two samples count at the first of them; of one alone, nothing is lost.
     """

@@ -26,7 +26,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 def after(key: Key) -> Key | None:
-    """Give the least key greater than every key which begins with `key`; None if there is none.
+    """Return the least key greater than every key which begins with `key`; None if there is none.
 
     This turns an inclusive upper end, or an exact prefix, into the end of a half-open range.
     """
@@ -47,15 +47,15 @@ class KeyRange:
 
     @staticmethod
     def exactly(key: Key) -> KeyRange:
-        """Give the range of all keys which begin with `key`."""
+        """Return the range of all keys which begin with `key`."""
         return KeyRange(key, after(key))
 
     def is_empty(self) -> bool:
-        """Tell whether no key can lie in the range."""
+        """Return whether no key can lie in the range."""
         return self.max is not None and self.min >= self.max
 
     def contains(self, key: Key) -> bool:
-        """Tell whether a full key lies in the range."""
+        """Return whether a full key lies in the range."""
         return self.min <= key and (self.max is None or key < self.max)
 
     def covers(self, other: KeyRange) -> bool:
@@ -78,11 +78,11 @@ class KeyRange:
         return KeyRange(self.min[:parts], high)
 
     def overlaps(self, other: KeyRange) -> bool:
-        """Tell whether some key can lie in both ranges."""
+        """Return whether some key can lie in both ranges."""
         return not self.intersection(other).is_empty()
 
     def intersection(self, other: KeyRange) -> KeyRange:
-        """Give the keys which lie in both; may be empty."""
+        """Return the keys which lie in both; may be empty."""
         ends = [end for end in (self.max, other.max) if end is not None]
         return KeyRange(max(self.min, other.min), min(ends) if ends else None)
 
@@ -93,14 +93,14 @@ class KeyRange:
 
 
 def show_key(key: Key) -> str:
-    """Give `key` for people: ``AA, 12``; the empty key is ``-∞``."""
+    """Return `key` for people: ``AA, 12``; the empty key is ``-∞``."""
     if not key:
         return "-∞"
     return ", ".join(part.hex() if isinstance(part, bytes) else str(part) for part in key)
 
 
 def merged(ranges: list[KeyRange]) -> list[KeyRange]:
-    """Give disjoint, sorted, non-empty ranges holding just the keys of `ranges`."""
+    """Return disjoint, sorted, non-empty ranges holding just the keys of `ranges`."""
     result: list[KeyRange] = []
     for item in sorted((r for r in ranges if not r.is_empty()), key=lambda r: r.min):
         last = result[-1] if result else None
@@ -112,7 +112,7 @@ def merged(ranges: list[KeyRange]) -> list[KeyRange]:
 
 
 def intersected(these: list[KeyRange], those: list[KeyRange]) -> list[KeyRange]:
-    """Give the keys in both of two lists of disjoint, sorted ranges, as such a list."""
+    """Return the keys in both of two lists of disjoint, sorted ranges, as such a list."""
     result: list[KeyRange] = []
     i = j = 0
     while i < len(these) and j < len(those):
@@ -133,7 +133,7 @@ _BYTES, _STRING, _INT = 1, 2, 3
 
 
 def encode_key(key: Key) -> bytes:
-    """Give the stored form of `key`; stored forms compare as the keys do."""
+    """Return the stored form of `key`; stored forms compare as the keys do."""
     out = bytearray()
     for part in key:
         if isinstance(part, int):
@@ -147,7 +147,7 @@ def encode_key(key: Key) -> bytes:
 
 
 def decode_key(stored: bytes) -> Key:
-    """Give the key of a stored form.
+    """Return the key of a stored form.
 
     Raises:
         CorruptDataError: `stored` was not made by `encode_key`.

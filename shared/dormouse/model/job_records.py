@@ -39,12 +39,12 @@ class JobRecord:
 
     @property
     def is_finished(self) -> bool:
-        """Tell whether nothing more is to come of it, unless it is begun again."""
+        """Return whether nothing more is to come of it, unless it is begun again."""
         return self.state in ("finished", "failed", "refused")
 
     @property
     def seconds(self) -> float | None:
-        """Give how long the newest attempt took; None if that is not known."""
+        """Return how long the newest attempt took; None if that is not known."""
         if not (self.started_ms and self.finished_ms):
             return None
         return (self.finished_ms - self.started_ms) / 1000

@@ -35,16 +35,16 @@ class Base(Protocol[K, V_co]):
         """Count the entries."""
 
     def __contains__(self, key: object) -> bool:
-        """Tell whether there is an entry of that key."""
+        """Return whether there is an entry of that key."""
 
     def __iter__(self) -> Iterator[K]:
-        """Give the keys, each once."""
+        """Return the keys, each once."""
 
     def get(self, key: K, /) -> V_co | None:
-        """Give the value of a key; None if there is none."""
+        """Return the value of a key; None if there is none."""
 
     def items(self) -> Iterable[tuple[K, V_co]]:
-        """Give keys and values, each key once."""
+        """Return keys and values, each key once."""
 
 
 class LayeredMap(Generic[K, V]):
@@ -76,7 +76,7 @@ class LayeredMap(Generic[K, V]):
 
     @staticmethod
     def of(entries: Mapping[K, V]) -> LayeredMap[K, V]:
-        """Give a map without a base: all of it is change."""
+        """Return a map without a base: all of it is change."""
         return LayeredMap(None, HashTrieMap(entries), len(entries))
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class LayeredMap(Generic[K, V]):
         return self._size
 
     def __contains__(self, key: object) -> bool:
-        """Tell whether there is an entry of that key."""
+        """Return whether there is an entry of that key."""
         if key in self.changes:
             return self.changes[cast(K, key)] is not GONE
         return key in self.base
@@ -94,14 +94,14 @@ class LayeredMap(Generic[K, V]):
     @overload
     def get(self, key: K, default: W, /) -> V | W: ...
     def get(self, key: K, default: W | None = None, /) -> V | W | None:
-        """Give the value of a key, or `default` if there is none."""
+        """Return the value of a key, or `default` if there is none."""
         value = self.changes.get(key)
         if value is None:
             value = self.base.get(key)
         return default if value is None or value is GONE else value
 
     def __getitem__(self, key: K) -> V:
-        """Give the value of a key.
+        """Return the value of a key.
 
         Raises:
             KeyError: there is none.
@@ -112,12 +112,12 @@ class LayeredMap(Generic[K, V]):
         return value
 
     def insert(self, key: K, value: V) -> LayeredMap[K, V]:
-        """Give the map in which `key` has `value`, whether it had one or not."""
+        """Return the map in which `key` has `value`, whether it had one or not."""
         size = self._size + (key not in self)
         return LayeredMap(self.base, self.changes.insert(key, value), size)
 
     def discard(self, key: K) -> LayeredMap[K, V]:
-        """Give the map without `key`: this one, if it has none."""
+        """Return the map without `key`: this one, if it has none."""
         if key not in self:
             return self
         below = key in self.base
@@ -125,7 +125,7 @@ class LayeredMap(Generic[K, V]):
         return LayeredMap(self.base, changes, self._size - 1)
 
     def remove(self, key: K) -> LayeredMap[K, V]:
-        """Give the map without `key`.
+        """Return the map without `key`.
 
         Raises:
             KeyError: there is none.
@@ -136,14 +136,14 @@ class LayeredMap(Generic[K, V]):
         return smaller
 
     def update(self, entries: Mapping[K, V]) -> LayeredMap[K, V]:
-        """Give the map with these entries too; they win over its own."""
+        """Return the map with these entries too; they win over its own."""
         result = self
         for key, value in entries.items():
             result = result.insert(key, value)
         return result
 
     def retain(self, keep: Callable[[V], bool]) -> LayeredMap[K, V]:
-        """Give the map of the entries whose value `keep` accepts."""
+        """Return the map of the entries whose value `keep` accepts."""
         result = self
         for key, value in self.items():
             if not keep(value):
@@ -151,7 +151,7 @@ class LayeredMap(Generic[K, V]):
         return result
 
     def __iter__(self) -> Iterator[K]:
-        """Give the keys, in no order of their own."""
+        """Return the keys, in no order of their own."""
         for key in self.base:
             if key not in self.changes:
                 yield key
@@ -160,15 +160,15 @@ class LayeredMap(Generic[K, V]):
                 yield key
 
     def keys(self) -> Iterator[K]:
-        """Give the keys, in no order of their own."""
+        """Return the keys, in no order of their own."""
         return iter(self)
 
     def values(self) -> Iterator[V]:
-        """Give the values, in no order of their own."""
+        """Return the values, in no order of their own."""
         return (value for _, value in self.items())
 
     def items(self) -> Iterator[tuple[K, V]]:
-        """Give keys and values, in no order of their own."""
+        """Return keys and values, in no order of their own."""
         for key, value in self.base.items():
             if key not in self.changes:
                 yield key, value
@@ -177,7 +177,7 @@ class LayeredMap(Generic[K, V]):
                 yield key, change
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether both hold the same entries."""
+        """Return whether both hold the same entries."""
         if not isinstance(other, LayeredMap):
             return NotImplemented
         return len(self) == len(other) and all(other.get(k) == v for k, v in self.items())

@@ -60,11 +60,11 @@ class PartitionTree:
         return len(self.by_id)
 
     def __contains__(self, partition_id: object) -> bool:
-        """Tell whether there is such a partition."""
+        """Return whether there is such a partition."""
         return partition_id in self.by_id
 
     def get(self, partition_id: str) -> Partition:
-        """Give one partition.
+        """Return one partition.
 
         Raises:
             NotFoundError: there is none of that id.
@@ -75,7 +75,7 @@ class PartitionTree:
         return found
 
     def leaves(self) -> Iterator[Partition]:
-        """Give the leaves in key order."""
+        """Return the leaves in key order."""
         return self.leaves_overlapping(KeyRange())
 
     def leaves_overlapping(self, wanted: KeyRange) -> Iterator[Partition]:
@@ -94,7 +94,7 @@ class PartitionTree:
                 pending += [self.get(right), self.get(left)]
 
     def leaf_containing(self, key: Key) -> Partition:
-        """Give the one leaf that holds the full key `key`."""
+        """Return the one leaf that holds the full key `key`."""
         partition = self.get(ROOT)
         while partition.children is not None:
             left, right = (self.get(child) for child in partition.children)
@@ -102,7 +102,7 @@ class PartitionTree:
         return partition
 
     def ancestors(self, partition_id: str) -> Iterator[str]:
-        """Give the ids above a partition, its parent first."""
+        """Return the ids above a partition, its parent first."""
         parent = self.get(partition_id).parent
         while parent is not None:
             yield parent

@@ -53,7 +53,7 @@ class Origin:
 
 
 def lineage_of(inputs: Mapping[str, Origin], state: TableState) -> Lineage:
-    """Give the lineage of a shard merged from `inputs`, `state` being the newest known.
+    """Return the lineage of a shard merged from `inputs`, `state` being the newest known.
 
     A shard that is gone from the state has no object any more, so nothing needs to be said of it.
     """

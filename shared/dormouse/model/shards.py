@@ -51,11 +51,11 @@ class Holding:
         return len(self.by_shard)
 
     def __iter__(self) -> Iterator[Reference]:
-        """Give the references, in no order of their own."""
+        """Return the references, in no order of their own."""
         return self.by_shard.values()
 
     def insert(self, reference: Reference) -> Holding:
-        """Give the holding with `reference`, in place of one to the same shard."""
+        """Return the holding with `reference`, in place of one to the same shard."""
         rest = self.discard(reference.shard)
         return Holding(
             self.by_shard.insert(reference.shard, reference),
@@ -64,7 +64,7 @@ class Holding:
         )
 
     def discard(self, shard: str) -> Holding:
-        """Give the holding without the reference to `shard`, if it has one."""
+        """Return the holding without the reference to `shard`, if it has one."""
         held = self.by_shard.get(shard)
         if held is None:
             return self

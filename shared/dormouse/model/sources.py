@@ -48,7 +48,7 @@ class Source:
 
 
 def table_name_of(key: str) -> str:
-    """Give the name of the table whose folder an ingest key lies in.
+    """Return the name of the table whose folder an ingest key lies in.
 
     Raises:
         RefusedSourceError: the key climbs (``..``), holds control characters, or has no folder.
@@ -80,7 +80,7 @@ def format_of(key: str) -> tuple[str, bool]:
 
 
 def job_id_of(sources: tuple[Source, ...], generation: int = 0) -> str:
-    """Give the id of the ingest job of just these sources, whoever forms it.
+    """Return the id of the ingest job of just these sources, whoever forms it.
 
     Once its table was emptied, a job of the same sources is another: what is kept of the one by its
     id says nothing of the other.

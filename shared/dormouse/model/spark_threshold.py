@@ -29,7 +29,7 @@ class ClusterSize:
 def ingest_queue(
     input_bytes: int, properties: Properties, asked: SparkOptions | None = None
 ) -> str:
-    """Give the queue of an ingest with so much input."""
+    """Return the queue of an ingest with so much input."""
     least = properties.ingest_spark_bytes
     return "spark-jobs" if asked or (least and input_bytes >= least) else "ingest-jobs"
 
@@ -64,7 +64,8 @@ def compaction_bytes(state: TableState, job: Job | AssignJob) -> int:
 def cluster_size(
     input_bytes: int, properties: Properties, asked: SparkOptions | None = None
 ) -> ClusterSize:
-    """Give the size for a job with so much input: an executor for each share of it, up to a limit.
+    """Return the size for a job with so much input: an executor for each share of it, up to a
+    limit.
 
     What is `asked` of it counts before the properties. Executors beyond the first come and go with
     the tasks, so the number is what it may have.
@@ -80,5 +81,5 @@ def cluster_size(
 
 
 def wait_seconds(age_seconds: float) -> int:
-    """Give how long a job of this age waits until it is tried again."""
+    """Return how long a job of this age waits until it is tried again."""
     return max(LEAST_WAIT_SECONDS, min(MOST_WAIT_SECONDS, int(age_seconds / WAITS_PER_AGE)))

@@ -78,34 +78,35 @@ class TableState:
         )
 
     def references_in(self, partition: str) -> list[Reference]:
-        """Give the references in one partition, by shard id."""
+        """Return the references in one partition, by shard id."""
         return sorted(self.references.get(partition, Holding()), key=lambda r: r.shard)
 
     def reference(self, partition: str, shard: str) -> Reference | None:
-        """Give the reference of a shard in a partition, if there is one."""
+        """Return the reference of a shard in a partition, if there is one."""
         held = self.references.get(partition)
         return None if held is None else held.by_shard.get(shard)
 
     def all_references(self) -> Iterator[Reference]:
-        """Give every reference, in no particular order."""
+        """Return every reference, in no particular order."""
         for held in self.references.values():
             yield from held
 
     def rows_in(self, partition: str) -> int:
-        """Give the rows of one partition by its references; an estimate where those are."""
+        """Return the rows of one partition by its references; an estimate where those are."""
         return self.references.get(partition, Holding()).rows
 
     def free_references(self) -> Iterator[Reference]:
-        """Give the references that are no job's input, in no particular order."""
+        """Return the references that are no job's input, in no particular order."""
         return (reference for reference in self.all_references() if reference.job is None)
 
     def is_assigned(self, job: str, partition: str, shards: Iterable[str]) -> bool:
-        """Tell whether all these shards' references in a partition are inputs of just this job."""
+        """Return whether all these shards' references in a partition are inputs of just this
+        job."""
         held = (self.reference(partition, shard) for shard in shards)
         return all(reference is not None and reference.job == job for reference in held)
 
     def unreferenced_before(self, time_ms: int) -> list[str]:
-        """Give the shards that lost their last reference before a time, by id."""
+        """Return the shards that lost their last reference before a time, by id."""
         return sorted(shard for shard, since in self.unreferenced.items() if since < time_ms)
 
     def jobs_in_dispute(self, shard: str) -> list[str]:
@@ -116,11 +117,12 @@ class TableState:
 
     @property
     def has_shards(self) -> bool:
-        """Tell whether there is any shard, referenced or not."""
+        """Return whether there is any shard, referenced or not."""
         return len(self.shards) > 0
 
     def partitions_to_read(self, wanted: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
-        """Give, in key order, the disjoint ranges that make up `wanted` and the references in each.
+        """Return, in key order, the disjoint ranges that make up `wanted` and the references in
+        each.
 
         References on a split partition (inputs of a job begun before the split) are given with
         each leaf below it which their shard's keys overlap, so that ranges stay leaf by leaf.
@@ -148,6 +150,6 @@ class TableState:
         return [source for source, at in self.sources.items() if at <= version]
 
     def has_committed(self, transaction_id: str, now_ms: int) -> bool:
-        """Tell whether a transaction was committed in the last day."""
+        """Return whether a transaction was committed in the last day."""
         at = self.transactions.get(transaction_id)
         return at is not None and now_ms - at < TRANSACTIONS_REMEMBERED_MS

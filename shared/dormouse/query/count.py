@@ -100,7 +100,7 @@ def _parted(groups: RowGroups, schema: Schema) -> tuple[int, RowGroups]:
 
 
 def _by_state(state: TableState, wanted: Sequence[KeyRange]) -> tuple[int, list[Slice]]:
-    """Give how many rows the state knows of, and the slices whose rows it does not know."""
+    """Return how many rows the state knows of, and the slices whose rows it does not know."""
     known, rest = 0, []
     for item in wanted:
         for span, references in state.partitions_to_read(item):

@@ -139,7 +139,8 @@ def query_parts(
 
 
 def slices_to_read(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[list[Slice]]:
-    """Give what of which shards disjoint ranges need, in key order: each part lies in one leaf."""
+    """Return what of which shards disjoint ranges need, in key order: each part lies in one
+    leaf."""
     for item in wanted:
         for span, references in state.partitions_to_read(item):
             yield [Slice(state.shards[r.shard], span) for r in references]
@@ -169,7 +170,7 @@ class _Query:
     def result(
         self, parts: Iterable[list[Slice]], result_schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """Give the rows that were asked for, of parts in key order."""
+        """Return the rows that were asked for, of parts in key order."""
         rows = self._aggregated(parts) if self.rules.aggregates else self._filtered(parts)
         try:
             for batch in rows if self.limit is None else _limited(rows, self.limit):
@@ -183,12 +184,12 @@ class _Query:
             ) from error
 
     def _filtered(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
-        """Give the rows that match; rows are tested before they are merged."""
+        """Return the rows that match; rows are tested before they are merged."""
         tests = [filter_at(self.schema, self.rules, self.now_ms), self.where]
         return self._rows(parts, self.columns, _both([test for test in tests if test is not None]))
 
     def _aggregated(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
-        """Give the rows that match once all rows of a group are one."""
+        """Return the rows that match once all rows of a group are one."""
         used = self.where.columns if self.where else ()
         needed = self.rules.needed([*self.columns, *used], self.schema)
         before = filter_at(self.schema, self.rules, self.now_ms)
@@ -202,7 +203,7 @@ class _Query:
     def _rows(
         self, parts: Iterable[list[Slice]], columns: Sequence[str], where: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
-        """Give the stored rows of parts that match, sorted; the batches may have more columns."""
+        """Return the stored rows of parts that match, sorted; the batches may have more columns."""
         used = {*(f.name for f in self.schema.keys), *columns, *(where.columns if where else ())}
         needed = [f.name for f in self.schema.fields if f.name in used]
         steps = plan(
@@ -258,7 +259,7 @@ class _Query:
 
 
 def _both(tests: Sequence[Predicate]) -> Predicate | None:
-    """Give the predicate of rows that pass all of up to two tests."""
+    """Return the predicate of rows that pass all of up to two tests."""
     if len(tests) < 2:
         return tests[0] if tests else None
     first, second = tests
@@ -266,7 +267,7 @@ def _both(tests: Sequence[Predicate]) -> Predicate | None:
 
 
 def windows(parts: Iterable[list[Slice]], shards: int) -> Iterator[list[list[Slice]]]:
-    """Give parts in groups of at least so many shards; the size of the groups doubles."""
+    """Return parts in groups of at least so many shards; the size of the groups doubles."""
     window: list[list[Slice]] = []
     seen: set[str] = set()
     for part in parts:
@@ -281,7 +282,7 @@ def windows(parts: Iterable[list[Slice]], shards: int) -> Iterator[list[list[Sli
 
 
 def _in_order(found: Sequence[RowGroups]) -> bool:
-    """Tell whether the rows of one shard after the other are sorted: no shard meets the next."""
+    """Return whether the rows of one shard after the other are sorted: no shard meets the next."""
     shards = {groups.slice.shard.id: groups.slice.shard for groups in found if groups.numbers}
     ordered = sorted(shards.values(), key=lambda shard: shard.min_key)
     return all(a.max_key < b.min_key for a, b in zip(ordered, ordered[1:], strict=False))
@@ -290,7 +291,7 @@ def _in_order(found: Sequence[RowGroups]) -> bool:
 def check_columns(
     schema: Schema, columns: Sequence[str] | None, limit: int | None = None
 ) -> list[str]:
-    """Give the columns of a query, all if None are named.
+    """Return the columns of a query, all if None are named.
 
     Raises:
         InvalidRequestError: one is unknown, none is left, or the limit is no number of rows.

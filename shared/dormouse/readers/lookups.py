@@ -69,7 +69,7 @@ def plan(
     look_up_bytes: int,
     is_limited: bool,
 ) -> Iterator[LookUp | Scan]:
-    """Give the steps that read parts in key order, a window of parts after the other.
+    """Return the steps that read parts in key order, a window of parts after the other.
 
     A look-up takes up to `look_up_bytes` in memory.
     """
@@ -98,7 +98,7 @@ def plan(
 def _cut(
     part: Part, schema: Schema, fields: Collection[Field], budget: int
 ) -> tuple[Part, Part | None]:
-    """Give the beginning of a part, of about `budget` in memory, and the rest if there is any.
+    """Return the beginning of a part, of about `budget` in memory, and the rest if there is any.
 
     It is cut where a row group begins, so rows of one key are never parted.
     """

@@ -32,15 +32,15 @@ class Fetched(io.RawIOBase):
         self._size_bytes, self._parts, self._at = size_bytes, parts, 0
 
     def readable(self) -> bool:
-        """Tell that it can be read."""
+        """Return True: it can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Tell that it can be read anywhere."""
+        """Return True: it can be read anywhere."""
         return True
 
     def tell(self) -> int:
-        """Give the place of the next read."""
+        """Return the place of the next read."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -50,7 +50,7 @@ class Fetched(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """Give the next `size` bytes, which must lie in one of the spans."""
+        """Return the next `size` bytes, which must lie in one of the spans."""
         end = self._at + size
         for (start, stop), part in self._parts:
             if size >= 0 and start <= self._at and end <= stop:

@@ -44,7 +44,7 @@ class Slice:
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether all rows of the shard are meant."""
+        """Return whether all rows of the shard are meant."""
         return self.range.contains_span(self.shard.min_key, self.shard.max_key)
 
 
@@ -63,7 +63,7 @@ class RowGroups:
 
 
 def narrowed(groups: RowGroups, step: KeyRange, schema: Schema) -> RowGroups:
-    """Give what of a slice lies in `step` too, without reading anything."""
+    """Return what of a slice lies in `step` too, without reading anything."""
     part = replace(groups.slice, range=groups.slice.range.intersection(step))
     return _row_groups(part, groups.index, schema)
 
@@ -110,7 +110,7 @@ def find_all(
     schema: Schema,
     cache: Cache | None = None,
 ) -> list[RowGroups]:
-    """Give the row groups that can hold rows of slices; reads several footers at once.
+    """Return the row groups that can hold rows of slices; reads several footers at once.
 
     Raises:
         NotFoundError: a shard is gone.
@@ -196,7 +196,7 @@ def _rows(
     needed: Sequence[Field],
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of some slices of one shard."""
+    """Return the rows of some slices of one shard."""
     metadata = found[0].metadata
     wanted = arrow_schema(schema)
     result_schema = pa.schema([wanted.field(name) for name in columns])

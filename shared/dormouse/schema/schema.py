@@ -85,7 +85,7 @@ class Field:
             )
 
     def to_json(self) -> dict[str, object]:
-        """Give the JSON form."""
+        """Return the JSON form."""
         body: dict[str, object] = {"id": self.id} if self.id else {}
         body |= {"name": self.name, "type": self.type.to_json()}
         if self.nullable:
@@ -180,7 +180,7 @@ class Schema:
         return sum(leaf_columns(f.type) for f in self.fields)
 
     def field_named(self, name: str) -> Field:
-        """Give the field called `name`.
+        """Return the field called `name`.
 
         Raises:
             InvalidRequestError: there is none; the message lists those there are.
@@ -202,7 +202,7 @@ class Schema:
         return "it was dropped" if now is None else f"it was renamed to {now!r}"
 
     def to_json(self) -> dict[str, object]:
-        """Give the JSON form."""
+        """Return the JSON form."""
         former = [{"name": item.name, "id": item.id} for item in self.former]
         return {
             "rowKeyFields": [f.to_json() for f in self.row_keys],
@@ -213,7 +213,7 @@ class Schema:
         }
 
     def dumps(self) -> str:
-        """Give the JSON text, the same for equal schemas."""
+        """Return the JSON text, the same for equal schemas."""
         return json.dumps(self.to_json(), separators=(",", ":"), ensure_ascii=False)
 
     @staticmethod

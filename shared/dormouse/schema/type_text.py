@@ -38,7 +38,7 @@ _HINT = (
 
 
 def parse_type_text(text: str) -> FieldType:
-    """Give the type that `text` spells, in short or as JSON.
+    """Return the type that `text` spells, in short or as JSON.
 
     Raises:
         InvalidRequestError: it spells none; the message says where it goes wrong.
@@ -57,7 +57,7 @@ def parse_type_text(text: str) -> FieldType:
 
 
 def show_type(kind: FieldType) -> str:
-    """Give the short form of a type."""
+    """Return the short form of a type."""
     match kind:
         case Primitive():
             return _SHORT[kind]

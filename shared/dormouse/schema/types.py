@@ -30,7 +30,7 @@ class Primitive(Enum):
     DATE = "DateType"  # days since 1970-01-01
 
     def to_json(self) -> object:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return self.value
 
 
@@ -50,7 +50,7 @@ class DecimalType:
             )
 
     def to_json(self) -> object:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {"DecimalType": {"precision": self.precision, "scale": self.scale}}
 
 
@@ -61,7 +61,7 @@ class ListType:
     element: FieldType
 
     def to_json(self) -> object:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {"ListType": {"elementType": self.element.to_json()}}
 
 
@@ -73,7 +73,7 @@ class MapType:
     value: FieldType
 
     def to_json(self) -> object:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {"MapType": {"keyType": self.key.to_json(), "valueType": self.value.to_json()}}
 
 
@@ -86,7 +86,7 @@ class Member:
     nullable: bool = False
 
     def to_json(self) -> dict[str, object]:
-        """Give the JSON form."""
+        """Return the JSON form."""
         body: dict[str, object] = {"name": self.name, "type": self.type.to_json()}
         if self.nullable:
             body["nullable"] = True
@@ -108,7 +108,7 @@ class StructType:
             raise InvalidRequestError(f"a struct names {', '.join(twice)} more than once")
 
     def to_json(self) -> object:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {"StructType": {"fields": [member.to_json() for member in self.members]}}
 
 
@@ -136,7 +136,7 @@ KEY_TYPES = frozenset(
 
 
 def type_name(kind: FieldType) -> str:
-    """Give the name of a type, without its parameters."""
+    """Return the name of a type, without its parameters."""
     return kind.value if isinstance(kind, Primitive) else type(kind).__name__
 
 
@@ -168,7 +168,7 @@ def has(kind: FieldType, wanted: type[StructType | DecimalType] | Primitive) -> 
 
 
 def check_column_name(name: str) -> str:
-    """Give `name` back if a column can be called so. Raises InvalidRequestError if it cannot."""
+    """Return `name` if a column can have that name; raise InvalidRequestError if it cannot."""
     if not _NAME.fullmatch(name):
         raise InvalidRequestError(f"a column cannot be called {name!r}", hint=_NAME_HINT)
     return name
@@ -224,7 +224,7 @@ def _member(body: object, where: str, depth: int) -> Member:
 def parse_named(
     body: object, where: str, known: frozenset[str] = frozenset()
 ) -> tuple[str, Mapping[str, object], bool]:
-    """Give the name of a field in JSON form, its parts, which have a type, and if it may be null.
+    """Return the name of a field in JSON form, its parts, which have a type, and if it may be null.
 
     Raises:
         InvalidRequestError: it has none, or parts beside those and the `known` ones.
@@ -243,14 +243,14 @@ def parse_named(
 
 
 def parse_object(body: object, where: str) -> Mapping[str, object]:
-    """Give a JSON object. Raises InvalidRequestError if it is none."""
+    """Return a JSON object. Raises InvalidRequestError if it is none."""
     if not isinstance(body, Mapping):
         raise InvalidRequestError(f"{where} is not a JSON object")
     return body
 
 
 def parse_list(body: object, where: str) -> Sequence[object]:
-    """Give a JSON list, empty if it is left out. Raises InvalidRequestError if it is none."""
+    """Return a JSON list, empty if it is left out. Raises InvalidRequestError if it is none."""
     if body is None:
         return ()
     if not isinstance(body, Sequence) or isinstance(body, str):

@@ -60,7 +60,7 @@ class ShardFooter:
         return SampledKeys(self.samples, self.rows, self.max_key)
 
     def rows_below(self, key: Key) -> int:
-        """Give the rows whose row key is less than `key`; exact at samples, else interpolated."""
+        """Return the rows whose row key is less than `key`; exact at samples, else interpolated."""
         return self.keys.rows_below(key)
 
 
@@ -96,7 +96,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode_footer(footer: ShardFooter) -> bytes:
-    """Give the value of the Parquet metadata key ``dormouse``."""
+    """Return the value of the Parquet metadata key ``dormouse``."""
     origin = footer.origin
     return msgspec.json.encode(
         _Stored(
@@ -158,12 +158,12 @@ def _origin(body: _Stored) -> Origin:
 
 
 def stored_key(key: Key) -> str:
-    """Give the form of a key in JSON: the hexadecimal digits of its stored form."""
+    """Return the form of a key in JSON: the hexadecimal digits of its stored form."""
     return encode_key(key).hex()
 
 
 def key_of_stored(stored: str) -> Key:
-    """Give the key of such digits. Raises ValueError if they are none."""
+    """Return the key of such digits. Raises ValueError if they are none."""
     return decode_key(bytes.fromhex(stored))
 
 

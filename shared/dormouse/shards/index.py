@@ -75,7 +75,7 @@ class ShardIndex:
         return may_hold(self.metadata.row_group(number), wanted, self.keys)
 
     def row_groups_within(self, wanted: KeyRange) -> range:
-        """Give the row groups that surely hold no key outside `wanted`; neighbours, too."""
+        """Return the row groups that surely hold no key outside `wanted`; neighbours, too."""
         among = self.row_groups_in(wanted)
         first, last = among.start, among.stop
         while first < last and not wanted.min <= self.spans[first][0]:
@@ -85,7 +85,7 @@ class ShardIndex:
         return range(first, last)
 
     def column_bytes(self, group: int, fields: Iterable[Field]) -> int:
-        """Give what some columns of a row group take in memory, about."""
+        """Return what some columns of a row group take in memory, about."""
         columns = stored_names(self.names, fields).values()
         chunks = self.metadata.row_group(group)
         return sum(
@@ -96,7 +96,7 @@ class ShardIndex:
 
 
 def _memory_bytes(chunk: pq.ColumnChunkMetaData) -> int:
-    """Give what a column chunk takes decoded, about: encodings may store it in far less."""
+    """Return what a column chunk takes decoded, about: encodings may store it in far less."""
     width = _WIDTHS.get(chunk.physical_type, 0)
     statistics = chunk.statistics if chunk.has_dictionary_page else None
     if not width and statistics is not None and statistics.has_min_max:
@@ -106,19 +106,19 @@ def _memory_bytes(chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def _reaches(high: Key | None, least: Key) -> bool:
-    """Tell whether keys up to those that begin with `high` may be at or above `least`."""
+    """Return whether keys up to those that begin with `high` may be at or above `least`."""
     return high is None or least[: len(high)] <= high
 
 
 def _ends_before(high: Key | None, end: Key | None) -> bool:
-    """Tell whether all keys up to those that begin with `high` are below `end`."""
+    """Return whether all keys up to those that begin with `high` are below `end`."""
     return end is None or (high is not None and high < end[: len(high)])
 
 
 def read_index(
     objects: Objects, table_id: str, shard: Shard, schema: Schema, cache: Cache
 ) -> ShardIndex:
-    """Give the index of a shard, from the cache or by a read of its footer.
+    """Return the index of a shard, from the cache or by a read of its footer.
 
     Raises:
         NotFoundError: the shard is gone.

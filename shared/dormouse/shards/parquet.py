@@ -51,7 +51,7 @@ _ENCODINGS: dict[FieldType, str] = {
 
 
 def row_group_bytes(written_bytes: int, columns: int) -> int:
-    """Give the compressed size of the row group after so many bytes of others.
+    """Return the compressed size of the row group after so many bytes of others.
 
     Beyond a size, the last row group and the footer are in balance.
     """
@@ -59,7 +59,7 @@ def row_group_bytes(written_bytes: int, columns: int) -> int:
 
 
 def likely_footer_bytes(size_bytes: int, columns: int) -> int:
-    """Give a length that the footer of a shard of this size is hardly ever longer than."""
+    """Return a length that the footer of a shard of this size is hardly ever longer than."""
     density = 2 * CHUNK_FOOTER_BYTES * columns
     grown_from = ROW_GROUP_BYTES**2 / density
     groups = min(size_bytes, grown_from) / ROW_GROUP_BYTES
@@ -125,7 +125,7 @@ class ParquetFile:
         self._local.unlink(missing_ok=True)
 
     def _group_rows(self) -> int:
-        """Give the rows of the row group being collected.
+        """Return the rows of the row group being collected.
 
         It does not depend on the batches they come in, unless they are very wide: so two runs over
         the same rows write the same file.
@@ -178,7 +178,7 @@ class ParquetFile:
 
 
 def repetitive_columns(rows: pa.Table) -> list[str]:
-    """Give the text and binary columns whose values repeat so much that a dictionary pays."""
+    """Return the text and binary columns whose values repeat so much that a dictionary pays."""
     return [
         name
         for name, column in zip(rows.column_names, rows.columns, strict=True)
@@ -188,7 +188,7 @@ def repetitive_columns(rows: pa.Table) -> list[str]:
 
 
 def _is_ordered(kind: FieldType) -> bool:
-    """Tell whether bounds on a value column leave out row groups: not those of free text."""
+    """Return whether bounds on a value column leave out row groups: not those of free text."""
     if isinstance(kind, Primitive):
         return kind not in (Primitive.STRING, Primitive.BYTES)
     return isinstance(kind, DecimalType)

@@ -73,7 +73,7 @@ def put_ending(storage: Storage, table_id: str, ending: Ending) -> None:
 
 
 def read_endings(storage: Storage, table_id: str) -> list[Ending]:
-    """Give each note there is.
+    """Return each note there is.
 
     Raises:
         CorruptDataError: one is damaged.
@@ -85,7 +85,7 @@ def read_endings(storage: Storage, table_id: str) -> list[Ending]:
 
 
 def survey_endings(storage: Storage, table_id: str) -> tuple[list[Ending], list[CorruptDataError]]:
-    """Give each note there is that can be read, and what is wrong with the others."""
+    """Return each note there is that can be read, and what is wrong with the others."""
     endings, damaged = [], []
     for stored in storage.list(ending_prefix(table_id)):
         try:
@@ -168,7 +168,7 @@ def spent_endings(
 
 
 def _tells_something(ending: Ending, runs: frozenset[str], state: TableState) -> bool:
-    """Tell whether anything a note speaks of is still there; `runs` are those of the state."""
+    """Return whether anything a note speaks of is still there; `runs` are those of the state."""
     if ending.run in runs or ending.run in state.jobs:
         return True
     lineage = ending.origin.lineage

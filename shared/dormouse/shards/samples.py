@@ -82,19 +82,19 @@ class KeySampler:
         return self._last
 
     def samples(self) -> tuple[tuple[Key, int], ...]:
-        """Give the sampled keys, strictly ascending, each with its rank."""
+        """Return the sampled keys, strictly ascending, each with its rank."""
         ranks = {sample.key: sample.rank for sample in self._samples}
         return tuple(ranks.items())
 
     def keys(self) -> SampledKeys:
-        """Give what is known of where the rows lie."""
+        """Return what is known of where the rows lie."""
         return SampledKeys(self.samples(), self.rows, self._last or ())
 
     def _next(self, row: int) -> int:
         return row + -row % self._step
 
     def _ranked(self, batch: pa.RecordBatch, row: int) -> tuple[Key, int]:
-        """Give the key of a row of `batch`, and its rank in the stream."""
+        """Return the key of a row of `batch`, and its rank in the stream."""
         key = row_key(batch, row, self._schema)
         if row and row_key(batch, row - 1, self._schema) != key:
             return key, self.rows + row  # most keys are alone, and need no search

@@ -111,7 +111,7 @@ class ShardDraft:
         return self._sampler.max_key
 
     def holds_rows_of(self, leaf: Partition) -> bool:
-        """Tell whether any of its rows so far lie in `leaf`."""
+        """Return whether any of its rows so far lie in `leaf`."""
         return leaf.id in self._rows_by_leaf
 
     def write(self, leaf: Partition, batch: pa.RecordBatch) -> None:

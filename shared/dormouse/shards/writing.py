@@ -101,7 +101,7 @@ class _Run:
             batch = batch.slice(taken)
 
     def finish(self) -> list[NewShard]:
-        """Give all shards, when all are uploaded."""
+        """Return all shards, when all are uploaded."""
         self._end_shard(last=True)
         return [shard.result() for shard in self._uploaded]
 
@@ -111,7 +111,7 @@ class _Run:
             self._draft.discard()
 
     def _room(self, draft: ShardDraft, leaf: Partition, batch: pa.RecordBatch) -> int:
-        """Give how many of the first rows of `batch` go into the shard that is being written."""
+        """Return how many of the first rows of `batch` go into the shard that is being written."""
         if not self._spanning and not draft.holds_rows_of(leaf):
             return 0
         if draft.size_bytes < self._target_bytes:
@@ -159,7 +159,7 @@ def _next_leaf(first: Key, leaves: Iterator[Partition], context: ShardContext) -
 
 
 def _end_of_leaf(batch: pa.RecordBatch, leaf: Partition, schema: Schema) -> int:
-    """Give the number of the first row beyond `leaf`, which may be one past the last."""
+    """Return the number of the first row beyond `leaf`, which may be one past the last."""
     end = leaf.range.max
     if end is None or row_key(batch, batch.num_rows - 1, schema) < end:
         return batch.num_rows

@@ -230,7 +230,7 @@ _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
 
 
 def type_name(kind: FieldType) -> str:
-    """Give the name of a type: as schemas spell it, or in short if it has parameters."""
+    """Return the name of a type: as schemas spell it, or in short if it has parameters."""
     return kind.value if isinstance(kind, Primitive) else show_type(kind)
 
 
@@ -239,7 +239,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def unquoting(error: BaseException, kind: FieldType) -> str:
-    """Give what an error says of a cell without quoting it, or else what was expected there."""
+    """Return what an error says of a cell without quoting it, or else what was expected there."""
     if isinstance(error, pa.ArrowException):
         found = _QUOTES_NOTHING.match(str(error))
         return next(filter(None, found.groups())) if found else FORMS.get(kind, "")

@@ -77,11 +77,11 @@ class Intake:
         self._taken.absorb(staged)
 
     def sampled_keys(self) -> Iterator[Key]:
-        """Give the keys of some rows, of one in every few hundred KiB."""
+        """Return the keys of some rows, of one in every few hundred KiB."""
         return self._taken.sampled_keys()
 
     def sorted_rows(self) -> Iterator[pa.RecordBatch]:
-        """Give all rows taken in, sorted by the keys; can be read once."""
+        """Return all rows taken in, sorted by the keys; can be read once."""
         return self._taken.sorted_rows()
 
     def _sorter(self) -> Sorter:

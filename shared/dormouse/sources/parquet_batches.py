@@ -59,7 +59,7 @@ def open_parquet(local: Path, read_dictionary: list[str] | None = None) -> pq.Pa
 
 
 def batch_rows(local: Path, file: pq.ParquetFile) -> int:
-    """Give the length of batches of `file`, which is open, that stay small in memory.
+    """Return the length of batches of `file`, which is open, that stay small in memory.
 
     Judged by what the file says of its row groups, by its first rows, and by the longest of the
     values that are stored once for many rows.
@@ -82,7 +82,7 @@ def batch_rows(local: Path, file: pq.ParquetFile) -> int:
 
 
 def _checked(column: pq.ColumnChunkMetaData, rows: int) -> int:
-    """Give how many rows of a column are read at once for the sake of the elements they have."""
+    """Return how many rows of a column are read at once for the sake of the elements they have."""
     if column.num_values > rows and column.num_values > MOST_ELEMENTS:
         raise RefusedSourceError(
             f"a row group has {column.num_values:,} elements in one column; "
@@ -120,7 +120,7 @@ def _longest_repeated(local: Path, metadata: pq.FileMetaData) -> int:
 
 
 def _may_repeat(column: pq.ColumnChunkMetaData) -> bool:
-    """Tell whether a column has a dictionary whose values may be long and come often.
+    """Return whether a column has a dictionary whose values may be long and come often.
 
     One that is stored in much space, while most values lie beside it, is of as good as all
     different values: to look at it costs as much as to read the column.
@@ -134,7 +134,7 @@ def _may_repeat(column: pq.ColumnChunkMetaData) -> bool:
 
 
 def _dictionaries(column: Array) -> Iterator[Array]:
-    """Give the dictionaries in a column, however deep."""
+    """Return the dictionaries in a column, however deep."""
     found: Any = column
     if isinstance(found, pa.DictionaryArray):
         yield found.dictionary

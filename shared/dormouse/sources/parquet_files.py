@@ -26,7 +26,7 @@ from dormouse.sources.parquet_batches import batch_rows, open_parquet
 
 
 def read_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a Parquet file; its columns may be of narrower types than the table's.
+    """Return the rows of a Parquet file; its columns may be of narrower types than the table's.
 
     Raises:
         RefusedSourceError: it is damaged, or its columns or values are not the table's.

@@ -25,12 +25,12 @@ class Condition:
         return render(self.expression, leaf_sql)
 
     def negated(self) -> Condition:
-        """Give the condition which just those rows match that do not match this one."""
+        """Return the condition which just those rows match that do not match this one."""
         is_true = Call("IS TRUE", (self.expression,), Primitive.BOOLEAN)
         return Condition(Call("NOT", (is_true,), Primitive.BOOLEAN))
 
     def and_also(self, other: Condition) -> Condition:
-        """Give the condition which those rows match that match both."""
+        """Return the condition which those rows match that match both."""
         both = (self.expression, other.expression)
         return Condition(Call("AND", both, Primitive.BOOLEAN))
 
@@ -48,6 +48,6 @@ def parse_condition(text: str, schema: Schema) -> Condition:
 
 
 def greater_than(column: Column, value: int) -> Condition:
-    """Give the condition that a column, whose cells are whole numbers, is above `value`."""
+    """Return the condition that a column, whose cells are whole numbers, is above `value`."""
     least = Literal(value, column.type)
     return Condition(Call(">", (column, least), Primitive.BOOLEAN))

@@ -92,7 +92,7 @@ def render(
     leaf: Callable[[Column | Literal], str],
     finish: Callable[[Call, list[str]], str] | None = None,
 ) -> str:
-    """Give an expression as SQL; `leaf` writes columns and literals, `finish` calls."""
+    """Return an expression as SQL; `leaf` writes columns and literals, `finish` calls."""
     if not isinstance(expression, Call):
         return leaf(expression)
     parts = [render(argument, leaf, finish) for argument in expression.arguments]
@@ -100,7 +100,7 @@ def render(
 
 
 def call_sql(call: Call, parts: list[str]) -> str:
-    """Give a call as SQL whose arguments are `parts`."""
+    """Return a call as SQL whose arguments are `parts`."""
     op = call.op
     if op == "IN":
         return f"({parts[0]} IN ({', '.join(parts[1:])}))"
@@ -116,17 +116,18 @@ def call_sql(call: Call, parts: list[str]) -> str:
 
 
 def quoted(name: str) -> str:
-    """Give a name as an SQL identifier."""
+    """Return a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text_literal(value: str) -> str:
-    """Give text as an SQL literal."""
+    """Return text as an SQL literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def common_type(left: FieldType, right: FieldType) -> FieldType | None:
-    """Give the type in which values of two types can be compared exactly; None if there is none."""
+    """Return the type in which values of two types can be compared exactly; None if there is
+    none."""
     if left == right:
         return left
     if isinstance(left, DecimalType) and isinstance(right, DecimalType):
@@ -151,17 +152,17 @@ def time_of(text: str) -> dt.datetime:
 
 
 def microseconds(time: dt.datetime) -> int:
-    """Give a time as microseconds since 1970; one without a zone is UTC."""
+    """Return a time as microseconds since 1970; one without a zone is UTC."""
     return ((time if time.tzinfo else time.replace(tzinfo=dt.UTC)) - _EPOCH) // _MICROSECOND
 
 
 def days(date: dt.date) -> int:
-    """Give a date as days since 1970."""
+    """Return a date as days since 1970."""
     return (date - _EPOCH.date()).days
 
 
 def columns_of(expression: Expression) -> set[str]:
-    """Give the names of the columns in an expression."""
+    """Return the names of the columns in an expression."""
     match expression:
         case Column(name=name):
             return {name}
@@ -172,7 +173,7 @@ def columns_of(expression: Expression) -> set[str]:
 
 
 def leaf_sql(leaf: Column | Literal) -> str:
-    """Give a column or literal as SQL."""
+    """Return a column or literal as SQL."""
     if isinstance(leaf, Column):
         return quoted(leaf.name)
     value = leaf.value

@@ -49,20 +49,20 @@ def _bounds(expression: Expression, fields: Sequence[Field]) -> list[KeyRange]:
 
 
 def _within(value: KeyPart, rest: KeyRange) -> KeyRange:
-    """Give the keys that begin with `value` and go on in `rest`."""
+    """Return the keys that begin with `value` and go on in `rest`."""
     high = after((value,)) if rest.max is None else (value, *rest.max)
     return KeyRange((value, *rest.min), high)
 
 
 def _only_value(span: KeyRange) -> KeyPart | None:
-    """Give the one value a range of one-part keys has room for; None if it may have more."""
+    """Return the one value a range of one-part keys has room for; None if it may have more."""
     if len(span.min) == 1 and span == KeyRange.exactly(span.min):
         return span.min[0]
     return None
 
 
 def _of_column(expression: Expression, field: Field) -> list[KeyRange]:
-    """Give the ranges of one column's values, as keys of one part, where a term can be true."""
+    """Return the ranges of one column's values, as keys of one part, where a term can be true."""
     if not isinstance(expression, Call):
         return [KeyRange()]
     if expression.op == "AND":
@@ -95,7 +95,7 @@ def _of_test(call: Call, field: Field) -> list[KeyRange]:
 
 
 def _of_beginning(op: str, head: Expression, text: KeyPart | None, field: Field) -> list[KeyRange]:
-    """Give the range of a text column where it can begin as a text or pattern does."""
+    """Return the range of a text column where it can begin as a text or pattern does."""
     if not _is(head, field) or not isinstance(text, str):
         return [KeyRange()]
     wild = _WILD.search(text) if op == "LIKE" else None
@@ -107,7 +107,7 @@ def _of_beginning(op: str, head: Expression, text: KeyPart | None, field: Field)
 
 
 def _past_all(beginning: str) -> str | None:
-    """Give the least text greater than all that begin so; None if there is none."""
+    """Return the least text greater than all that begin so; None if there is none."""
     for at in reversed(range(len(beginning))):
         last = ord(beginning[at])
         if last < sys.maxunicode:  # no text has what lies between these two: halves of pairs
@@ -137,7 +137,7 @@ def _is(expression: Expression, field: Field) -> bool:
 
 
 def _value(expression: Expression, field: Field) -> KeyPart | None:
-    """Give a literal of the field's own type; None for anything else."""
+    """Return a literal of the field's own type; None for anything else."""
     if not isinstance(expression, Literal) or isinstance(expression.value, bool):
         return None
     alike = expression.type == field.type or (expression.type in _WHOLE and field.type in _WHOLE)

@@ -20,7 +20,7 @@ _MOST_DIGITS = 400  # before the point or after it: a double has fewer
 
 
 def literal(node: exp.Expr) -> Literal:
-    """Give the value of a literal; a number has no type of its own yet, see `adapted`.
+    """Return the value of a literal; a number has no type of its own yet, see `adapted`.
 
     Raises:
         InvalidRequestError: it is malformed, or beyond what a column can hold.
@@ -40,7 +40,7 @@ def literal(node: exp.Expr) -> Literal:
 
 
 def shown(node: exp.Expr) -> str:
-    """Give a part of a condition, shortened, to be shown in an error."""
+    """Return a part of a condition, shortened, to be shown in an error."""
     text = node.sql(_DIALECT)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
@@ -57,7 +57,7 @@ def _number(node: exp.Expr, text: str) -> Literal:
 
 
 def adapted(node: exp.Expr, literal: Literal, kind: FieldType) -> Literal:
-    """Give a number as one of the type it is compared with; other literals as they are.
+    """Return a number as one of the type it is compared with; other literals as they are.
 
     Raises:
         InvalidRequestError: that type cannot hold it.
@@ -82,7 +82,7 @@ def adapted(node: exp.Expr, literal: Literal, kind: FieldType) -> Literal:
 
 
 def _decimal(node: exp.Expr, value: Decimal, kind: DecimalType) -> Literal:
-    """Give a decimal number with just the digits it has."""
+    """Return a decimal number with just the digits it has."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     scale = max(0, -exponent)

@@ -66,7 +66,7 @@ _ALLOWED = (
 
 
 def parse(text: str, schema: Schema) -> Expression:
-    """Give the checked tree of a condition.
+    """Return the checked tree of a condition.
 
     Raises:
         InvalidRequestError: it is none; the message says where and why.
@@ -96,7 +96,7 @@ class _Checker:
         self._schema = schema
 
     def check(self, node: exp.Expr, depth: int) -> Expression:
-        """Give the checked form of `node`, which lies below `depth` others."""
+        """Return the checked form of `node`, which lies below `depth` others."""
         if depth > MAX_DEPTH:
             raise too_deep()
         handler = _HANDLERS.get(type(node))

@@ -25,10 +25,10 @@ class Bodies(Protocol):
         """Keep a body; one that is there under this id is this one, put before."""
 
     def get(self, body_id: str) -> bytes:
-        """Give a body. Raises NotFoundError."""
+        """Return a body. Raises NotFoundError."""
 
     def ids(self) -> Iterator[str]:
-        """Give the ids of all bodies there are, in no particular order."""
+        """Return the ids of all bodies there are, in no particular order."""
 
     def delete(self, body_ids: Sequence[str]) -> None:
         """Delete bodies; one that is not there is no error."""
@@ -48,10 +48,10 @@ class Snapshots(Protocol):
         """
 
     def load(self, snapshot: Snapshot) -> TableState:
-        """Give the state that was saved. Raises NotFoundError."""
+        """Return the state that was saved. Raises NotFoundError."""
 
     def ids(self) -> Iterator[str]:
-        """Give the ids of all snapshots there are, in no particular order."""
+        """Return the ids of all snapshots there are, in no particular order."""
 
     def delete(self, snapshot_ids: Sequence[str]) -> None:
         """Delete snapshots; one that is not there is no error."""

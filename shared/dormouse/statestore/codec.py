@@ -182,7 +182,7 @@ _Row = (
 
 
 def encode_delta(entries: Sequence[Entry]) -> bytes:
-    """Give the stored form of the entries of one delta."""
+    """Return the stored form of the entries of one delta."""
     rows = rows_of(entries)
     needed = {column for row in rows for column in row}
     schema = pa.schema([(name, kind) for name, kind in COLUMNS.items() if name in needed])
@@ -190,7 +190,7 @@ def encode_delta(entries: Sequence[Entry]) -> bytes:
 
 
 def decode_delta(body: bytes, where: str) -> tuple[Entry, ...]:
-    """Give the entries of a delta; `where` names it in errors.
+    """Return the entries of a delta; `where` names it in errors.
 
     Raises:
         CorruptDataError: it is damaged or foreign, or from a later version of Dormouse.
@@ -200,12 +200,12 @@ def decode_delta(body: bytes, where: str) -> tuple[Entry, ...]:
 
 
 def rows_of(entries: Sequence[Entry]) -> list[dict[str, object]]:
-    """Give a row for each entry, with those of `COLUMNS` that its kind has."""
+    """Return a row for each entry, with those of `COLUMNS` that its kind has."""
     return [msgspec.to_builtins(_row(entry), builtin_types=(bytes,)) for entry in entries]
 
 
 def entries_of(rows: Sequence[Mapping[str, object]], where: str) -> tuple[Entry, ...]:
-    """Give the entry of each row. Raises CorruptDataError; `where` names the file in it."""
+    """Return the entry of each row. Raises CorruptDataError; `where` names the file in it."""
     present = [{k: v for k, v in row.items() if v is not None} for row in rows]
     try:
         return tuple(_entry(row) for row in convert_plain(present, list[_Row]))

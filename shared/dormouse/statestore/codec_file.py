@@ -28,7 +28,7 @@ def write_file(
     *,
     repeating: Sequence[str] = (),
 ) -> bytes:
-    """Give a file with a row group for each of `tables`, and `facts` in its footer.
+    """Return a file with a row group for each of `tables`, and `facts` in its footer.
 
     The `repeating` columns have few values, each kept once.
     """
@@ -55,7 +55,7 @@ def write_file(
 def open_file(
     body: bytes, kind: str, version: int, where: str
 ) -> tuple[pq.ParquetFile, dict[str, str]]:
-    """Give a file, of which no row is read yet, and the facts in its footer.
+    """Return a file, of which no row is read yet, and the facts in its footer.
 
     Raises:
         CorruptDataError: it is damaged, not of this kind, or of another format than `version`.
@@ -82,7 +82,7 @@ def open_file(
 
 
 def read_file(body: bytes, kind: str, version: int, where: str) -> tuple[pa.Table, dict[str, str]]:
-    """Give the rows of a file and the facts in its footer; `where` names it in errors.
+    """Return the rows of a file and the facts in its footer; `where` names it in errors.
 
     Raises:
         CorruptDataError: it is damaged, not of this kind, or of another format than `version`.

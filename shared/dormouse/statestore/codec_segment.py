@@ -31,7 +31,7 @@ class Delta:
 
 
 def encode_segment(deltas: Iterable[Delta]) -> bytes:
-    """Give the stored form of deltas that follow one another."""
+    """Return the stored form of deltas that follow one another."""
     rows: list[dict[str, object]] = []
     ids: list[bytes] = []
     for delta in deltas:
@@ -46,7 +46,7 @@ def encode_segment(deltas: Iterable[Delta]) -> bytes:
 
 
 def decode_segment(body: bytes, where: str) -> list[Delta]:
-    """Give the deltas of a segment in order; `where` names it in errors.
+    """Return the deltas of a segment in order; `where` names it in errors.
 
     Raises:
         CorruptDataError: it is damaged or foreign, or from a later version of Dormouse.

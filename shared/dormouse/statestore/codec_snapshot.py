@@ -100,7 +100,7 @@ _ITEMS = {
 
 
 def encode_snapshot(table_id: str, state: TableState) -> bytes:
-    """Give the stored form of `state`, the same bytes for equal states."""
+    """Return the stored form of `state`, the same bytes for equal states."""
     facts = {
         "dormouse.table": table_id,
         "dormouse.version": str(state.version),
@@ -116,7 +116,7 @@ def encode_snapshot(table_id: str, state: TableState) -> bytes:
 
 
 def _items(state: TableState) -> Iterator[tuple[str, pa.Table]]:
-    """Give the rows of each item when they are asked for, so that not all take memory at once."""
+    """Return the rows of each item when they are asked for, so that not all take memory at once."""
     rows = _merged(state.partitions.by_id, _PARTITION, _partition_row)
     yield "partition", rows
     partition_ids = column(rows, "id")
@@ -135,7 +135,7 @@ def _items(state: TableState) -> Iterator[tuple[str, pa.Table]]:
 
 
 def decode_snapshot(table_id: str, body: bytes, where: str) -> TableState:
-    """Give the state of a snapshot of this table; `where` names it in errors.
+    """Return the state of a snapshot of this table; `where` names it in errors.
 
     Raises:
         CorruptDataError: it is damaged, another table's, or from a later version of Dormouse.
@@ -222,7 +222,7 @@ def _merged(
     columns: Sequence[str],
     row: Callable[[str, V], tuple[object, ...]],
 ) -> pa.Table:
-    """Give all entries as rows sorted by id, taking those of the base as they are stored."""
+    """Return all entries as rows sorted by id, taking those of the base as they are stored."""
     base = entries.base
     if not isinstance(base, StoredMap):
         return _sorted(_table(columns, [row(*entry) for entry in entries.items()]), "id")
@@ -241,7 +241,8 @@ def _merged(
 def _references(
     references: LayeredMap[str, Holding], partitions: Column, shards: Column
 ) -> pa.Table:
-    """Give all references as rows, which name partition and shard by their places in those ids."""
+    """Return all references as rows, which name partition and shard by their places in those
+    ids."""
     base, changes = references.base, references.changes
     if isinstance(base, ReferenceMap):
         held = [held for held in changes.values() if held is not GONE]
@@ -260,7 +261,7 @@ def _references(
 def _moved(
     base: ReferenceMap, changed: Iterable[str], partitions: Column, shards: Column
 ) -> pa.Table:
-    """Give the stored references of unchanged partitions, by their places in the present ids."""
+    """Return the stored references of unchanged partitions, by their places in the present ids."""
     names = pa.array(list(changed), pa.string())
     places = pc.index_in(names, base.partitions.column).drop_null()
     kept = base.rows.filter(pc.invert(pc.is_in(base.rows["partition_row"], places)))
@@ -308,7 +309,7 @@ def _columns(names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> dict[s
 
 
 def _sorted(rows: pa.Table, *names: str) -> pa.Table:
-    """Give rows in order and in one piece."""
+    """Return rows in order and in one piece."""
     order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in names])
     return rows.take(order).combine_chunks()
 

@@ -39,7 +39,7 @@ class Collector:
     upload_ms: int
 
     def is_due(self, head: Head) -> bool:
-        """Tell whether a round pays.
+        """Return whether a round pays.
 
         Pages count that go once the root is without the versions a round takes from it. What is
         younger than the floor to come cannot go, so a busy table, whose pages fill faster than they

@@ -91,7 +91,7 @@ class Consolidator:
 
 
 def snapshot_due(root: Root, last_page: int, has_segments: bool) -> bool:
-    """Tell whether the newest state should be kept whole.
+    """Return whether the newest state should be kept whole.
 
     Without segments a cold reader fetches each delta since the last one: then once a page.
     """
@@ -105,7 +105,7 @@ def snapshot_due(root: Root, last_page: int, has_segments: bool) -> bool:
 
 
 def absorbed_by(pages: int, root: Root) -> tuple[Segment, ...]:
-    """Give the last segments of a root that become one with `pages` more, like a carry in adding.
+    """Return the last segments of a root that become one with `pages` more, like a carry in adding.
 
     Those which a cold reader does not need, for they go before the newest snapshot, are left.
     """
@@ -124,7 +124,7 @@ def absorbed_by(pages: int, root: Root) -> tuple[Segment, ...]:
 
 
 def with_segment(now: Root, seen: Root, made: Segment) -> Root | None:
-    """Give the root with a segment in place of those it was made from; None if they changed."""
+    """Return the root with a segment in place of those it was made from; None if they changed."""
     if now.covered_pages != seen.covered_pages:
         return None
     before = tuple(s for s in now.segments if s.version <= made.after)

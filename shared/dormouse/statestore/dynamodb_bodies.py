@@ -31,14 +31,14 @@ class DynamoBodies:
             self._items.put(Item(key, {"body": part, "parts": len(parts)}))
 
     def get(self, body_id: str) -> bytes:
-        """Give a body. Raises NotFoundError, also if only some of it is there."""
+        """Return a body. Raises NotFoundError, also if only some of it is there."""
         found = list(self._parts(body_id))
         if not found or len(found) != found[0].values.get("parts"):
             raise NotFoundError(f"there is no body {body_id!r} of table {self._table_id}")
         return b"".join(data for p in found if isinstance(data := p.values.get("body"), bytes))
 
     def ids(self) -> Iterator[str]:
-        """Give the ids of all bodies there are, some of which may be incomplete."""
+        """Return the ids of all bodies there are, some of which may be incomplete."""
         for hash_key in lanes(f"{self._table_id}#D"):
             last = ""
             for key in self._items.keys("references", hash_key):

@@ -72,7 +72,8 @@ class DynamoItems:
     def query(
         self, table: ItemTable, hash_key: str, *, prefix: str = "", up_to: str | None = None
     ) -> Iterator[Item]:
-        """Give the items under a hash key in order, page by page, each page as it is when read."""
+        """Return the items under a hash key in order, page by page, each page as it is when
+        read."""
         condition, values = _condition(hash_key, prefix, up_to)
         with reading("DynamoDB"):
             for page in self._client.get_paginator("query").paginate(
@@ -124,7 +125,7 @@ class DynamoItems:
 
 
 def _transactions(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Give items in order, as many at once as one transaction takes."""
+    """Return items in order, as many at once as one transaction takes."""
     chunk: list[Item] = []
     chunk_bytes = 0
     for item in items:
@@ -198,5 +199,5 @@ def _value(stored: AttributeValueTypeDef) -> Value:
 
 
 def _may_repeat(error: OutcomeUnknownError) -> UnavailableError:
-    """Give an error by which the same request is sent again: all requests here may be."""
+    """Return an error by which the same request is sent again: all requests here may be."""
     return UnavailableError(str(error))

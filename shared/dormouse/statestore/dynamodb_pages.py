@@ -57,12 +57,12 @@ class DynamoPages:
         self._client, self._table_name = client, table_name
 
     def head(self, table_id: str) -> Head | None:
-        """Give the head; None if the table has no log yet."""
+        """Return the head; None if the table has no log yet."""
         item = self._get(head_key(table_id))
         return head_of(item) if item else None
 
     def page(self, table_id: str, number: int) -> Page | None:
-        """Give a page; None if there is none."""
+        """Return a page; None if there is none."""
         item = self._get(page_key(table_id, number))
         return page_of(number, item) if item else None
 
@@ -164,7 +164,7 @@ class DynamoPages:
         return self._transact([of_head, of_page])
 
     def check_revision(self, table_id: str, revision: int) -> ConditionCheckTypeDef:
-        """Give a check, for a transaction, that the root of an open log has this revision."""
+        """Return a check, for a transaction, that the root of an open log has this revision."""
         return {
             "TableName": self._table_name,
             "Key": head_key(table_id),
@@ -248,7 +248,7 @@ class DynamoPages:
         return True
 
     def _head_moved_to(self, table_id: str, number: int, floor: str) -> TransactWriteItemTypeDef:
-        """Give the half of `open_page` that moves the head on, or makes it with page 0."""
+        """Return the half of `open_page` that moves the head on, or makes it with page 0."""
         key = head_key(table_id)
         last = part(key, "last_page", {"N": str(number)})
         if number == 0:

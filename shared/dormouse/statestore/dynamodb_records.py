@@ -64,7 +64,7 @@ class Name:
     text: str
 
     def key(self, table_id: str, version: int) -> ItemKey:
-        """Give the key of the item that says what became of it at a version."""
+        """Return the key of the item that says what became of it at a version."""
         table, letter, spread = _PLACES[self.kind]
         # The references of one partition share a lane, so that one query gives them all.
         hash_key = f"{table_id}#{letter}" + (lane(self.text.partition("/")[0]) if spread else "")
@@ -80,7 +80,7 @@ class Change:
     supersedes: bool
 
     def item(self, table_id: str, version: int) -> Item:
-        """Give the item that says so of a version."""
+        """Return the item that says so of a version."""
         record = _GONE if self.record is None else self.record
         return Item(self.name.key(table_id, version), record)
 
@@ -95,36 +95,36 @@ class KeptShard:
 
 
 def padded(version: int) -> str:
-    """Give a version so that text sorts as versions do."""
+    """Return a version so that text sorts as versions do."""
     return f"{version:012d}"
 
 
 def lane(text: str) -> str:
-    """Give the lane of what is called so."""
+    """Return the lane of what is called so."""
     return str(crc32(text.encode()) % LANES)
 
 
 def lanes(prefix: str) -> list[str]:
-    """Give all hash keys over which what begins with `prefix` is spread."""
+    """Return all hash keys over which what begins with `prefix` is spread."""
     return [f"{prefix}{number}" for number in range(LANES)]
 
 
 def hashes(table_id: str, kind: Kind) -> tuple[ItemTable, list[str]]:
-    """Give the table and the hash keys under which all items of a kind lie."""
+    """Return the table and the hash keys under which all items of a kind lie."""
     table, letter, spread = _PLACES[kind]
     prefix = f"{table_id}#{letter}"
     return table, lanes(prefix) if spread else [prefix]
 
 
 def name_of(key: ItemKey) -> tuple[str, int]:
-    """Give the name and the version in the key of a record's item."""
+    """Return the name and the version in the key of a record's item."""
     text, _, version = key.range.rpartition("@")
     with told_as_corrupt(f"item {key.range!r} of {key.hash!r} is that of no record"):
         return text, int(version)
 
 
 def newest(items: Iterable[Item], version: int) -> dict[str, Values]:
-    """Give the records there are at a version by name, of all items of their hash keys."""
+    """Return the records there are at a version by name, of all items of their hash keys."""
     found: dict[str, Values] = {}
     for item in items:  # in order, so that of one name the newer come later
         text, since = name_of(item.key)
@@ -134,12 +134,12 @@ def newest(items: Iterable[Item], version: int) -> dict[str, Values]:
 
 
 def is_gone(record: Values) -> bool:
-    """Tell whether an item says that what it names is gone."""
+    """Return whether an item says that what it names is gone."""
     return "gone" in record
 
 
 def changes(before: TableState, after: TableState) -> Iterator[Change]:
-    """Give what became of each record that is not the same in both, in an order of their own."""
+    """Return what became of each record that is not the same in both, in an order of their own."""
     for partition in sorted(changed(before.partitions.by_id, after.partitions.by_id)):
         records = (_partition(s.partitions.by_id.get(partition)) for s in (before, after))
         yield from _change(Name("partition", partition), *records)
@@ -165,14 +165,14 @@ def changes(before: TableState, after: TableState) -> Iterator[Change]:
 
 
 def changed(before: LayeredMap[K, V], after: LayeredMap[K, V]) -> set[K]:
-    """Give the keys whose entries may differ: few if both lie over one base."""
+    """Return the keys whose entries may differ: few if both lie over one base."""
     if before.base is after.base:
         return {*before.changes, *after.changes}
     return {*before, *after}
 
 
 def partition_of(partition_id: str, record: Values) -> Partition:
-    """Give the partition of a record."""
+    """Return the partition of a record."""
     high, parent, left = record.get("high"), record.get("parent"), record.get("left")
     with told_as_corrupt(f"the record of partition {partition_id} cannot be read"):
         low = decode_key(_field(record, "low", bytes))
@@ -186,7 +186,7 @@ def partition_of(partition_id: str, record: Values) -> Partition:
 
 
 def shard_of(shard_id: str, record: Values) -> KeptShard:
-    """Give the shard of a record."""
+    """Return the shard of a record."""
     with told_as_corrupt(f"the record of shard {shard_id} cannot be read"):
         shard = Shard(
             shard_id,
@@ -202,7 +202,7 @@ def shard_of(shard_id: str, record: Values) -> KeptShard:
 
 
 def holding_of(references: Iterable[Reference]) -> Holding:
-    """Give the holding of one partition's references, as a base without changes."""
+    """Return the holding of one partition's references, as a base without changes."""
     by_shard = {reference.shard: reference for reference in references}
     held = by_shard.values()
     rows, free = sum(r.rows for r in held), sum(r.job is None for r in held)
@@ -210,7 +210,7 @@ def holding_of(references: Iterable[Reference]) -> Holding:
 
 
 def references_of(records: Mapping[str, Values]) -> Iterator[Reference]:
-    """Give the references of records."""
+    """Return the references of records."""
     for text, record in records.items():
         partition, _, shard = text.partition("/")
         job, exact = record.get("job"), "estimate" not in record
@@ -219,7 +219,7 @@ def references_of(records: Mapping[str, Values]) -> Iterator[Reference]:
 
 
 def jobs_of(records: Mapping[str, Values]) -> dict[str, Job]:
-    """Give jobs by id, of all their parts."""
+    """Return jobs by id, of all their parts."""
     jobs: dict[str, Job] = {}
     for text in sorted(records):
         record, job_id = records[text], text.rpartition("/")[0]

@@ -41,7 +41,7 @@ def remembered_since(sealed_to: int, time_ms: int) -> Mapping[str, int]:
 
 
 def remembered_hash(table_id: str, letter: str) -> str:
-    """Give the hash key of one kind of what a table remembers."""
+    """Return the hash key of one kind of what a table remembers."""
     return f"{table_id}#{letter}"
 
 

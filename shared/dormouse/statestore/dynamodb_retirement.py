@@ -23,12 +23,12 @@ _KIND_OF: dict[str, Kind] = {kind[0]: kind for kind in KINDS}
 
 
 def version_key(table_id: str, snapshot_id: str) -> ItemKey:
-    """Give the key of the item that says a version is readable."""
+    """Return the key of the item that says a version is readable."""
     return ItemKey("references", f"{table_id}#V", snapshot_id)
 
 
 def superseded_item(table_id: str, version: int, number: int, names: Sequence[Name]) -> Item:
-    """Give an item that lists names whose items older than `version` count no more from it on."""
+    """Return an item that lists names whose items older than `version` count no more from it on."""
     key = ItemKey("references", f"{table_id}#G", f"{padded(version)}#{number:06d}")
     return Item(key, {"names": tuple(name.kind[0] + name.text for name in names)})
 
@@ -67,7 +67,8 @@ def _delete_superseded(table_id: str, items: Items, oldest: Totals) -> None:
 def _superseded_by(
     table_id: str, items: Items, name: Name, version: int
 ) -> tuple[list[ItemKey], list[ItemKey]]:
-    """Give a name's items older than a version, and the one of the version if it is gone by it."""
+    """Return a name's items older than a version, and the one of the version if it is gone by
+    it."""
     place = name.key(table_id, version)
     older, gone = [], []
     for item in items.query(place.table, place.hash, prefix=f"{name.text}@"):

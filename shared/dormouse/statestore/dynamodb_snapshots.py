@@ -79,7 +79,7 @@ class DynamoSnapshots:
         return Snapshot(snapshot_id, state.version, state.time_ms, _BYTES_PER_RECORD * records)
 
     def load(self, snapshot: Snapshot) -> TableState:
-        """Give the state that was saved. Raises NotFoundError."""
+        """Return the state that was saved. Raises NotFoundError."""
         last = self._last
         if last is not None and last.version == snapshot.version:
             return last
@@ -97,7 +97,7 @@ class DynamoSnapshots:
         return state
 
     def open(self, snapshot: Snapshot) -> TableState:
-        """Give the state that was saved, most of which is read when it is asked for.
+        """Return the state that was saved, most of which is read when it is asked for.
 
         What is asked for may raise UnavailableError, and is to be believed if `ensure_readable`
         holds afterwards. Raises NotFoundError.
@@ -121,7 +121,7 @@ class DynamoSnapshots:
         self._totals(snapshot)
 
     def ids(self) -> Iterator[str]:
-        """Give the ids of the versions that can be read."""
+        """Return the ids of the versions that can be read."""
         keys = self._items.keys("references", version_key(self._table_id, "").hash)
         return (key.range for key in keys)
 
@@ -131,7 +131,7 @@ class DynamoSnapshots:
         delete_unneeded(self._table_id, self._items)
 
     def _puts(self, before: TableState, after: TableState, version: Item) -> Iterator[Item]:
-        """Give all items of a version, its own last."""
+        """Return all items of a version, its own last."""
         superseded: list[Name] = []
         for change in changes(before, after):
             yield change.item(self._table_id, after.version)

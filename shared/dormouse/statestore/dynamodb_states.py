@@ -100,7 +100,7 @@ class Totals:
             return convert_plain(dict(values), Totals)
 
     def values(self) -> Values:
-        """Give the values of the version's item."""
+        """Return the values of the version's item."""
         return asdict(self)
 
 
@@ -110,7 +110,7 @@ def whole_state(
     sources: Remembered,
     transactions: Remembered,
 ) -> TableState:
-    """Give the state of all its records."""
+    """Return the state of all its records."""
     shards = {name: shard_of(name, record) for name, record in records["shard"].items()}
     since = {n: s.unreferenced_ms for n, s in shards.items() if s.unreferenced_ms is not None}
     partitions = {name: partition_of(name, r) for name, r in records["partition"].items()}
@@ -148,7 +148,7 @@ def lazy_state(
     sources: Remembered,
     transactions: Remembered,
 ) -> TableState:
-    """Give a state that is read when it is asked for.
+    """Return a state that is read when it is asked for.
 
     `read` gives the record of a name or, of a partition, all records of its references and, of a
     shard, all its takings; it raises what reading raises. Nothing can be asked for that would take
@@ -212,7 +212,8 @@ def _with_sealed(state: TableState, totals: Totals) -> TableState:
 
 
 def settled(state: TableState) -> TableState:
-    """Give an equal state of which nothing is a change: what changes from here on is all there is.
+    """Return an equal state of which nothing is a change: what changes from here on is all there
+    is.
 
     Costs as much as there are changes, for the bases are made of the bases before.
     """
@@ -259,11 +260,11 @@ class LookUps(Generic[V]):
         return self._size
 
     def __contains__(self, key: object) -> bool:
-        """Tell whether there is a value of that name."""
+        """Return whether there is a value of that name."""
         return isinstance(key, str) and self._find(key) is not None
 
     def get(self, key: str, /) -> V | None:
-        """Give the value of a name; None if there is none."""
+        """Return the value of a name; None if there is none."""
         return self._find(key)
 
     def __iter__(self) -> Iterator[str]:

@@ -73,7 +73,7 @@ class DynamoDBStateStore(LogStateStore):
         self._versions.forget()
 
     def references_of(self, partition: str) -> tuple[int, list[Reference]]:
-        """Give the newest version, and the references in one partition at it, by shard id.
+        """Return the newest version, and the references in one partition at it, by shard id.
 
         Reads that partition's references and, beside them, only what the commits since the end of
         the last page are judged by.
@@ -128,5 +128,5 @@ class DynamoDBStateStore(LogStateStore):
 
 
 def _next_page(root: Root) -> int:
-    """Give the page whose end is the next version to be put into the tables."""
+    """Return the page whose end is the next version to be put into the tables."""
     return log_pages.place_after(root.newest.version)[0] if root.newest else 0

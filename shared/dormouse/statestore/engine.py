@@ -83,11 +83,11 @@ class LogStateStore:
         self._collector = Collector(reader, clock, keep_ms, upload_ms)
 
     def current(self) -> TableState:
-        """Give the newest version: at least every commit that ended before the call began."""
+        """Return the newest version: at least every commit that ended before the call began."""
         return self._patience.insist(self._follower.newest)
 
     def at(self, *, version: int | None = None, time_ms: int | None = None) -> TableState:
-        """Give a version, or the one that was current at a time, as long as it is kept.
+        """Return a version, or the one that was current at a time, as long as it is kept.
 
         Raises:
             NotFoundError: it is not kept any more, or is yet to come.

@@ -42,7 +42,7 @@ class Follower:
         self._lock = threading.Lock()
 
     def newest(self) -> TableState:
-        """Give the newest version: at least every append that ended before the call began."""
+        """Return the newest version: at least every append that ended before the call began."""
         with self._lock:
             return self._refresh()
 
@@ -52,12 +52,12 @@ class Follower:
             self._state = None
 
     def last_seen(self) -> TableState:
-        """Give a version seen before, without reading if there is one."""
+        """Return a version seen before, without reading if there is one."""
         with self._lock:
             return self._state or self._refresh()
 
     def verdicts(self, delta_id: str) -> tuple[Verdict, ...]:
-        """Give the verdicts on an awaited delta that is in the log."""
+        """Return the verdicts on an awaited delta that is in the log."""
         with self._lock:
             awaited = self._awaited[delta_id]
             if awaited.verdicts is None:
@@ -94,7 +94,7 @@ class Follower:
                 missed = root
 
     def _by_root(self, state: TableState | None) -> tuple[TableState, Root]:
-        """Give a state as far as segments and snapshots go, from `state` on if they reach it."""
+        """Return a state as far as segments and snapshots go, from `state` on if they reach it."""
         missed: Root | None = None
         while True:
             root = self._reader.root()

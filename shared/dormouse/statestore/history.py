@@ -20,7 +20,7 @@ _SNAPSHOTS_PER_TIME_KEPT = 4
 
 
 def state_at(reader: Reader, *, version: int | None, time_ms: int | None) -> TableState:
-    """Give the state at a version, or the newest one whose time is not after `time_ms`.
+    """Return the state at a version, or the newest one whose time is not after `time_ms`.
 
     Raises:
         NotFoundError: it is not kept any more, or the version is yet to come.
@@ -37,7 +37,7 @@ def state_at(reader: Reader, *, version: int | None, time_ms: int | None) -> Tab
 
 
 def with_snapshot(root: Root, snapshot: Snapshot, keep_ms: int) -> Root | None:
-    """Give the root with one snapshot more; None if it has one as new.
+    """Return the root with one snapshot more; None if it has one as new.
 
     Of snapshots close in time the one before gives way: it would help only to read the past. The
     first one of a log without segments comes after the beginning: versions between are kept too.
@@ -51,7 +51,7 @@ def with_snapshot(root: Root, snapshot: Snapshot, keep_ms: int) -> Root | None:
 
 
 def without_versions_before(root: Root, time_ms: int) -> Root:
-    """Give the root, its revision unchanged, without what only versions before a time need.
+    """Return the root, its revision unchanged, without what only versions before a time need.
 
     The version that was current at that time can still be read.
     """
@@ -64,7 +64,7 @@ def without_versions_before(root: Root, time_ms: int) -> Root:
 
 
 def _last(reader: Reader, is_wanted: Callable[[int, int], bool], name: str) -> TableState:
-    """Give the last state whose version and time are wanted."""
+    """Return the last state whose version and time are wanted."""
     missed: Root | None = None
     while (root := reader.root()) != missed:
         before = [s for s in root.snapshots if is_wanted(s.version, s.time_ms)]

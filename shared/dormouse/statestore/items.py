@@ -33,7 +33,7 @@ class Item:
     values: Values
 
     def size_bytes(self) -> int:
-        """Give about what DynamoDB counts of it towards its limits."""
+        """Return about what DynamoDB counts of it towards its limits."""
         sizes = (len(name) + _size_bytes(value) for name, value in self.values.items())
         return len(self.key.hash) + len(self.key.range) + 2 + sum(sizes)
 
@@ -58,7 +58,7 @@ class Items(Protocol):
     def query(
         self, table: ItemTable, hash_key: str, *, prefix: str = "", up_to: str | None = None
     ) -> Iterator[Item]:
-        """Give the items under a hash key in order, page by page, each page as it is when read.
+        """Return the items under a hash key in order, page by page, each page as it is when read.
 
         Gives those whose range key begins with `prefix` or, if it is given, is at most `up_to`.
 

@@ -49,7 +49,7 @@ class Log:
     patience: Patience
 
     def head(self) -> Head | None:
-        """Give the head; None if nothing was ever appended.
+        """Return the head; None if nothing was ever appended.
 
         Raises:
             NotFoundError: the log is closed, for its table was destroyed.
@@ -102,7 +102,7 @@ class Log:
         return Placement(version, self.patience.attempts)
 
     def ids_after(self, version: int) -> list[str]:
-        """Give the ids that follow a version: at least those appended before the call.
+        """Return the ids that follow a version: at least those appended before the call.
 
         One read if there is nothing new. The reads end on a page with room, or on the head; what
         either shows was true at one moment, so no later id is given without all before it.
@@ -150,7 +150,7 @@ class Log:
         return False
 
     def _page_if_made(self, number: int) -> Page:
-        """Give a page that was not there at the first look; an empty one if it is the next."""
+        """Return a page that was not there at the first look; an empty one if it is the next."""
         head = self.head()
         last_page = head.last_page if head else -1
         if last_page < number:
@@ -175,7 +175,7 @@ class Log:
         )
 
     def _writable_page(self, number: int, found: Page | None, doubtful: bool) -> int:
-        """Give the page to try after `number` was full, or not there; make it if it must be.
+        """Return the page to try after `number` was full, or not there; make it if it must be.
 
         A page that is not there is tried again itself: an append to it may still be on its way, and
         the id must not get a second place. One that was there and is collected is past all doubt
@@ -232,7 +232,7 @@ class _LostSightError(OutcomeUnknownError):
 
 
 def _never_takes(page: Page, delta_id: str, position: int | None) -> bool:
-    """Tell whether a page as found, and all after it, refuse an id for good."""
+    """Return whether a page as found, and all after it, refuse an id for good."""
     if position is not None and len(page.ids) > position:
         return True
     return delta_id < page.floor and not page.is_full

@@ -35,12 +35,12 @@ class MemoryPages:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def head(self, table_id: str) -> Head | None:
-        """Give the head; None if the table has no log yet."""
+        """Return the head; None if the table has no log yet."""
         with self._call("head", table_id) as log:
             return log.head if log else None
 
     def page(self, table_id: str, number: int) -> Page | None:
-        """Give a page; None if there is none."""
+        """Return a page; None if there is none."""
         with self._call("page", table_id) as log:
             return log.pages.get(number) if log else None
 

@@ -34,31 +34,31 @@ class Page:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether the page is immutable from now on."""
+        """Return whether the page is immutable from now on."""
         return len(self.ids) >= PAGE_CAPACITY
 
     def version_of(self, delta_id: str) -> int:
-        """Give the version which an id of this page makes."""
+        """Return the version which an id of this page makes."""
         return self.number * PAGE_CAPACITY + self.ids.index(delta_id) + 1
 
 
 def place_after(version: int) -> tuple[int, int]:
-    """Give the page and the position of the id that follows a version."""
+    """Return the page and the position of the id that follows a version."""
     return divmod(version, PAGE_CAPACITY)
 
 
 def version_before(page: int) -> int:
-    """Give the version after which a page begins."""
+    """Return the version after which a page begins."""
     return page * PAGE_CAPACITY
 
 
 def id_at(time_ms: int) -> str:
-    """Give the least id that can be made at a time."""
+    """Return the least id that can be made at a time."""
     return f"{max(time_ms, 0):012x}" + "0" * 20
 
 
 def not_below(floor: str, new_id: str) -> str:
-    """Give a new id, with the time of the floor if that is later; it is as unique as it was."""
+    """Return a new id, with the time of the floor if that is later; it is as unique as it was."""
     return max(new_id, floor[:12] + new_id[12:])
 
 
@@ -142,10 +142,10 @@ class Pages(Protocol):
     """
 
     def head(self, table_id: str) -> Head | None:
-        """Give the head; None if the table has no log yet."""
+        """Return the head; None if the table has no log yet."""
 
     def page(self, table_id: str, number: int) -> Page | None:
-        """Give a page; None if it was not made yet, or was deleted."""
+        """Return a page; None if it was not made yet, or was deleted."""
 
     def append(
         self, table_id: str, number: int, delta_id: str, position: int | None = None

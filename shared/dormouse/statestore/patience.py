@@ -31,7 +31,7 @@ class Patience:
         self.sleep(longest * self.random())
 
     def insist(self, read: Callable[[], _Result]) -> _Result:
-        """Give what `read` gives, calling it again while it raises UnavailableError.
+        """Return what `read` gives, calling it again while it raises UnavailableError.
 
         Raises:
             UnavailableError: the last attempt failed as well.

@@ -34,7 +34,8 @@ _Fetched = TypeVar("_Fetched")
 def fold_delta(
     state: TableState, entries: Sequence[Entry]
 ) -> tuple[TableState, tuple[Verdict, ...]]:
-    """Give the state one version on, with all entries of a delta applied in order, each for itself.
+    """Return the state one version on, with all entries of a delta applied in order, each for
+    itself.
 
     The version counts deltas, whatever their verdicts, so that it is the place in the log.
 
@@ -73,12 +74,12 @@ class Reader:
     snapshots: Snapshots
 
     def root(self) -> Root:
-        """Give what the head names, or the root of a log that has not begun."""
+        """Return what the head names, or the root of a log that has not begun."""
         head = self.log.head()
         return head.root if head else Root()
 
     def snapshot(self, snapshot: Snapshot) -> TableState:
-        """Give the state of a snapshot.
+        """Return the state of a snapshot.
 
         Raises:
             CollectedError: a newer root has taken the place of the one that named it.
@@ -102,7 +103,7 @@ class Reader:
         return state
 
     def from_segments(self, segments: Iterable[Segment], version: int) -> Iterator[Delta]:
-        """Give the deltas that follow a version, as far as segments go. Raises as `snapshot`."""
+        """Return the deltas that follow a version, as far as segments go. Raises as `snapshot`."""
         wanted = [segment for segment in segments if segment.version > version]
         for segment, body in zip(wanted, fetch(self._segment, wanted), strict=True):
             with self._told():
@@ -116,7 +117,7 @@ class Reader:
     def from_pages(
         self, version: int, known: Mapping[str, tuple[Entry, ...]] | None = None
     ) -> Iterator[Delta]:
-        """Give the deltas that follow a version, by the pages of the log; `known` needs no fetch.
+        """Return the deltas that follow a version, by the pages of the log; `known` needs no fetch.
 
         Raises:
             CollectedError: they are not all there one by one any more.
@@ -130,7 +131,7 @@ class Reader:
     def by_id(
         self, ids: Sequence[str], version: int, known: Mapping[str, tuple[Entry, ...]]
     ) -> list[Delta]:
-        """Give the deltas of `ids`, the first of which follows `version`."""
+        """Return the deltas of `ids`, the first of which follows `version`."""
 
         def one(place: int) -> Delta:
             delta_id = ids[place]
@@ -169,7 +170,7 @@ class Reader:
 
 
 def fetch(get: Callable[[_Key], _Fetched], keys: Sequence[_Key]) -> list[_Fetched]:
-    """Give `get` of each key, in order, several at once."""
+    """Return `get` of each key, in order, several at once."""
     if len(keys) < 2:
         return [get(key) for key in keys]
     with ThreadPoolExecutor(min(len(keys), _FETCHES_AT_ONCE)) as pool:

@@ -26,7 +26,7 @@ class StoredBodies:
         self._storage, self._prefix = storage, prefix
 
     def path(self, body_id: str) -> str:
-        """Give the path of a body."""
+        """Return the path of a body."""
         return f"{self._prefix}{body_id}{_SUFFIX}"
 
     def put(self, body_id: str, body: bytes) -> None:
@@ -38,11 +38,11 @@ class StoredBodies:
             raise UnavailableError(f"{path} could not be stored: {error}") from error
 
     def get(self, body_id: str) -> bytes:
-        """Give a body. Raises NotFoundError."""
+        """Return a body. Raises NotFoundError."""
         return self._storage.get(self.path(body_id))
 
     def ids(self) -> Iterator[str]:
-        """Give the ids of all bodies there are."""
+        """Return the ids of all bodies there are."""
         for stored in self._storage.list(self._prefix):
             yield stored.path.removeprefix(self._prefix).removesuffix(_SUFFIX)
 
@@ -66,12 +66,12 @@ class StoredSnapshots:
         return Snapshot(snapshot_id, state.version, state.time_ms, len(body))
 
     def load(self, snapshot: Snapshot) -> TableState:
-        """Give the state that was saved. Raises NotFoundError."""
+        """Return the state that was saved. Raises NotFoundError."""
         path = self._bodies.path(snapshot.id)
         return decode_snapshot(self._table_id, self._bodies.get(snapshot.id), path)
 
     def ids(self) -> Iterator[str]:
-        """Give the ids of all snapshots there are."""
+        """Return the ids of all snapshots there are."""
         return self._bodies.ids()
 
     def delete(self, snapshot_ids: Sequence[str]) -> None:

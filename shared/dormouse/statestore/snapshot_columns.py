@@ -39,11 +39,11 @@ class SortedIds(ABC):
 
     @abstractmethod
     def __getitem__(self, place: int) -> str:
-        """Give the id at a place from 0 to the count."""
+        """Return the id at a place from 0 to the count."""
 
     @abstractmethod
     def find(self, wanted: str) -> int | None:
-        """Give the place of an id; None if it is not there."""
+        """Return the place of an id; None if it is not there."""
 
 
 class StoredIds(SortedIds):
@@ -74,13 +74,13 @@ class StoredIds(SortedIds):
         return self._size
 
     def __getitem__(self, place: int) -> str:
-        """Give the id at a place."""
+        """Return the id at a place."""
         if self._offsets is None:
             return self._data[16 * place : 16 * place + 16].hex()
         return str(self._data[self._offsets[place] : self._offsets[place + 1]], "utf-8")
 
     def find(self, wanted: str) -> int | None:
-        """Give the place of an id; None if it is not there."""
+        """Return the place of an id; None if it is not there."""
         block = bisect_right(self._fence, wanted) - 1
         if block < 0:
             return None
@@ -103,11 +103,11 @@ class ChosenIds(SortedIds):
         return self._stop - self._start
 
     def __getitem__(self, place: int) -> str:
-        """Give the id at a place."""
+        """Return the id at a place."""
         return self._ids[self._places[self._start + place]]
 
     def find(self, wanted: str) -> int | None:
-        """Give the place of an id; None if it is not there."""
+        """Return the place of an id; None if it is not there."""
         chosen = self._ids.find(wanted)
         if chosen is None:
             return None
@@ -130,20 +130,20 @@ class ColumnMap(Generic[V]):
         return len(self._ids)
 
     def __contains__(self, key: object) -> bool:
-        """Tell whether there is a row of that id."""
+        """Return whether there is a row of that id."""
         return isinstance(key, str) and self._ids.find(key) is not None
 
     def __iter__(self) -> Iterator[str]:
-        """Give the ids in order."""
+        """Return the ids in order."""
         return (self._ids[place] for place in range(len(self._ids)))
 
     def get(self, key: str, /) -> V | None:
-        """Give the value of the row of an id; None if there is none."""
+        """Return the value of the row of an id; None if there is none."""
         place = self._ids.find(key)
         return None if place is None else self._value(place)
 
     def items(self) -> Iterator[tuple[str, V]]:
-        """Give ids and values in order."""
+        """Return ids and values in order."""
         return ((self._ids[place], self._value(place)) for place in range(len(self._ids)))
 
 
@@ -204,7 +204,7 @@ class ReferenceMap(StoredMap[Holding]):
 
 
 def shard_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Shard]:
-    """Give the shards whose columns are `rows`."""
+    """Return the shards whose columns are `rows`."""
     counts, sizes = integers(column(rows, "rows")), integers(column(rows, "size_bytes"))
     low, high = column(rows, "min_key"), column(rows, "max_key")
 
@@ -216,7 +216,7 @@ def shard_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Shard]:
 
 
 def partition_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Partition]:
-    """Give the partitions whose columns are `rows`."""
+    """Return the partitions whose columns are `rows`."""
     low, heights = column(rows, "min_key"), integers(column(rows, "height"))
     high, parent, children = (piece(rows, name) for name in ("max_key", "parent", "children"))
 
@@ -239,12 +239,12 @@ def remembered_columns(rows: pa.Table, ids: StoredIds, number: str) -> StoredMap
 
 
 def number_columns(numbers: Column, ids: StoredIds) -> ColumnMap[int]:
-    """Give a number for each id."""
+    """Return a number for each id."""
     return ColumnMap(ids, integers(numbers).__getitem__)
 
 
 def column(rows: pa.Table, name: str) -> Column:
-    """Give a column that lacks no value.
+    """Return a column that lacks no value.
 
     Raises:
         ValueError: it lacks some.
@@ -256,7 +256,7 @@ def column(rows: pa.Table, name: str) -> Column:
 
 
 def piece(rows: pa.Table, name: str) -> Column:
-    """Give a column in one piece, as it is if it is one already."""
+    """Return a column in one piece, as it is if it is one already."""
     pieces = rows[name].chunks
     return pieces[0] if len(pieces) == 1 else rows[name].combine_chunks()
 
@@ -267,18 +267,18 @@ def _check_order(ids: Column) -> None:
 
 
 def _sums_to(numbers: Column, ends: Column) -> memoryview:
-    """Give the sums of the numbers before each end, after a 0."""
+    """Return the sums of the numbers before each end, after a 0."""
     sums = integers(pc.cumulative_sum(numbers.cast(pa.int64())))
     return memoryview(array("q", [0, *(sums[end - 1] for end in integers(ends))]))
 
 
 def integers(numbers: Column) -> memoryview:
-    """Give a column of signed integers without nulls as a sequence of ints."""
+    """Return a column of signed integers without nulls as a sequence of ints."""
     width = numbers.type.byte_width
     return _view(numbers.buffers()[1], width)[numbers.offset : numbers.offset + len(numbers)]
 
 
 def _view(buffer: pa.Buffer | None, width: int) -> memoryview:
-    """Give a buffer, which may be absent or end in padding, as integers of 4 or 8 bytes."""
+    """Return a buffer, which may be absent or end in padding, as integers of 4 or 8 bytes."""
     stored = memoryview(buffer or b"").cast("B")
     return stored[: len(stored) // width * width].cast("q" if width == 8 else "i")

@@ -17,7 +17,7 @@ _ALL_HEX = re.compile(rb"[0-9a-f]*")
 
 
 def packed(ids: Column) -> Column | None:
-    """Give a column of ids as 16 bytes each; None unless each is 32 lower-case hex digits."""
+    """Return a column of ids as 16 bytes each; None unless each is 32 lower-case hex digits."""
     lengths = pc.unique(pc.call_function("binary_length", [ids])).to_pylist()
     data = ids.buffers()[2]
     if lengths != [_DIGITS] or data is None:
@@ -32,7 +32,7 @@ def packed(ids: Column) -> Column | None:
 
 
 def unpacked(digests: Column) -> Column:
-    """Give the ids which `packed` made 16 bytes each."""
+    """Return the ids which `packed` made 16 bytes each."""
     start = _BYTES * digests.offset
     stored = digests.buffers()[1] if len(digests) else None
     data = stored.to_pybytes()[start : start + _BYTES * len(digests)] if stored else b""

@@ -15,7 +15,7 @@ BLANK = _MARK.decode() + "0" * _DIGITS
 
 
 def to_fill_in(body: bytes) -> tuple[int, bytes]:
-    """Give where the digits of the checksum are to be put, and the digits.
+    """Return where the digits of the checksum are to be put, and the digits.
 
     Raises:
         ValueError: `BLANK` is not there, or not the last of its kind.

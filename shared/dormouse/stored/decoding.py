@@ -25,7 +25,7 @@ _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Give the decoder of a form; once it is made, all classes in the form are known."""
+    """Return the decoder of a form; once it is made, all classes in the form are known."""
     with _LOCK:
         if kind not in _DECODERS:
             _DECODERS[kind] = msgspec.json.Decoder(kind)
@@ -74,7 +74,7 @@ def convert_plain(value: object, kind: Any) -> Any:
 
 @contextmanager
 def told_as_corrupt(problem: str, *, hint: str = "") -> Iterator[None]:
-    """Tell whatever decoding stored values stumbles over as CorruptDataError.
+    """Raise every error of decoding stored values as CorruptDataError.
 
     The message is `problem`, which names what is damaged, and what was stumbled over. Whoever found
     the damage may know better than `hint` what to do.

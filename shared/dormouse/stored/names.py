@@ -30,7 +30,7 @@ REPLIES = "replies"
 
 
 def dead_letters(queue: str) -> str:
-    """Give the dead-letter queue of a queue."""
+    """Return the dead-letter queue of a queue."""
     return f"{queue}-dead"
 
 
@@ -96,38 +96,38 @@ class InstanceNames:
         return f"s3://{self.data_bucket}/{spark_package_path(version, name)}"
 
     def queue(self, queue: str) -> str:
-        """Give the SQS name of a queue of `QUEUES`, or of its dead-letter queue."""
+        """Return the SQS name of a queue of `QUEUES`, or of its dead-letter queue."""
         return f"dormouse-{self.instance}-{queue}"
 
 
 def table_prefix(table_id: str) -> str:
-    """Give the prefix of all that a table keeps in the data bucket."""
+    """Return the prefix of all that a table keeps in the data bucket."""
     return f"{table_id}/"
 
 
 def data_prefix(table_id: str) -> str:
-    """Give the prefix of a table's shards."""
+    """Return the prefix of a table's shards."""
     return f"{table_id}/data/"
 
 
 def shard_path(table_id: str, shard_id: str) -> str:
-    """Give the path of a shard, relative to the data root."""
+    """Return the path of a shard, relative to the data root."""
     return f"{data_prefix(table_id)}{shard_id}.parquet"
 
 
 def shard_prefix(table_id: str, run: str) -> str:
-    """Give the prefix of the shards which a run of a job writes."""
+    """Return the prefix of the shards which a run of a job writes."""
     return f"{data_prefix(table_id)}{run}-"
 
 
 def shard_id_of(path: str) -> str | None:
-    """Give the shard id of a path below a data prefix; None if it is no shard's path."""
+    """Return the shard id of a path below a data prefix; None if it is no shard's path."""
     name = path.rpartition("/")[2]
     return name.removesuffix(".parquet") if name.endswith(".parquet") else None
 
 
 def shard_id_in(run: str, number: int) -> str:
-    """Give the id of the shard which a run of a job writes as its `number`-th, from 0."""
+    """Return the id of the shard which a run of a job writes as its `number`-th, from 0."""
     return f"{run}-{number}"
 
 
@@ -136,18 +136,20 @@ PART_NUMBERS = 1_000_000
 
 
 def number_in(part: int, number: int) -> int:
-    """Give the number in its run of the `number`-th shard of a part; in key order, as parts are."""
+    """Return the number in its run of the `number`-th shard of a part; in key order, as parts
+    are."""
     return part * PART_NUMBERS + number
 
 
 def run_of(shard_id: str) -> tuple[str, int]:
-    """Give the run that wrote a shard, and the shard's number in it; -1 if the id tells none."""
+    """Return the run that wrote a shard, and the shard's number in it; -1 if the id tells none."""
     run, dash, number = shard_id.rpartition("-")
     return (run, int(number)) if dash and number.isdecimal() else (shard_id, -1)
 
 
 def id_prefix(time_ms: int) -> str:
-    """Give what ids given at a time begin with, those of runs and their shards; they sort by it."""
+    """Return what ids given at a time begin with, those of runs and their shards; they sort by
+    it."""
     return f"{max(0, time_ms):012x}"
 
 
@@ -162,17 +164,17 @@ def state_prefix(state_id: str) -> str:
 
 
 def delta_prefix(table_id: str) -> str:
-    """Give the prefix of a table's state deltas."""
+    """Return the prefix of a table's state deltas."""
     return f"{state_prefix(table_id)}deltas/"
 
 
 def segment_prefix(table_id: str) -> str:
-    """Give the prefix of the segments in which many of a table's deltas are kept together."""
+    """Return the prefix of the segments in which many of a table's deltas are kept together."""
     return f"{state_prefix(table_id)}segments/"
 
 
 def snapshot_prefix(table_id: str) -> str:
-    """Give the prefix of a table's state snapshots."""
+    """Return the prefix of a table's state snapshots."""
     return f"{state_prefix(table_id)}snapshots/"
 
 
@@ -192,27 +194,27 @@ def sources_segment_of(path: str) -> str:
 
 
 def tree_prefix(table_id: str) -> str:
-    """Give the prefix of the partitions that a table was to begin anew with."""
+    """Return the prefix of the partitions that a table was to begin anew with."""
     return f"{state_prefix(table_id)}trees/"
 
 
 def tree_path(table_id: str, tree: str) -> str:
-    """Give the path of the partitions which a generation of a table begins with."""
+    """Return the path of the partitions which a generation of a table begins with."""
     return f"{tree_prefix(table_id)}{tree}.json"
 
 
 def ending_prefix(table_id: str) -> str:
-    """Give the prefix of the notes that end runs whose shards do not say which is the last."""
+    """Return the prefix of the notes that end runs whose shards do not say which is the last."""
     return f"{table_id}/endings/"
 
 
 def ending_path(table_id: str, run: str) -> str:
-    """Give the path of the note that ends a run."""
+    """Return the path of the note that ends a run."""
     return f"{ending_prefix(table_id)}{run}.json"
 
 
 def run_ended_by(path: str) -> str:
-    """Give the run which the note of that path ends."""
+    """Return the run which the note of that path ends."""
     return path.rpartition("/")[2].removesuffix(".json")
 
 
@@ -227,32 +229,32 @@ def spark_package_path(version: str, name: str) -> str:
 
 
 def spark_prefix(table_id: str) -> str:
-    """Give the prefix of what is kept of the jobs that Spark is to do."""
+    """Return the prefix of what is kept of the jobs that Spark is to do."""
     return f"{table_id}/spark/"
 
 
 def spark_request_path(table_id: str, job_id: str) -> str:
-    """Give the path of a job that Spark is to do."""
+    """Return the path of a job that Spark is to do."""
     return f"{spark_prefix(table_id)}{job_id}.json"
 
 
 def spark_job_of(path: str) -> str:
-    """Give the job whose request lies at a path."""
+    """Return the job whose request lies at a path."""
     return path.rpartition("/")[2].removesuffix(".json")
 
 
 def spark_runs_prefix(table_id: str, job_id: str) -> str:
-    """Give the prefix of the notes about the runs of such a job."""
+    """Return the prefix of the notes about the runs of such a job."""
     return f"{spark_prefix(table_id)}{job_id}/"
 
 
 def spark_run_path(table_id: str, job_id: str, attempt: int, run_id: str) -> str:
-    """Give the path of the note that an attempt at a job is this run."""
+    """Return the path of the note that an attempt at a job is this run."""
     return f"{spark_runs_prefix(table_id, job_id)}{attempt:06d}-{run_id}"
 
 
 def spark_run_in(path: str) -> tuple[int, str]:
-    """Give the attempt and the run of a path below a prefix of runs."""
+    """Return the attempt and the run of a path below a prefix of runs."""
     attempt, _, run_id = path.rpartition("/")[2].partition("-")
     return int(attempt), run_id
 
@@ -298,39 +300,39 @@ _PURGE = "-purge-"
 
 
 def purge_prefix(table_id: str) -> str:
-    """Give the prefix of a table's purges that are not finished."""
+    """Return the prefix of a table's purges that are not finished."""
     return f"{table_id}/purges/"
 
 
 def purge_path(table_id: str, purge_id: str) -> str:
-    """Give the path of a purge's request."""
+    """Return the path of a purge's request."""
     return f"{purge_prefix(table_id)}{purge_id}.json"
 
 
 def verdict_prefix(table_id: str, purge_id: str) -> str:
-    """Give the prefix of what the steps of a purge found out about shards."""
+    """Return the prefix of what the steps of a purge found out about shards."""
     return f"{purge_prefix(table_id)}{purge_id}/"
 
 
 def verdict_path(table_id: str, purge_id: str, unique: str) -> str:
-    """Give the path of what one step of a purge found out."""
+    """Return the path of what one step of a purge found out."""
     return f"{verdict_prefix(table_id, purge_id)}{unique}.json"
 
 
 def purge_in(path: str) -> tuple[str, bool]:
-    """Give the purge id of a path below a purge prefix, and whether its request lies there."""
+    """Return the purge id of a path below a purge prefix, and whether its request lies there."""
     _, _, rest = path.partition("/purges/")
     purge_id, slash, _ = rest.partition("/")
     return (purge_id, False) if slash else (rest.removesuffix(".json"), True)
 
 
 def purge_job_id(purge_id: str, unique: str) -> str:
-    """Give the id of a job which rewrites shards for a purge; it begins with `unique`."""
+    """Return the id of a job which rewrites shards for a purge; it begins with `unique`."""
     return f"{unique}{_PURGE}{purge_id}"
 
 
 def purge_of(job_id: str) -> str | None:
-    """Give the purge a job rewrites shards for; None if it is for none."""
+    """Return the purge a job rewrites shards for; None if it is for none."""
     _, found, purge_id = job_id.partition(_PURGE)
     return purge_id if found else None
 
@@ -345,22 +347,22 @@ MANIFEST = "_manifest.json"
 
 
 def export_prefix(table_id: str) -> str:
-    """Give the prefix of what a table's exports keep in the data bucket while they run."""
+    """Return the prefix of what a table's exports keep in the data bucket while they run."""
     return f"{table_id}/exports/"
 
 
 def export_path(table_id: str, export_id: str) -> str:
-    """Give the path of an export that runs; where there is nothing, it has ended."""
+    """Return the path of an export that runs; where there is nothing, it has ended."""
     return f"{export_prefix(table_id)}{export_id}.json"
 
 
 def export_parts_prefix(table_id: str, export_id: str) -> str:
-    """Give the prefix of what the tasks of an export are to do, and have done."""
+    """Return the prefix of what the tasks of an export are to do, and have done."""
     return f"{export_prefix(table_id)}{export_id}/"
 
 
 def export_task_path(table_id: str, export_id: str, cut: str, task: int) -> str:
-    """Give the path of what one task is to do, by one cutting into tasks."""
+    """Return the path of what one task is to do, by one cutting into tasks."""
     return f"{export_parts_prefix(table_id, export_id)}{cut}/{task:05d}.json"
 
 
@@ -370,27 +372,28 @@ def export_tries_prefix(table_id: str, export_id: str, task: int) -> str:
 
 
 def export_done_prefix(table_id: str, export_id: str) -> str:
-    """Give the prefix of what an export's finished tasks wrote."""
+    """Return the prefix of what an export's finished tasks wrote."""
     return f"{export_parts_prefix(table_id, export_id)}done/"
 
 
 def export_done_path(table_id: str, export_id: str, task: int) -> str:
-    """Give the path of what one finished task wrote."""
+    """Return the path of what one finished task wrote."""
     return f"{export_done_prefix(table_id, export_id)}{task:05d}.json"
 
 
 def export_in(path: str) -> tuple[str, bool]:
-    """Give the export id of a path below an export prefix, and whether it is that of the export."""
+    """Return the export id of a path below an export prefix, and whether it is that of the
+    export."""
     _, _, rest = path.partition("/exports/")
     export_id, slash, _ = rest.partition("/")
     return (export_id, False) if slash else (rest.removesuffix(".json"), True)
 
 
 def exported_prefix(task: int) -> str:
-    """Give what the names of all files of one task of an export begin with."""
+    """Return what the names of all files of one task of an export begin with."""
     return f"part-{task:05d}-"
 
 
 def exported_file(task: int, number: int) -> str:
-    """Give the name of the `number`-th file, from 0, of a task; names sort as the rows do."""
+    """Return the name of the `number`-th file, from 0, of a task; names sort as the rows do."""
     return f"{exported_prefix(task)}{number:03d}.parquet"

@@ -51,7 +51,7 @@ class TableChange:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing is to be done."""
+        """Return whether nothing is to be done."""
         return self == TableChange(self.name)
 
 
@@ -61,7 +61,7 @@ def plan_tables(
     split_keys: Mapping[str, Set[Key]],
     defaults: Mapping[str, Value],
 ) -> list[TableChange]:
-    """Give the changes, in the order of the declarations, those that are none left out.
+    """Return the changes, in the order of the declarations, those that are none left out.
 
     `split_keys` are the keys at which partitions of the existing tables were ever split, by the
     table's name, of those tables for which splits are declared; `defaults` the instance's
@@ -154,7 +154,7 @@ def _check_splits(wanted: Sequence[Key], there: Set[Key]) -> None:
 
 
 def _new_columns(wanted: Schema, there: Schema) -> tuple[Field, ...]:
-    """Give the columns to be added."""
+    """Return the columns to be added."""
     for part, kept, asked in (
         ("row keys", there.row_keys, wanted.row_keys),
         ("sort keys", there.sort_keys, wanted.sort_keys),

@@ -39,7 +39,7 @@ class Alteration:
 
 
 def altered(schema: Schema, alteration: Alteration, properties: Properties) -> Schema:
-    """Give the schema with all of the changes; fields that stay keep their ids.
+    """Return the schema with all of the changes; fields that stay keep their ids.
 
     Raises:
         InvalidRequestError: a change cannot be honoured, with the reason and what to do instead.

@@ -258,7 +258,7 @@ class Property:
         return end if end in ("seconds", "bytes", "rows", "files", "fields") else ""
 
     def check(self, value: object) -> int | str:
-        """Give `value` back if the property can have it.
+        """Return `value` if the property can have it.
 
         Raises:
             InvalidRequestError: it cannot; the message says what it can have.
@@ -310,7 +310,7 @@ KNOWN: Mapping[str, Property] = _known()
 
 
 def property_named(name: str) -> Property:
-    """Give the property of that name.
+    """Return the property of that name.
 
     Raises:
         InvalidRequestError: there is none; the hint names the nearest.
@@ -325,7 +325,7 @@ def property_named(name: str) -> Property:
 
 
 def parse_settings(body: object) -> dict[str, int | str]:
-    """Give the values set in parsed JSON, each checked by itself.
+    """Return the values set in parsed JSON, each checked by itself.
 
     Raises:
         InvalidRequestError: an unknown name or a bad value; the message says which.
@@ -336,7 +336,8 @@ def parse_settings(body: object) -> dict[str, int | str]:
 
 
 def properties_of(*settings: Mapping[str, int | str]) -> Properties:
-    """Give the properties that settings make, later ones before earlier ones, then the defaults."""
+    """Return the properties that settings make, later ones before earlier ones, then the
+    defaults."""
     values: dict[str, int | str] = {}
     for each in settings:
         values.update(each)

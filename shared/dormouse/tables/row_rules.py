@@ -57,7 +57,7 @@ class AgeOff:
     age_ms: int
 
     def condition(self, now_ms: int) -> Condition:
-        """Give the condition on the rows that count at `now_ms`."""
+        """Return the condition on the rows that count at `now_ms`."""
         oldest_ms = now_ms - self.age_ms
         micros = self.column.type is Primitive.TIMESTAMP
         oldest = oldest_ms * _MICROS if micros else oldest_ms
@@ -77,7 +77,7 @@ class Aggregation:
     kept: Kept | None = None
 
     def group_keys(self, schema: Schema) -> tuple[Field, ...]:
-        """Give the fields in which the rows of a group agree."""
+        """Return the fields in which the rows of a group agree."""
         return schema.row_keys if self.kept else schema.keys
 
 
@@ -91,12 +91,12 @@ class RowRules:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether rows stay just as they are."""
+        """Return whether rows stay just as they are."""
         return self == RowRules()
 
     @property
     def aggregates(self) -> bool:
-        """Tell whether rows can become one, so that all of a group have to be read together."""
+        """Return whether rows can become one, so that all of a group have to be read together."""
         return self.aggregation is not None
 
     @property
@@ -106,7 +106,7 @@ class RowRules:
         return frozenset(aged) | (self.where.columns if self.where else frozenset())
 
     def needed(self, columns: Sequence[str], schema: Schema) -> list[str]:
-        """Give the columns to be read so that `columns` are right after `refined`, in order."""
+        """Return the columns to be read so that `columns` are right after `refined`, in order."""
         names = {*columns, *self.filter_columns}
         if self.aggregation:
             names |= {field.name for field in schema.keys}
@@ -115,7 +115,7 @@ class RowRules:
         return [field.name for field in schema.fields if field.name in names]
 
     def filter_at(self, now_ms: int) -> Condition | None:
-        """Give the condition on the rows that count at `now_ms`; None if all do."""
+        """Return the condition on the rows that count at `now_ms`; None if all do."""
         aged = self.age_off.condition(now_ms) if self.age_off else None
         if aged and self.where:
             return aged.and_also(self.where)
@@ -288,7 +288,7 @@ def _check_sum(op: Operation, field: Field, kind: FieldType) -> None:
 
 
 def _calls(text: str, where: str) -> Iterator[tuple[str, str]]:
-    """Give the ``name(argument)`` of a text that has them separated by commas."""
+    """Return the ``name(argument)`` of a text that has them separated by commas."""
     rest = text.strip()
     while rest:
         name, opened, after = rest.partition("(")
@@ -304,7 +304,7 @@ def _calls(text: str, where: str) -> Iterator[tuple[str, str]]:
 
 
 def _closing(text: str) -> int:
-    """Give where the bracket opened before `text` is closed; -1 if it is not."""
+    """Return where the bracket opened before `text` is closed; -1 if it is not."""
     depth, quote = 1, ""
     for at, character in enumerate(text):
         if quote:
@@ -319,7 +319,7 @@ def _closing(text: str) -> int:
 
 
 def _unquoted(name: str) -> str:
-    """Give the field name in `name`, which may be quoted as in SQL."""
+    """Return the field name in `name`, which may be quoted as in SQL."""
     name = name.strip()
     if len(name) > 1 and name[0] == name[-1] == '"':
         return name[1:-1].replace('""', '"')

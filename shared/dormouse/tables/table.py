@@ -74,14 +74,14 @@ class Table:
     def with_settings(
         self, settings: Mapping[str, int | str], defaults: Mapping[str, int | str]
     ) -> Table:
-        """Give the table with just these properties of its own, over the instance's defaults."""
+        """Return the table with just these properties of its own, over the instance's defaults."""
         return replace(self, properties=properties_of(defaults, settings), own=frozenset(settings))
 
 
 def property_origins(
     own: Container[str], defaults: Container[str]
 ) -> dict[str, Literal["table", "instance", "default"]]:
-    """Tell where a table has each property from: its own, the instance's, or the default."""
+    """Return where a table has each property from: its own, the instance's, or the default."""
     return {
         name: "table" if name in own else "instance" if name in defaults else "default"
         for name in KNOWN
@@ -89,7 +89,7 @@ def property_origins(
 
 
 def applied(table: Table, request_id: str) -> Table:
-    """Give the table with a request remembered, if it is one, as having changed it."""
+    """Return the table with a request remembered, if it is one, as having changed it."""
     if not request_id:
         return table
     return replace(table, applied=(*table.applied, request_id)[-REQUESTS_REMEMBERED:])
@@ -98,7 +98,7 @@ def applied(table: Table, request_id: str) -> Table:
 def changed_settings(
     kept: Mapping[str, int | str], put: Mapping[str, int | str], unset: Iterable[str]
 ) -> dict[str, int | str]:
-    """Give settings with some changed and some taken away.
+    """Return settings with some changed and some taken away.
 
     Raises:
         InvalidRequestError: a property is in both.
@@ -127,19 +127,19 @@ def check_change(kept: Table, changed: Table) -> None:
 
 
 def unknown_table(name: str, tables: Iterable[Table]) -> NotFoundError:
-    """Give the error that there is no table of that name; the hint names the nearest one."""
+    """Return the error that there is no table of that name; the hint names the nearest one."""
     near = get_close_matches(name, [table.name for table in tables if not table.deleting], 1)
     hint = f"did you mean {near[0]}?" if near else "list the tables"
     return NotFoundError(f"there is no table {name!r}", hint=hint)
 
 
 def can_be_name(name: str) -> bool:
-    """Tell whether a table can be called so; there is no use in looking for another name."""
+    """Return whether a table can be called so; there is no use in looking for another name."""
     return _NAME.fullmatch(name) is not None
 
 
 def check_name(name: str) -> str:
-    """Give `name` back if a table can be called so.
+    """Return `name` if a table can have it as its name.
 
     Names are folders of the ingest bucket, so they are kept to a plain alphabet.
 

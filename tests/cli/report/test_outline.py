@@ -18,7 +18,7 @@ from dormouse_cli.report.outline import outline
 
 
 def state_of(rows_by_leaf: list[list[int]], on_the_root: int = 0) -> TableState:
-    """Give a table with a shard of so many rows for each number of each leaf."""
+    """Return a table with a shard of so many rows for each number of each leaf."""
     tree = PartitionTree.from_split_points([(n,) for n in range(1, len(rows_by_leaf))])
     held = {
         leaf.id: [

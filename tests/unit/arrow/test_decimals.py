@@ -21,7 +21,7 @@ _DIGITS = st.text("0159", max_size=60) | st.sampled_from(["0" * 58, "9" * 38, "1
 
 @st.composite
 def numbers(draw: st.DrawFn) -> str:
-    """Give decimal numbers, also very long ones and ones far from one."""
+    """Return decimal numbers, also very long ones and ones far from one."""
     whole, part = draw(_DIGITS), draw(_DIGITS)
     exponent = draw(st.just("") | st.integers(-130, 130).map(lambda e: f"e{e}"))
     sign = draw(st.sampled_from(["", "-"]))
@@ -29,14 +29,14 @@ def numbers(draw: st.DrawFn) -> str:
 
 
 def value_of(text: str, precision: int, scale: int) -> Fraction | None:
-    """Give the number if such a decimal holds it; None if not."""
+    """Return the number if such a decimal holds it; None if not."""
     number = Fraction(text)
     scaled = abs(number) * 10**scale
     return number if scaled.denominator == 1 and scaled < 10**precision else None
 
 
 def read(folder: Path, name: str, body: str, precision: int, scale: int) -> Fraction | None:
-    """Give the decimal in a file of one row; None if the file is refused."""
+    """Return the decimal in a file of one row; None if the file is refused."""
     kind = {"DecimalType": {"precision": precision, "scale": scale}}
     schema = Schema.from_json(
         {
@@ -75,7 +75,7 @@ def test_a_decimal_is_what_is_written_or_refused(
 
 @st.composite
 def stored_decimals(draw: st.DrawFn) -> tuple[pa.DataType, Decimal]:
-    """Give a decimal type of Arrow's, and a number of just its digits."""
+    """Return a decimal type of Arrow's, and a number of just its digits."""
     precision = draw(st.integers(1, 76) | st.just(38))
     scale = draw(st.integers(0, precision))
     kind = pa.decimal128 if precision <= 38 else pa.decimal256

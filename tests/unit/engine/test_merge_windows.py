@@ -18,7 +18,7 @@ SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
 
 
 def file_of(keys: list[int], rows: int, folder: Path) -> pq.FileMetaData:
-    """Give the metadata of a file of `keys`, `rows` of them in a row group."""
+    """Return the metadata of a file of `keys`, `rows` of them in a row group."""
     local = folder / "file.parquet"
     table = pa.table({"k": sorted(keys)}, arrow_schema(SCHEMA))
     pq.write_table(table, local, row_group_size=rows)

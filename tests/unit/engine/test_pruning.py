@@ -56,7 +56,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_read(path: Path, wanted: KeyRange, where: str | None = None) -> tuple[int, int]:
-    """Give how many rows a scan gives, and how many are read from the file for them."""
+    """Return how many rows a scan gives, and how many are read from the file for them."""
     context = engine.session()
     names = {field.id: field.name for field in SCHEMA.fields}
     frame: DataFrame = engine.sorted_file(context, path, names, SCHEMA, wanted)

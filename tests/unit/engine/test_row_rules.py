@@ -46,7 +46,7 @@ DIGITS = Context(prec=60)
 
 
 def value_cells(kind: FieldType) -> st.SearchStrategy[object]:
-    """Give cells with the floats that are hard to order."""
+    """Return cells with the floats that are hard to order."""
     if kind in (Primitive.FLOAT, Primitive.DOUBLE):
         return FLOATS
     if isinstance(kind, DecimalType):
@@ -63,7 +63,7 @@ def value_cells(kind: FieldType) -> st.SearchStrategy[object]:
 
 @st.composite
 def folded_fields(draw: st.DrawFn, name: str) -> tuple[Field, str]:
-    """Give a value field and the operation on it."""
+    """Return a value field and the operation on it."""
     op = draw(st.sampled_from(["sum", "min", "max"]))
     kind: FieldType = draw(st.sampled_from(TOTALS if op == "sum" else ORDERED))
     if draw(st.booleans()):
@@ -73,7 +73,7 @@ def folded_fields(draw: st.DrawFn, name: str) -> tuple[Field, str]:
 
 @st.composite
 def folding_tables(draw: st.DrawFn) -> tuple[Schema, str]:
-    """Give schemas with an operation for each value field."""
+    """Return schemas with an operation for each value field."""
     values = [draw(folded_fields(name)) for name in ("v", 'quo"te', "w(,)")]
     sort_keys = (Field("s", Primitive.LONG),) if draw(st.booleans()) else ()
     schema = Schema((Field("k", Primitive.STRING),), sort_keys, tuple(f for f, _ in values))
@@ -92,7 +92,7 @@ KEEPING = Schema((Field("k", Primitive.STRING),), (Field("s", Primitive.LONG),),
 
 
 def rows_of(schema: Schema) -> st.SearchStrategy[list[Row]]:
-    """Give rows whose keys often meet."""
+    """Return rows whose keys often meet."""
     columns: dict[str, st.SearchStrategy[object]] = {}
     for field in schema.fields:
         column = value_cells(field.type)
@@ -110,13 +110,13 @@ def batches(rows: Sequence[Row], schema: Schema, size: int) -> Iterable[pa.Recor
 
 
 def refine(rows: Sequence[Row], schema: Schema, rules: RowRules, size: int) -> list[Row]:
-    """Give the rows after one pass, as lists of rows again."""
+    """Return the rows after one pass, as lists of rows again."""
     found = refined(batches(rows, schema, size), schema, rules, NOW_MS)
     return [row for batch in found for row in batch.to_pylist()]
 
 
 def bits(value: object) -> object:
-    """Give a cell so that only the very same cell equals it; NaNs by their sign."""
+    """Return a cell so that only the very same cell equals it; NaNs by their sign."""
     match value:
         case float():
             return struct.pack(">d", value)
@@ -275,14 +275,14 @@ def total(found: Sequence[object], kind: FieldType) -> object:
 
 
 def one_of_equal(cell: object) -> object:
-    """Give the same cell for all that are equal."""
+    """Return the same cell for all that are equal."""
     if isinstance(cell, float):
         return math.nan if math.isnan(cell) else cell + 0.0
     return cell
 
 
 def rank(cell: object) -> Any:
-    """Give what cells are ordered by: floats by value, NaN above all, and equal ones by bits."""
+    """Return what cells are ordered by: floats by value, NaN above all, and equal ones by bits."""
     if isinstance(cell, float):
         sign = math.copysign(1, cell)
         return (1, -sign, 0) if math.isnan(cell) else (0, cell, sign)

@@ -71,7 +71,7 @@ def test_rows_before_and_up_to_a_key_are_counted_exactly(data: st.DataObject) ->
 
 
 def scrambled(count: int, width: int = 0) -> Iterator[pa.RecordBatch]:
-    """Give rows whose keys are 0 to `count`, a power of two, in no order."""
+    """Return rows whose keys are 0 to `count`, a power of two, in no order."""
     for start in range(0, count, 1000):
         keys = [n * 4097 % count for n in range(start, min(count, start + 1000))]
         rows: list[dict[str, object]] = [{"k": k, "v": "x" * width} for k in keys]

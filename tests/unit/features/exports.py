@@ -34,7 +34,8 @@ def manifest(world: World, to: str = "out") -> Manifest:
 
 
 def rows_of(world: World, to: str = "out") -> list[dict[str, Any]]:
-    """Give the rows of an export's files in the order of their names, held against its manifest."""
+    """Return the rows of an export's files in the order of their names, held against its
+    manifest."""
     told = manifest(world, to)
     folder = world.folder / "results" / to
     tables = [pq.read_table(folder / file.name) for file in told.files]

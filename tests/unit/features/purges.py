@@ -10,7 +10,7 @@ from tests.support.world import World, letters
 
 
 def stored(world: World, table: Table) -> list[str]:
-    """Give the letters of all rows of all objects, referenced or not, as pyarrow reads them."""
+    """Return the letters of all rows of all objects, referenced or not, as pyarrow reads them."""
     found = []
     for item in world.storage.list(data_prefix(table.id)):
         rows = pq.read_table(world.folder / "data" / item.path, columns=["letter"])

@@ -99,7 +99,7 @@ def test_any_rows_of_any_schema_come_back_sorted_and_filtered(data: st.DataObjec
 
 
 def fits(key: Key, schema: Schema) -> bool:
-    """Tell whether a split point can be written: within the types of the columns."""
+    """Return whether a split point can be written: within the types of the columns."""
     return bool(key) and all(
         not isinstance(part, int)
         or field.type in (LONG, Primitive.TIMESTAMP)

@@ -19,7 +19,7 @@ PATIENCE_MS = 1000
 
 
 def due(times: int, every_ms: int, patience_ms: int = PATIENCE_MS) -> list[int]:
-    """Give when what began at 0 was due, looked at so many times, remembering the last time."""
+    """Return when what began at 0 was due, looked at so many times, remembering the last time."""
     found: list[int] = []
     for now_ms in range(every_ms, (times + 1) * every_ms, every_ms):
         if is_overdue(0, found[-1] if found else 0, now_ms, patience_ms):

@@ -66,7 +66,7 @@ def _as_set(rows: Sequence[Row], schema: Schema) -> list[str]:
 
 
 def _without_zone(cell: object) -> object:
-    """Give a cell comparable: Arrow and the strategies have different objects for UTC."""
+    """Return a cell comparable: Arrow and the strategies have different objects for UTC."""
     if isinstance(cell, list | tuple):
         return [_without_zone(item) for item in cell]
     if isinstance(cell, dict):

@@ -42,7 +42,7 @@ class Damaged:
         self._file.write_bytes(damaged)
 
     def data(self) -> Iterator[range]:
-        """Give where the values of each column chunk lie, beyond the headers of its pages."""
+        """Return where the values of each column chunk lie, beyond the headers of its pages."""
         metadata = pq.read_metadata(pa.BufferReader(self.body))
         for group in (metadata.row_group(i) for i in range(metadata.num_row_groups)):
             for column in (group.column(i) for i in range(metadata.num_columns)):

@@ -38,7 +38,7 @@ Test = tuple[str, Callable[[Row], bool | None]]
 
 
 def rank(value: float) -> tuple[bool, float]:
-    """Give what floats are compared by."""
+    """Return what floats are compared by."""
     return (True, 0.0) if math.isnan(value) else (False, value + 0.0)
 
 

@@ -374,7 +374,7 @@ def test_a_gzipped_file_that_unpacks_out_of_proportion_is_refused_while_it_is_re
 
 
 def cpu_seconds(body: bytes) -> float:
-    """Give what reading a CSV file took, refused or not: the least of three."""
+    """Return what reading a CSV file took, refused or not: the least of three."""
     found = []
     for _ in range(3):
         begun = time.process_time()

@@ -134,7 +134,7 @@ class Rig:
         self.calls.clear()
 
     def ids_in_log(self) -> list[str]:
-        """Give every id that was ever in the log, in order."""
+        """Return every id that was ever in the log, in order."""
         ever = self.pages.ever_in_log
         assert sorted(ever) == [*range(1, len(ever) + 1)]
         return [ever[version] for version in sorted(ever)]
@@ -148,13 +148,13 @@ class Rig:
         return state
 
     def stored(self, kind: str) -> list[str]:
-        """Give the ids of what lies in storage: ``deltas``, ``segments`` or ``snapshots``."""
+        """Return the ids of what lies in storage: ``deltas``, ``segments`` or ``snapshots``."""
         prefix = f"t/state/{kind}/"
         found = self.storage.list(prefix)
         return [item.path.removeprefix(prefix).removesuffix(".parquet") for item in found]
 
     def head(self) -> Head:
-        """Give the head past the hooks."""
+        """Return the head past the hooks."""
         self._silent = True
         try:
             head = self.pages.head("t")
@@ -186,7 +186,7 @@ def _entries(body: bytes) -> tuple[Entry, ...]:
 
 
 def fail(error: Exception) -> Callable[[], None]:
-    """Give an action that raises."""
+    """Return an action that raises."""
 
     def action() -> None:
         raise error

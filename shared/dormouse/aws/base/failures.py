@@ -38,7 +38,7 @@ class ConditionFailedError(Exception):
 
 @contextmanager
 def reading(service: str) -> Iterator[None]:
-    """Tell failures of reads as UnavailableError; `service` is its name for people."""
+    """Raise failures of reads as UnavailableError; `service` is its name for people."""
     try:
         yield
     except (BotoCoreError, ClientError) as error:
@@ -47,7 +47,7 @@ def reading(service: str) -> Iterator[None]:
 
 @contextmanager
 def writing(service: str) -> Iterator[None]:
-    """Tell failures of writes apart.
+    """Raise failures of writes by what is known of their outcome.
 
     Raises:
         ConditionFailedError: the write's condition did not hold.
@@ -70,7 +70,7 @@ def writing(service: str) -> Iterator[None]:
 
 
 def read_whole(read: Callable[[], _Read]) -> _Read:
-    """Give what `read` gives, calling it again when the connection breaks off midway.
+    """Return what `read` gives, calling it again when the connection breaks off midway.
 
     The SDK repeats requests, but not those whose answer had begun.
     """
@@ -83,7 +83,7 @@ def read_whole(read: Callable[[], _Read]) -> _Read:
 
 
 def code_of(error: ClientError) -> str:
-    """Give the code by which a service names an error, as ``NoSuchKey``."""
+    """Return the code by which a service names an error, as ``NoSuchKey``."""
     return error.response["Error"]["Code"]
 
 

@@ -32,7 +32,7 @@ class LoggedMetrics:
     """
 
     def __init__(self, instance: str) -> None:
-        """Tell of the tables of `instance`."""
+        """Publish metrics of the tables of `instance`."""
         self._instance = instance
 
     def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:

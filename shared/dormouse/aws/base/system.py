@@ -18,7 +18,7 @@ class SystemClock:
     """The machine's clock."""
 
     def now_ms(self) -> int:
-        """Give milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
 
@@ -39,7 +39,7 @@ class TimeOrderedIds:
         self._last = 0
 
     def new(self) -> str:
-        """Give 32 hex digits, never given before."""
+        """Return 32 hex digits, never given before."""
         with self._lock:
             now_ms = self._clock.now_ms()
             if now_ms > self._last >> _RANDOM_BITS:
@@ -51,5 +51,5 @@ class TimeOrderedIds:
 
 
 def patience() -> Patience:
-    """Give the patience of a real process, which sleeps between its attempts."""
+    """Return the patience of a real process, which sleeps between its attempts."""
     return Patience(sleep=time.sleep, random=random.random)

@@ -61,7 +61,7 @@ class Deliveries:
         )
 
     def decoded(self, record: SQSRecord, decoder: Callable[[str], _Decoded]) -> _Decoded | None:
-        """Give what a message says; None once it is among the dead letters, for it says nothing.
+        """Return what a message says; None once it is among the dead letters, for it says nothing.
 
         Raises:
             UnavailableError: it says nothing, and may not be among the dead letters.
@@ -73,7 +73,7 @@ class Deliveries:
             return None
 
     def gave_up(self, record: SQSRecord, error: Exception) -> bool:
-        """Tell whether a message that failed is among the dead letters; else it must come again.
+        """Return whether a message that failed is among the dead letters; else it must come again.
 
         It is if it came for the last time and failed for good. Where it cannot be put there, SQS
         moves it.

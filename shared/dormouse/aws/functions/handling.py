@@ -228,7 +228,7 @@ def handle_tables(
 
 
 def _in_turn(services: Services) -> tuple[list[Table], list[DamagedEntryError]]:
-    """Give all tables, each time from another one on: should time run out, it is not always for
+    """Return all tables, each time from another one on: should time run out, it is not always for
     the same ones. Those that cannot be read do not keep the others from their turn.
     """
     tables, damaged = services.tables.survey()

@@ -43,7 +43,7 @@ class _Notification(msgspec.Struct):
 
 
 def created_objects(body: str, bucket: str) -> list[Source]:
-    """Give the objects of `bucket` that a notification says were created; none for a test event.
+    """Return the objects of `bucket` that a notification says were created; none for a test event.
 
     Raises:
         InvalidRequestError: it is no notification, or one of another bucket.

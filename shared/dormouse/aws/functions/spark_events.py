@@ -21,7 +21,7 @@ class _Event(msgspec.Struct):
 
 
 def changed_run(body: str) -> SparkRunChanged:
-    """Give the run that an event tells of.
+    """Return the run that an event tells of.
 
     Raises:
         InvalidRequestError: it is no such event.

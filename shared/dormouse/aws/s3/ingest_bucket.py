@@ -111,7 +111,8 @@ class S3IngestBucket:
 
 
 def _etag(answer: Mapping[str, Any]) -> str:
-    """Give the ETag in its quotes. An answer without a body may have broken off before its end."""
+    """Return the ETag in its quotes. An answer without a body may have broken off before its
+    end."""
     etag = str(answer.get("ETag", ""))
     if len(etag) < 2 or not etag.startswith('"') or not etag.endswith('"'):
         raise OutcomeUnknownError(f"{_SERVICE} did not say what was uploaded")

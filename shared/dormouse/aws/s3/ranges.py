@@ -41,7 +41,7 @@ class RangedObject(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Give the place where the next read begins."""
+        """Return the place where the next read begins."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -54,7 +54,7 @@ class RangedObject(io.RawIOBase):
         return position
 
     def readall(self) -> bytes:
-        """Give the rest, in one request."""
+        """Return the rest, in one request."""
         return self.read(self._left()) or b""
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:

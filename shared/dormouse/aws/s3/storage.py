@@ -75,7 +75,7 @@ class S3Storage:
         return f"s3://{self._bucket}"
 
     def get(self, path: str) -> bytes:
-        """Give a whole object. Raises NotFoundError."""
+        """Return a whole object. Raises NotFoundError."""
         check_path(path)
         with reading("S3"):
             try:
@@ -116,7 +116,7 @@ class S3Storage:
         return cast(BinaryIO, opened)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Give the objects whose path begins with `prefix`, in path order."""
+        """Return the objects whose path begins with `prefix`, in path order."""
         for item in _listed(self._client, self._bucket, check_prefix(prefix)):
             yield StoredObject(item["Key"], item["Size"], _modified_ms(item))
 
@@ -218,7 +218,8 @@ class S3Sources:
                 raise
 
     def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
-        """Give the objects whose key begins with `prefix` that were dropped at `since_ms` or later.
+        """Return the objects whose key begins with `prefix` that were dropped at `since_ms` or
+        later.
 
         S3 dates objects by the second, so some from just before may be among them. Versions are
         left out: they are no part of what identifies a source. So are markers of empty folders.

@@ -31,7 +31,7 @@ class CloudWatchAges:
         return CloudWatchAges(client("cloudwatch"), names)
 
     def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
-        """Give the age in seconds of the oldest message of the queues that CloudWatch knows of.
+        """Return the age in seconds of the oldest message of the queues that CloudWatch knows of.
 
         Raises:
             UnavailableError: CloudWatch does not answer, or may not be asked.

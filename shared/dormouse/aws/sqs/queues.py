@@ -45,7 +45,7 @@ class SqsQueues:
         self._urls: dict[str, str] = {}
 
     def url(self, queue: str) -> str:
-        """Give the URL of a queue, or of its dead letters.
+        """Return the URL of a queue, or of its dead letters.
 
         Raises:
             NotFoundError: there is no such queue.
@@ -124,7 +124,7 @@ class SqsOutbox:
             _raise_first(sending)
 
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
-        """Give the messages of each queue that wait or are being worked on, not the delayed.
+        """Return the messages of each queue that wait or are being worked on, not the delayed.
 
         SQS counts them now and then: the numbers are those of some seconds ago.
         """
@@ -132,7 +132,7 @@ class SqsOutbox:
         return {queue: found.waiting + found.in_flight for queue, found in counts.items()}
 
     def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
-        """Give the messages of each queue by what becomes of them, as of some seconds ago."""
+        """Return the messages of each queue by what becomes of them, as of some seconds ago."""
         return {queue: self._counts(queue) for queue in queues}
 
     def send_to_dead_letters(self, queue: str, body: str, reason: str) -> None:
@@ -227,7 +227,7 @@ class _Batch:
 def _batches(
     messages: Iterable[Outgoing],
 ) -> Iterator[tuple[str, list[SendMessageBatchRequestEntryTypeDef]]]:
-    """Give messages as batches of a request each, with their queue; each queue's in order."""
+    """Return messages as batches of a request each, with their queue; each queue's in order."""
     begun: dict[str, _Batch] = {}
     failure: Exception | None = None
     try:
@@ -265,7 +265,7 @@ def _most_bytes(reason: str) -> int:
 
 
 def _reason(text: str, body: str) -> dict[str, MessageAttributeValueTypeDef]:
-    """Give the attribute that tells why a message was given up, in as many bytes as are left.
+    """Return the attribute that tells why a message was given up, in as many bytes as are left.
 
     A reason can quote what came from anywhere, and SQS refuses what XML has no place for.
     """

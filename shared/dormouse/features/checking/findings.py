@@ -87,7 +87,7 @@ class ShardFacts(Protocol):
 
 
 def state_findings(state: TableState) -> list[Finding]:
-    """Give what contradicts itself in a state, looking at the whole of it."""
+    """Return what contradicts itself in a state, looking at the whole of it."""
     if not len(state.partitions):
         detail = "it has no partitions, which every table has from its creation"
         return [Finding(Damage.STATE_LOST, "state", detail)]
@@ -96,13 +96,13 @@ def state_findings(state: TableState) -> list[Finding]:
 
 
 def missing(shard: Shard) -> Finding:
-    """Give what it means that a referenced shard has no object."""
+    """Return what it means that a referenced shard has no object."""
     rows = f"{shard.rows:,} row{'s'[: shard.rows != 1]}"
     return Finding(Damage.SHARD_MISSING, shard.id, f"the object is gone, and with it {rows}")
 
 
 def cut(shard: Shard, size_bytes: int) -> Finding:
-    """Give what it means that a shard's object has another size than it was written with."""
+    """Return what it means that a shard's object has another size than it was written with."""
     detail = f"the object has {size_bytes:,} bytes, not {shard.size_bytes:,}"
     return Finding(Damage.SHARD_DAMAGED, shard.id, detail)
 
@@ -110,7 +110,7 @@ def cut(shard: Shard, size_bytes: int) -> Finding:
 def footer_findings(
     state: TableState, table_id: str, shard: Shard, footer: ShardFacts
 ) -> Iterator[Finding]:
-    """Give where the footer of a shard and what the state says of it differ."""
+    """Return where the footer of a shard and what the state says of it differ."""
     if (footer.table_id, footer.shard_id) != (table_id, shard.id):
         detail = f"the object is shard {footer.shard_id} of table {footer.table_id}"
         yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
@@ -137,7 +137,7 @@ def _partition_findings(state: TableState, shard: Shard, footer: ShardFacts) -> 
 
 
 def reference_findings(state: TableState) -> Iterator[Finding]:
-    """Give the references that count other rows than their shards have."""
+    """Return the references that count other rows than their shards have."""
     for reference in state.all_references():
         shard = state.shards.get(reference.shard)
         if shard is not None and _miscounts(state, reference, shard):
@@ -155,7 +155,7 @@ def _miscounts(state: TableState, reference: Reference, shard: Shard) -> bool:
 
 
 def overdue_findings(state: TableState, now_ms: int, properties: Properties) -> list[Finding]:
-    """Give the shards that should have been collected: a delay was over a whole delay ago."""
+    """Return the shards that should have been collected: a delay was over a whole delay ago."""
     patience_seconds = 2 * properties.gc_delay_seconds
     due, _ = collectable(state, state.unreferenced, now_ms, patience_seconds)
     return [
@@ -204,7 +204,7 @@ def _listed(jobs: Sequence[str]) -> str:
 def stray_findings(
     state: TableState, modified_ms: Mapping[str, int], now_ms: int, properties: Properties
 ) -> Iterator[Finding]:
-    """Give the objects of the data prefix, by path, which nothing knows and which are too old."""
+    """Return the objects of the data prefix, by path, which nothing knows and which are too old."""
     for path in strays(state, modified_ms):
         age_ms = now_ms - modified_ms[path]
         if age_ms < properties.orphan_age_seconds * 1000:
@@ -216,7 +216,7 @@ def stray_findings(
 
 
 def strays(state: TableState, paths: Iterable[str]) -> Iterator[str]:
-    """Give the paths that belong to no shard of the state and to no output of an assigned job."""
+    """Return the paths that belong to no shard of the state and to no output of an assigned job."""
     for path in paths:
         shard = shard_id_of(path)
         known = shard is not None and (shard in state.shards or run_of(shard)[0] in state.jobs)

@@ -136,7 +136,7 @@ def assigned_job(
 
 
 def _removed(services: Services, table: Table, job: Job) -> RowMatcher | None:
-    """Give what the job is to leave out; None if it is of no purge.
+    """Return what the job is to leave out; None if it is of no purge.
 
     Raises:
         InvalidRequestError: its purge was given up, or is to be.

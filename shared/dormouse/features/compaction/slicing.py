@@ -71,7 +71,7 @@ def merge_ranges(
 def task_rows(
     leaves: Sequence[Partition], known: SampledKeys, size_bytes: int, parallelism: int
 ) -> int:
-    """Give how many rows a task is to write at most: their share if each leaf were one.
+    """Return how many rows a task is to write at most: their share if each leaf were one.
 
     `size_bytes` is what all rows take in memory. There are enough tasks for `parallelism` of them
     at once, unless these would be too small.

@@ -38,7 +38,7 @@ class Redriven:
 
 
 def queue_named(name: str) -> str:
-    """Give the queue which is meant: by its own name or that of its dead-letter queue.
+    """Return the queue which is meant: by its own name or that of its dead-letter queue.
 
     Raises:
         NotFoundError: there is none.
@@ -50,7 +50,7 @@ def queue_named(name: str) -> str:
 
 
 def look(services: Services, queue: str, most: int = MOST_AT_ONCE) -> list[DeadLetter]:
-    """Give dead letters of a queue, the oldest first, and leave them there.
+    """Return dead letters of a queue, the oldest first, and leave them there.
 
     The reason of one that failed again and again is that of the job it is about, where the tracker
     has it. While they are looked at, for an instant, nobody else sees them.
@@ -171,7 +171,7 @@ def _reason(services: Services, letter: DeadLetter) -> str:
 
 
 def _job_of(services: Services, body: str) -> JobRecord | None:
-    """Give the record of the job that a message is about, if it is about one."""
+    """Return the record of the job that a message is about, if it is about one."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):

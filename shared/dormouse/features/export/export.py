@@ -104,12 +104,12 @@ def cut_tasks(
 
 
 def bytes_to_read(state: TableState, ranges: Iterable[KeyRange]) -> int:
-    """Give about how many bytes of shards lie in disjoint ascending ranges."""
+    """Return about how many bytes of shards lie in disjoint ascending ranges."""
     return sum(piece_bytes for _, piece_bytes in _pieces(state, ranges))
 
 
 def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Piece, int]]:
-    """Give the pieces of ranges, and about how many bytes of shards each has."""
+    """Return the pieces of ranges, and about how many bytes of shards each has."""
     for wanted in ranges:
         for span, references in state.partitions_to_read(wanted):
             shards = tuple(state.shards[reference.shard] for reference in references)

@@ -101,7 +101,7 @@ class _Run:
         return files
 
     def _there(self) -> tuple[list[ExportedFile], Key | None]:
-        """Give the files that earlier runs put, and the key at which the next begins."""
+        """Return the files that earlier runs put, and the key at which the next begins."""
         files: list[ExportedFile] = []
         rest: Key | None = ()
         for stored in self.worker.results.list(self._path(exported_prefix(self.task))):
@@ -168,7 +168,7 @@ class _Run:
 
 
 def _beyond(pieces: Iterable[Piece], start: Key) -> list[list[Slice]]:
-    """Give what of pieces lies at a key and beyond."""
+    """Return what of pieces lies at a key and beyond."""
     parts = []
     for piece in pieces:
         span = piece.range.intersection(KeyRange(start))

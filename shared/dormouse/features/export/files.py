@@ -61,7 +61,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def columns_to_read(schema: Schema, columns: Sequence[str]) -> list[str]:
-    """Give the columns that `write_file` needs for some: the keys first."""
+    """Return the columns that `write_file` needs for some: the keys first."""
     keys = [field.name for field in schema.keys]
     return [*keys, *(name for name in columns if name not in keys)]
 
@@ -177,7 +177,7 @@ class _File:
 
 
 def _leading_keys(schema: Schema, columns: Sequence[str]) -> list[int]:
-    """Give the places of the keys by which the columns are sorted: up to the first not there."""
+    """Return the places of the keys by which the columns are sorted: up to the first not there."""
     places = []
     for field in schema.keys:
         if field.name not in columns:
@@ -187,7 +187,7 @@ def _leading_keys(schema: Schema, columns: Sequence[str]) -> list[int]:
 
 
 def read_written(objects: Objects, path: str, size_bytes: int, place: Place) -> Written:
-    """Tell what a file that is there already holds.
+    """Return what a file that is there already holds.
 
     Raises:
         AlreadyExistsError: it is not the file of this place in the export.

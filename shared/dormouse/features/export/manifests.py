@@ -54,7 +54,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def manifest_of(export: Export, files: Sequence[ExportedFile]) -> Manifest:
-    """Give the manifest of a finished export; the same whoever finishes it."""
+    """Return the manifest of a finished export; the same whoever finishes it."""
     schema = export.schema
     return Manifest(
         export.id,
@@ -100,7 +100,7 @@ def stored_manifest(manifest: Manifest) -> bytes:
 
 
 def manifest_at(results: Storage, to: str) -> Manifest | None:
-    """Give the manifest of what was exported to a prefix; None if there is none, or not yet.
+    """Return the manifest of what was exported to a prefix; None if there is none, or not yet.
 
     Raises:
         CorruptDataError: it is no manifest.
@@ -118,5 +118,5 @@ def manifest_at(results: Storage, to: str) -> Manifest | None:
 
 
 def manifest_path(to: str) -> str:
-    """Give the path of the manifest of what is exported to a prefix."""
+    """Return the path of the manifest of what is exported to a prefix."""
     return f"{to}/{MANIFEST}"

@@ -58,12 +58,13 @@ def export_rows(services: Services, request: ExportRows) -> Begun:
 
 
 def export_id_of(request_id: str) -> str:
-    """Give the id of the export that a request asks for; a redelivery asks for the same."""
+    """Return the id of the export that a request asks for; a redelivery asks for the same."""
     return blake2b(request_id.encode(), digest_size=8).hexdigest()
 
 
 def destination(request: ExportRows) -> str:
-    """Give the prefix which a request's files get: by default the table's name and the export's id.
+    """Return the prefix which a request's files get: by default the table's name and the export's
+    id.
 
     Raises:
         InvalidRequestError: it is none.
@@ -79,7 +80,7 @@ def destination(request: ExportRows) -> str:
 
 
 def _wanted(services: Services, table: Table, request: ExportRows) -> Export:
-    """Give what is asked for, checked against the table, without its version and tasks."""
+    """Return what is asked for, checked against the table, without its version and tasks."""
     schema = table.schema
     condition = parse_condition(request.where, schema) if request.where.strip() else None
     columns = dict.fromkeys(schema.field_named(name).name for name in request.columns)
@@ -100,7 +101,7 @@ def _wanted(services: Services, table: Table, request: ExportRows) -> Export:
 
 
 def _ranges(schema: Schema, request: ExportRows) -> list[KeyRange]:
-    """Give the ranges asked for, disjoint and in order; one at least.
+    """Return the ranges asked for, disjoint and in order; one at least.
 
     Raises:
         InvalidRequestError: a key is no good, or a range ends before it starts.
@@ -121,7 +122,7 @@ def _ranges(schema: Schema, request: ExportRows) -> list[KeyRange]:
 
 
 def _is_free(services: Services, export: Export) -> bool:
-    """Tell whether nothing lies below the prefix; False if this very export is complete there.
+    """Return whether nothing lies below the prefix; False if this very export is complete there.
 
     Raises:
         AlreadyExistsError: something else does.
@@ -158,7 +159,7 @@ def _for_spark(
     state: TableState,
     ranges: Sequence[KeyRange],
 ) -> Export:
-    """Give an export to Spark if somebody asks for it, or the table says so by its size."""
+    """Return an export to Spark if somebody asks for it, or the table says so by its size."""
     least = table.properties.export_spark_bytes
     if not asked and not least:
         return export

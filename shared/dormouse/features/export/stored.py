@@ -37,7 +37,7 @@ BATCH = 1000
 
 
 def kept_export(services: Services, table_id: str, export_id: str) -> Export | None:
-    """Give an export that runs; None if it has ended.
+    """Return an export that runs; None if it has ended.
 
     Raises:
         CorruptDataError: what is kept of it is damaged.
@@ -74,7 +74,7 @@ def keep_tasks(services: Services, export: Export, tasks: Iterable[Sequence[Piec
 
 
 def _windows(tasks: Iterable[Sequence[Piece]]) -> Iterable[list[Sequence[Piece]]]:
-    """Give tasks in groups, so that few of many are in memory."""
+    """Return tasks in groups, so that few of many are in memory."""
     window: list[Sequence[Piece]] = []
     for task in tasks:
         window.append(task)
@@ -86,19 +86,19 @@ def _windows(tasks: Iterable[Sequence[Piece]]) -> Iterable[list[Sequence[Piece]]
 
 
 def messages_of(export: Export) -> list[Outgoing]:
-    """Give the messages by which an export runs: one for Spark, or one for each task."""
+    """Return the messages by which an export runs: one for Spark, or one for each task."""
     if export.spark is None:
         return task_messages(export, range(export.tasks))
     return [Outgoing("spark-jobs", ExportJob(export.table_id, export.id, export.spark))]
 
 
 def task_messages(export: Export, tasks: Iterable[int]) -> list[Outgoing]:
-    """Give the messages that have functions do tasks."""
+    """Return the messages that have functions do tasks."""
     return [Outgoing("exports", ExportTask(export.table_id, export.id, task)) for task in tasks]
 
 
 def pieces_of(storage: Storage, export: Export, task: int) -> tuple[Piece, ...]:
-    """Give what a task is to do.
+    """Return what a task is to do.
 
     Raises:
         NotFoundError: the export has ended, or has no such task.
@@ -115,7 +115,7 @@ def keep_done(storage: Storage, export: Export, task: int, files: Sequence[Expor
 
 
 def is_done(storage: Storage, export: Export, task: int) -> bool:
-    """Tell whether a task is finished."""
+    """Return whether a task is finished."""
     path = export_done_path(export.table_id, export.id, task)
     try:
         storage.get(path)
@@ -125,7 +125,7 @@ def is_done(storage: Storage, export: Export, task: int) -> bool:
 
 
 def tasks_left(services: Services, export: Export) -> list[int]:
-    """Give the tasks that are not finished."""
+    """Return the tasks that are not finished."""
     table_id, export_id = export.table_id, export.id
     done = set(done_paths(services, table_id, export_id))
     tasks = range(export.tasks)
@@ -133,14 +133,14 @@ def tasks_left(services: Services, export: Export) -> list[int]:
 
 
 def done_paths(services: Services, table_id: str, export_id: str) -> list[str]:
-    """Give the paths of what finished tasks wrote, in the order of the tasks."""
+    """Return the paths of what finished tasks wrote, in the order of the tasks."""
     return [
         stored.path for stored in services.storage.list(export_done_prefix(table_id, export_id))
     ]
 
 
 def files_of(services: Services, paths: Iterable[str]) -> list[ExportedFile]:
-    """Give the files that finished tasks wrote.
+    """Return the files that finished tasks wrote.
 
     Raises:
         NotFoundError: the export has ended meanwhile.
@@ -170,7 +170,7 @@ def delete_all(services: Services, paths: Sequence[str]) -> None:
 def kept_exports(
     services: Services, table_id: str, before_ms: int
 ) -> tuple[dict[str, int], list[str]]:
-    """Give when exports began that run and began before a time, and what is as old and can go."""
+    """Return when exports began that run and began before a time, and what is as old and can go."""
     running: set[str] = set()
     begun_ms: dict[str, int] = {}
     parts: list[tuple[str, str]] = []

@@ -27,7 +27,7 @@ CANDIDATES_PER_MESSAGE = 1000
 
 
 def candidates(table: Table, state: TableState, shards: Sequence[str]) -> list[Outgoing]:
-    """Give the messages that name these shards as candidates, with no delay."""
+    """Return the messages that name these shards as candidates, with no delay."""
     return [
         Outgoing("gc-candidates", GarbageCandidates(table.id, state.generation, some))
         for some in together(shards)

@@ -12,7 +12,7 @@ from dormouse.stored.names import run_of
 
 
 def waiting_seconds(state: TableState, shard: str, now_ms: int, delay_seconds: int) -> int:
-    """Give how many seconds an unreferenced shard must still be kept; 0 when it may go."""
+    """Return how many seconds an unreferenced shard must still be kept; 0 when it may go."""
     since_ms = state.unreferenced[shard]
     return max(0, -((now_ms - since_ms - delay_seconds * 1000) // 1000))
 
@@ -34,7 +34,7 @@ def collectable(
 
 
 def orphans(state: TableState, modified_ms: Mapping[str, int], oldest_ms: int) -> list[str]:
-    """Give the shards, of those put at these times, which no commit, past or to come, can need.
+    """Return the shards, of those put at these times, which no commit, past or to come, can need.
 
     They go run by run, once the youngest of a run was put at `oldest_ms` or before. The output of
     a job still assigned can be adopted by its next run, however old it is.

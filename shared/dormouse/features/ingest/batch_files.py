@@ -44,7 +44,7 @@ class _Gathering:
 def ingest_message(
     table: Table, generation: int, sources: tuple[Source, ...], asked: SparkOptions | None = None
 ) -> Outgoing:
-    """Give the job to ingest these sources together, for a function or, if it is heavy or that is
+    """Return the job to ingest these sources together, for a function or, if it is heavy or that is
     `asked`, for Spark.
     """
     size_bytes = sum(source.size_bytes for source in sources)
@@ -61,7 +61,7 @@ def batch_files(
     *,
     at_once: bool = False,
 ) -> list[Outgoing]:
-    """Give the ingest jobs of `sources` and of those `waiting`; what is too few waits on.
+    """Return the ingest jobs of `sources` and of those `waiting`; what is too few waits on.
 
     What belongs to no table is recorded as refused. With `at_once`, nothing waits.
     """

@@ -48,7 +48,7 @@ def _cut(sources: Sequence[Source], max_files: int, max_bytes: int) -> list[tupl
 def gathered(
     sources: Sequence[Source], properties: Properties
 ) -> tuple[list[tuple[Source, ...]], tuple[Source, ...]]:
-    """Give the jobs to begin, and the sources left over: too few, or too small, for a job."""
+    """Return the jobs to begin, and the sources left over: too few, or too small, for a job."""
     jobs = batches(sources, properties)
     if not jobs:
         return [], ()
@@ -62,7 +62,8 @@ def gathered(
 
 
 def seconds_to_wait(since_ms: int, now_ms: int, max_age_seconds: int) -> int:
-    """Give how long until files seen first at `since_ms` are looked at again; 0 if they go now."""
+    """Return how long until files seen first at `since_ms` are looked at again; 0 if they go
+    now."""
     left = max_age_seconds - (now_ms - since_ms) // 1000
     return max(0, min(left, MEETING_SECONDS - now_ms // 1000 % MEETING_SECONDS))
 

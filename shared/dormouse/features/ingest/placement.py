@@ -17,7 +17,7 @@ request alone costs as much as the time in which so many bytes of rows are sorte
 
 
 def spans_leaves(strategy: str, size_bytes: int, leaves: int) -> bool:
-    """Tell whether rows that take `size_bytes` and lie in so many leaves share shards.
+    """Return whether rows that take `size_bytes` and lie in so many leaves share shards.
 
     `strategy` is the property ``ingest_file_strategy``.
     """

@@ -52,7 +52,7 @@ def ingest_files(services: Services, request: IngestFiles) -> Begun:
 
 
 def _found(services: Services, keys: tuple[str, ...]) -> dict[str, Source]:
-    """Give what lies under keys, by source id."""
+    """Return what lies under keys, by source id."""
     if not keys or not all(key.strip("/") for key in keys):
         raise InvalidRequestError(
             "say which files to ingest", hint="name objects of the ingest bucket, or folders of it"
@@ -83,7 +83,7 @@ def _found(services: Services, keys: tuple[str, ...]) -> dict[str, Source]:
 
 
 def _under(services: Services, key: str) -> Iterator[Source]:
-    """Give the object of a key, if there is one, and those in the folder of that name."""
+    """Return the object of a key, if there is one, and those in the folder of that name."""
     first = next(services.sources.list(key, since_ms=0), None)
     if first is not None and first.key == key:
         yield first

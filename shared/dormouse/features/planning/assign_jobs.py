@@ -59,7 +59,7 @@ def assign(
 
 
 def jobs_of(services: Services, plans: Iterable[CompactionPlan]) -> Iterator[AssignJob]:
-    """Give a new job for each plan."""
+    """Return a new job for each plan."""
     return (AssignJob(services.ids.new(), plan.partition, plan.inputs) for plan in plans)
 
 

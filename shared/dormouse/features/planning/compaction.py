@@ -76,7 +76,7 @@ def plan_full_compactions(state: TableState) -> list[CompactionPlan]:
 
 
 def within_limit(plans: Sequence[CompactionPlan], running: int, limit: int) -> list[CompactionPlan]:
-    """Give as many plans as fit beside `running` jobs, in order, those of most shards first."""
+    """Return as many plans as fit beside `running` jobs, in order, those of most shards first."""
     room = max(0, limit - running)
     if len(plans) <= room:
         return list(plans)
@@ -139,7 +139,7 @@ def _balanced(ordered: Sequence[SortedRun], ratio: int) -> bool:
 
 
 def _bounded(group: Sequence[SortedRun]) -> Iterator[Sequence[SortedRun]]:
-    """Give a group without its largest runs, as many as make it too many shards; none of one."""
+    """Return a group without its largest runs, as many as make it too many shards; none of one."""
     while len(_shards(group)) > MAX_INPUTS:
         group = group[:-1]
     if len(group) > 1:

@@ -26,7 +26,7 @@ SPLITS_PER_MESSAGE = 50
 
 
 def plan_table(services: Services, message: TableChanged) -> Iterator[Outgoing]:
-    """Give the messages for what is due; nothing for a table that is offline or gone."""
+    """Return the messages for what is due; nothing for a table that is offline or gone."""
     table = services.table(message.table_id)
     if table is None:
         return
@@ -45,7 +45,7 @@ def plan_table(services: Services, message: TableChanged) -> Iterator[Outgoing]:
 def splits(
     table: Table, state: TableState, partitions: Sequence[str], *, forced: bool = False
 ) -> Iterator[Outgoing]:
-    """Give the messages that ask for these leaves to be split."""
+    """Return the messages that ask for these leaves to be split."""
     for start in range(0, len(partitions), SPLITS_PER_MESSAGE):
         some = tuple(partitions[start : start + SPLITS_PER_MESSAGE])
         message = PartitionSplits(table.id, state.generation, some, forced)

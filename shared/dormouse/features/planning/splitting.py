@@ -31,7 +31,7 @@ class KeyRanks(Protocol):
         """Keys in order, each with the number of the row it was taken from."""
 
     def rows_below(self, key: Key) -> int:
-        """Give the rows whose key is less; exact at samples, interpolated between."""
+        """Return the rows whose key is less; exact at samples, interpolated between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def fewest_rows(properties: Properties, *, forced: bool) -> int:
 
 
 def splits_due(state: TableState, threshold_rows: int) -> list[str]:
-    """Give the leaves that hold at least `threshold_rows` by their references, in id order.
+    """Return the leaves that hold at least `threshold_rows` by their references, in id order.
 
     Estimates count: `split_partition` looks at the footers before it splits. A leaf whose shards
     hold a single key is left out, for no split could part its rows.
@@ -100,7 +100,7 @@ def plan_split(span: KeyRange, shards: dict[str, KeyRanks]) -> SplitPlan | None:
 
 
 def even_split_points(keys: Sequence[Key], partitions: int) -> list[Key]:
-    """Give the points that cut sorted keys into `partitions` parts as equal as can be.
+    """Return the points that cut sorted keys into `partitions` parts as equal as can be.
 
     Equal keys stay together: where they are too many for a part, the next point is the next key,
     and there may be fewer parts.

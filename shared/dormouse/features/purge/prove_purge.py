@@ -56,7 +56,7 @@ class Proof:
 
     @property
     def is_complete(self) -> bool:
-        """Tell whether no row that matches is left, neither in the table nor in any object."""
+        """Return whether no row that matches is left, neither in the table nor in any object."""
         return not self.rows and not self.remains
 
 

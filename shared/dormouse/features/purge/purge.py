@@ -53,7 +53,7 @@ class PurgeRequest:
         return merged([KeyRange.exactly(key) for key in self.keys]) if self.keys else [KeyRange()]
 
     def can_match(self, shard: Shard) -> bool:
-        """Tell whether, by its least and greatest key, a shard can hold rows to remove."""
+        """Return whether, by its least and greatest key, a shard can hold rows to remove."""
         return any(span.overlaps_span(shard.min_key, shard.max_key) for span in self.ranges)
 
 
@@ -65,7 +65,7 @@ class Verdicts:
     clean: frozenset[str] = frozenset()
 
     def __contains__(self, shard: str) -> bool:
-        """Tell whether a shard was looked at."""
+        """Return whether a shard was looked at."""
         return shard in self.matching or shard in self.clean
 
     def __len__(self) -> int:
@@ -73,12 +73,12 @@ class Verdicts:
         return len(self.matching) + len(self.clean)
 
     def __or__(self, other: Verdicts) -> Verdicts:
-        """Give what both know."""
+        """Return what both know."""
         return Verdicts(self.matching | other.matching, self.clean | other.clean)
 
 
 def verdicts_of(found: Mapping[str, bool]) -> Verdicts:
-    """Give the verdicts on shards of which is known whether they match."""
+    """Return the verdicts on shards of which is known whether they match."""
     return Verdicts(
         frozenset(shard for shard, matches in found.items() if matches),
         frozenset(shard for shard, matches in found.items() if not matches),
@@ -86,14 +86,14 @@ def verdicts_of(found: Mapping[str, bool]) -> Verdicts:
 
 
 def unknown_shards(state: TableState, request: PurgeRequest, known: Verdicts) -> list[Shard]:
-    """Give the shards with references that can hold rows to remove and were not looked at."""
+    """Return the shards with references that can hold rows to remove and were not looked at."""
     referenced = {reference.shard for reference in state.all_references()}
     shards = (state.shards[shard] for shard in sorted(referenced) if shard not in known)
     return [shard for shard in shards if request.can_match(shard)]
 
 
 def references_to(state: TableState, shards: frozenset[str]) -> list[Reference]:
-    """Give all references to some shards.
+    """Return all references to some shards.
 
     Those in partitions without a row to remove are among them: as long as one is left, the object
     with the rows of all partitions stays.

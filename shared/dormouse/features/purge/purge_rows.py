@@ -209,6 +209,6 @@ def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
 def _end(
     services: Services, table: Table, purge_id: str, state: str, reason: str, rows: int = 0
 ) -> None:
-    """Tell how it ended, then forget it: a crash in between has the redelivery tell it again."""
+    """Return how it ended, then forget it: a crash in between has the redelivery tell it again."""
     record(services, table.id, purge_id, "purge", state, reason=reason, rows=rows)
     forget_purge(services, table.id, purge_id)

@@ -40,12 +40,12 @@ def purge_rows(services: Services, request: PurgeRows) -> Begun:
 
 
 def purge_id_of(request_id: str) -> str:
-    """Give the id of the purge that a request asks for; a redelivery asks for the same."""
+    """Return the id of the purge that a request asks for; a redelivery asks for the same."""
     return blake2b(request_id.encode(), digest_size=8).hexdigest()
 
 
 def wanted_rows(table: Table, request: PurgeRows) -> PurgeRequest:
-    """Give the rows that are asked for, checked against the table, without generation and time.
+    """Return the rows that are asked for, checked against the table, without generation and time.
 
     Raises:
         InvalidRequestError: it does not say which rows, or the table cannot remove just those.

@@ -17,7 +17,7 @@ from dormouse.stored.names import purge_in, purge_path, purge_prefix, verdict_pa
 
 
 def purge_request(services: Services, table_id: str, purge_id: str) -> PurgeRequest | None:
-    """Give the request of a purge; None if the purge is finished.
+    """Return the request of a purge; None if the purge is finished.
 
     Raises:
         CorruptDataError: what is kept of it is damaged.
@@ -61,7 +61,7 @@ def forget_purge(services: Services, table_id: str, purge_id: str) -> None:
 
 
 def kept_purges(services: Services, table_id: str) -> tuple[dict[str, int], list[str]]:
-    """Give the purges that are not finished, with when they were asked for, and what can go.
+    """Return the purges that are not finished, with when they were asked for, and what can go.
 
     The latter are paths: a step that went on when another had finished its purge leaves verdicts.
     """

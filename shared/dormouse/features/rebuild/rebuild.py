@@ -51,7 +51,7 @@ class Rebuilt:
 
 
 def preview(services: Services, table: Table, watch: Progress | None = None) -> Rebuilt:
-    """Give what a rebuild would make of the table now; nothing is changed.
+    """Return what a rebuild would make of the table now; nothing is changed.
 
     Raises:
         CorruptDataError: the shards contradict each other, or some cannot be read; it says which.
@@ -182,7 +182,7 @@ def _read(
 
 
 def _found(services: Services, table: Table, stored: StoredObject) -> FoundShard | str | None:
-    """Give a shard, or what is wrong with it; None if it was collected just now."""
+    """Return a shard, or what is wrong with it; None if it was collected just now."""
     try:
         footer = read_footer(services.storage, stored.path, stored.size_bytes)
     except NotFoundError:

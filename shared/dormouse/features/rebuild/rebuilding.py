@@ -123,7 +123,7 @@ def _without_rows(run: str, ending: Origin) -> FoundShard:
 
 
 def transactions(plan: RebuildPlan) -> Iterator[Transaction]:
-    """Give what makes the planned state of an empty log, in order.
+    """Return what makes the planned state of an empty log, in order.
 
     A shard is added with all its rows; where they were merged into others, an empty replacement
     takes them out again. So the collector knows of what nothing references.
@@ -152,7 +152,7 @@ def transactions(plan: RebuildPlan) -> Iterator[Transaction]:
 
 
 def rebuilt(plan: RebuildPlan, now_ms: int) -> TableState:
-    """Give the state that the plan makes.
+    """Return the state that the plan makes.
 
     Raises:
         InvariantError: the plan makes no sound state.
@@ -200,7 +200,7 @@ def _tree(found: Iterable[FoundShard]) -> PartitionTree:
 
 
 def _claims(counted: Iterable[FoundShard]) -> dict[str, list[str]]:
-    """Give, for each shard that was merged, the shards that were made from it."""
+    """Return, for each shard that was merged, the shards that were made from it."""
     claims: dict[str, list[str]] = {}
     for item in counted:
         for shard in (*item.origin.lineage.inputs, *item.origin.lineage.superseded):
@@ -231,7 +231,7 @@ def _overlaps(
     placed: Mapping[str, PlacedShard],
     by_id: Mapping[str, FoundShard],
 ) -> Iterator[str]:
-    """Tell where rows would count twice: two shards made from one by two runs, in one leaf.
+    """Return where rows would count twice: two shards made from one by two runs, in one leaf.
 
     The shards of a run have no rows in common, nor has what was merged from different ones.
     """
@@ -254,6 +254,6 @@ def _overlaps(
 
 
 def _runs_in(item: FoundShard) -> set[str]:
-    """Give the runs of which a shard has rows: its own, and those of what it was merged from."""
+    """Return the runs of which a shard has rows: its own, and those of what it was merged from."""
     lineage = item.origin.lineage
     return {run_of(shard)[0] for shard in (item.shard.id, *lineage.inputs, *lineage.superseded)}

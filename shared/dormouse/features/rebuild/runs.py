@@ -84,7 +84,7 @@ def choose_runs(origins: Mapping[str, Origin]) -> Choice:
 
 
 def _merged(origins: Iterable[Origin]) -> frozenset[str]:
-    """Give the runs of which a shard is known to have been merged."""
+    """Return the runs of which a shard is known to have been merged."""
     lineages = [origin.lineage for origin in origins]
     return frozenset(
         run_of(shard)[0]
@@ -96,7 +96,7 @@ def _merged(origins: Iterable[Origin]) -> frozenset[str]:
 def _runs(
     origins: Mapping[str, Origin],
 ) -> tuple[list[tuple[str, list[Origin]]], list[tuple[str, list[Origin]]]]:
-    """Give what there is of ingest runs and of compactions, by id, shards in order."""
+    """Return what there is of ingest runs and of compactions, by id, shards in order."""
     ingested: dict[str, list[Origin]] = {}
     compacted: dict[str, list[Origin]] = {}
     for shard, origin in origins.items():
@@ -119,7 +119,7 @@ def _whole_compactions(
     merged: frozenset[str],
     shards: Container[str],
 ) -> tuple[frozenset[str], dict[str, str]]:
-    """Give the compactions that count, and why the others do not."""
+    """Return the compactions that count, and why the others do not."""
     known = {run: found[-1] for run, found in compacted}
     counted = {run for run, last in known.items() if last.last or run in merged}
     taken: dict[str, list[KeyRange]] = {}

@@ -28,7 +28,7 @@ class Naming(Protocol):
 
 
 def bound(services: Services, request: Naming) -> Table | None:
-    """Give the table a request is about, which may be in deletion; None if it is gone since.
+    """Return the table a request is about, which may be in deletion; None if it is gone since.
 
     Raises:
         NotFoundError: there was none of that name; the hint names the nearest.
@@ -57,7 +57,7 @@ def _bind(services: Services, request: Naming) -> tuple[str, Table | None]:
 
 
 def named(services: Services, request: Naming) -> Table:
-    """Give the table a request is about, which may be in deletion.
+    """Return the table a request is about, which may be in deletion.
 
     Raises:
         NotFoundError: there was none of that name, or it is gone.
@@ -69,7 +69,7 @@ def named(services: Services, request: Naming) -> Table:
 
 
 def living(services: Services, request: Naming) -> Table:
-    """Give the table a request is about, if it is not in deletion.
+    """Return the table a request is about, if it is not in deletion.
 
     Raises:
         NotFoundError: there was none of that name, or it is gone, or in deletion.
@@ -81,6 +81,7 @@ def living(services: Services, request: Naming) -> Table:
 
 
 def binding_key(request: Naming) -> str:
-    """Give what a request is bound under: who uses an id again for another name means that one."""
+    """Return what a request is bound under: who uses an id again for another name means that
+    one."""
     text = f"{request.request_id}\n{request.name}"
     return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()

@@ -129,14 +129,15 @@ def _start(
 
 
 def _token(*asked: object) -> str:
-    """Give the token of a run. EMR refuses one that came with another request before."""
+    """Return the token of a run. EMR refuses one that came with another request before."""
     return blake2b(repr(asked).encode(), digest_size=16).hexdigest()
 
 
 def _give_up(
     services: Services, table: Table, job: SparkJob, reason: str, *, has_run: bool = False
 ) -> list[Outgoing]:
-    """Give a job up. All that is kept of it goes: who sends it back has it tried from the start."""
+    """Return a job up. All that is kept of it goes: who sends it back has it tried from the
+    start."""
     record(services, table.id, job.job_id, kind_of(job), "failed", reason=reason)
     # after the record: who waits for an export then finds why it ended
     letters = abandon(services, job, reason, has_run=has_run)

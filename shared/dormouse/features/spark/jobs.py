@@ -33,7 +33,7 @@ QUEUE = "spark-jobs"
 
 
 def kind_of(job: SparkJob) -> str:
-    """Give what the tracker calls such a job."""
+    """Return what the tracker calls such a job."""
     match job:
         case IngestJob():
             return "ingest"
@@ -44,12 +44,12 @@ def kind_of(job: SparkJob) -> str:
 
 
 def is_early(state: TableState, job: SparkJob) -> bool:
-    """Tell whether a job is of a generation of its table that is still to come."""
+    """Return whether a job is of a generation of its table that is still to come."""
     return not isinstance(job, ExportJob) and job.generation > state.generation
 
 
 def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
-    """Tell whether nothing is left to do of a job.
+    """Return whether nothing is left to do of a job.
 
     That is so if its table was emptied since; if a compaction is assigned no more; if each source
     of an ingest is ingested, or was refused since Spark was given the job (a file that was refused
@@ -75,7 +75,7 @@ def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
 
 
 def input_of(services: Services, state: TableState, job: SparkJob) -> tuple[int, int]:
-    """Give how many files, or shards, a job that is not settled reads, and their bytes.
+    """Return how many files, or shards, a job that is not settled reads, and their bytes.
 
     Of an export only the bytes are known.
     """
@@ -91,7 +91,7 @@ def input_of(services: Services, state: TableState, job: SparkJob) -> tuple[int,
 
 
 def in_functions(services: Services, job: SparkJob) -> list[Outgoing]:
-    """Give the messages that have functions do a job, where there is no Spark."""
+    """Return the messages that have functions do a job, where there is no Spark."""
     match job:
         case IngestJob():
             return [Outgoing("ingest-jobs", job)]
@@ -194,14 +194,14 @@ def _tell_given_up(services: Services, job: ExportJob) -> None:
 
 
 def again(services: Services, request: SparkRequest) -> Outgoing:
-    """Give the message that has a job tried again, later the older it is."""
+    """Return the message that has a job tried again, later the older it is."""
     job = request.job
     seconds = wait_seconds(age_seconds(services, request))
     return Outgoing(QUEUE, SparkAgain(job.table_id, job.job_id), seconds)
 
 
 def age_seconds(services: Services, request: SparkRequest) -> float:
-    """Give how long ago a job was first given to Spark."""
+    """Return how long ago a job was first given to Spark."""
     return (services.clock.now_ms() - request.requested_ms) / 1000
 
 

@@ -42,7 +42,7 @@ _HINT = "delete this object: what is left to do of the job, the sweep has done o
 
 
 def spark_request(services: Services, table_id: str, job_id: str) -> SparkRequest | None:
-    """Give the request of a job; None if Spark is not to do it, or no more.
+    """Return the request of a job; None if Spark is not to do it, or no more.
 
     Raises:
         CorruptDataError: what is kept of it is damaged.
@@ -68,7 +68,7 @@ def keep_request(services: Services, job: SparkJob, inputs: tuple[str, ...] = ()
 def kept_requests(
     services: Services, table_id: str
 ) -> tuple[list[SparkRequest], dict[str, CorruptDataError]]:
-    """Give the requests of a table's jobs that are neither done nor given up.
+    """Return the requests of a table's jobs that are neither done nor given up.
 
     Besides, what is wrong with those that are damaged, by the ids of their jobs.
     """
@@ -92,7 +92,7 @@ def unsettled(services: Services, table_id: str) -> int:
 
 
 def spent_notes(services: Services, table_id: str, before_ms: int) -> list[str]:
-    """Give the paths of notes put before a time, of jobs that are done or given up.
+    """Return the paths of notes put before a time, of jobs that are done or given up.
 
     Who was slow to note a run finds nobody who deletes the note again.
     """
@@ -113,7 +113,7 @@ def keep_run(services: Services, job: SparkJob, attempt: int, run_id: str) -> No
 
 
 def newest_run(services: Services, job: SparkJob) -> tuple[int, str]:
-    """Give the newest attempt at a job that is noted, and its run; 0 if there is none."""
+    """Return the newest attempt at a job that is noted, and its run; 0 if there is none."""
     listed = services.storage.list(spark_runs_prefix(job.table_id, job.job_id))
     return max((spark_run_in(stored.path) for stored in listed), default=(0, ""))
 

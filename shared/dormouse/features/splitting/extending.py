@@ -25,7 +25,7 @@ _Leaf = tuple[int, Key, str, SampledKeys]
 def plan_extension(
     tree: PartitionTree, known: SampledKeys, min_leaves: int
 ) -> tuple[tuple[str, Key], ...]:
-    """Give the splits, in order, which make at least `min_leaves` leaves of those there are.
+    """Return the splits, in order, which make at least `min_leaves` leaves of those there are.
 
     `known` is known of the rows to come. Fewer splits are given if those are too few, or their keys
     too much alike.

@@ -79,7 +79,7 @@ def _is_due(state: TableState, partition: str, fewest: int) -> bool:
 
 
 def _rests(services: Services, table: Table, partition: str) -> bool:
-    """Tell whether a leaf was tried in vain so short a time ago that it is left alone."""
+    """Return whether a leaf was tried in vain so short a time ago that it is left alone."""
     last = services.tracker.get(table.id, split_job_id(partition))
     if last is None or not last.is_finished or not last.reason:
         return False  # it was split, so this is another leaf of the same id
@@ -91,7 +91,7 @@ def _rests(services: Services, table: Table, partition: str) -> bool:
 def _plan(
     services: Services, table: Table, state: TableState, partition: str, fewest: int
 ) -> SplitPlan | str:
-    """Give the plan, or the reason why there is none."""
+    """Return the plan, or the reason why there is none."""
     references = sorted(state.references_in(partition), key=lambda r: (-r.rows, r.shard))
     largest = [state.shards[reference.shard] for reference in references[:MAX_FOOTERS]]
     with tracked(services, table.id, split_job_id(partition), "split", subject=partition):

@@ -7,7 +7,7 @@ from dormouse.model.state import TableState
 
 
 def gauges(state: TableState, now_ms: int, log_length: int) -> dict[Measure, float]:
-    """Give the levels of a table at one version.
+    """Return the levels of a table at one version.
 
     References per leaf is how many shards a look-up may have to open; it grows while compaction
     falls behind. `log_length` is how many commits a new process folds on top of the snapshot.

@@ -17,7 +17,7 @@ def measure(services: Services, table: Table) -> list[Outgoing]:
 
 
 def levels(services: Services, table: Table) -> dict[Measure, float]:
-    """Give the levels of a table now."""
+    """Return the levels of a table now."""
     store = services.store(table)
     state = store.current()
     return gauges(state, services.clock.now_ms(), store.log_length())

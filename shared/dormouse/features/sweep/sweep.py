@@ -65,7 +65,7 @@ CLOCKS_APART_MS = 5 * 60 * 1000
 
 
 def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[Outgoing]:
-    """Give the messages a table should have had; `audit` also looks at what lies in the buckets.
+    """Return the messages a table should have had; `audit` also looks at what lies in the buckets.
 
     An audit sends files again that were never ingested, and deletes shards which no commit ever
     referenced. It lists all of a table's objects, so it runs more rarely.
@@ -115,7 +115,7 @@ def _again(
     spark: Sequence[SparkRequest],
     unread: Set[str],
 ) -> tuple[list[Outgoing], list[CorruptDataError]]:
-    """Give what was begun so long ago that a message or an event of it may be lost; and what is
+    """Return what was begun so long ago that a message or an event of it may be lost; and what is
     wrong with that which is damaged.
 
     It may as well wait in a long queue, or fail each time: so it comes again more and more rarely.
@@ -138,7 +138,7 @@ def _again(
 
 
 def _is_due(services: Services, table: Table) -> _IsDue:
-    """Give how to tell whether what was begun at a time has become due since the last sending."""
+    """Return how to tell whether what was begun at a time has become due since the last sending."""
     now_ms, patience_ms = services.clock.now_ms(), table.properties.job_patience_seconds * 1000
 
     @cache
@@ -176,14 +176,14 @@ def _stale_jobs(
 def _unsettled_spark(
     table: Table, requests: Iterable[SparkRequest], is_due: _IsDue
 ) -> Iterator[Outgoing]:
-    """Give jobs which Spark has in hand: the event of a run may be lost."""
+    """Return jobs which Spark has in hand: the event of a run may be lost."""
     for request in requests:
         if is_due(request.requested_ms):
             yield Outgoing(SPARK_QUEUE, SparkAgain(table.id, request.job.job_id))
 
 
 def _overdue_garbage(services: Services, table: Table, state: TableState) -> list[Outgoing]:
-    """Give what could have been deleted two delays ago: its own message must be lost."""
+    """Return what could have been deleted two delays ago: its own message must be lost."""
     delay_seconds = 2 * table.properties.gc_delay_seconds
     now_ms = services.clock.now_ms()
     due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
@@ -193,7 +193,7 @@ def _overdue_garbage(services: Services, table: Table, state: TableState) -> lis
 def _missed_files(
     services: Services, table: Table, spark: Iterable[SparkRequest]
 ) -> list[Outgoing]:
-    """Give ingest jobs for files that were neither ingested nor refused while they could be.
+    """Return ingest jobs for files that were neither ingested nor refused while they could be.
 
     Those which Spark is ingesting are left to it.
     """
@@ -210,7 +210,8 @@ def _missed_files(
 
 
 def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[Outgoing]:
-    """Give a step to each purge that should have got far by now; delete what finished ones left."""
+    """Return a step to each purge that should have got far by now; delete what finished ones
+    left."""
     requested_ms, leftovers = kept_purges(services, table.id)
     delete_all(services, leftovers)
     now_ms = services.clock.now_ms()
@@ -236,7 +237,7 @@ def _unanswered_requests(services: Services, table: Table, is_due: _IsDue) -> li
 def _old_exports(
     services: Services, table: Table, with_spark: set[str], is_due: _IsDue
 ) -> tuple[list[Outgoing], list[CorruptDataError]]:
-    """Give what is left of exports that should have got far by now; delete what others left.
+    """Return what is left of exports that should have got far by now; delete what others left.
 
     Besides, what is wrong with those that are damaged.
     """
@@ -254,7 +255,8 @@ def _old_exports(
 
 
 def _rest_of(services: Services, table: Table, export_id: str) -> list[Outgoing]:
-    """Give what is left of an export; where all is done, any task that comes again finishes it."""
+    """Return what is left of an export; where all is done, any task that comes again finishes
+    it."""
     export = kept_export(services, table.id, export_id)
     if export is None:
         return []

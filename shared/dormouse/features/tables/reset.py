@@ -77,7 +77,7 @@ def empty(services: Services, table: Table, beginning: Beginning, *, request_id:
 
 
 def begun(services: Services, table: Table) -> TableState:
-    """Give a table's state; let it begin the generation that the registry counts, unless it has.
+    """Return a table's state; let it begin the generation that the registry counts, unless it has.
 
     Raises:
         CorruptDataError: with which partitions it is to begin is lost.
@@ -114,7 +114,7 @@ def is_for(generation: int, table: Table, state: TableState) -> bool:
 
 
 def spent_trees(services: Services, table: Table, state: TableState, before_ms: int) -> list[str]:
-    """Give the paths of trees kept before a time that no generation is to begin with any more."""
+    """Return the paths of trees kept before a time that no generation is to begin with any more."""
     awaited = tree_path(table.id, table.tree) if state.generation < table.generation else ""
     return [
         stored.path
@@ -168,7 +168,7 @@ def _keep(services: Services, table: Table, points: Sequence[Key]) -> str:
 
 
 def _partitions(services: Services, table: Table, state: TableState) -> tuple[Partition, ...]:
-    """Give the partitions with which a generation begins.
+    """Return the partitions with which a generation begins.
 
     Raises:
         NotFoundError: they are not kept any more.

@@ -50,7 +50,7 @@ ABOUT_A_TABLE: dict[str, Callable[[str], AdminRequest]] = {
 
 
 def another_of_its_name(world: World) -> Table:
-    """Give a table called letters that has rows, where there was another or none."""
+    """Return a table called letters that has rows, where there was another or none."""
     world.administer(CreateTable("another", "letters", LETTERS.to_json()))
     table = world.tables.named("letters")
     assert table is not None

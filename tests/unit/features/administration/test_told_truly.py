@@ -37,7 +37,7 @@ def end_untold(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) 
 
 
 def filled(world: World, **properties: object) -> Table:
-    """Give a table of two ingests whose changes nobody has planned for yet."""
+    """Return a table of two ingests whose changes nobody has planned for yet."""
     table = world.create(**{"gc_delay_seconds": 0, **properties})
     for number in range(2):
         world.drop(f"letters/{number}.parquet", letters("abcd", at=10 * number))

@@ -35,7 +35,7 @@ def _small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def table_with_job(world: World, files: int = 2, **properties: object) -> tuple[Table, str]:
-    """Give a table of a few shards, all inputs of a job that is to be run."""
+    """Return a table of a few shards, all inputs of a job that is to be run."""
     table = world.create(**{"shard_target_bytes": 1, **properties})
     for i in range(files):
         world.drop(f"letters/{i}.parquet", letters(WORDS, at=100 * i))

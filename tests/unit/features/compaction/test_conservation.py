@@ -47,7 +47,7 @@ def _small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def split_table(world: World, words: str = WORDS, **properties: object) -> tuple[Table, list[str]]:
-    """Give a table of one shard that is split at "i", and a job for each half of it."""
+    """Return a table of one shard that is split at "i", and a job for each half of it."""
     table = world.create(**properties)
     world.drop("letters/1.parquet", letters(words))
     while world.queue:
@@ -158,7 +158,8 @@ def test_a_row_that_a_purge_drops_without_counting_it_is_noticed(
 
 
 def disputed_table(world: World) -> tuple[Table, str, list[str]]:
-    """Give a table whose shard is disputed: the second job and its count lost the same two rows."""
+    """Return a table whose shard is disputed: the second job and its count lost the same two
+    rows."""
     table, jobs = split_table(world)
     (shard,) = world.state(table).shards
 

@@ -24,7 +24,7 @@ def world(tmp_path: Path) -> World:
 
 
 def compacted(world: World) -> Table:
-    """Give a table whose first four shards are garbage, not yet announced as such."""
+    """Return a table whose first four shards are garbage, not yet announced as such."""
     table = world.create(gc_delay_seconds=DELAY_SECONDS)
     for number in range(4):
         world.drop(f"letters/{number}.parquet", letters("abc", at=number))

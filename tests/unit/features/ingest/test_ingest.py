@@ -56,7 +56,7 @@ Placed = list[tuple[str, int, bool]]
 
 
 def placed(world: World, table: Table) -> list[Placed]:
-    """Give for each shard its references: partition, rows, whether they are exact."""
+    """Return for each shard its references: partition, rows, whether they are exact."""
     state = world.state(table)
     found: dict[str, Placed] = {}
     for leaf in state.partitions.leaves():

@@ -30,7 +30,7 @@ def world(tmp_path: Path) -> World:
 
 
 def one_job(world: World, *keys: str) -> Table:
-    """Give a table whose dropped files are one job."""
+    """Return a table whose dropped files are one job."""
     table = world.create()
     sources = [world.sources.drop(key, world_file(number)) for number, key in enumerate(keys)]
     world.notify(*sources)

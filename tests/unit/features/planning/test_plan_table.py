@@ -28,7 +28,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def table_with_two_shards_a_leaf(world: World, **properties: object) -> Table:
-    """Give a table in each of whose eight leaves a compaction is due."""
+    """Return a table in each of whose eight leaves a compaction is due."""
     properties = {"compaction_strategy": "batch", "compaction_files": 2, **properties}
     table = world.create(splits=[(c,) for c in LEAVES], **properties)
     for number in range(2):
@@ -181,7 +181,7 @@ def test_a_leaf_whose_footers_are_lost_does_not_keep_its_neighbours_from_being_s
 
 
 def table_with_a_lost_shard(world: World) -> tuple[Table, str, str]:
-    """Give a table of two leaves that are to be split; the first cannot be."""
+    """Return a table of two leaves that are to be split; the first cannot be."""
     table = world.create(
         splits=[("m",)], split_threshold_rows=4, ingest_file_strategy="one_file_per_leaf"
     )

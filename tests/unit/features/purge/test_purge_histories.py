@@ -18,7 +18,7 @@ ALPHABET = "abcdmnqz"
 
 
 def stored(world: World, table: Table) -> set[object]:
-    """Give the letters that any object holds."""
+    """Return the letters that any object holds."""
     found: set[object] = set()
     for item in world.storage.list(data_prefix(table.id)):
         rows = pq.read_table(world.folder / "data" / item.path, columns=["letter"])

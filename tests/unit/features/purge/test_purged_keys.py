@@ -37,14 +37,15 @@ def table(world: World) -> Table:
 
 
 def named_by_object(world: World, path: str) -> bool:
-    """Tell whether an object holds the key: in rows, statistics, or, in hexadecimal, the footer."""
+    """Return whether an object holds the key: in rows, statistics, or, in hexadecimal, the
+    footer."""
     body = world.storage.get(path)
     rows = str(pq.read_table(world.folder / "data" / path).to_pylist())
     return KEY.encode() in body or KEY.encode().hex().encode() in body or KEY in rows
 
 
 def named_by_state(world: World, table: Table) -> list[str]:
-    """Give the objects of the table's state, its past included, which hold the key."""
+    """Return the objects of the table's state, its past included, which hold the key."""
     state = [o.path for o in world.storage.list(table_prefix(table.id)) if "/state/" in o.path]
     return [path for path in state if named_by_object(world, path)]
 

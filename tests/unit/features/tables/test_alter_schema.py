@@ -108,7 +108,7 @@ def test_an_ingest_that_began_before_the_alteration_is_harmless_after_it(world: 
 
 
 def assigned(world: World, table: Table) -> Outgoing:
-    """Give the message of a compaction job which is due."""
+    """Return the message of a compaction job which is due."""
     for i in range(2):
         world.drop(f"letters/{i}.parquet", letters("ab", at=10 * i))
     while not (world.queue and isinstance(world.queue[0].message, CompactionJob)):

@@ -51,7 +51,7 @@ def others_take_the_name(world: World) -> None:
 
 
 def states(world: World) -> list[str]:
-    """Give where there are states, or what is left of them."""
+    """Return where there are states, or what is left of them."""
     open_logs = [t for t, log in world.pages._logs.items() if log.pages or not log.head.closed]
     return sorted({*world.storage.folders(), *open_logs})
 

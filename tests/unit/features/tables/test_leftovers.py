@@ -48,7 +48,7 @@ def lose_entry(world: World, table: Table) -> Table:
 
 
 def reported(world: World) -> float:
-    """Give what the metric was told last."""
+    """Return what the metric was told last."""
     (values,) = [v for n, v in world.metrics.emitted[-1:] if n == NO_TABLE]
     return values[Measure.UNREGISTERED]
 
@@ -245,7 +245,7 @@ def test_a_rebuild_that_died_leaves_nothing_once_its_table_is_deleted(world: Wor
 
 
 def left(world: World, table: Table) -> list[str]:
-    """Give the logs of a table that are not closed or have pages, and its objects."""
+    """Return the logs of a table that are not closed or have pages, and its objects."""
     logs = [t for t, log in world.pages._logs.items() if log.pages or not log.head.closed]
     return [*logs, *objects(world, table)]
 
