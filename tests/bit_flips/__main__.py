@@ -12,7 +12,7 @@ from bench.pages import page_with
 
 from tests.bit_flips.trial import HARMLESS, REFUSED, WRONG, Trial
 
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "bench" / "results" / "bit-flips.md"
 
 
 def table(trial: Trial, number: int, seed: int) -> tuple[list[str], int]:
@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--flips", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--page", action="store_true", help="put the table into docs/reliability.md"
+        "--page", action="store_true", help="put the table into bench/results/bit-flips.md"
     )
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
