@@ -52,3 +52,22 @@ def test_every_document_is_named_in_the_index() -> None:
     index = {link.partition("#")[0] for link in links(ROOT / "docs" / "README.md")}
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert pages <= index
+
+
+RECORDS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.name)
+def test_every_record_has_its_number_a_status_and_a_date(record: Path) -> None:
+    number = int(record.name[:4])
+    assert re.match(rf"# {number}\. .+\n\n.*Status.*Date.* \d{{4}}-\d\d-\d\d", record.read_text())
+
+
+def test_no_two_records_have_one_number() -> None:
+    numbers = [path.name[:4] for path in RECORDS]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_every_record_is_in_the_index_by_topic() -> None:
+    index = {link.partition("#")[0] for link in links(ROOT / "docs" / "decisions" / "README.md")}
+    assert {path.name for path in RECORDS} <= index
