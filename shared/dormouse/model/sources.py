@@ -28,8 +28,10 @@ class Source:
     Bucket, key and ETag identify it: the same content dropped again under the same key is the same
     source, and is ingested once. `version` is its version id where that is known, else empty. It
     helps to download the object and is no part of its identity, since a notification of a versioned
-    bucket names it and a listing does not: both must mean the same source. `again` is the request
-    that means to have it once more: so it is another source for each such request.
+    bucket names it and a listing does not: both must mean the same source. Nor is `dropped_ms`,
+    when the object was put by the clock of S3, which a notification says, and 0 where nobody does.
+    `again` is the request that means to have it once more: so it is another source for each such
+    request.
     """
 
     bucket: str
@@ -38,6 +40,7 @@ class Source:
     size_bytes: WholeNumber
     version: ObjectTag = ""
     again: ObjectTag = ""
+    dropped_ms: WholeNumber = 0
 
     @property
     def id(self) -> str:

@@ -39,3 +39,28 @@ def test_an_object_is_known_by_its_own_key_content_and_version() -> None:
 def test_what_has_no_records_is_no_notification_and_not_passed_over() -> None:
     with pytest.raises(InvalidRequestError, match="no Records"):
         created_objects(json.dumps({"Event": "s3:Other"}), "ingest")
+
+
+@pytest.mark.parametrize(
+    ("said", "dropped_ms"),
+    [
+        ("2026-01-05T08:00:00.250Z", 1_767_600_000_250),
+        ("2026-01-05T10:00:00.250+02:00", 1_767_600_000_250),
+        ("2026-01-05T08:00:00", 0),
+        ("1969-12-31T00:00:00Z", 0),
+        ("yesterday", 0),
+        ("", 0),
+        (7, 0),
+        (None, 0),
+        ({"at": []}, 0),
+    ],
+)
+def test_when_an_object_was_dropped_is_known_or_said_not_to_be(
+    said: object, dropped_ms: int
+) -> None:
+    body = json.loads(notification())
+    body["Records"][0]["eventTime"] = said
+    (source,) = created_objects(json.dumps(body), "ingest")
+    assert source.dropped_ms == dropped_ms
+    (source,) = created_objects(notification(), "ingest")
+    assert source.dropped_ms == 0

@@ -5,6 +5,7 @@ The form is AWS's event message structure, version 2. Keys come URL-encoded.
 
 from __future__ import annotations
 
+from datetime import datetime
 from urllib.parse import unquote_plus
 
 import msgspec
@@ -33,6 +34,7 @@ class _Entity(msgspec.Struct):
 class _Record(msgspec.Struct):
     eventName: str
     s3: _Entity
+    eventTime: object = None
 
 
 class _Notification(msgspec.Struct):
@@ -57,13 +59,13 @@ def created_objects(body: str, bucket: str) -> list[Source]:
     if notification.Records is None:
         raise InvalidRequestError("not a notification of S3: it has no Records")
     return [
-        _source(record.s3, bucket)
+        _source(record.s3, bucket, _time_ms(record.eventTime))
         for record in notification.Records
         if record.eventName.startswith("ObjectCreated:")
     ]
 
 
-def _source(entity: _Entity, bucket: str) -> Source:
+def _source(entity: _Entity, bucket: str, dropped_ms: int) -> Source:
     if entity.bucket.name != bucket:
         raise InvalidRequestError(f"the notification is about bucket {entity.bucket.name!r}")
     found = entity.object
@@ -73,7 +75,22 @@ def _source(entity: _Entity, bucket: str) -> Source:
         etag=found.eTag.strip('"'),
         size_bytes=found.size,
         version=found.versionId,
+        dropped_ms=dropped_ms,
     )
+
+
+def _time_ms(text: object) -> int:
+    """Return the time of an event; 0 for none, or one that cannot be read or has no zone.
+
+    A file is not turned away for its event's time being unknown: nobody drops it a second time.
+    """
+    try:
+        time = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return 0
+    if time is None or time.tzinfo is None:
+        return 0
+    return max(0, int(time.timestamp() * 1000))
 
 
 def _decoded(key: str) -> str:

@@ -3,12 +3,17 @@
 A notification is deleted from its queue only when the job that covers it was sent, so a crash
 repeats jobs and never loses one; a job whose sources are ingested already does nothing. Files that
 wait for more do so in a message, which goes round until they are enough, or old.
+
+A notification may come late, or twice. A file dropped before its table was emptied, or got its
+name, is not for what the table is now: it is refused, and stays in the bucket. Who means to have it
+drops it again, or asks for it by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from msgspec import UNSET
 
@@ -21,6 +26,11 @@ from dormouse.model.spark_threshold import ingest_queue
 from dormouse.ports import NO_TABLE, Services
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
+
+CLOCKS_APART_MS = 500
+"""How far the clocks of S3 and of whoever empties a table may be apart in everyday use. What was
+dropped so shortly before is ingested: a script that empties a table and drops its files anew at
+once must not have them refused."""
 
 
 @dataclass(slots=True)
@@ -97,18 +107,22 @@ def _messages(gathering: _Gathering, now_ms: int, at_once: bool) -> Iterator[Out
 def _with_tables(services: Services, sources: Sequence[Source]) -> Iterator[tuple[Table, Source]]:
     tables: dict[str, Table | None] = {}
     for source in sources:
+        table = None
         try:
-            yield _table_of(services, source, tables), source
+            table = _table_of(services, source, tables)
+            _check_time(table, source)
         except RefusedSourceError as error:
             record(
                 services,
-                NO_TABLE,
+                NO_TABLE if table is None else table.id,
                 source.id,
                 "ingest",
                 "refused",
                 subject=source.key,
                 reason=error.explanation,
             )
+        else:
+            yield table, source
 
 
 def _table_of(services: Services, source: Source, seen: dict[str, Table | None]) -> Table:
@@ -121,3 +135,19 @@ def _table_of(services: Services, source: Source, seen: dict[str, Table | None])
             f"there is no table {name!r}", hint="create the table, then drop the file again"
         )
     return table
+
+
+def _check_time(table: Table, source: Source) -> None:
+    """Refuse a file that was dropped for what its table, or the table of its name, was before."""
+    if not 0 < source.dropped_ms < table.files_since_ms - CLOCKS_APART_MS:
+        return
+    dropped, since = map(_iso_time, (source.dropped_ms, table.files_since_ms))
+    raise RefusedSourceError(
+        f"it was dropped at {dropped}, before table {table.name!r} was emptied, renamed or created "
+        f"at {since}",
+        hint="if it is meant for the table as it is now, drop it again, or ask to ingest its key",
+    )
+
+
+def _iso_time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
