@@ -78,7 +78,7 @@ $(BENCH): $(INSTALLED) requirements-bench.txt
 	@touch $@
 
 docs: $(INSTALLED) ## Make the documents that follow from the code: properties, messages
-	$(BIN)/python -m dormouse_cli.generated_docs docs
+	$(BIN)/python -m dormouse_cli.generated.docs docs
 
 lint: $(INSTALLED) ## Check format, style, types, layers, the template and dependencies
 	$(BIN)/ruff format --check .

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from dormouse import __version__
-from dormouse_cli.deferred import commands
+from dormouse_cli.commands.deferred import commands
+from dormouse_cli.commands.verbs import VERBS
 from dormouse_cli.errors import EXIT_CODES, Commands
 from dormouse_cli.session import Session
-from dormouse_cli.verbs import VERBS
 
 
 class _Dormouse(Commands):

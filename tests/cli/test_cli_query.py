@@ -11,7 +11,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse_cli.arguments import parse_key
+from dormouse_cli.values.arguments import parse_key
 from tests.cli.conftest import Dormouse
 
 

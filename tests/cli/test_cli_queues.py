@@ -140,6 +140,6 @@ def test_a_letter_that_dies_while_it_is_asked_is_not_discarded_unseen(
         assert "Discard 2 messages" in question
         dead.add("admin", "later", "not shown")
 
-    monkeypatch.setattr("dormouse_cli.queue_commands.confirm", agreed)
+    monkeypatch.setattr("dormouse_cli.commands.queues.confirm", agreed)
     assert dormouse("dlq", "discard", "admin").exit_code == 0
     assert [letter.body for letter in dead.letters["admin"]] == ["later"]

@@ -22,7 +22,7 @@ from dormouse.schema.schema import (
     StructType,
 )
 from dormouse.sources.formats import read_source
-from dormouse_cli.row_output import json_cells, write_csv, write_json
+from dormouse_cli.values.row_output import json_cells, write_csv, write_json
 
 NESTED = StructType(
     (

@@ -11,10 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dormouse_cli.deferred import Verb, Verbs
+from dormouse_cli.commands.deferred import Verb, Verbs
+from dormouse_cli.commands.verbs import VERBS
 from dormouse_cli.main import app
 from dormouse_cli.session import Session
-from dormouse_cli.verbs import VERBS
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
 

@@ -24,9 +24,9 @@ from dormouse.schema.type_text import parse_type_text
 from dormouse.sql.conditions import parse_condition
 from dormouse.tables.properties import KNOWN, parse_settings, properties_of
 from dormouse.tables.row_rules import row_rules
-from dormouse_cli import arguments
-from dormouse_cli.apply_command import read_declarations
-from dormouse_cli.split_points import parse_split_points
+from dormouse_cli.commands.apply import read_declarations
+from dormouse_cli.values import arguments
+from dormouse_cli.values.split_points import parse_split_points
 from tests.fuzz import samples
 from tests.fuzz.mutations import mangled, mangled_json, mangled_text
 from tests.fuzz.targets import Target, told

@@ -8,7 +8,13 @@ from fnmatch import fnmatchcase
 import pytest
 
 from dormouse.stored.names import SPARK_CODE, TABLE_ID_DIGITS, shard_path
-from dormouse_cli.granted import PUT_AND_DELETE, Grant, document, folder_of, put_and_deleted
+from dormouse_cli.generated.granted import (
+    PUT_AND_DELETE,
+    Grant,
+    document,
+    folder_of,
+    put_and_deleted,
+)
 from tests.template.conftest import NAMES, ROLES, ROOT, Template
 from tests.template.grants import grants
 from tests.template.iam import Need, is_granted, statements

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from dormouse.jobs.retrying import MOST_RECEIVES, SWEEP_SECONDS
 from dormouse.stored.names import QUEUES, REPLIES, dead_letters
-from dormouse_cli.granted import grants_in
+from dormouse_cli.generated.granted import grants_in
 from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of
 from tests.support.pins import SHIPPED, pins_in
 from tests.template.conftest import (

@@ -17,7 +17,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.text import check_split_point, show_key_part
 from dormouse.keys.ranges import Key, KeyPart
 from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse_cli.arguments import parse_part
+from dormouse_cli.values.arguments import parse_part
 
 Base64Option = Annotated[
     bool, typer.Option("--base64", help="Strings in the split points are base64 of their UTF-8.")

@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import typer
 
-from dormouse_cli.parameters import FormatOption, TableName
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import Format, print_facts
+from dormouse_cli.values.parameters import FormatOption, TableName
 
 
 def status(

@@ -9,9 +9,9 @@ import typer
 
 from dormouse.errors import NotFoundError
 from dormouse.ports import DAMAGED, JobRecord
-from dormouse_cli.parameters import FormatOption
 from dormouse_cli.session import instance_of, tables_beginning
 from dormouse_cli.terminal import Format, blank, iso_time, print_facts, print_listing
+from dormouse_cli.values.parameters import FormatOption
 
 _COLUMNS = (
     "state",

@@ -11,7 +11,6 @@ from dormouse.features.rebuild.rebuild import Rebuilt
 from dormouse.model.partitions import Partition
 from dormouse.model.state import TableState
 from dormouse_cli.errors import end_if_damaged
-from dormouse_cli.parameters import ForceOption, FormatOption
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import (
     Format,
@@ -22,6 +21,7 @@ from dormouse_cli.terminal import (
     print_listing,
     progress_bars,
 )
+from dormouse_cli.values.parameters import ForceOption, FormatOption
 
 
 def rebuild(

@@ -10,15 +10,6 @@ from dormouse.client import Purge, PurgeProgress, TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.features.purge.prove_purge import Proof
 from dormouse.key_forms.python import KeyLike
-from dormouse_cli.arguments import parse_key, parse_spark
-from dormouse_cli.parameters import (
-    ForceOption,
-    FormatOption,
-    JobPropertyOption,
-    SparkOption,
-    TableName,
-    TimeoutOption,
-)
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import (
     Format,
@@ -29,6 +20,15 @@ from dormouse_cli.terminal import (
     print_json,
     print_listing,
     progress_bars,
+)
+from dormouse_cli.values.arguments import parse_key, parse_spark
+from dormouse_cli.values.parameters import (
+    ForceOption,
+    FormatOption,
+    JobPropertyOption,
+    SparkOption,
+    TableName,
+    TimeoutOption,
 )
 
 

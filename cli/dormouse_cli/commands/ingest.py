@@ -11,10 +11,10 @@ from rich.progress import Progress
 from dormouse.client import Ingested, Instance, TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError
-from dormouse_cli.arguments import parse_spark
-from dormouse_cli.parameters import JobPropertyOption, SparkOption, TableName, TimeoutOption
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import note, notes, progress_bars
+from dormouse_cli.values.arguments import parse_spark
+from dormouse_cli.values.parameters import JobPropertyOption, SparkOption, TableName, TimeoutOption
 
 
 def ingest(

@@ -10,13 +10,13 @@ import typer
 from dormouse.client import TableHandle
 from dormouse.schema.schema import Schema
 from dormouse.tables.table import property_origins
-from dormouse_cli.arguments import parse_properties, read_file
-from dormouse_cli.parameters import ForceOption, FormatOption, NewTableName, TableName
-from dormouse_cli.property_output import PROPERTY_COLUMNS, property_rows
+from dormouse_cli.commands.table import contents_of
 from dormouse_cli.session import instance_of, table_of
-from dormouse_cli.split_points import Base64Option, parse_split_points
-from dormouse_cli.table_commands import contents_of
 from dormouse_cli.terminal import Format, confirm, note, print_listing
+from dormouse_cli.values.arguments import parse_properties, read_file
+from dormouse_cli.values.parameters import ForceOption, FormatOption, NewTableName, TableName
+from dormouse_cli.values.property_output import PROPERTY_COLUMNS, property_rows
+from dormouse_cli.values.split_points import Base64Option, parse_split_points
 
 Settings = Annotated[
     list[str], typer.Argument(metavar="KEY=VALUE…", help="Properties, as docs/properties.md has.")

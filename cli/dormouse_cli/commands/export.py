@@ -14,15 +14,7 @@ from dormouse.client.versions import parse_as_of
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.features.export.manifests import Manifest
 from dormouse.key_forms.python import KeyLike
-from dormouse_cli.arguments import parse_columns, parse_key, parse_range, parse_spark
-from dormouse_cli.parameters import (
-    FormatOption,
-    JobPropertyOption,
-    SparkOption,
-    TableName,
-    TimeoutOption,
-)
-from dormouse_cli.query_command import (
+from dormouse_cli.commands.query import (
     AsOfOption,
     ColumnsOption,
     KeyOption,
@@ -31,6 +23,14 @@ from dormouse_cli.query_command import (
 )
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import Format, note, print_facts, progress_bars
+from dormouse_cli.values.arguments import parse_columns, parse_key, parse_range, parse_spark
+from dormouse_cli.values.parameters import (
+    FormatOption,
+    JobPropertyOption,
+    SparkOption,
+    TableName,
+    TimeoutOption,
+)
 
 
 def export(

@@ -10,9 +10,9 @@ import typer
 from dormouse.client import TableHandle
 from dormouse.errors import CorruptDataError
 from dormouse_cli.errors import end_if_damaged
-from dormouse_cli.parameters import FormatOption
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import Format, print_facts, print_listing
+from dormouse_cli.values.parameters import FormatOption
 
 
 def metrics(

@@ -11,18 +11,8 @@ from dormouse.client import TableHandle
 from dormouse.schema.schema import Schema
 from dormouse.schema.type_text import show_type
 from dormouse.tables.table import property_origins
-from dormouse_cli.arguments import (
-    parse_new_fields,
-    parse_properties,
-    parse_renames,
-    parse_units,
-    read_file,
-)
 from dormouse_cli.errors import end_if_damaged
-from dormouse_cli.parameters import ForceOption, FormatOption, NewTableName, TableName
-from dormouse_cli.property_output import PROPERTY_COLUMNS, property_rows
 from dormouse_cli.session import instance_of, table_of
-from dormouse_cli.split_points import Base64Option, parse_split_points
 from dormouse_cli.terminal import (
     Format,
     blank,
@@ -33,6 +23,16 @@ from dormouse_cli.terminal import (
     print_json,
     print_listing,
 )
+from dormouse_cli.values.arguments import (
+    parse_new_fields,
+    parse_properties,
+    parse_renames,
+    parse_units,
+    read_file,
+)
+from dormouse_cli.values.parameters import ForceOption, FormatOption, NewTableName, TableName
+from dormouse_cli.values.property_output import PROPERTY_COLUMNS, property_rows
+from dormouse_cli.values.split_points import Base64Option, parse_split_points
 
 _COLUMNS = ("column", "type", "role")
 _LISTED = ("name", "online", "row_keys", "created")

@@ -16,11 +16,17 @@ import typer
 from dormouse.client import AsOf, KeyLike, QueryResult, TableHandle
 from dormouse.client.versions import parse_as_of
 from dormouse.key_forms.python import Ranges
-from dormouse_cli.arguments import parse_columns, parse_key, parse_range
-from dormouse_cli.parameters import TableName
-from dormouse_cli.row_output import Writer, table_of_rows, write_csv, write_json, write_parquet
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import Format, note, notes, print_facts, results
+from dormouse_cli.values.arguments import parse_columns, parse_key, parse_range
+from dormouse_cli.values.parameters import TableName
+from dormouse_cli.values.row_output import (
+    Writer,
+    table_of_rows,
+    write_csv,
+    write_json,
+    write_parquet,
+)
 
 ROWS_SHOWN = 50
 

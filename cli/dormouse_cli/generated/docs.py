@@ -14,7 +14,7 @@ from dormouse.messages import Message
 from dormouse.replies import Reply
 from dormouse.requests import AdminRequest
 from dormouse.tables.properties import KNOWN, Property
-from dormouse_cli import granted
+from dormouse_cli.generated import granted
 
 _PROPERTIES = """# Properties
 

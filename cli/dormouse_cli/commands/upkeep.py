@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from dormouse.client.waiting import WAIT_SECONDS
-from dormouse_cli.arguments import parse_spark
-from dormouse_cli.ingest_commands import wait_for
-from dormouse_cli.parameters import JobPropertyOption, SparkOption, TableName, TimeoutOption
+from dormouse_cli.commands.ingest import wait_for
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.terminal import note
+from dormouse_cli.values.arguments import parse_spark
+from dormouse_cli.values.parameters import JobPropertyOption, SparkOption, TableName, TimeoutOption
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until nothing is pending.")]
 

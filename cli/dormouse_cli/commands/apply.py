@@ -15,11 +15,11 @@ import yaml
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.type_text import show_type
 from dormouse.tables.declaring import TableChange
-from dormouse_cli.arguments import read_file
-from dormouse_cli.parameters import ForceOption, FormatOption
 from dormouse_cli.session import instance_of
-from dormouse_cli.split_points import show_split_points
 from dormouse_cli.terminal import Format, blank, confirm, note, print_listing
+from dormouse_cli.values.arguments import read_file
+from dormouse_cli.values.parameters import ForceOption, FormatOption
+from dormouse_cli.values.split_points import show_split_points
 
 MOST_VALUES = 100_000
 _COLUMNS = ("table", "change", "before", "after")

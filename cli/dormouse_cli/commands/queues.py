@@ -11,9 +11,9 @@ from dormouse.client.dead_letters import DeadSummary
 from dormouse.errors import DormouseError, InvalidRequestError, UnavailableError
 from dormouse.features.dead_letters.dead_letters import Redriven
 from dormouse.ports import DeadLetter
-from dormouse_cli.parameters import ForceOption, FormatOption
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import Format, blank, confirm, iso_time, note, print_listing
+from dormouse_cli.values.parameters import ForceOption, FormatOption
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name, as `queues` has it.")]
 Ids = Annotated[

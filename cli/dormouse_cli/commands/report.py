@@ -9,10 +9,10 @@ import typer
 
 from dormouse.client import Instance
 from dormouse.errors import NotFoundError
-from dormouse_cli.parameters import TableName
 from dormouse_cli.report.contents import Contents, contents_of
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import note
+from dormouse_cli.values.parameters import TableName
 
 
 def report(

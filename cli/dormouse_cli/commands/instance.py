@@ -11,12 +11,12 @@ from dormouse.client.spark import SparkStanding
 from dormouse.library import library_version
 from dormouse.tables.properties import KNOWN, properties_of
 from dormouse.tables.table import property_origins
-from dormouse_cli.arguments import parse_properties
-from dormouse_cli.parameters import FormatOption
-from dormouse_cli.property_output import PROPERTY_COLUMNS, property_rows
+from dormouse_cli.commands.table_settings import Names, Settings
 from dormouse_cli.session import instance_of
-from dormouse_cli.table_settings import Names, Settings
 from dormouse_cli.terminal import Format, print_facts, print_json, print_listing
+from dormouse_cli.values.arguments import parse_properties
+from dormouse_cli.values.parameters import FormatOption
+from dormouse_cli.values.property_output import PROPERTY_COLUMNS, property_rows
 
 
 def show(ctx: typer.Context, form: FormatOption = Format.table) -> None:

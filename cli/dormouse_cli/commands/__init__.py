@@ -1,0 +1,1 @@
+"""The verbs of the command, a file each, and their index."""
