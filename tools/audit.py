@@ -1,7 +1,7 @@
 """What is pinned, held against the vulnerabilities that the package index knows of; `make audit`.
 
 It ends with 1 for a known vulnerability, and with nothing else: where there is no network, or the
-index tells of none, it says plainly what was not audited. pip-audit has an environment of its own,
+index lists none, it says plainly what was not audited. pip-audit has an environment of its own,
 so that its packages are not among those that everything here needs.
 """
 
@@ -47,7 +47,7 @@ class Verdict:
         if self.unknown:
             names = ", ".join(self.unknown[:5])
             more = f" and {len(self.unknown) - 5} more" if len(self.unknown) > 5 else ""
-            lines.append(f"not audited, for the index does not tell of them: {names}{more}")
+            lines.append(f"not audited, the index does not list them: {names}{more}")
         lines.append(f"{self.audited} packages audited, {len(self.vulnerable)} vulnerable")
         return "\n".join(lines)
 
@@ -124,8 +124,8 @@ def _last_line(text: str) -> str:
 def main(files: Sequence[str] = ()) -> int:
     """Audit files of pins, by default all there are; give the exit code."""
     try:
-        if not verdict(report_of([_probe()]), {}).audited:  # some mirrors tell of no package
-            raise NotAuditedError("the index tells of no vulnerabilities")
+        if not verdict(report_of([_probe()]), {}).audited:  # some mirrors list no vulnerabilities
+            raise NotAuditedError("the index lists no vulnerabilities of any package")
         found = verdict(report_of([Path(file) for file in files] or PINS), ACCEPTED)
     except NotAuditedError as error:
         print(f"dependencies were not audited: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""How an error ends the command: one sentence and a hint for people, an exit code for scripts."""
+"""How errors end a command: a sentence and a hint for people, an exit code for scripts."""
 
 from __future__ import annotations
 
@@ -35,22 +35,23 @@ EXIT_CODES = (
 
 
 def exit_code(error: DormouseError) -> int:
-    """Return the code with which a command ends that failed by `error`."""
+    """Return the exit code of a command that failed with `error`."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), 1)
 
 
 def end_if_damaged(damaged: Sequence[CorruptDataError]) -> None:
-    """Say what is damaged, and end the command as failed; nothing, if nothing is.
+    """Print what is damaged and end the command with exit code 1; return if nothing is.
 
-    For a command that has shown all else: a listing with damage in it is no success.
+    A command calls this after it has shown everything else: a listing that misses damaged items
+    is not a success.
     """
     for error in damaged:
-        _tell(error)
+        _print_error(error)
     if damaged:
         raise typer.Exit(1)
 
 
-def _tell(error: DormouseError) -> None:
+def _print_error(error: DormouseError) -> None:
     from dormouse_cli.terminal import note  # it takes a while to import
 
     note(f"error: {error}")
@@ -59,12 +60,12 @@ def _tell(error: DormouseError) -> None:
 
 
 class Commands(TyperGroup):
-    """A group of commands whose errors are told in words, without a traceback."""
+    """A group of commands that prints errors as a sentence and a hint, without a traceback."""
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # its type is private
         """Run the command; an error of ours ends it with its own exit code."""
         try:
             return super().invoke(ctx)
         except DormouseError as error:
-            _tell(error)
+            _print_error(error)
             raise typer.Exit(exit_code(error)) from error

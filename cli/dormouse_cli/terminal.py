@@ -1,4 +1,4 @@
-"""What people and programs read: tables for the former, JSON lines for the latter."""
+"""Output of the commands: tables for people, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rich.text import Text
 
 _encoder = msgspec.json.Encoder()
 PIPE_WIDTH = 10_000
-"""Columns where nobody looks: nothing is cut off on its way to a file or a pipe."""
+"""Width of output that goes to a file or a pipe: wide enough that nothing is cut off."""
 
 
 _ACTED_UPON = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
-"""The characters, in UTF-8, that a terminal acts upon and JSON lets stand."""
+"""The control characters, in UTF-8, that JSON does not escape."""
 
 
 class Format(StrEnum):
@@ -45,7 +45,7 @@ def notes() -> Console:
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """Show bars where a person looks, nothing elsewhere."""
+    """Show progress bars on a terminal, and nothing elsewhere."""
     console = notes()
     with Progress(
         TextColumn("{task.description}"),
@@ -59,7 +59,7 @@ def progress_bars() -> Iterator[Progress]:
 
 
 def note(text: str) -> None:
-    """Print something for people that is no result."""
+    """Print a message for people on standard error; results go to standard output."""
     typer.echo("\n".join(map(printable, text.split("\n"))), err=True)
 
 
@@ -74,7 +74,7 @@ def print_json(*objects: object) -> None:
 
 
 def json_lines(objects: Iterable[object]) -> bytes:
-    """Return each object as one line of JSON, in which a terminal finds nothing to act upon."""
+    """Return each object as one line of JSON without control characters."""
     lines = _encoder.encode_lines(objects)
     return _ACTED_UPON.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), lines)
 
@@ -134,7 +134,7 @@ def printable(text: str) -> str:
 
 
 def blank(row: Mapping[str, object], form: Format) -> Mapping[str, object]:
-    """Return a row whose unknown values are left blank for people; programs are told null."""
+    """Return a row whose unknown values are blank in a table, and null in JSON."""
     if form is Format.json:
         return row
     return {name: "" if value is None else value for name, value in row.items()}

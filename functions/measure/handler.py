@@ -1,4 +1,4 @@
-"""measure: on a schedule: how does every table stand?"""
+"""measure: on a schedule, publish the metrics of every table."""
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 

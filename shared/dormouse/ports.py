@@ -213,7 +213,7 @@ class Metrics(Protocol):
     """Where numbers about tables go, for people to watch. No row depends on them."""
 
     def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:
-        """Return what was measured of a table, or counted, just now."""
+        """Publish what was measured of a table, or counted, just now."""
 
 
 class Unmeasured:

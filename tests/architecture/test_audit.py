@@ -63,9 +63,9 @@ def test_packages_that_the_index_does_not_know_are_said_to_be_not_audited(
 ) -> None:
     index(report(GOOD, SKIPPED), 0)
     assert audit.main() == 0
-    told = capsys.readouterr().err
-    assert "not audited, for the index does not tell of them: odd" in told
-    assert "1 packages audited" in told
+    shown = capsys.readouterr().err
+    assert "not audited, the index does not list them: odd" in shown
+    assert "1 packages audited" in shown
 
 
 def test_an_index_that_knows_nothing_is_not_taken_for_a_clean_bill(

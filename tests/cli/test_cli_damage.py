@@ -83,14 +83,14 @@ def test_a_damaged_entry_is_brought_back_and_its_state_is_left_alone(
     assert memory.world.tables.damaged
     mended = damaged("rebuild", *which)
     assert mended.exit_code == 0
-    assert "the entry of table 'broken' was damaged, and was brought back" in mended.stderr
+    assert "the entry of table 'broken' was damaged and was restored" in mended.stderr
     assert "rebuilt with" not in mended.stderr
     listed = damaged("table", "list", "--format", "json")
     assert listed.exit_code == 0
     assert [set(row) for row in lines(listed.stdout)] == [
         {"name", "online", "row_keys", "created"}
     ] * 2
-    assert damaged("rebuild").stderr == "nothing of the registry is damaged\n"
+    assert damaged("rebuild").stderr == "no entry of the registry is damaged\n"
     assert damaged("rebuild", "--dry-run").exit_code == 0
 
 

@@ -123,7 +123,7 @@ def test_discarding_asks_first_and_says_what_will_be_lost(
     refused = dormouse("dlq", "discard", "admin", input="\n")
     assert refused.exit_code == 1
     assert "[bold]" in refused.stdout
-    assert "Discard 2 messages of admin? What they asked for is lost. [y/N]" in refused.stderr
+    assert "Discard 2 messages of admin? What they ask for is lost. [y/N]" in refused.stderr
     assert len(dead.letters["admin"]) == 2
     assert dormouse("dlq", "discard", "admin", "--id", "letter-0", input="y\n").exit_code == 0
     assert [letter.id for letter in dead.letters["admin"]] == ["letter-1"]

@@ -42,7 +42,7 @@ def test_a_lost_table_is_rebuilt_and_found_sound(lost: Dormouse) -> None:
 def test_rebuilding_asks_first_and_no_is_the_answer_unless_said_otherwise(lost: Dormouse) -> None:
     refused = lost("rebuild", "flights", input="\n")
     assert refused.exit_code == 1
-    assert "make it anew with about 5 rows? [y/N]" in refused.stderr
+    assert "built from its shards, with about 5 rows? [y/N]" in refused.stderr
     assert lost("check", "flights").exit_code == 1
     assert lost("rebuild", "flights", input="y\n").exit_code == 0
     assert lost("check", "flights").exit_code == 0

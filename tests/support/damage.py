@@ -26,7 +26,7 @@ def flipped(body: bytes, place: int, bit: int = 0) -> bytes:
 
 
 def rewrite(file: Path, body: bytes) -> None:
-    """Return a stored object other bytes."""
+    """Replace the bytes of a stored object."""
     file.chmod(0o644)
     file.write_bytes(body)
 

@@ -1,10 +1,13 @@
-"""Verbs that are imported when they are run: what only lists them starts at once."""
+"""Verbs that are imported when they are run: listing them starts at once."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -13,18 +16,28 @@ from typer.core import TyperCommand, TyperGroup
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A function or an app of verbs, as ``module:name``, and the sentence that tells what it does.
-
-    The sentence is that of the function's docstring or of the app's help; a test holds them equal.
-    """
+    """A function, or an app of several verbs, as ``module:name`` below ``dormouse_cli``."""
 
     where: str
-    help: str
+
+    @property
+    def help(self) -> str:
+        """The first paragraph of the function's docstring, or of an app's module.
+
+        It is read from the source: to import the module would take longer than to list all verbs.
+        """
+        module, _, name = self.where.partition(":")
+        spec = find_spec(f"dormouse_cli.{module}")
+        assert spec is not None and spec.origin is not None, self.where
+        tree = ast.parse(Path(spec.origin).read_bytes())
+        found = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
+        text = ast.get_docstring(found[0] if found else tree) or ""
+        return " ".join(text.partition("\n\n")[0].split())
 
     def load(self) -> Any:
-        """Import it."""
+        """Import the module, and return what it has of that name."""
         module, _, name = self.where.partition(":")
-        return getattr(import_module(module), name)
+        return getattr(import_module(f"dormouse_cli.{module}"), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +61,20 @@ def _command(name: str, entry: Verb | Verbs) -> TyperCommand | TyperGroup:
 
 
 class _Deferred(TyperCommand):
-    """Stands for a verb in listings; what is parsed and run is the verb itself."""
+    """A verb in listings. To parse and run it imports the verb itself."""
 
     def __init__(self, name: str, verb: Verb) -> None:
-        super().__init__(name, help=verb.help)
         self._verb = verb
+        super().__init__(name)
+
+    @property
+    def help(self) -> str:
+        """What listings say of the verb."""
+        return self._verb.help
+
+    @help.setter
+    def help(self, text: str | None) -> None:
+        """Ignore what the base class sets: the verb knows its help."""
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
         loaded = self._verb.load()

@@ -24,8 +24,8 @@ def ingest(
         list[Path] | None,
         typer.Argument(
             metavar="FILE",
-            help="Parquet, CSV or JSON lines, plain or gzip, told by the name's ending; or a "
-            "folder of such.",
+            help="A Parquet, CSV or JSON lines file, plain or gzip, by the end of its name; or a "
+            "folder of them.",
         ),
     ] = None,
     prefixes: Annotated[

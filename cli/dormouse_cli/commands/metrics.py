@@ -1,4 +1,4 @@
-"""`dormouse metrics`: the numbers that a dashboard shows over time, as they are now."""
+"""`dormouse metrics`: the values that the dashboard shows over time, as they are now."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def metrics(
     ] = None,
     form: FormatOption = Format.table,
 ) -> None:
-    """Show how tables stand: what the metrics of the instance are told every minute.
+    """Show the metrics that each table publishes every minute.
 
-    Of a table that cannot be read the row says why; then the exit code is 1.
+    The row of a table that cannot be read says why; then the exit code is 1.
     """
     if name is not None:
         print_facts(_row(table_of(ctx, name)), form)

@@ -173,7 +173,7 @@ class _Asked:
 
 
 def _explain(found: QueryResult, form: RowFormat) -> None:
-    """Read all rows, show none, and tell what was read for them."""
+    """Read all rows without printing any, and print what was read for them."""
     rows = sum(batch.num_rows for batch in found.reader)
     facts: dict[str, object] = {
         "version": found.version,

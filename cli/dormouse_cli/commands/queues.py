@@ -1,4 +1,4 @@
-"""`dormouse queues` and `dormouse dlq`: what waits, and what was given up."""
+"""`dormouse queues` and `dormouse dlq`: messages in the queues and in their dead-letter queues."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from dormouse_cli.values.parameters import ForceOption, FormatOption
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name, as `queues` has it.")]
 Ids = Annotated[
     list[str] | None,
-    typer.Option("--id", metavar="ID", help="Only the letter of this id; can be repeated."),
+    typer.Option("--id", metavar="ID", help="Only the message with this id; repeatable."),
 ]
-REASONS_TOLD = 3
+REASONS_SHOWN = 3
 
 
 def queues(ctx: typer.Context, form: FormatOption = Format.table) -> None:
-    """Show every queue: what waits, is worked on, is delayed, and was given up."""
+    """Show every queue: messages waiting, in flight, delayed, and in its dead-letter queue."""
     states, unknown = instance_of(ctx).queue_states()
     columns = ("queue", "waiting", "in_flight", "delayed", "oldest_seconds", "dead")
     print_listing(columns, [blank(asdict(state), form) for state in states], form)
     if unknown:
-        note(f"how old the oldest messages are is not known: {unknown}")
+        note(f"the age of the oldest messages is unknown: {unknown}")
 
 
-def list_letters(ctx: typer.Context, form: FormatOption = Format.table) -> None:
-    """Show how many messages each queue gave up, since when, and the commonest reasons."""
+def list_dead_letters(ctx: typer.Context, form: FormatOption = Format.table) -> None:
+    """Show how many dead letters each queue has, since when, and the commonest reasons."""
     rows = [_summary_row(each) for each in instance_of(ctx).dead_letters().summary()]
     print_listing(("queue", "dead", "oldest", "reasons"), rows, form)
 
 
 def show(ctx: typer.Context, queue: Queue, form: FormatOption = Format.table) -> None:
-    """Show the messages that a queue gave up, the oldest first. They stay where they are."""
-    rows = [_letter_row(each) for each in instance_of(ctx).dead_letters().show(queue)]
+    """Show the dead letters of a queue, the oldest first. They stay where they are."""
+    rows = [_row(each) for each in instance_of(ctx).dead_letters().show(queue)]
     print_listing(("id", "sent", "receives", "reason", "body"), rows, form)
 
 
@@ -48,15 +48,17 @@ def redrive(
     ctx: typer.Context,
     queue: Queue,
     ids: Ids = None,
-    everything: Annotated[bool, typer.Option("--all", help="All letters of the queue.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All dead letters of the queue.")
+    ] = False,
     form: FormatOption = Format.table,
 ) -> None:
-    """Send messages back to the queue that gave them up; each is deleted once it was sent.
+    """Send dead letters back to their queue; each is deleted once it was sent.
 
-    Find out first why they were given up: what is not repaired is given up again.
+    Find out first why they failed: without a repair they fail again.
     """
     if bool(ids) == everything:
-        raise InvalidRequestError("say which letters: --id, once or more, or --all")
+        raise InvalidRequestError("say which dead letters: --id, once or more, or --all")
     done = instance_of(ctx).dead_letters().redrive(queue, ids or ())
     _account(done, "sent back", form)
 
@@ -68,23 +70,23 @@ def discard(
     force: ForceOption = False,
     form: FormatOption = Format.table,
 ) -> None:
-    """Delete messages that a queue gave up, for good: what they asked for is never done."""
-    letters = instance_of(ctx).dead_letters()
-    lost = [each for each in letters.show(queue) if not ids or each.id in ids]
+    """Delete dead letters of a queue for good: what they ask for is never done."""
+    dead_letters = instance_of(ctx).dead_letters()
+    lost = [each for each in dead_letters.show(queue) if not ids or each.id in ids]
     if not lost and not ids:
         note(f"queue {queue} has no dead letters")
         return
     if lost and not force:
-        print_listing(("id", "sent", "reason", "body"), [_letter_row(each) for each in lost], form)
+        print_listing(("id", "sent", "reason", "body"), [_row(each) for each in lost], form)
         count = f"{len(lost):,} message{'s'[: len(lost) != 1]}"
-        question = f"Discard {count} of {queue}? What they asked for is lost."
+        question = f"Discard {count} of {queue}? What they ask for is lost."
         confirm(question)
-    # Only what was shown: others may have died since.
-    _account(letters.discard(queue, ids or [each.id for each in lost]), "discarded", form)
+    # Only what was shown: more may have become dead letters since.
+    _account(dead_letters.discard(queue, ids or [each.id for each in lost]), "discarded", form)
 
 
 def _account(done: Redriven, verb: str, form: Format) -> None:
-    """Return what became of each letter; an error if something did not become of it."""
+    """Print the outcome of each message; raise an error if some are still dead letters."""
     outcomes = ((verb, done.sent), ("sent, not deleted", done.undeleted), ("left", done.unsent))
     if form is Format.json:
         rows = [{"id": i, "outcome": outcome} for outcome, ids in outcomes for i in ids]
@@ -106,20 +108,20 @@ def _failure(done: Redriven) -> DormouseError | None:
 
 
 def _summary_row(summary: DeadSummary) -> dict[str, object]:
-    told = [reason[:200] for reason in summary.reasons[:REASONS_TOLD]]
+    shown = [reason[:200] for reason in summary.reasons[:REASONS_SHOWN]]
     return {
         "queue": summary.queue,
         "dead": summary.dead,
         "oldest": iso_time(summary.oldest_ms) if summary.oldest_ms is not None else "",
-        "reasons": "; ".join(told),
+        "reasons": "; ".join(shown),
     }
 
 
-def _letter_row(letter: DeadLetter) -> dict[str, object]:
+def _row(dead_letter: DeadLetter) -> dict[str, object]:
     return {
-        "id": letter.id,
-        "sent": iso_time(letter.sent_ms),
-        "receives": letter.receives,
-        "reason": letter.reason,
-        "body": letter.body,
+        "id": dead_letter.id,
+        "sent": iso_time(dead_letter.sent_ms),
+        "receives": dead_letter.receives,
+        "reason": dead_letter.reason,
+        "body": dead_letter.body,
     }

@@ -1,4 +1,4 @@
-"""`dormouse rebuild`: what is damaged of the registry, or lost of a state, made whole again."""
+"""`dormouse rebuild`: repair a table's registry entry, or build its state from its shards."""
 
 from __future__ import annotations
 
@@ -30,22 +30,25 @@ def rebuild(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="A table, by its name, or by its id if its name is not known; without, only the "
-            "registry is looked at, all of it.",
+            help="A table, by name, or by id if its name is unknown; without one, all damaged "
+            "entries of the registry are repaired, and no state.",
             autocompletion=tables_beginning,
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be made, and what left out.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Only show the state that would be built, and what it leaves out."
+        ),
     ] = False,
     force: ForceOption = False,
     form: FormatOption = Format.table,
 ) -> None:
-    """Make a damaged or lost state anew from shards, or bring back a damaged registry entry.
+    """Rebuild a damaged or lost state from the shards, or repair a damaged registry entry.
 
-    The footers of the shards are read, and what is left of the old state is given up. Shards that
-    contradict each other are named, and then nothing is changed. If the table's entry in the
-    registry is damaged, just that is brought back, from its copy, and the state is left alone.
+    The new state is built from the footers of the shards and replaces what is left of the old one.
+    If shards contradict each other, the command names them and changes nothing. If the table's
+    entry in the registry is damaged, only that is restored, from its copy.
     """
     if dry_run and name is None:
         end_if_damaged(instance_of(ctx).survey()[1])
@@ -59,21 +62,23 @@ def rebuild(
         return
     if not force:
         rows = f"{planned.state.rows:,} rows"
-        question = f"Give up the state of table {name} and make it anew with about {rows}?"
+        question = (
+            f"Replace the state of table {name} by one built from its shards, with about {rows}?"
+        )
         confirm(question)
     made = _run(handle, dry_run=False)
     note(f"table {name} was rebuilt with {made.state.reference_count:,} references")
 
 
 def _mended(ctx: typer.Context, name: str | None) -> bool:
-    """Bring back what is damaged in the registry; return whether anything was."""
+    """Restore damaged entries of the registry; return whether there were any."""
     mended = instance_of(ctx).mend(name or "")
     for what in mended:
-        note(f"{what} was damaged, and was brought back from its copy")
+        note(f"{what} was damaged and was restored from its copy")
     if mended and name is not None:
-        note("its state was left alone; if that is damaged too, run this once more")
+        note("its state was not changed; if that is damaged too, run the command again")
     if not mended and name is None:
-        note("nothing of the registry is damaged")
+        note("no entry of the registry is damaged")
     return bool(mended)
 
 

@@ -1,4 +1,4 @@
-"""`dormouse status`: how a table stands."""
+"""`dormouse status`: the size of a table, and what is pending."""
 
 from __future__ import annotations
 

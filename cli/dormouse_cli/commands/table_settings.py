@@ -25,7 +25,7 @@ Names = Annotated[list[str], typer.Argument(metavar="KEY…", help="Names of pro
 
 
 def rename(ctx: typer.Context, old: TableName, new: NewTableName) -> None:
-    """Return a table another name. Files are dropped for it under the new name from then on.
+    """Rename a table. Files are dropped for it under the new name from then on.
 
     Files dropped under the old name that no job has taken up yet are refused.
     """

@@ -57,7 +57,7 @@ class Stage:
         self.console.print(Text(text, style="bold magenta"))
 
     def say(self, text: str) -> None:
-        """Return what happened."""
+        """Print what happened."""
         self.console.print(Text(f"  {text}"))
 
 
@@ -194,7 +194,7 @@ def check(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
 
 
 def show_garbage(stage: Stage, handle: TableHandle) -> None:
-    """Return how many files lie in the data bucket for how many shards that count."""
+    """Show how many files lie in the data bucket, and how many shards the table references."""
     shards = handle.status().shards
     objects = sum(1 for _ in handle.services.storage.list(data_prefix(handle.table.id)))
     if objects == shards:

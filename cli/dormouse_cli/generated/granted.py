@@ -52,9 +52,9 @@ PUT_AND_DELETE: Mapping[tuple[str, str], str] = {
 _TEXT = """# What each role may
 
 Each function has a role of its own, and so have Spark jobs. This is all that they are granted. Made
-from `template.yaml` and `cli/dormouse_cli/generated/granted.py` by `make docs`. `tests/template` runs the
-whole life of a table and holds each request against these grants, both ways: what is asked is
-granted, and what is granted is asked, in that life or in a rare case that a test has
+from `template.yaml` and `cli/dormouse_cli/generated/granted.py` by `make docs`. `tests/template`
+runs the whole life of a table and holds each request against these grants, both ways: what is asked
+is granted, and what is granted is asked, in that life or in a rare case that a test has
 ([security](security.md)).
 
 ## Objects

@@ -1,4 +1,5 @@
-"""`dormouse local up` and `dormouse local run`: the local stack on the command line.
+"""Run an instance on this machine: an embedded AWS, and the template's functions. It keeps nothing
+after it stops.
 
 The command line's main module adds `app` under the name `local`. What a program may read goes to
 standard output, what a person reads to standard error.
@@ -26,11 +27,7 @@ from dormouse_cli.local.errors import LocalStackError
 if TYPE_CHECKING:
     from dormouse_cli.local.stack import LocalStack
 
-app = typer.Typer(
-    help="Run an instance on this machine: an embedded AWS, and the template's functions. "
-    "It keeps nothing after it stops.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help=(__doc__ or "").partition("\n\n")[0], no_args_is_help=True)
 
 LOCAL_PARAMETERS = {"Instance": "local", "BatchWindowSeconds": "1"}
 """What differs from the template's defaults, unless the caller says otherwise."""

@@ -133,7 +133,7 @@ class EventSourcePoller:
     ) -> None:
         """`sqs` is a boto3 client; once `stopping` is set, failing calls are no errors.
 
-        `watch` is told of every batch that was given to the function, by the batch's own thread.
+        `watch` is called with every batch that the function received, by the batch's own thread.
         """
         self._source = source
         self._sqs = sqs

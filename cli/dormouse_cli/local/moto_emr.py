@@ -1,8 +1,8 @@
 """Makes moto's EMR Serverless start runs as AWS does; applied by `moto_server`.
 
-moto calls every run a success at once, starts one anew for a token it has seen, sends no events and
-knows no release of Spark 4. Here a run waits until a runner takes it, one at a time; each change of
-its state is announced to EventBridge. An application's id is its name.
+moto calls every run a success at once, starts a second run for a token it has seen, sends no
+events and knows no release of Spark 4. Here a run waits until a runner takes it, one at a time;
+each change of its state is sent to EventBridge. An application's id is its name.
 """
 
 import json
@@ -104,7 +104,7 @@ def _start_job_run(self: EMRServerlessBackend, *arguments: Any, **named: Any) ->
         run = _plain_start_job_run(self, *arguments, **named)
         run.state, run.created_at = "SUBMITTED", utcnow()
         run.updated_at = run.created_at
-        # What the real service says where it was told nothing, and clients refuse to go without.
+        # The real service always sends these, and clients refuse an answer without them.
         run.created_by = run.execution_role_arn
         run.state_details = ""
     _waiting.put(run)

@@ -1,7 +1,7 @@
 """The Lambda Runtime API for one function process; `sandbox` gives it events and reads signals.
 
 What AWS's `awslambdaric` asks of it: `GET …/invocation/next` waits for the next event, and `POST`
-to `…/{id}/response`, `…/{id}/error` or `…/init/error` tells what became of it.
+to `…/{id}/response`, `…/{id}/error` or `…/init/error` reports its outcome.
 """
 
 import queue
@@ -65,7 +65,7 @@ class RuntimeApi(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """`now` gives Unix seconds, for the deadline that the function is told."""
+        """`now` gives Unix seconds, for the deadline in the function's event headers."""
         super().__init__(("127.0.0.1", 0), _Handler)
         self.now = now
         self.invocations: queue.SimpleQueue[Invocation | None] = queue.SimpleQueue()
@@ -78,7 +78,7 @@ class RuntimeApi(ThreadingHTTPServer):
         return f"127.0.0.1:{self.server_port}"
 
     def close(self) -> None:
-        """Stop serving; whoever waits for an event gets none."""
+        """Stop serving; a process that waits for an event gets none."""
         self.invocations.put(None)
         self.shutdown()
         self.server_close()

@@ -14,7 +14,7 @@ from dormouse_cli.local.errors import StartError
 from dormouse_cli.local.plan import Deployment
 
 VARIABLE = "DORMOUSE_SPARK_PACKAGE"
-"""What tells a function the folder of the package; on AWS that is in a layer."""
+"""The environment variable with the folder of the package; on AWS that is in a layer."""
 
 
 def with_package(deployment: Deployment, project: Path, folder: Path) -> Deployment:

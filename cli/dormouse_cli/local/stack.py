@@ -74,7 +74,7 @@ class LocalStack:
         """`parameters` win over the template's defaults; port 0 takes a free one.
 
         `revise` is given what the template asks for and AWS's endpoint, and gives what is deployed:
-        for tests that want other time-outs, say. `watch` is told of every batch of messages.
+        for tests that want other time-outs, say. `watch` is called with every batch of messages.
 
         No event source runs more batches at once than `concurrency`, whatever the template says;
         by default as many as this machine has processors, and at least two.

@@ -1,4 +1,4 @@
-"""What a report tells of a table, as plain values: `page` only has to set it."""
+"""The contents of a report about a table, as plain values for `page`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dormouse_cli.report.outline import Block, outline
 from dormouse_cli.terminal import iso_time
 
 BLOCKS = 256
-"""A leaf narrower than a few pixels tells nothing."""
+"""A leaf narrower than a few pixels shows nothing."""
 FILES_TOLD = 200
 TROUBLES_TOLD = 50
 STATES = ("assigned", "running", "finished", "failed", "refused")
@@ -50,7 +50,7 @@ class Contents:
 
 
 def contents_of(instance: Instance, name: str) -> Contents:
-    """Look at a table, and give what there is to tell.
+    """Return the contents of a report about a table.
 
     Raises:
         NotFoundError: there is no such table.
@@ -94,7 +94,7 @@ def size(size_bytes: float) -> str:
 
 
 def _facts(state: TableState, levels: Mapping[Measure, float]) -> list[tuple[str, str, str]]:
-    """Return what is told first: what it is, how much, and what that means."""
+    """Return the figures at the head of the page: name, value, and what it means."""
     live = [s for s in state.shards.values() if s.id not in state.unreferenced]
     age = levels[Measure.OLDEST_JOB_AGE_SECONDS]
     return [

@@ -46,7 +46,7 @@ class Step:
     gets: list[Future[None]]
 
     def wait(self) -> None:
-        """Return when all that was asked for is in the files and proven."""
+        """Wait until all that was asked for is in the files and proven."""
         for get in self.gets:
             get.result()
 

@@ -336,7 +336,7 @@ def test_a_reader_of_the_past_that_is_overtaken_reads_it_whole_or_is_told_it_is_
 
 
 def replaced(rig: Rig, kind: str, body: bytes) -> None:
-    """Return the only snapshot or segment another body, as somebody's hand would."""
+    """Replace the body of the only snapshot or segment."""
     (name,) = rig.stored(kind)
     path = f"t/state/{kind}/{name}.parquet"
     rig.storage.delete([path])

@@ -209,6 +209,7 @@ def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
 def _end(
     services: Services, table: Table, purge_id: str, state: str, reason: str, rows: int = 0
 ) -> None:
-    """Return how it ended, then forget it: a crash in between has the redelivery tell it again."""
+    """Record how the purge ended, then delete what is kept of it. After a crash in between, the
+    redelivery records it again."""
     record(services, table.id, purge_id, "purge", state, reason=reason, rows=rows)
     forget_purge(services, table.id, purge_id)
