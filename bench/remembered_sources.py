@@ -17,7 +17,7 @@ from dormouse.model.overlay_map import LayeredMap
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, Entry
-from dormouse.readers.reads import CountedObjects, Reads
+from dormouse.readers.read_counters import CountedObjects, ReadCounters
 from dormouse.statestore.codec import encode_delta
 from dormouse.statestore.codec_snapshot import encode_snapshot
 from dormouse.statestore.codec_sources import Cover, digests_of, encode_sources
@@ -80,7 +80,7 @@ def look_ups(storage: FolderStorage, state: TableState, total: int) -> None:
     """Print what it takes to look up one source and a thousand, absent and present."""
     for what, start in (("absent", -2_000_000), ("present", total // 2)):
         for asked in (1, 1000):
-            reads, rounds = Reads(), ROUNDS if asked == 1 else 3
+            reads, rounds = ReadCounters(), ROUNDS if asked == 1 else 3
             objects = CountedObjects(storage, reads)
 
             def look(rounds: int = rounds, asked: int = asked, start: int = start) -> int:

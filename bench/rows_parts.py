@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 
 import rows_instance
 from dormouse.arrow.order import OrderCheck
-from dormouse.engine.merging import merge_rows
+from dormouse.engine.merging import merge_slices
 from dormouse.keys.ranges import KeyRange
-from dormouse.readers.auditing import audit_bytes
+from dormouse.readers.auditing import audit_shard
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
-from dormouse.shards.parquet import ParquetFile
+from dormouse.shards.parquet import ParquetFileWriter
 from dormouse.shards.samples import KeySampler
-from dormouse.sources.loader import Intake
+from dormouse.sources.loader import SourceLoader
 from dormouse.stored.names import shard_path
 from figures import emit
 from rows_compaction import MEMORY_BYTES
@@ -70,7 +70,7 @@ def compaction(part: str, number: int, kind: str, shards: Path, scratch: Path) -
     steps = Steps(part, number, sum(slice.shard.rows for slice in slices))
 
     def merged() -> Iterable[pa.RecordBatch]:
-        return merge_rows(
+        return merge_slices(
             storage, table.id, slices, table.schema, scratch=scratch, memory_bytes=MEMORY_BYTES
         )
 
@@ -80,7 +80,7 @@ def compaction(part: str, number: int, kind: str, shards: Path, scratch: Path) -
 
     def prove() -> None:
         for slice in slices:
-            audit_bytes(storage, shard_path(table.id, slice.shard.id), slice.shard.size_bytes)
+            audit_shard(storage, shard_path(table.id, slice.shard.id), slice.shard.size_bytes)
 
     steps.run("read all bytes and check their CRCs", prove)
     steps.run("read and decode, with pyarrow", decode)
@@ -91,7 +91,7 @@ def compaction(part: str, number: int, kind: str, shards: Path, scratch: Path) -
 def ingest(part: str, number: int, kind: str, source: Path, scratch: Path) -> None:
     """Read and sort in pieces, merge those, check and write the rows of a file."""
     schema, steps = SCHEMAS[kind], Steps(part, number, pq.read_metadata(source).num_rows)
-    intake = Intake(schema, scratch, memory_bytes=MEMORY_BYTES)
+    intake = SourceLoader(schema, scratch, memory_bytes=MEMORY_BYTES)
     steps.run("read and sort in pieces", lambda: intake.add(source, source.name))
     held = steps.run("merge the pieces", lambda: list(intake.sorted_rows()))
     _output(steps, held, schema, scratch)
@@ -106,7 +106,7 @@ def _output(steps: Steps, held: list[pa.RecordBatch], schema: Schema, scratch: P
             sampler.see(batch)
 
     def write() -> None:
-        file = ParquetFile(scratch / "rows.parquet", schema)
+        file = ParquetFileWriter(scratch / "rows.parquet", schema)
         for batch in held:
             file.write(batch)
         file.close({})

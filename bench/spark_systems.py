@@ -35,7 +35,7 @@ WARM_UP_ROWS = 20_000
 Work = Callable[[], object]
 
 
-class LocalReach:
+class LocalAccess:
     """The folder of an instance's shards, for the executors; sources are local files."""
 
     def __init__(self, root: Path, scratch: Path) -> None:
@@ -90,7 +90,7 @@ def dormouse_import(
     given.tables.change(table.id, lambda t: t.with_settings(_settings(leaves), {}))
     sources = tuple(Source("local", f"rows/{f}", f.name, f.stat().st_size) for f in files)
     job = IngestJob(table.id, 0, job_id_of(sources), sources)
-    reach = LocalReach(out, scratch)
+    reach = LocalAccess(out, scratch)
     return lambda: bulk_import(spark.sparkContext, reach, given, job)
 
 
@@ -124,7 +124,7 @@ def dormouse_compact(
 
     def work() -> None:
         message = CompactionJob(table.id, state.generation, job.job)
-        compact(spark.sparkContext, LocalReach(out, scratch), given, message)
+        compact(spark.sparkContext, LocalAccess(out, scratch), given, message)
         for file in files:  # what is left for the garbage collector is not the job's output
             (out / file.relative_to(file.parents[2])).unlink()
 

@@ -16,7 +16,7 @@ DEPTH = 4
 """How many items are made before one is taken; items of a batch each are small."""
 
 
-def ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
+def read_ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
     """Yield `items` in their order. An error in making one is raised when its turn comes.
 
     Closed early, it ends the making of items too: a generator among them is closed.

@@ -31,12 +31,12 @@ class Access:
         return Cache(0)
 
 
-Reach: TypeAlias = Callable[[], Access]
+AccessFactory: TypeAlias = Callable[[], Access]
 """Gives a process its access. It is sent to the executors, so it must be small and picklable."""
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceReach:
+class InstanceAccess:
     """Reaches the instance that `settings` name, the account included."""
 
     settings: Settings

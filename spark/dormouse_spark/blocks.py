@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.arrow.order import sort_key, spans_of
+from dormouse.arrow.order import row_spans, sort_key
 from dormouse.arrow.types import arrow_schema
 from dormouse.keys.ranges import Key
 from dormouse.schema.schema import Schema
@@ -46,7 +46,7 @@ def blocks(task: int, batches: Iterable[pa.RecordBatch], block_bytes: int) -> It
             number += 1
 
 
-def routed(
+def route_blocks(
     stream: Iterable[Block], cuts: Sequence[Key], schema: Schema
 ) -> Iterator[tuple[int, Block]]:
     """Return blocks with the number of the range they lie in; those that lie in several are cut.
@@ -60,7 +60,7 @@ def routed(
         if first == last:
             yield first, block
             continue
-        spans = spans_of(batch, cuts[first:last], schema)
+        spans = row_spans(batch, cuts[first:last], schema)
         starts = [0, *(start for start, _ in spans)]
         ends = [*starts[1:], batch.num_rows]
         for part, (start, end) in enumerate(zip(starts, ends, strict=True), start=first):

@@ -27,14 +27,14 @@ from dormouse.model.sources import Source, job_id_of
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ExtendTree
 from dormouse.ports import Services
-from dormouse.shards.run_markers import Ending, put_ending
+from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.shards.writing import ShardContext
 from dormouse.state_store import Rejected
 from dormouse.tables.table import Table
-from dormouse_spark.access import Reach
-from dormouse_spark.blocks import Block, routed
-from dormouse_spark.importing import Plan, Read, Wrote, read, write
-from dormouse_spark.running import collected, outcomes
+from dormouse_spark.access import AccessFactory
+from dormouse_spark.blocks import Block, route_blocks
+from dormouse_spark.importing import Plan, ReadResult, WriteResult, read_sources, write_range
+from dormouse_spark.running import collect_results, run_task
 
 READ_BYTES = 256 * 1024 * 1024
 """What a task reads at most, unless a file is larger: files are not cut."""
@@ -44,20 +44,22 @@ EXTENSIONS = 3
 """How often the driver tries to split leaves while others do too."""
 
 
-def bulk_import(spark: SparkContext, reach: Reach, services: Services, job: IngestJob) -> None:
+def bulk_import(
+    spark: SparkContext, open_access: AccessFactory, services: Services, job: IngestJob
+) -> None:
     """Ingest those sources of `job` which are not ingested yet; refuse bad ones, file by file.
 
     Raises:
         ContendedError: others kept ingesting the same sources; run the job again.
         UnavailableError: Spark gave a task up; run the job again.
     """
-    ingest(services, job, _Import(spark, reach).write)
+    ingest(services, job, _Import(spark, open_access).write)
 
 
 @dataclass(frozen=True, slots=True)
 class _Import:
     spark: SparkContext
-    reach: Reach
+    open_access: AccessFactory
 
     def write(
         self, services: Services, table: Table, state: TableState, sources: Sequence[Source]
@@ -65,8 +67,8 @@ class _Import:
         """Make shards of sources."""
         blocks = self._read(table, sources).persist(StorageLevel.DISK_ONLY)
         try:
-            told = collected(blocks.filter(_is_told))
-            reads = [one for one in told if isinstance(one, Read)]
+            told = collect_results(blocks.filter(_is_told))
+            reads = [one for one in told if isinstance(one, ReadResult)]
             for source, error in (refusal for one in reads for refusal in one.refused):
                 refuse(services, table, source, error)
             taken = {source for one in reads for source in one.accepted}
@@ -92,33 +94,43 @@ class _Import:
         _end(services, plan, accepted, len(shards))
         return Written(accepted, known.rows, shards)
 
-    def _read(self, table: Table, sources: Sequence[Source]) -> RDD[Block | Read | DormouseError]:
+    def _read(
+        self, table: Table, sources: Sequence[Source]
+    ) -> RDD[Block | ReadResult | DormouseError]:
         bundles = even_bundles(sources, self.spark.defaultParallelism, READ_BYTES)
         samples = max(256, min(8192, SAMPLES // len(bundles)))
-        reach = self.reach
+        open_access = self.open_access
 
         def task(
             number: int, found: Iterable[tuple[Source, ...]]
-        ) -> Iterator[Block | Read | DormouseError]:
+        ) -> Iterator[Block | ReadResult | DormouseError]:
             (bundle,) = found
-            return outcomes(lambda: read(reach(), table, samples, number, bundle))
+            return run_task(lambda: read_sources(open_access(), table, samples, number, bundle))
 
         return self.spark.parallelize(bundles, len(bundles)).mapPartitionsWithIndex(task)
 
-    def _write(self, blocks: RDD[Block | Read | DormouseError], plan: Plan) -> list[Wrote]:
-        reach, schema = self.reach, plan.table.schema
+    def _write(
+        self, blocks: RDD[Block | ReadResult | DormouseError], plan: Plan
+    ) -> list[WriteResult]:
+        open_access, schema = self.open_access, plan.table.schema
         cuts = [task.span.min for task in plan.tasks[1:]]
 
-        def route(found: Iterable[Block | Read | DormouseError]) -> Iterator[tuple[int, Block]]:
-            return routed((one for one in found if isinstance(one, Block)), cuts, schema)
+        def route(
+            found: Iterable[Block | ReadResult | DormouseError],
+        ) -> Iterator[tuple[int, Block]]:
+            return route_blocks((one for one in found if isinstance(one, Block)), cuts, schema)
 
         def task(
             number: int, found: Iterable[tuple[int, Block]]
-        ) -> Iterator[Wrote | DormouseError]:
-            return outcomes(lambda: [write(reach(), plan, number, (block for _, block in found))])
+        ) -> Iterator[WriteResult | DormouseError]:
+            return run_task(
+                lambda: [write_range(open_access(), plan, number, (block for _, block in found))]
+            )
 
         routes = blocks.mapPartitions(route)
-        return collected(routes.partitionBy(len(plan.tasks), _number).mapPartitionsWithIndex(task))
+        return collect_results(
+            routes.partitionBy(len(plan.tasks), _number).mapPartitionsWithIndex(task)
+        )
 
 
 def _check_rows(read: int, wrote: int) -> None:
@@ -181,5 +193,5 @@ def _context(services: Services, table: Table, state: TableState, job: str) -> S
 def _end(services: Services, plan: Plan, accepted: tuple[Source, ...], shards: int) -> None:
     """Note that all shards of the run are written, and which sources they are made of."""
     context = replace(plan.context, lineage=Lineage(tuple(source.id for source in accepted)))
-    ending = Ending(plan.run, context.origin(KeyRange(), number=shards))
-    put_ending(services.storage, plan.table.id, ending)
+    ending = RunMarker(plan.run, context.origin(KeyRange(), number=shards))
+    put_run_marker(services.storage, plan.table.id, ending)

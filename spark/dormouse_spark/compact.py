@@ -25,26 +25,28 @@ from dormouse.messages import CompactionJob
 from dormouse.ports import Services
 from dormouse.shards.run_markers import discard_shards
 from dormouse.stored.names import PART_NUMBERS, run_of, shard_id_of, shard_prefix
-from dormouse_spark.access import Access, Reach
-from dormouse_spark.running import collected, outcomes
+from dormouse_spark.access import Access, AccessFactory
+from dormouse_spark.running import collect_results, run_task
 
 FIRST_PART = 1
 """The number of the first task's part: what a whole run in a function writes is of none."""
 
 
-def compact(spark: SparkContext, reach: Reach, services: Services, job: CompactionJob) -> None:
+def compact(
+    spark: SparkContext, open_access: AccessFactory, services: Services, job: CompactionJob
+) -> None:
     """Run the job if it is still to be run.
 
     Raises:
         UnavailableError: Spark gave a task up; run the job again.
     """
-    compact_stage(services, job, _Compaction(spark, reach).merge)
+    compact_stage(services, job, _Compaction(spark, open_access).merge)
 
 
 @dataclass(frozen=True, slots=True)
 class _Compaction:
     spark: SparkContext
-    reach: Reach
+    open_access: AccessFactory
 
     def merge(self, services: Services, compaction: Compaction) -> Merged:
         """Merge a job's inputs in as many tasks as they are worth."""
@@ -55,14 +57,17 @@ class _Compaction:
             compaction.table.properties.shard_target_bytes,
         )
         _discard_whole(services, compaction)
-        reach, sent = self.reach, replace(compaction, keys=())  # those of many inputs are long
+        open_access, sent = (
+            self.open_access,
+            replace(compaction, keys=()),
+        )  # those of many inputs are long
 
         def task(part: int, found: Iterable[KeyRange]) -> Iterator[Merged | DormouseError]:
             (span,) = found
-            return outcomes(lambda: [_merge(reach(), sent, span, FIRST_PART + part)])
+            return run_task(lambda: [_merge(open_access(), sent, span, FIRST_PART + part)])
 
         tasks = self.spark.parallelize(ranges, len(ranges)).mapPartitionsWithIndex(task)
-        parts = collected(tasks)
+        parts = collect_results(tasks)
         merged = Merged(
             tuple(new for part in parts for new in part.outputs),
             sum(part.rows_read for part in parts),

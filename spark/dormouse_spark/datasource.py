@@ -34,8 +34,8 @@ from dormouse.schema.schema import Primitive, Schema
 from dormouse.settings import Settings
 from dormouse.sql.conditions import Condition
 from dormouse.tables.table import Table
-from dormouse_spark.access import InstanceReach, Reach
-from dormouse_spark.pushdown import pushed
+from dormouse_spark.access import AccessFactory, InstanceAccess
+from dormouse_spark.pushdown import push_down
 from dormouse_spark.types import spark_schema
 
 OPTIONS = ("instance", "table", "from", "to", "where", "as_of")
@@ -68,7 +68,7 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TableSnapshot:
     """The rows of one version of a table that are asked for, and how they are reached.
 
     `range` is that of their keys; `leaves` has the parts of each leaf that holds any.
@@ -80,9 +80,9 @@ class Snapshot:
     leaves: tuple[Parts, ...]
     where: Condition | None
     now_ms: int
-    reach: Reach
+    open_access: AccessFactory
 
-    def narrowed(self, condition: Condition) -> Snapshot:
+    def narrowed(self, condition: Condition) -> TableSnapshot:
         """Return the rows for which a condition is true, which is to include `where`."""
         wanted = ranges_to_read(self.table, [], condition)
         leaves = (_narrowed(leaf, wanted) for leaf in self.leaves)
@@ -90,7 +90,7 @@ class Snapshot:
 
     def rows(self, parts: Parts) -> Iterator[pa.RecordBatch]:
         """Return the rows of some parts that match, as the table's rules make them."""
-        access = self.reach()
+        access = self.open_access()
         schema = self.table.schema
         result = query_parts(
             access.storage,
@@ -122,7 +122,7 @@ class DormouseSource(DataSource):
             NotFoundError: there is no such table, or that version is not kept any more.
         """
         super().__init__(dict(options))
-        self.snapshot = _snapshot({name.lower(): value for name, value in options.items()})
+        self.snapshot = _table_snapshot({name.lower(): value for name, value in options.items()})
 
     @classmethod
     def name(cls) -> str:
@@ -166,7 +166,7 @@ class Leaf(InputPartition):
 class TableReader(DataSourceReader):
     """Reads a snapshot, leaf by leaf."""
 
-    def __init__(self, snapshot: Snapshot, *, is_sent: bool = False) -> None:
+    def __init__(self, snapshot: TableSnapshot, *, is_sent: bool = False) -> None:
         """Read what `snapshot` says; one that `is_sent` to a task knows no leaf but that task's."""
         self.snapshot, self._is_sent = snapshot, is_sent
 
@@ -190,17 +190,17 @@ class FilteredReader(TableReader):
 
     def pushFilters(self, filters: list[object]) -> Iterable[object]:  # noqa: N802  # Spark's name
         """Take what filters can be done here, and give back the others."""
-        found = pushed(filters, self.snapshot.table.schema, self.snapshot.where)
+        found = push_down(filters, self.snapshot.table.schema, self.snapshot.where)
         if found.condition is not None:
             self.snapshot = self.snapshot.narrowed(found.condition)
         return found.left
 
 
-def _sent(kind: type[TableReader], snapshot: Snapshot) -> TableReader:
+def _sent(kind: type[TableReader], snapshot: TableSnapshot) -> TableReader:
     return kind(snapshot, is_sent=True)
 
 
-def _snapshot(options: Mapping[str, str]) -> Snapshot:
+def _table_snapshot(options: Mapping[str, str]) -> TableSnapshot:
     if unknown := sorted(options.keys() - set(OPTIONS)):
         raise InvalidRequestError(
             f"there is no option {unknown[0]!r}", hint=f"there are {', '.join(OPTIONS)}"
@@ -218,14 +218,14 @@ def _snapshot(options: Mapping[str, str]) -> Snapshot:
     condition = None if where is None else where.condition
     asked = _range(options, table.schema)
     wanted = ranges_to_read(table, [asked], condition)
-    return Snapshot(
+    return TableSnapshot(
         table=table,
         version=state.version,
         range=asked,
         leaves=tuple(by_leaf(state, wanted)),
         where=condition,
         now_ms=services.clock.now_ms(),
-        reach=InstanceReach(wiring.settings),
+        open_access=InstanceAccess(wiring.settings),
     )
 
 

@@ -21,7 +21,7 @@ from dormouse.features.spark.requests import spark_request
 from dormouse.messages import CompactionJob, ExportJob, IngestJob
 from dormouse.ports import Services
 from dormouse.settings import Settings
-from dormouse_spark.access import InstanceReach, Reach
+from dormouse_spark.access import AccessFactory, InstanceAccess
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact
 from dormouse_spark.export_rows import export_rows
@@ -36,27 +36,33 @@ class JobIds:
     generation: int
 
 
-def run_bulk_import(spark: SparkContext, reach: Reach, services: Services, ids: JobIds) -> None:
+def run_bulk_import(
+    spark: SparkContext, open_access: AccessFactory, services: Services, ids: JobIds
+) -> None:
     """Run a bulk import; nothing to do if it was settled before."""
     request = spark_request(services, ids.table_id, ids.job_id)
     if request is None or not isinstance(request.job, IngestJob):
         print(f"job {ids.job_id} is not kept: it is done, or its table was deleted")
         return
-    bulk_import(spark, reach, services, request.job)
+    bulk_import(spark, open_access, services, request.job)
 
 
-def run_compact(spark: SparkContext, reach: Reach, services: Services, ids: JobIds) -> None:
+def run_compact(
+    spark: SparkContext, open_access: AccessFactory, services: Services, ids: JobIds
+) -> None:
     """Run a compaction; nothing to do if it was done before."""
     message = CompactionJob(ids.table_id, ids.generation, ids.job_id)
-    compact(spark, reach, services, message)
+    compact(spark, open_access, services, message)
 
 
-def run_export_rows(spark: SparkContext, reach: Reach, services: Services, ids: JobIds) -> None:
+def run_export_rows(
+    spark: SparkContext, open_access: AccessFactory, services: Services, ids: JobIds
+) -> None:
     """Run an export; nothing to do if it has ended."""
-    export_rows(spark, reach, services, ExportJob(ids.table_id, ids.job_id))
+    export_rows(spark, open_access, services, ExportJob(ids.table_id, ids.job_id))
 
 
-Run = Callable[[SparkContext, Reach, Services, JobIds], None]
+Run = Callable[[SparkContext, AccessFactory, Services, JobIds], None]
 RUNS: Mapping[str, Run] = {
     "ingest": run_bulk_import,
     "compaction": run_compact,
@@ -80,7 +86,7 @@ def main(kind: str, arguments: Sequence[str] | None = None) -> int:
         wiring = wire(Settings.from_environment(instance=given.instance))
         spark = SparkContext.getOrCreate()
         ids = JobIds(given.table_id, given.job_id, given.generation)
-        RUNS[kind](spark, InstanceReach(wiring.settings), wiring.services, ids)
+        RUNS[kind](spark, InstanceAccess(wiring.settings), wiring.services, ids)
     except DormouseError as error:
         print(f"job {given.job_id}: {error.explanation}", file=sys.stderr)
         return 1

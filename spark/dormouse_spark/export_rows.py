@@ -16,11 +16,13 @@ from dormouse.features.export.export_rows import export_all
 from dormouse.features.export.export_task import write_task
 from dormouse.messages import ExportJob
 from dormouse.ports import Services
-from dormouse_spark.access import Reach
-from dormouse_spark.running import collected, outcomes
+from dormouse_spark.access import AccessFactory
+from dormouse_spark.running import collect_results, run_task
 
 
-def export_rows(spark: SparkContext, reach: Reach, services: Services, job: ExportJob) -> None:
+def export_rows(
+    spark: SparkContext, open_access: AccessFactory, services: Services, job: ExportJob
+) -> None:
     """Do what is left of an export; nothing if it has ended.
 
     Raises:
@@ -30,9 +32,9 @@ def export_rows(spark: SparkContext, reach: Reach, services: Services, job: Expo
     def write(export: Export, tasks: Sequence[int]) -> None:
         def task(numbers: Iterable[int]) -> Iterator[bool | DormouseError]:
             (number,) = numbers
-            return outcomes(lambda: [write_task(reach(), export, number)])
+            return run_task(lambda: [write_task(open_access(), export, number)])
 
         if tasks:
-            collected(spark.parallelize(tasks, len(tasks)).mapPartitions(task))
+            collect_results(spark.parallelize(tasks, len(tasks)).mapPartitions(task))
 
     export_all(services, job, write)

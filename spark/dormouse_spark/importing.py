@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.engine.row_rules import refined
+from dormouse.engine.row_rules import apply_row_rules
 from dormouse.engine.sorting import Sorter
 from dormouse.errors import RefusedSourceError
 from dormouse.features.compaction.slicing import KeyTask
@@ -22,7 +22,7 @@ from dormouse.model.sources import Source
 from dormouse.schema.schema import Schema
 from dormouse.shards.samples import KeySampler
 from dormouse.shards.writing import ShardContext, write_shards
-from dormouse.sources.loader import Intake, take_in
+from dormouse.sources.loader import SourceLoader, load_source
 from dormouse.stored.names import shard_id_in
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.row_rules import row_rules
@@ -35,7 +35,7 @@ SAMPLE_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadResult:
     """What a task that reads tells at its end: good and bad files, and what their rows are like."""
 
     accepted: tuple[Source, ...]
@@ -46,7 +46,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrote:
+class WriteResult:
     """What a task that writes tells: the rows that came to it, and its shards, which may have fewer
     rows for the table's rules.
     """
@@ -65,16 +65,16 @@ class Plan:
     tasks: tuple[KeyTask, ...]
 
 
-def read(
+def read_sources(
     access: Access, table: Table, samples: int, task: int, sources: Iterable[Source]
-) -> Iterator[Block | Read]:
+) -> Iterator[Block | ReadResult]:
     """Return the rows of the good ones of some files, sorted, and what is told of them at the
     end."""
     accepted: list[Source] = []
     refused: list[tuple[Source, RefusedSourceError]] = []
     sampler = KeySampler(table.schema, samples, samples * SAMPLE_BYTES)
     with tempfile.TemporaryDirectory(dir=access.scratch) as folder:
-        intake = Intake(
+        intake = SourceLoader(
             table.schema,
             Path(folder),
             memory_bytes=access.memory_bytes,
@@ -82,14 +82,16 @@ def read(
         )
         for source in sources:
             try:
-                take_in(access.sources, intake, source, Path(folder))
+                load_source(access.sources, intake, source, Path(folder))
             except RefusedSourceError as error:
                 refused.append((source, error))
             else:
                 accepted.append(source)
         rows = _sampled(intake.sorted_rows(), sampler)
         yield from blocks(task, rows, access.memory_bytes // BLOCKS_IN_MEMORY)
-    yield Read(tuple(accepted), tuple(refused), sampler.rows, intake.size_bytes, sampler.keys())
+    yield ReadResult(
+        tuple(accepted), tuple(refused), sampler.rows, intake.size_bytes, sampler.keys()
+    )
 
 
 def _sampled(batches: Iterable[pa.RecordBatch], sampler: KeySampler) -> Iterator[pa.RecordBatch]:
@@ -98,7 +100,7 @@ def _sampled(batches: Iterable[pa.RecordBatch], sampler: KeySampler) -> Iterator
         yield batch
 
 
-def write(access: Access, plan: Plan, part: int, found: Iterable[Block]) -> Wrote:
+def write_range(access: Access, plan: Plan, part: int, found: Iterable[Block]) -> WriteResult:
     """Write the rows of one range of keys to shards.
 
     A task that Spark runs twice writes the same shards twice, for the order in which blocks come
@@ -118,14 +120,14 @@ def write(access: Access, plan: Plan, part: int, found: Iterable[Block]) -> Wrot
         context = replace(plan.context, part=part)
         shards = write_shards(
             access.storage,
-            refined(sorter.sorted_rows(), table.schema, rules, context.written_ms),
+            apply_row_rules(sorter.sorted_rows(), table.schema, rules, context.written_ms),
             context,
             plan.tasks[part].leaves,
             lambda n: shard_id_in(plan.run, n),
             scratch=folder,
             target_bytes=table.properties.shard_target_bytes,
         )
-    return Wrote(rows, tuple(shards))
+    return WriteResult(rows, tuple(shards))
 
 
 def _spooled(found: Iterable[Block], schema: Schema, path: Path) -> Iterator[pa.RecordBatch]:

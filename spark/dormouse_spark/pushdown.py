@@ -42,7 +42,7 @@ class Pushed:
     left: tuple[object, ...]
 
 
-def pushed(filters: Iterable[object], schema: Schema, also: Condition | None = None) -> Pushed:
+def push_down(filters: Iterable[object], schema: Schema, also: Condition | None = None) -> Pushed:
     """Take the filters that can be conditions on the columns of `schema`, `also` another one."""
     terms: list[Expression] = [] if also is None else [also.expression]
     left = []

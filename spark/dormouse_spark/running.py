@@ -18,7 +18,7 @@ _Result = TypeVar("_Result")
 _SHOWN_CHARACTERS = 1000
 
 
-def outcomes(make: Callable[[], Iterable[_Result]]) -> Iterator[_Result | DormouseError]:
+def run_task(make: Callable[[], Iterable[_Result]]) -> Iterator[_Result | DormouseError]:
     """Return what `make` gives, and the error that ends it if trying again would not help.
 
     What nobody expected is told by its type and place alone: a library may quote a value of a row,
@@ -35,7 +35,7 @@ def outcomes(make: Callable[[], Iterable[_Result]]) -> Iterator[_Result | Dormou
         raise told.with_traceback(error.__traceback__) from None
 
 
-def collected(tasks: RDD[_Result | DormouseError]) -> list[_Result]:
+def collect_results(tasks: RDD[_Result | DormouseError]) -> list[_Result]:
     """Run all tasks and give their results.
 
     Raises:

@@ -19,7 +19,7 @@ from dormouse_spark.entry import main
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.damage import JOB, damage, with_everything
 from tests.functions.telling import SECRET, told, values_in
-from tests.support.reach import WorldReach
+from tests.support.spark_access import WorldAccess
 from tests.template.spark_jobs import Here
 
 EXPORT = ExportJob(TABLE_ID, export_id_of("e"))
@@ -32,7 +32,7 @@ def driver(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Driver:
     monkeypatch.setenv("DORMOUSE_ACCOUNT", "123456789012")
     monkeypatch.setattr(entry, "wire", lambda _: handling.wiring())
     monkeypatch.setattr(entry, "SparkContext", SimpleNamespace(getOrCreate=Here))
-    monkeypatch.setattr(entry, "InstanceReach", lambda _: WorldReach(functions.world))
+    monkeypatch.setattr(entry, "InstanceAccess", lambda _: WorldAccess(functions.world))
 
     def run(job: SparkJob) -> int:
         given = {"instance": "dev", "table-id": TABLE_ID, "job-id": job.job_id, "generation": "0"}

@@ -37,9 +37,9 @@ from dormouse.model.shards import Shard
 from dormouse.model.sources import Source
 from dormouse.schema.schema import KEY_TYPES, Schema
 from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer
-from dormouse.shards.run_markers import Ending, put_ending, read_endings
+from dormouse.shards.run_markers import RunMarker, put_run_marker, read_run_markers
 from dormouse.storage import MemoryStorage
-from dormouse.stored.names import ending_path
+from dormouse.stored.names import run_marker_path
 from tests.support.every_type import EVERY_TYPE
 
 EVENTS = Path(__file__).parents[2] / "events"
@@ -160,16 +160,16 @@ _PATH = "the/path"
 _PURGE = PurgeRequest("p", 0, 1, "c > 1", (("c", 4),), (("a",),))
 
 
-def _ending(body: bytes) -> list[Ending]:
+def _ending(body: bytes) -> list[RunMarker]:
     storage = MemoryStorage()
-    storage.put(ending_path("t", "run"), body)
-    return read_endings(storage, "t")
+    storage.put(run_marker_path("t", "run"), body)
+    return read_run_markers(storage, "t")
 
 
 def _stored_ending() -> bytes:
     storage = MemoryStorage()
-    put_ending(storage, "t", Ending("run", _ORIGIN))
-    return storage.get(ending_path("t", "run"))
+    put_run_marker(storage, "t", RunMarker("run", _ORIGIN))
+    return storage.get(run_marker_path("t", "run"))
 
 
 def _manifest(body: bytes) -> object:
@@ -200,6 +200,6 @@ NOTES: dict[str, tuple[bytes, Decode, str]] = {
         _PATH,
     ),
     "a footer": (encode_footer(_FOOTER), lambda b: decode_footer(b, _PATH), _PATH),
-    "an ending": (_stored_ending(), _ending, ending_path("t", "run")),
+    "an ending": (_stored_ending(), _ending, run_marker_path("t", "run")),
 }
 """Notes beside tables: a good one, what reads it, and the path that errors are to name."""

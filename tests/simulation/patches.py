@@ -27,7 +27,7 @@ from dormouse.aws.wiring import Wiring
 from dormouse.engine import datafusion as engine
 from dormouse.features.ingest import sealing
 from dormouse.features.ingest.seal_sources import seal_sources
-from dormouse.shards.shard_writer import ShardDraft
+from dormouse.shards.shard_writer import ShardWriter
 from tests.unit.statestore.faults import small_pages as small_segments
 from tests.unit.statestore.memory_items import small_pages
 
@@ -86,7 +86,7 @@ def deterministic(
         for module in (deliveries, handling):
             stack.enter_context(patch.object(module, "logger", _Log(failed)))
         stack.enter_context(patch.object(engine, "_batches", _passing(native)))
-        stack.enter_context(patch.object(ShardDraft, "write", _written(native)))
+        stack.enter_context(patch.object(ShardWriter, "write", _written(native)))
         stack.enter_context(patch.multiple(sealing, SEAL_AT=SEALED, PER_LEVEL=2))
         stack.enter_context(patch.object(seal_sources, "__kwdefaults__", {"least": SEALED}))
         stack.enter_context(small_segments(PAGE_CAPACITY))
@@ -115,9 +115,9 @@ def _passing(native: Callable[[str], None]) -> Callable[..., Iterator[pa.RecordB
 
 def _written(native: Callable[[str], None]) -> Callable[..., None]:
     """Return what writes rows to a shard, past `native`."""
-    write = ShardDraft.write
+    write = ShardWriter.write
 
-    def written(draft: ShardDraft, *given: Any) -> None:
+    def written(draft: ShardWriter, *given: Any) -> None:
         native("write")
         write(draft, *given)
 

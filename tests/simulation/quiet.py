@@ -17,12 +17,12 @@ from dormouse.model.sources import table_name_of
 from dormouse.ports import NO_TABLE
 from dormouse.query.rows import query_rows
 from dormouse.requests import CompactTable, DeleteTable, IngestFiles, Redrive
-from dormouse.shards.run_markers import spent_endings
+from dormouse.shards.run_markers import obsolete_run_markers
 from dormouse.stored.names import (
     MANIFEST,
     SPARK_CODE,
     data_prefix,
-    ending_prefix,
+    run_marker_prefix,
     shard_id_of,
     state_prefix,
     table_prefix,
@@ -210,12 +210,12 @@ def _check_kept(simulation: Simulation, table: Table) -> None:
     objects = {shard_id_of(stored.path) for stored in storage.list(data_prefix(table.id))}
     if objects != set(state.shards):
         oracle.fail(f"objects and state differ in {sorted(map(str, objects ^ set(state.shards)))}")
-    looked_at = (data_prefix(table.id), state_prefix(table.id), ending_prefix(table.id))
+    looked_at = (data_prefix(table.id), state_prefix(table.id), run_marker_prefix(table.id))
     for stored in storage.list(table_prefix(table.id)):
         if not stored.path.startswith(looked_at) and not _is_reply(stored.path):
             oracle.fail(f"{stored.path} is left")
     orphan_age_ms = table.properties.orphan_age_seconds * 1000
-    spent, _ = spent_endings(
+    spent, _ = obsolete_run_markers(
         storage,
         table.id,
         lambda: state,

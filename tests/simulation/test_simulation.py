@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 import pytest
 
 from dormouse.arrow.row_counter import Tally
-from dormouse.engine.merging import merge_rows
-from dormouse.engine.row_rules import refined
+from dormouse.engine.merging import merge_slices
+from dormouse.engine.row_rules import apply_row_rules
 from dormouse.features.administration import administer
 from dormouse.features.compaction import merge as compacting
 from dormouse.features.garbage import collect_garbage
@@ -30,7 +30,7 @@ from dormouse.requests import (
     Request,
     SetProperties,
 )
-from dormouse.shards.shard_writer import ShardDraft
+from dormouse.shards.shard_writer import ShardWriter
 from dormouse.statestore import dynamodb_store
 from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
 from dormouse.statestore.memory_pages import MemoryPages
@@ -70,7 +70,7 @@ def _loses_a_row_of_split_inputs(
 ) -> Iterator[pa.RecordBatch]:
     """Merge as ever, but for a row of what lies in other partitions, too."""
     whole = all(slice.is_whole for slice in slices)
-    for number, batch in enumerate(merge_rows(storage, table_id, slices, *args, **named)):  # type: ignore[arg-type]
+    for number, batch in enumerate(merge_slices(storage, table_id, slices, *args, **named)):  # type: ignore[arg-type]
         yield batch if whole or number else batch.slice(1)
 
 
@@ -97,7 +97,7 @@ def _buried(_: object, table_id: str) -> Tombstone:
 def _one_row_less(batches: Iterable[pa.RecordBatch], *given: object) -> Iterator[pa.RecordBatch]:
     """Leave a row of each batch out, and count it as what the rules removed."""
     tally = next(each for each in given if isinstance(each, Tally))
-    for batch in refined(batches, *given):  # type: ignore[arg-type]
+    for batch in apply_row_rules(batches, *given):  # type: ignore[arg-type]
         tally.rows += 1
         yield batch.slice(1)
 
@@ -108,10 +108,10 @@ def _not_sealed(
     return frozenset(source for source in asked if source in state.sources)
 
 
-_written_as_it_is = ShardDraft.write
+_written_as_it_is = ShardWriter.write
 
 
-def _without_minus_zero(draft: ShardDraft, leaf: object, batch: pa.RecordBatch) -> None:
+def _without_minus_zero(draft: ShardWriter, leaf: object, batch: pa.RecordBatch) -> None:
     columns = [
         pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
         for column in batch.columns
@@ -128,7 +128,7 @@ PLANTED: dict[str, Plant] = {
         compacting, "refined", _one_row_less
     ),
     "sealed sources are forgotten": _instead(known_sources, "ingested_of", _not_sealed),
-    "minus zero becomes zero": _instead(ShardDraft, "write", _without_minus_zero),
+    "minus zero becomes zero": _instead(ShardWriter, "write", _without_minus_zero),
     "a commit against the rules counts": _instead(fold, "violations", lambda state, entry: ()),
     "garbage is collected without its delay": _instead(
         collect_garbage, "collectable", _collectable_at_once

@@ -23,12 +23,12 @@ from dormouse.model.provenance import Origin
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.transactions import AssignJob, SplitPartition
 from dormouse.shards.footer import read_footer
-from dormouse.stored.names import data_prefix, ending_prefix
+from dormouse.stored.names import data_prefix, run_marker_prefix
 from dormouse.tables.table import Table
 from dormouse_spark import bulk_import as module
 from dormouse_spark.bulk_import import bulk_import
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
-from tests.support.reach import WorldReach
+from tests.support.spark_access import WorldAccess
 from tests.support.world import Crash, World, letters, letters_file
 
 ROWS = "thequickbrownfoxjumpsoverthelazydog"
@@ -48,7 +48,7 @@ def job_of(table: Table, sources: tuple[Source, ...], generation: int = 0) -> In
 
 def run(spark: SparkContext, world: World, table: Table, *sources: Source) -> None:
     job = job_of(table, sources)
-    bulk_import(spark, WorldReach(world), world.services, job)
+    bulk_import(spark, WorldAccess(world), world.services, job)
 
 
 def origins(world: World, table: Table) -> list[Origin]:
@@ -197,7 +197,7 @@ def test_a_job_that_died_before_its_commit_leaves_what_a_rebuild_and_the_audit_s
     world.clock.advance(seconds=8 * 24 * 3600)
     world.sweep(audit=True)
     assert world.shard_objects(table) == set(world.state(table).shards)
-    assert len(list(world.storage.list(ending_prefix(table.id)))) == 1
+    assert len(list(world.storage.list(run_marker_prefix(table.id)))) == 1
     assert preview(world.services, table).state.rows == len(ROWS)
 
 
@@ -219,7 +219,7 @@ def test_sources_that_others_ingest_meanwhile_are_left_out_and_the_shards_left_t
     world.age_objects(seconds=table.properties.orphan_age_seconds + 60)
     world.sweep(audit=True)
     assert world.shard_objects(table) == set(world.state(table).shards)
-    assert len(list(world.storage.list(ending_prefix(table.id)))) == 1
+    assert len(list(world.storage.list(run_marker_prefix(table.id)))) == 1
 
 
 def test_the_rules_of_the_table_hold(spark: SparkContext, world: World) -> None:
@@ -271,7 +271,7 @@ def test_rows_that_were_lost_when_files_had_to_be_read_again_are_missed_and_noth
         if lost == "the file is gone":
             del world.sources.objects[sources[1].key]
         else:
-            patch.setattr(module, "read", _broken)
+            patch.setattr(module, "read_sources", _broken)
         return extended(*given)
 
     with monkeypatch.context() as patch:

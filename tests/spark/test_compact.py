@@ -15,15 +15,15 @@ from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.shards import parquet
 from dormouse.stored.names import (
     PART_NUMBERS,
-    ending_prefix,
     purge_job_id,
     purge_path,
+    run_marker_prefix,
     run_of,
     shard_path,
 )
 from dormouse.tables.table import Table
 from dormouse_spark.compact import compact
-from tests.support.reach import WorldReach
+from tests.support.spark_access import WorldAccess
 from tests.support.world import Crash, World, letters
 
 TEXT = "".join(chr(0x4E00 + 7 * i % 500) for i in range(400))
@@ -54,7 +54,7 @@ def table_with_job(
 
 def run(spark: SparkContext, world: World, table: Table, job: str) -> None:
     message = CompactionJob(table.id, 0, job)
-    compact(spark, WorldReach(world), world.services, message)
+    compact(spark, WorldAccess(world), world.services, message)
 
 
 def test_a_job_becomes_disjoint_shards_of_about_equal_rows_in_key_order(
@@ -118,7 +118,7 @@ def test_a_rebuild_counts_each_row_of_a_heavy_compaction_once_at_any_time(
         world.clock.advance(seconds=40 * 24 * 3600)
         world.age_objects(seconds=0)
         world.sweep(audit=True)
-    assert len(list(world.storage.list(ending_prefix(table.id)))) == 1
+    assert len(list(world.storage.list(run_marker_prefix(table.id)))) == 1
 
 
 def left_by_a_crash(world: World, table: Table, job: str) -> str:

@@ -31,7 +31,7 @@ from dormouse_spark.compact import compact
 from dormouse_spark.entry import main
 from dormouse_spark.export_rows import export_rows
 from tests.spark import killed_driver
-from tests.support.reach import WorldReach
+from tests.support.spark_access import WorldAccess
 from tests.support.world import LETTERS, World, letters, letters_file
 from tests.unit.features.exports import exported
 
@@ -56,16 +56,16 @@ class Job:
     table: Table
     message: SparkJob
 
-    def run(self, reach: Callable[[], Access] | None = None) -> None:
+    def run(self, open_access: Callable[[], Access] | None = None) -> None:
         """Be the driver of the newest run."""
-        reach = reach or WorldReach(self.world)
+        open_access = open_access or WorldAccess(self.world)
         runs: dict[str, Any] = {
             "ingest": bulk_import,
             "compaction": compact,
             "export": export_rows,
         }
         run = runs[kind_of(self.message)]
-        run(self.spark, reach, self.world.services, self.message)
+        run(self.spark, open_access, self.world.services, self.message)
 
     def end(self, outcome: str) -> list[Outgoing]:
         """End the newest run so, and do what follows until Spark is to run it again, or is not."""
@@ -202,7 +202,7 @@ def test_an_executor_that_is_killed_when_it_has_written_something_costs_a_run_an
 ) -> None:
     monkeypatch.setattr(slicing, "MIN_TASK_BYTES", 1)
     job = begun(spark, world, kind)
-    plain = WorldReach(world).access
+    plain = WorldAccess(world).access
     deadly = Deadly(plain.storage, tmp_path / "died"), Deadly(plain.results, tmp_path / "died")
     access = replace(plain, storage=deadly[0], results=deadly[1])
     with pytest.raises(UnavailableError, match="Spark gave the job up"):

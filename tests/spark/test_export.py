@@ -13,7 +13,7 @@ from dormouse.messages import ExportJob
 from dormouse.stored.names import export_prefix
 from dormouse.tables.table import Table
 from dormouse_spark.export_rows import export_rows
-from tests.support.reach import WorldReach
+from tests.support.spark_access import WorldAccess
 from tests.support.world import Crash, World, letters
 from tests.unit.features.exports import exported, manifest, record_of
 
@@ -38,7 +38,7 @@ def begun(world: World) -> tuple[Table, ExportJob]:
 
 
 def run(spark: SparkContext, world: World, job: ExportJob) -> None:
-    export_rows(spark, WorldReach(world), world.services, job)
+    export_rows(spark, WorldAccess(world), world.services, job)
 
 
 def test_an_export_is_written_by_tasks_and_ended_by_the_driver_once(

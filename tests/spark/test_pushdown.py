@@ -16,11 +16,11 @@ from dormouse.arrow.ranges import ranges_to_read
 from dormouse.arrow.types import arrow_schema
 from dormouse.engine.predicates import Predicate, parse_predicate
 from dormouse.keys.ranges import KeyRange
-from dormouse_spark.datasource import FilteredReader, Leaf, Snapshot, by_leaf
-from dormouse_spark.pushdown import pushed
+from dormouse_spark.datasource import FilteredReader, Leaf, TableSnapshot, by_leaf
+from dormouse_spark.pushdown import push_down
 from tests.spark import filters as f
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
-from tests.support.reach import WorldReach
+from tests.support.spark_access import WorldAccess
 from tests.support.world import LETTERS, World, letters
 
 ROWS = [
@@ -35,7 +35,7 @@ VALUES = sorted({name for row in ROWS for name in row} - {"ls", "m", "st"})
 
 def kept(given: Any) -> list[Any]:
     """Return the numbers of the rows that the library finds for a filter that it must take."""
-    found = pushed([given], EVERY_TYPE)
+    found = push_down([given], EVERY_TYPE)
     assert found.condition is not None and not found.left, given
     rows = pa.RecordBatch.from_pylist(ROWS, arrow_schema(EVERY_TYPE))
     taken = Predicate(found.condition, EVERY_TYPE).apply([rows])
@@ -115,7 +115,7 @@ def test_parts_of_text_are_found_whatever_they_are(kind: type, text: str) -> Non
     ],
 )
 def test_what_has_no_equal_is_left_to_spark(given: Any) -> None:
-    found = pushed([given, f.EqualTo(("i",), 1)], EVERY_TYPE)
+    found = push_down([given, f.EqualTo(("i",), 1)], EVERY_TYPE)
     assert found.left == (given,)
     assert found.condition is not None and found.condition.sql == '("i" = 1)'
 
@@ -123,7 +123,7 @@ def test_what_has_no_equal_is_left_to_spark(given: Any) -> None:
 def test_all_that_is_taken_is_one_condition_however_much_it_is() -> None:
     where = parse_predicate("note IS NOT NULL", LETTERS).condition
     many = [f.GreaterThan(("at",), n) for n in range(200)]
-    found = pushed(many, LETTERS, where)
+    found = push_down(many, LETTERS, where)
     assert found.condition is not None
     rows = pa.RecordBatch.from_pylist(
         [{"letter": "a", "at": at, "note": note} for at in (150, 250) for note in ("x", None)],
@@ -131,8 +131,8 @@ def test_all_that_is_taken_is_one_condition_however_much_it_is() -> None:
     )
     (left,) = Predicate(found.condition, LETTERS).apply([rows])
     assert left.to_pylist() == [{"letter": "a", "at": 250, "note": "x"}]
-    assert pushed([], LETTERS, where).condition == where
-    assert pushed([], LETTERS).condition is None
+    assert push_down([], LETTERS, where).condition == where
+    assert push_down([], LETTERS).condition is None
 
 
 def reader_of(
@@ -145,7 +145,9 @@ def reader_of(
     world.settle()
     state = world.state(table)
     leaves = tuple(by_leaf(state, ranges_to_read(table, [asked], None)))
-    return FilteredReader(Snapshot(table, state.version, asked, leaves, None, 0, WorldReach(world)))
+    return FilteredReader(
+        TableSnapshot(table, state.version, asked, leaves, None, 0, WorldAccess(world))
+    )
 
 
 def letters_read(reader: FilteredReader) -> list[str]:

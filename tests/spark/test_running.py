@@ -9,7 +9,7 @@ import pytest
 from pyspark import SparkContext
 
 from dormouse.errors import DormouseError, UnavailableError
-from dormouse_spark.running import collected, outcomes
+from dormouse_spark.running import collect_results, run_task
 
 SECRET = "hazel@example.com"
 
@@ -20,13 +20,13 @@ def test_an_error_of_a_task_that_nobody_expected_is_told_by_its_type_and_place(
     """What is raised here has all that Spark writes into its own log."""
 
     def task(_: Iterable[int]) -> Iterator[None | DormouseError]:
-        return outcomes(broken)
+        return run_task(broken)
 
     def broken() -> list[None]:
         raise ValueError(f"{SECRET} is no value")
 
     with pytest.raises(UnavailableError) as raised:
-        collected(spark.parallelize([1], 1).mapPartitions(task))
+        collect_results(spark.parallelize([1], 1).mapPartitions(task))
     text = "".join(traceback.format_exception(raised.value))
     assert "a task ended with ValueError" in text
     assert "in broken" in text

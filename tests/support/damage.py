@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from dormouse.shards.crcs import chunk_parts, page_index_part
+from dormouse.shards.crcs import chunk_sections, page_index_section
 from dormouse.stored import checksums
 from dormouse.stored.json_objects import with_checksum
 
@@ -34,7 +34,7 @@ def rewrite(file: Path, body: bytes) -> None:
 def last_row_group(body: bytes) -> range:
     """Return where the column chunks of the last row group of a shard lie."""
     metadata = pq.read_metadata(io.BytesIO(body))
-    parts = list(chunk_parts(metadata, None, "", [metadata.num_row_groups - 1]))
+    parts = list(chunk_sections(metadata, None, "", [metadata.num_row_groups - 1]))
     return range(parts[0].start, parts[-1].end)
 
 
@@ -45,8 +45,8 @@ def regions(body: bytes) -> dict[str, list[range]]:
     only from Parquet itself, so a chunk's first 24 bytes count as its header.
     """
     metadata = pq.read_metadata(io.BytesIO(body))
-    chunks = list(chunk_parts(metadata, None, "", range(metadata.num_row_groups)))
-    indexes = page_index_part(metadata, None, "", len(body))
+    chunks = list(chunk_sections(metadata, None, "", range(metadata.num_row_groups)))
+    indexes = page_index_section(metadata, None, "", len(body))
     return {
         "page headers": [range(c.start, min(c.start + HEADER_BYTES, c.end)) for c in chunks],
         "data": [range(min(c.start + HEADER_BYTES, c.end), c.end) for c in chunks],

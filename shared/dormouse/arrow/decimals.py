@@ -13,7 +13,7 @@ from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperatio
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.arrow.types import Array, arrow_type, roomy_decimal
+from dormouse.arrow.types import Array, arrow_type, widest_decimal
 from dormouse.schema.schema import DecimalType
 
 _PLAIN = "^[+-]?[0-9]{1,19}([.][0-9]{0,19})?$"
@@ -21,7 +21,7 @@ _PLAIN = "^[+-]?[0-9]{1,19}([.][0-9]{0,19})?$"
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def decimals(cells: Array, kind: DecimalType) -> Array:
+def parse_decimals(cells: Array, kind: DecimalType) -> Array:
     """Return a column of text as decimals.
 
     Raises:
@@ -29,7 +29,7 @@ def decimals(cells: Array, kind: DecimalType) -> Array:
     """
     wanted = arrow_type(kind)
     if pc.all(pc.match_substring_regex(cells, _PLAIN), min_count=0).as_py():
-        return cells.cast(roomy_decimal(kind.precision, kind.scale)).cast(wanted)
+        return cells.cast(widest_decimal(kind.precision, kind.scale)).cast(wanted)
     return pa.array([_parsed(cell, kind) for cell in cells.to_pylist()], wanted)
 
 

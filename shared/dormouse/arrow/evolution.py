@@ -58,7 +58,7 @@ def stored_names(names: Mapping[int, str], fields: Iterable[Field]) -> dict[str,
     return stored
 
 
-def renamed(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
+def rename_columns(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
     """Return the columns of a shard's batch under the names of the table: the keys of `names`."""
     columns = [batch.column(stored) for stored in names.values()]
     return pa.RecordBatch.from_arrays(columns, names=list(names))

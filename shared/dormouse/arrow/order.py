@@ -59,7 +59,7 @@ def rows_below(batch: pa.RecordBatch, bound: Key, schema: Schema) -> int:
     return bisect_left(range(batch.num_rows), bound, key=lambda row: _parts(batch, row, fields))
 
 
-def span_of(batch: pa.RecordBatch, key: Key, schema: Schema) -> tuple[int, int]:
+def row_span(batch: pa.RecordBatch, key: Key, schema: Schema) -> tuple[int, int]:
     """Count the rows of a sorted batch that come before `key`, and those that come up to it.
 
     `key` may have any of the parts of a row's keys, sort keys included, from the first on: rows
@@ -68,8 +68,8 @@ def span_of(batch: pa.RecordBatch, key: Key, schema: Schema) -> tuple[int, int]:
     return _narrowed(batch, key, 0, (0, batch.num_rows), schema)
 
 
-def spans_of(batch: pa.RecordBatch, keys: Sequence[Key], schema: Schema) -> list[tuple[int, int]]:
-    """Return `span_of` for many keys, of one part at least, found together."""
+def row_spans(batch: pa.RecordBatch, keys: Sequence[Key], schema: Schema) -> list[tuple[int, int]]:
+    """Return `row_span` for many keys, of one part at least, found together."""
     firsts = key_column([key[0] for key in keys], schema.keys[0].type)
     lows, highs = (_places(batch.column(0), firsts, side) for side in _SIDES)
     spans = zip(lows, highs, strict=True)
@@ -100,7 +100,7 @@ def sort_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
     return _parts(batch, row, schema.keys)
 
 
-def within(
+def rows_in_ranges(
     batch: pa.RecordBatch, ranges: Sequence[KeyRange], schema: Schema
 ) -> Iterator[pa.RecordBatch]:
     """Return what of a sorted batch lies in each of some disjoint ascending ranges.

@@ -45,7 +45,7 @@ class Term(Protocol):
 _T = TypeVar("_T", bound=Term)
 
 
-def fitted(wanted: KeyRange, schema: Schema) -> KeyRange:
+def fit_range(wanted: KeyRange, schema: Schema) -> KeyRange:
     """Return a range of the same rows whose ends the key columns of `schema` can hold; maybe empty.
 
     A bound may lie outside its column's type, or have more parts than there are keys.
@@ -53,11 +53,11 @@ def fitted(wanted: KeyRange, schema: Schema) -> KeyRange:
     Raises:
         InvalidRequestError: a part is of another type than its column.
     """
-    return fitted_to(wanted, schema.keys)
+    return fit_range_to_fields(wanted, schema.keys)
 
 
-def fitted_to(wanted: KeyRange, fields: Sequence[Field]) -> KeyRange:
-    """Return a range as `fitted` does, of columns that need not be keys."""
+def fit_range_to_fields(wanted: KeyRange, fields: Sequence[Field]) -> KeyRange:
+    """Return a range as `fit_range` does, of columns that need not be keys."""
     low = _fitted(wanted.min, fields)
     high = None if wanted.max is None else _fitted(wanted.max, fields)
     if low is None:
@@ -65,7 +65,7 @@ def fitted_to(wanted: KeyRange, fields: Sequence[Field]) -> KeyRange:
     return KeyRange(low, high)
 
 
-def ranges_asked_for(schema: Schema, ranges: Sequence[KeyRange]) -> list[KeyRange]:
+def requested_ranges(schema: Schema, ranges: Sequence[KeyRange]) -> list[KeyRange]:
     """Return disjoint ascending ranges that hold just the rows in any of `ranges`.
 
     No ranges are the whole table.
@@ -73,7 +73,7 @@ def ranges_asked_for(schema: Schema, ranges: Sequence[KeyRange]) -> list[KeyRang
     Raises:
         InvalidRequestError: a bound of the wrong type.
     """
-    return merged([fitted(r, schema) for r in ranges]) if ranges else [KeyRange()]
+    return merged([fit_range(r, schema) for r in ranges]) if ranges else [KeyRange()]
 
 
 def ranges_to_read(
@@ -88,9 +88,9 @@ def ranges_to_read(
         InvalidRequestError: a bound of the wrong type.
     """
     schema = table.schema
-    wanted = ranges_asked_for(schema, ranges)
+    wanted = requested_ranges(schema, ranges)
     if condition is not None:
-        bounds = [fitted(r, schema) for r in key_bounds(condition, schema)]
+        bounds = [fit_range(r, schema) for r in key_bounds(condition, schema)]
         wanted = intersected(wanted, merged(bounds))
     shared = len(group_keys(schema, table.properties))
     return merged([span.widened(shared) for span in wanted])
@@ -126,7 +126,7 @@ def _check_type(part: KeyPart, field: Field) -> None:
         )
 
 
-def predicate(
+def range_predicate(
     wanted: KeyRange,
     fields: Sequence[Field],
     column: Callable[[str], _T],
@@ -134,7 +134,7 @@ def predicate(
 ) -> _T | None:
     """Return the term that is true of just the rows in `wanted`; None if it is true of all rows.
 
-    `wanted` is a range of values of `fields`, `fitted` to them, and not empty. `column` and
+    `wanted` is a range of values of `fields`, `fit_range` to them, and not empty. `column` and
     `literal` make the terms of a column and of a typed value.
     """
     columns = [column(f.name) for f in fields]

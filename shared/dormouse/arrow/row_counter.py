@@ -15,7 +15,7 @@ class Tally:
     rows: int = 0
 
 
-class Counted:
+class RowCounter:
     """Batches on their way; `rows` counts those which were taken so far."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:

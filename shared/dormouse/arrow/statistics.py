@@ -11,7 +11,7 @@ from dormouse.keys.ranges import Key, KeyPart, KeyRange, after
 from dormouse.schema.schema import Field, Primitive
 
 
-def may_hold(group: pq.RowGroupMetaData, wanted: KeyRange, fields: Sequence[Field]) -> bool:
+def may_contain(group: pq.RowGroupMetaData, wanted: KeyRange, fields: Sequence[Field]) -> bool:
     """Return whether the statistics of a row group leave room for a key in `wanted`.
 
     `fields` are the first columns, by which the rows are sorted. Each is looked at for itself,
@@ -71,7 +71,7 @@ def row_bytes(file: pq.FileMetaData) -> float:
     return sum(file.row_group(i).total_byte_size for i in groups) / max(1, file.num_rows)
 
 
-def stored_bytes(group: pq.RowGroupMetaData) -> int:
+def compressed_bytes(group: pq.RowGroupMetaData) -> int:
     """Return the size of a row group in its file, compressed."""
     return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
 

@@ -22,7 +22,7 @@ _NEGATIVE_NANS: dict[Any, int] = {pa.float32(): 2**23 - 1, pa.float64(): 2**52 -
 """How many NaNs have a sign. By their bits they come before all else."""
 
 
-def ordered(column: Array) -> Array:
+def to_sortable(column: Array) -> Array:
     """Return a column that Arrow sorts and compares as the order says; not nested ones.
 
     Different cells stay different: equal ones are neighbours.
@@ -37,8 +37,11 @@ def ordered(column: Array) -> Array:
     return wrapped
 
 
-def restored(column: Array, kind: pa.DataType) -> Array:
-    """Return the cells that `ordered` made `column` of; whole numbers beyond `kind` wrap around."""
+def from_sortable(column: Array, kind: pa.DataType) -> Array:
+    """Return the cells that `to_sortable` made `column` of.
+
+    Whole numbers beyond `kind` wrap around.
+    """
     bits = _BITS.get(kind)
     if bits is not None:
         by_bits: Array = pc.add(column, pa.scalar(_NEGATIVE_NANS[kind], bits))
@@ -46,7 +49,7 @@ def restored(column: Array, kind: pa.DataType) -> Array:
     return column if column.type == kind else column.cast(kind, safe=False)
 
 
-def unified(column: Array) -> Array:
+def canonical(column: Array) -> Array:
     """Return a column in which equal cells have the same bits; not nested ones."""
     kind = column.type
     if kind not in _BITS:
@@ -56,14 +59,14 @@ def unified(column: Array) -> Array:
     return one
 
 
-def ranks(column: Array) -> list[Array]:
+def sort_columns(column: Array) -> list[Array]:
     """Return columns by which Arrow sorts a column of any type; slow for nested ones.
 
     All but the last are alike for equal cells, the last for the very same only.
     """
     if not pa.types.is_nested(column.type):
-        exact = ordered(column)
-        return [exact] if column.type not in _BITS else [ordered(unified(column)), exact]
+        exact = to_sortable(column)
+        return [exact] if column.type not in _BITS else [to_sortable(canonical(column)), exact]
     # times as numbers: Arrow's years go beyond those of Python
     plain: Any = column.cast(_plain(column.type))
     cells = plain.to_pylist()

@@ -38,17 +38,17 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
-MOST_DIGITS = 76
+MAX_DECIMAL_DIGITS = 76
 """What Arrow's widest decimals hold."""
 
 
-def roomy_decimal(precision: int, scale: int) -> pa.DataType:
+def widest_decimal(precision: int, scale: int) -> pa.DataType:
     """Return a type by which to cast to a decimal type from one of fewer digits after the point.
 
     Arrow checks the result's precision, but not that multiplying by a power of ten has overflowed
     (seen in 26.0: '11' as decimal(38, 38) becomes 0.79…). In 76 digits it does not.
     """
-    return pa.decimal256(MOST_DIGITS, scale)
+    return pa.decimal256(MAX_DECIMAL_DIGITS, scale)
 
 
 def arrow_type(

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.arrow.row_counter import Tally
-from dormouse.arrow.total_order import ordered, ranks, restored, unified
+from dormouse.arrow.total_order import canonical, from_sortable, sort_columns, to_sortable
 from dormouse.arrow.types import Array
 from dormouse.schema.schema import Schema
 from dormouse.tables.row_rules import Aggregation, Kept, Operation
 
 
-def aggregated(
+def aggregate_groups(
     batches: Iterable[pa.RecordBatch],
     schema: Schema,
     aggregation: Aggregation,
@@ -129,7 +129,7 @@ def _folded_cells(
 def _fold(by: Sequence[Array], folds: Sequence[tuple[str, Array]]) -> list[Array]:
     """Return the distinct rows of `by`, in the order they come, and each column folded over
     them."""
-    columns = [ordered(column) for column in (*by, *(column for _, column in folds))]
+    columns = [to_sortable(column) for column in (*by, *(column for _, column in folds))]
     names = [str(i) for i in range(len(columns))]
     keys = names[: len(by)]
     rows = pa.Table.from_arrays(columns, names)
@@ -138,7 +138,7 @@ def _fold(by: Sequence[Array], folds: Sequence[tuple[str, Array]]) -> list[Array
     results = [found.column(name) for name in keys]
     results += [found.column(f"{name}_{how}") for name, how in wanted]
     types = [column.type for column in (*by, *(column for _, column in folds))]
-    return [restored(_whole(r), kind) for r, kind in zip(results, types, strict=True)]
+    return [from_sortable(_whole(r), kind) for r, kind in zip(results, types, strict=True)]
 
 
 def _folded_maps(maps: Any, groups: Array, how: str) -> Array:
@@ -151,11 +151,11 @@ def _folded_maps(maps: Any, groups: Array, how: str) -> Array:
     lists: Any = maps.cast(pa.list_(entry))
     keys, values = pc.list_flatten(lists).flatten()
     of_entries = groups.take(pc.list_parent_indices(lists))
-    one_of_equal = unified(keys)
+    one_of_equal = canonical(keys)
     folds = [(how, values)] if one_of_equal is keys else [(how, values), ("min", keys)]
     of_keys, keys, values, *least = _fold([of_entries, one_of_equal], folds)
     keys = least[0] if least else keys
-    rows = pa.Table.from_arrays([of_keys, ordered(keys)], ["group", "key"])
+    rows = pa.Table.from_arrays([of_keys, to_sortable(keys)], ["group", "key"])
     order = pc.sort_indices(rows, [("group", "ascending"), ("key", "ascending")])
     # each group once more than it has keys, so that those without any are counted too
     every = pa.concat_arrays([pc.unique(groups), of_keys])
@@ -201,7 +201,7 @@ def _extremes(batch: pa.RecordBatch, runs: Array, schema: Schema, *, at_end: boo
 
     What equal cells differ in decides only where all values are equal.
     """
-    columns = [ranks(batch.column(field.name)) for field in schema.values]
+    columns = [sort_columns(batch.column(field.name)) for field in schema.values]
     values = [c[0] for c in columns] + [c[-1] for c in columns if len(c) > 1]
     names = [str(i) for i in range(len(values))]
     rows = pa.Table.from_arrays([runs, *values], ["run", *names])

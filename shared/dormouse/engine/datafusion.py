@@ -24,7 +24,7 @@ from datafusion.plan import ExecutionPlan
 from datafusion.record_batch import RecordBatchStream
 
 from dormouse.arrow.evolution import stored_names
-from dormouse.arrow.ranges import fitted, predicate
+from dormouse.arrow.ranges import fit_range, range_predicate
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import CorruptDataError, InvariantError
 from dormouse.keys.ranges import KeyRange
@@ -102,7 +102,7 @@ def sorted_file(
     )
     if any(column.name != name for column, name in columns):
         frame = frame.select(*(_evolved(column, name) for column, name in columns))
-    term = predicate(fitted(wanted, schema), schema.keys, column, literal)
+    term = range_predicate(fit_range(wanted, schema), schema.keys, column, literal)
     return frame if term is None else frame.filter(term)
 
 
@@ -111,7 +111,7 @@ def _evolved(wanted: pa.Field[Any], stored_name: str | None) -> Expr:
     return found.alias(wanted.name)
 
 
-def in_memory(context: SessionContext, batches: Sequence[pa.RecordBatch]) -> DataFrame:
+def frame_from_batches(context: SessionContext, batches: Sequence[pa.RecordBatch]) -> DataFrame:
     """Return the rows of batches of one schema, of which there is at least one."""
     return context.create_dataframe(
         [[_importable(batch) for batch in batches]], schema=batches[0].schema
@@ -138,7 +138,9 @@ def has_no_rows(frame: DataFrame) -> bool:
     return frame.optimized_logical_plan().display_indent().startswith("EmptyRelation")
 
 
-def merge(frames: Sequence[DataFrame], schema: Schema, columns: Sequence[str]) -> ExecutionPlan:
+def plan_merge(
+    frames: Sequence[DataFrame], schema: Schema, columns: Sequence[str]
+) -> ExecutionPlan:
     """Plan to merge frames of one file each, sorted by the keys of `schema`, into one which is too.
 
     Requires: none of them `has_no_rows`, for DataFusion takes an absent file for no rows as well.
@@ -157,12 +159,12 @@ def merge(frames: Sequence[DataFrame], schema: Schema, columns: Sequence[str]) -
     return plan
 
 
-def run(context: SessionContext, plan: ExecutionPlan) -> Iterator[pa.RecordBatch]:
-    """Run a plan of one partition, and give its batches as `stream` does."""
+def execute_plan(context: SessionContext, plan: ExecutionPlan) -> Iterator[pa.RecordBatch]:
+    """Run a plan of one partition, and give its batches as `execute_frame` does."""
     return _batches(context.execute(plan, 0))
 
 
-def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+def execute_frame(frame: DataFrame) -> Iterator[pa.RecordBatch]:
     """Plan and run a frame, and give its batches as they come.
 
     Raises:

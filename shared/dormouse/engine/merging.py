@@ -11,21 +11,21 @@ import pyarrow as pa
 from dormouse.arrow.statistics import row_bytes
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.engine import datafusion as engine
-from dormouse.engine.merge_windows import steps
+from dormouse.engine.merge_windows import merge_windows
 from dormouse.engine.predicates import Predicate
 from dormouse.engine.pruning import ValueBounds
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import KeyRange
 from dormouse.ports import Objects
-from dormouse.readers.local_copies import LocalCopies, Step
-from dormouse.readers.reading import RowGroups, Slice, find_all, reached
+from dormouse.readers.local_copies import LocalCopies, MergeWindow
+from dormouse.readers.reading import RowGroups, Slice, find_row_groups, narrow_for_engine
 from dormouse.schema.schema import Schema
 from dormouse.stored.names import shard_path
 
-__all__ = ["Slice", "merge_found", "merge_rows", "sort_in_memory"]
+__all__ = ["Slice", "merge_row_groups", "merge_slices", "sort_in_memory"]
 
 
-def merge_rows(
+def merge_slices(
     objects: Objects,
     table_id: str,
     slices: Sequence[Slice],
@@ -46,8 +46,8 @@ def merge_rows(
         NotFoundError: a shard is gone.
         DamagedShardError: a shard is damaged.
     """
-    found = find_all(objects, table_id, slices, schema)
-    yield from merge_found(
+    found = find_row_groups(objects, table_id, slices, schema)
+    yield from merge_row_groups(
         objects,
         table_id,
         found,
@@ -59,7 +59,7 @@ def merge_rows(
     )
 
 
-def merge_found(
+def merge_row_groups(
     objects: Objects,
     table_id: str,
     found: Sequence[RowGroups],
@@ -70,7 +70,7 @@ def merge_found(
     scratch: Path,
     memory_bytes: int,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the rows of slices as `merge_rows` does, their footers being read."""
+    """Yield the rows of slices as `merge_slices` does, their footers being read."""
     wanted = arrow_schema(schema)
     if columns is not None:
         wanted = pa.schema([wanted.field(name) for name in columns])
@@ -92,15 +92,15 @@ def merge_found(
 def _steps(
     found: Sequence[RowGroups], bounds: ValueBounds, schema: Schema, memory_bytes: int
 ) -> Iterator[list[RowGroups]]:
-    for step in steps([groups.metadata for groups in found], schema, memory_bytes):
-        parts = bounds.pruned(reached(groups, step, schema) for groups in found)
+    for step in merge_windows([groups.metadata for groups in found], schema, memory_bytes):
+        parts = bounds.pruned(narrow_for_engine(groups, step, schema) for groups in found)
         if some := [groups for groups in parts if groups.numbers]:
             yield some
 
 
 def _merged(
     table_id: str,
-    step: Step,
+    step: MergeWindow,
     schema: Schema,
     columns: Sequence[str],
     where: Predicate | None,
@@ -126,7 +126,7 @@ def _merged(
     if not frames:
         return
     try:
-        yield from engine.run(context, engine.merge(frames, schema, columns))
+        yield from engine.execute_plan(context, engine.plan_merge(frames, schema, columns))
     except CorruptDataError as error:
         if where is not None:
             where.check()

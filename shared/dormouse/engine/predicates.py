@@ -84,7 +84,7 @@ class Predicate:
         negated = None if removed is None else self.negated().expr(context)
         for chunk in _chunks(batches):
             schema = chunk[0].schema
-            rows = engine.in_memory(context, chunk)
+            rows = engine.frame_from_batches(context, chunk)
             if removed is not None and negated is not None:
                 first = engine.column(schema.names[0])
                 others = rows.filter(negated).select(first)
@@ -103,7 +103,9 @@ class Predicate:
         """
         context = engine.session()
         nothing = pa.RecordBatch.from_pylist([], arrow_schema(self.schema))
-        for _ in _evaluated(engine.in_memory(context, [nothing]).filter(self.expr(context))):
+        for _ in _evaluated(
+            engine.frame_from_batches(context, [nothing]).filter(self.expr(context))
+        ):
             pass
 
 
@@ -116,7 +118,7 @@ def parse_predicate(text: str, schema: Schema) -> Predicate:
     return Predicate(parse_condition(text, schema), schema)
 
 
-def kept_predicate(text: str, schema: Schema) -> Predicate:
+def parse_stored_predicate(text: str, schema: Schema) -> Predicate:
     """Parse a condition that was kept of a request, and was checked when that was made.
 
     Raises:
@@ -140,7 +142,7 @@ def engine_sql(condition: Condition) -> str:
 def _evaluated(rows: DataFrame) -> Iterator[pa.RecordBatch]:
     """Return rows that lie in memory: whatever the engine cannot do with them, none is damaged."""
     try:
-        yield from engine.stream(rows)
+        yield from engine.execute_frame(rows)
     except CorruptDataError:  # it may quote values, also of rows
         raise InvalidRequestError(
             "the condition cannot be evaluated", hint="make it simpler, or its patterns shorter"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pyarrow.parquet as pq
 from datafusion import DataFrame
 
-from dormouse.arrow.ranges import fitted_to, predicate
+from dormouse.arrow.ranges import fit_range_to_fields, range_predicate
 from dormouse.arrow.statistics import column_span
 from dormouse.engine import datafusion as engine
 from dormouse.engine.predicates import Predicate
@@ -45,7 +45,7 @@ class ValueBounds:
             if where is not None and field.name in where.columns and field.type in _BOUNDED:
                 found = column_bounds(where.condition, field)
                 if found is not None:
-                    ranges[field] = fitted_to(found, [field])
+                    ranges[field] = fit_range_to_fields(found, [field])
         return ValueBounds(ranges)
 
     def pruned(self, found: Iterable[RowGroups]) -> Iterator[RowGroups]:
@@ -64,7 +64,7 @@ class ValueBounds:
         for field, wanted in self.ranges.items():
             if wanted.is_empty():
                 return frame.filter(engine.FALSE)
-            term = predicate(wanted, [field], engine.column, engine.literal)
+            term = range_predicate(wanted, [field], engine.column, engine.literal)
             frame = frame if term is None else frame.filter(term)
         return frame
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from dormouse.arrow.row_counter import Tally
-from dormouse.engine.aggregation import aggregated
+from dormouse.engine.aggregation import aggregate_groups
 from dormouse.engine.predicates import Predicate
 from dormouse.schema.schema import Schema
 from dormouse.tables.row_rules import RowRules
 
 
-def refined(
+def apply_row_rules(
     batches: Iterable[pa.RecordBatch],
     schema: Schema,
     rules: RowRules,
@@ -26,14 +26,14 @@ def refined(
     them have the same, and so have those that are given. With `removed`, the rules count what they
     leave out: what a filter refuses, and of each group all rows but one.
     """
-    where = filter_at(schema, rules, now_ms)
+    where = filter_predicate(schema, rules, now_ms)
     rows = iter(batches) if where is None else where.apply(batches, removed)
     if rules.aggregation is None:
         return rows
-    return aggregated(rows, schema, rules.aggregation, removed)
+    return aggregate_groups(rows, schema, rules.aggregation, removed)
 
 
-def filter_at(schema: Schema, rules: RowRules, now_ms: int) -> Predicate | None:
+def filter_predicate(schema: Schema, rules: RowRules, now_ms: int) -> Predicate | None:
     """Return the filters of `rules` as a predicate, to be pushed down into a scan; None for none.
 
     Filtering rows before they are merged gives what filtering them afterwards does.

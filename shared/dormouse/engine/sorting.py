@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.arrow.order import sort_key, spans_of
+from dormouse.arrow.order import row_spans, sort_key
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.engine import datafusion as engine
 from dormouse.keys.ranges import Key
@@ -51,9 +51,9 @@ class Sorter:
         self._block_bytes = max(1, memory_bytes // BLOCKS_IN_MEMORY)
         self._loose: list[pa.RecordBatch] = []
         self._loose_bytes = 0
-        self._held: list[_Run] = []
+        self._held: list[_SortedRun] = []
         self._held_bytes = 0
-        self._files: list[_Run] = []
+        self._files: list[_SortedRun] = []
 
     @property
     def held_bytes(self) -> int:
@@ -76,7 +76,7 @@ class Sorter:
         """Add rows, in any order."""
         self.rows += batch.num_rows
         self.size_bytes += batch.nbytes
-        for piece in _cut(batch, self._piece_bytes):
+        for piece in _pieces(batch, self._piece_bytes):
             self._loose.append(piece)
             self._loose_bytes += piece.nbytes
             if self._loose_bytes >= self._piece_bytes:
@@ -128,15 +128,15 @@ class Sorter:
                 self._held.append(run)
                 self._held_bytes += run.size_bytes
 
-    def _merged(self, runs: Sequence[_Run]) -> Iterator[pa.RecordBatch]:
-        cuts = list(_cuts([s for run in runs for s in run.samples], self._piece_bytes))
+    def _merged(self, runs: Sequence[_SortedRun]) -> Iterator[pa.RecordBatch]:
+        cuts = list(_range_ends([s for run in runs for s in run.samples], self._piece_bytes))
         cursors = [_Cursor(run.blocks, cuts, self._schema) for run in runs]
         for number in range(len(cuts) + 1):
             picked = (batch for cursor in cursors for batch in cursor.rows_of(number))
             alike = number < len(cuts) and cuts[number].through
             yield from picked if alike else _sorted(picked, self._schema)
 
-    def _write(self, runs: Sequence[_Run]) -> _Run:
+    def _write(self, runs: Sequence[_SortedRun]) -> _SortedRun:
         """Merge runs into one in a file; they are gone then."""
         with tempfile.NamedTemporaryFile(dir=self._scratch, suffix=".run", delete=False) as file:
             path = Path(file.name)
@@ -144,10 +144,10 @@ class Sorter:
         options = pa.ipc.IpcWriteOptions(compression="lz4")  # scratch is small
         with pa.ipc.new_stream(str(path), arrow_schema(self._schema), options=options) as stream:
             for batch in self._merged(runs):
-                for block in _cut(batch, self._block_bytes):
+                for block in _pieces(batch, self._block_bytes):
                     samples.append(_Sample(sort_key(block, 0, self._schema), block.nbytes))
                     stream.write_batch(block)
-        return _Run(_stored(path), samples, path)
+        return _SortedRun(_stored(path), samples, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class _Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _SortedRun:
     """Sorted rows in blocks, to be read once; in a file if there is a `path`."""
 
     blocks: Iterable[pa.RecordBatch]
@@ -176,7 +176,7 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class _RangeEnd:
     """Where a range ends: before the rows of `key`, or after them, and then it has no others."""
 
     key: Key
@@ -187,7 +187,7 @@ class _Cursor:
     """A run being read range by range: range n ends at cut n, the last at the end."""
 
     def __init__(
-        self, blocks: Iterable[pa.RecordBatch], cuts: Sequence[_Cut], schema: Schema
+        self, blocks: Iterable[pa.RecordBatch], cuts: Sequence[_RangeEnd], schema: Schema
     ) -> None:
         self._blocks = iter(blocks)
         self._cuts = cuts
@@ -216,12 +216,12 @@ class _Cursor:
         if block is not None:
             last = sort_key(block, block.num_rows - 1, self._schema)
             within = self._cuts[number : bisect_right(self._cuts, last, key=_key)]
-            spans = spans_of(block, [cut.key for cut in within], self._schema)
+            spans = row_spans(block, [cut.key for cut in within], self._schema)
             self._ends = [span[cut.through] for span, cut in zip(spans, within, strict=True)]
         return block
 
 
-def _cuts(samples: Iterable[_Sample], range_bytes: int) -> Iterator[_Cut]:
+def _range_ends(samples: Iterable[_Sample], range_bytes: int) -> Iterator[_RangeEnd]:
     """Return the ends of ranges that take about `range_bytes` each, but for the last.
 
     A key whose rows are more than that gets a range of its own, which needs no sorting.
@@ -230,15 +230,15 @@ def _cuts(samples: Iterable[_Sample], range_bytes: int) -> Iterator[_Cut]:
     for key, group in groupby(sorted(samples, key=_key), key=_key):
         size_bytes = sum(sample.size_bytes for sample in group)
         if taken_bytes + size_bytes > range_bytes:
-            yield _Cut(key)
+            yield _RangeEnd(key)
             taken_bytes = 0
         if size_bytes > range_bytes:
-            yield _Cut(key, through=True)
+            yield _RangeEnd(key, through=True)
         else:
             taken_bytes += size_bytes
 
 
-def _key(item: _Sample | _Cut) -> Key:
+def _key(item: _Sample | _RangeEnd) -> Key:
     return item.key
 
 
@@ -247,17 +247,17 @@ def _sorted(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.Re
     table = pa.Table.from_batches(batches, arrow_schema(schema))
     pieces = table.combine_chunks().to_batches()
     if pieces:
-        frame = engine.in_memory(engine.session(table.num_rows), pieces)
-        for batch in engine.stream(frame.sort(*engine.key_order(schema))):
+        frame = engine.frame_from_batches(engine.session(table.num_rows), pieces)
+        for batch in engine.execute_frame(frame.sort(*engine.key_order(schema))):
             yield conform(batch, arrow_schema(schema))
 
 
-def _held_run(batch: pa.RecordBatch, schema: Schema) -> _Run:
+def _held_run(batch: pa.RecordBatch, schema: Schema) -> _SortedRun:
     step = -(-batch.num_rows // SAMPLES_PER_PIECE)
     rows = range(0, batch.num_rows, step)
     share_bytes = batch.nbytes // len(rows) + 1
     samples = [_Sample(sort_key(batch, row, schema), share_bytes) for row in rows]
-    return _Run([batch], samples)
+    return _SortedRun([batch], samples)
 
 
 def _stored(path: Path) -> Iterator[pa.RecordBatch]:
@@ -268,7 +268,7 @@ def _stored(path: Path) -> Iterator[pa.RecordBatch]:
         path.unlink(missing_ok=True)
 
 
-def _cut(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
+def _pieces(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
     """Return the rows of a batch in batches that take about `size_bytes` each."""
     pieces = max(1, batch.nbytes // size_bytes)
     rows = -(-batch.num_rows // pieces)

@@ -7,15 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from dormouse.arrow.ranges import fitted, ranges_asked_for
+from dormouse.arrow.ranges import fit_range, requested_ranges
 from dormouse.cache import Cache
 from dormouse.engine.predicates import Predicate
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
 from dormouse.query.rows import LOOK_UP_BYTES, query_rows, windows
-from dormouse.readers.lookups import Part, plan
-from dormouse.readers.reading import READ_THREADS, RowGroups, Slice, find_all, read_all
+from dormouse.readers.lookups import LeafRowGroups, plan_reads
+from dormouse.readers.reading import (
+    READ_THREADS,
+    RowGroups,
+    Slice,
+    find_row_groups,
+    read_row_groups,
+)
 from dormouse.schema.schema import Schema
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
@@ -58,7 +64,7 @@ def count_rows(
             cache=cache,
         )
         return sum(batch.num_rows for batch in found.reader)
-    known, rest = _by_state(state, ranges_asked_for(schema, ranges))
+    known, rest = _by_state(state, requested_ranges(schema, ranges))
     for part in _by_footer(storage, table, rest, cache or Cache()):
         known += part
     return known
@@ -78,12 +84,12 @@ def count_slices(
         CorruptDataError: one is damaged.
     """
     partial = [slice for slice in slices if not slice.is_whole]
-    found = find_all(storage, table.id, partial, table.schema, cache)
+    found = find_row_groups(storage, table.id, partial, table.schema, cache)
 
     def count(groups: RowGroups) -> int:
         inner, border = _parted(groups, table.schema)
         keys = [table.schema.row_keys[0].name]
-        (rows,) = read_all(storage, table.id, [border], table.schema, keys) or ((),)
+        (rows,) = read_row_groups(storage, table.id, [border], table.schema, keys) or ((),)
         return inner + sum(batch.num_rows for batch in rows)
 
     with ThreadPoolExecutor(READ_THREADS) as threads:
@@ -93,7 +99,7 @@ def count_slices(
 
 def _parted(groups: RowGroups, schema: Schema) -> tuple[int, RowGroups]:
     """Return the rows of the row groups wholly in a slice, and the row groups at its ends."""
-    within = groups.index.row_groups_within(fitted(groups.slice.range, schema))
+    within = groups.index.row_groups_within(fit_range(groups.slice.range, schema))
     inner = sum(groups.metadata.row_group(number).num_rows for number in within)
     border = tuple(number for number in groups.numbers if number not in within)
     return inner, replace(groups, numbers=border)
@@ -121,12 +127,16 @@ def _by_footer(
     schema = table.schema
     keys = [field.name for field in schema.keys]
     for window in windows([[slice] for slice in slices], 2 * READ_THREADS):
-        found = find_all(storage, table.id, [s for part in window for s in part], schema, cache)
-        borders: list[Part] = []
+        found = find_row_groups(
+            storage, table.id, [s for part in window for s in part], schema, cache
+        )
+        borders: list[LeafRowGroups] = []
         for groups in found:
             inner, border = _parted(groups, schema)
             yield inner
             borders.append([border])
-        for step in plan([borders], schema, keys, look_up_bytes=LOOK_UP_BYTES, is_limited=False):
-            rows = read_all(storage, table.id, step.found, schema, keys[:1])
+        for step in plan_reads(
+            [borders], schema, keys, look_up_bytes=LOOK_UP_BYTES, is_limited=False
+        ):
+            rows = read_row_groups(storage, table.id, step.found, schema, keys[:1])
             yield sum(batch.num_rows for batches in rows for batch in batches)

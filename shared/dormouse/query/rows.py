@@ -8,20 +8,26 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.arrow.order import within
-from dormouse.arrow.ranges import ranges_asked_for, ranges_to_read
+from dormouse.arrow.order import rows_in_ranges
+from dormouse.arrow.ranges import ranges_to_read, requested_ranges
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.cache import Cache
-from dormouse.engine.merging import merge_found, sort_in_memory
+from dormouse.engine.merging import merge_row_groups, sort_in_memory
 from dormouse.engine.predicates import Predicate
-from dormouse.engine.row_rules import filter_at, refined
+from dormouse.engine.row_rules import apply_row_rules, filter_predicate
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
-from dormouse.readers.lookups import LookUp, Part, Scan, plan
-from dormouse.readers.reading import READ_THREADS, RowGroups, Slice, find_all, read_all
-from dormouse.readers.reads import CountedObjects, Reads
+from dormouse.readers.lookups import LeafRowGroups, LookUp, Scan, plan_reads
+from dormouse.readers.read_counters import CountedObjects, ReadCounters
+from dormouse.readers.reading import (
+    READ_THREADS,
+    RowGroups,
+    Slice,
+    find_row_groups,
+    read_row_groups,
+)
 from dormouse.schema.schema import Schema
 from dormouse.tables.row_rules import RowRules, row_rules
 from dormouse.tables.table import Table
@@ -40,7 +46,7 @@ class QueryResult:
     """
 
     reader: pa.RecordBatchReader
-    reads: Reads
+    reads: ReadCounters
     version: int
 
 
@@ -119,7 +125,7 @@ def query_parts(
         table=table,
         version=version,
         columns=names,
-        ranges=ranges_asked_for(schema, ranges),
+        ranges=requested_ranges(schema, ranges),
         where=where,
         rules=row_rules(schema, table.properties),
         limit=limit,
@@ -128,7 +134,7 @@ def query_parts(
         memory_bytes=memory_bytes,
         look_up_bytes=look_up_bytes,
         cache=cache or Cache(),
-        reads=Reads(),
+        reads=ReadCounters(),
     )
     result_schema = pa.schema([arrow_schema(schema).field(name) for name in names])
     return QueryResult(
@@ -161,7 +167,7 @@ class _Query:
     memory_bytes: int
     look_up_bytes: int
     cache: Cache
-    reads: Reads
+    reads: ReadCounters
 
     @property
     def schema(self) -> Schema:
@@ -185,19 +191,19 @@ class _Query:
 
     def _filtered(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
         """Return the rows that match; rows are tested before they are merged."""
-        tests = [filter_at(self.schema, self.rules, self.now_ms), self.where]
+        tests = [filter_predicate(self.schema, self.rules, self.now_ms), self.where]
         return self._rows(parts, self.columns, _both([test for test in tests if test is not None]))
 
     def _aggregated(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
         """Return the rows that match once all rows of a group are one."""
         used = self.where.columns if self.where else ()
         needed = self.rules.needed([*self.columns, *used], self.schema)
-        before = filter_at(self.schema, self.rules, self.now_ms)
+        before = filter_predicate(self.schema, self.rules, self.now_ms)
         together = RowRules(aggregation=self.rules.aggregation)
         rows = self._rows(parts, needed, before)
-        rows = refined(rows, self.schema, together, self.now_ms)
+        rows = apply_row_rules(rows, self.schema, together, self.now_ms)
         # of rows that agree in row keys, one may be kept, whichever of them was asked for
-        rows = (part for batch in rows for part in within(batch, self.ranges, self.schema))
+        rows = (part for batch in rows for part in rows_in_ranges(batch, self.ranges, self.schema))
         return rows if self.where is None else self.where.apply(rows)
 
     def _rows(
@@ -206,7 +212,7 @@ class _Query:
         """Return the stored rows of parts that match, sorted; the batches may have more columns."""
         used = {*(f.name for f in self.schema.keys), *columns, *(where.columns if where else ())}
         needed = [f.name for f in self.schema.fields if f.name in used]
-        steps = plan(
+        steps = plan_reads(
             self._found(parts),
             self.schema,
             needed,
@@ -221,20 +227,20 @@ class _Query:
                 rows = self._looked_up(step, needed)
                 yield from rows if where is None else where.apply(rows)
 
-    def _found(self, parts: Iterable[list[Slice]]) -> Iterator[list[Part]]:
+    def _found(self, parts: Iterable[list[Slice]]) -> Iterator[list[LeafRowGroups]]:
         """Find the row groups of parts, of many at once unless few may do."""
         objects = CountedObjects(self.storage, self.reads)
         for window in windows(parts, 1 if self.limit is not None else 2 * READ_THREADS):
             slices = [slice for part in window for slice in part]
             self.reads.shards.update(slice.shard.id for slice in slices)
-            found = iter(find_all(objects, self.table.id, slices, self.schema, self.cache))
+            found = iter(find_row_groups(objects, self.table.id, slices, self.schema, self.cache))
             yield [[next(found) for _ in part] for part in window]
 
     def _scanned(
         self, step: Scan, columns: Sequence[str], where: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
         self.reads.scans += 1
-        return merge_found(
+        return merge_row_groups(
             CountedObjects(self.storage, self.reads),
             self.table.id,
             step.found,
@@ -249,7 +255,7 @@ class _Query:
 
     def _looked_up(self, step: LookUp, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         objects = CountedObjects(self.storage, self.reads)
-        rows = read_all(objects, self.table.id, step.found, self.schema, columns)
+        rows = read_row_groups(objects, self.table.id, step.found, self.schema, columns)
         batches = [batch for of_shard in rows for batch in of_shard]
         return iter(batches) if _in_order(step.found) else sort_in_memory(batches, self.schema)
 

@@ -10,15 +10,15 @@ import pyarrow.parquet as pq
 
 from dormouse.errors import DamagedShardError
 from dormouse.ports import Objects
-from dormouse.readers.ranged_reads import joined, read_parts
-from dormouse.shards.crcs import MAGIC, all_parts, read_crcs
-from dormouse.shards.footer import damage_of, read_metadata
+from dormouse.readers.ranged_reads import coalesce, read_sections
+from dormouse.shards.crcs import MAGIC, all_sections, read_crcs
+from dormouse.shards.footer import raise_damaged, read_metadata
 
 READ_BYTES = 4 * 1024 * 1024
 """About what is held in memory of a shard at a time."""
 
 
-def audit_bytes(objects: Objects, path: str, size_bytes: int) -> None:
+def audit_shard(objects: Objects, path: str, size_bytes: int) -> None:
     """Read the whole shard at `path`, and check each byte of it.
 
     Of a shard that has no CRCs, the values are checked, by the checksums of its pages.
@@ -29,21 +29,21 @@ def audit_bytes(objects: Objects, path: str, size_bytes: int) -> None:
     """
     metadata = read_metadata(objects, path, size_bytes)
     crcs = read_crcs(metadata, path)
-    with damage_of(path), objects.open(path, size_bytes) as file:
+    with raise_damaged(path), objects.open(path, size_bytes) as file:
         start = file.read(len(MAGIC))
     if start != MAGIC:
         raise DamagedShardError(
             f"{path} is damaged: it does not begin as it was written", path=path
         )
-    parts = all_parts(metadata, crcs, path, size_bytes)
-    for some in joined(parts, READ_BYTES):
-        read_parts(objects, path, size_bytes, some)
+    parts = all_sections(metadata, crcs, path, size_bytes)
+    for some in coalesce(parts, READ_BYTES):
+        read_sections(objects, path, size_bytes, some)
     if crcs is None:
         _read_rows(objects, path, size_bytes, metadata)
 
 
 def _read_rows(objects: Objects, path: str, size_bytes: int, metadata: pq.FileMetaData) -> None:
-    with damage_of(path), objects.open(path, size_bytes) as opened:
+    with raise_damaged(path), objects.open(path, size_bytes) as opened:
         file = pq.ParquetFile(
             pa.PythonFile(cast(IOBase, opened), mode="r"),
             metadata=metadata,

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.arrow.ranges import predicate
+from dormouse.arrow.ranges import range_predicate
 from dormouse.arrow.statistics import column_span
 from dormouse.arrow.types import Scalar
 from dormouse.keys.ranges import KeyRange
@@ -54,7 +54,7 @@ class _Possible:
         return _Possible(can_hold=self.most is None or self.most >= value.least)
 
 
-def may_be_read(group: pq.RowGroupMetaData, wanted: KeyRange, fields: Sequence[Field]) -> bool:
+def engine_may_read(group: pq.RowGroupMetaData, wanted: KeyRange, fields: Sequence[Field]) -> bool:
     """Return whether the engine may read a row group for the rows in `wanted`, by its statistics.
 
     `fields` are the first columns, by which the rows are sorted; `wanted` is fitted to them and not
@@ -66,7 +66,7 @@ def may_be_read(group: pq.RowGroupMetaData, wanted: KeyRange, fields: Sequence[F
         span = column_span(group, places[name], fields[places[name]])
         return _Possible() if span is None else _Possible(span[0][0], span[1][0])
 
-    term = predicate(wanted, fields, column, _literal)
+    term = range_predicate(wanted, fields, column, _literal)
     return term is None or term.can_hold
 
 

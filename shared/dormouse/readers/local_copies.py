@@ -21,23 +21,23 @@ import pyarrow.parquet as pq
 from dormouse.arrow.evolution import stored_names
 from dormouse.errors import DamagedShardError
 from dormouse.ports import Objects
-from dormouse.readers.ranged_reads import joined, read_parts, span_of
-from dormouse.readers.reading import RowGroups, parts_of
+from dormouse.readers.ranged_reads import byte_span, coalesce, read_sections
+from dormouse.readers.reading import RowGroups, sections_of
 from dormouse.schema.schema import Field
-from dormouse.shards.crcs import Part, page_index_part
+from dormouse.shards.crcs import Section, page_index_section
 from dormouse.shards.parquet import CHECKSUM_KEY
 from dormouse.stored import checksums
 from dormouse.stored.names import shard_path
 
 GETS_AT_ONCE = 4
-MOST_GET_BYTES, LEAST_GET_BYTES = 8 * 1024 * 1024, 1024 * 1024
+MAX_GET_BYTES, MIN_GET_BYTES = 8 * 1024 * 1024, 1024 * 1024
 """What one ranged read brings: large ones are few, small ones take little memory."""
 SHARE_OF_MEMORY = 16
 """The reads that are under way hold up to this part of the memory there is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MergeWindow:
     """Row groups that are merged together, each with the local file that has what is read of it."""
 
     found: list[RowGroups]
@@ -72,14 +72,14 @@ class LocalCopies:
     memory_bytes: int
     _ends: dict[str, bytes] = field(default_factory=dict)
 
-    def steps(self, wanted: Iterator[list[RowGroups]]) -> Generator[Step, None, None]:
+    def steps(self, wanted: Iterator[list[RowGroups]]) -> Generator[MergeWindow, None, None]:
         """Yield the steps, proven; the files of each are there until the next is asked for.
 
         Raises:
             NotFoundError: a shard is gone.
             DamagedShardError: a shard is damaged; its step is not yielded.
         """
-        current: Step | None = None
+        current: MergeWindow | None = None
         with ThreadPoolExecutor(GETS_AT_ONCE) as threads:
             following = self._begin(threads, wanted)
             try:
@@ -98,13 +98,13 @@ class LocalCopies:
                     if step is not None:
                         step.discard()
 
-    def _begin(self, threads: Executor, wanted: Iterator[list[RowGroups]]) -> Step | None:
+    def _begin(self, threads: Executor, wanted: Iterator[list[RowGroups]]) -> MergeWindow | None:
         found = next(wanted, None)
         if found is None:
             return None
         folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="step-")
         files = [Path(folder.name) / f"{n}-{g.slice.shard.id}.parquet" for n, g in enumerate(found)]
-        step = Step(found, files, folder, [])
+        step = MergeWindow(found, files, folder, [])
         try:
             for groups, local in zip(found, files, strict=True):
                 step.gets.extend(self._fetch(threads, groups, local))
@@ -115,7 +115,7 @@ class LocalCopies:
 
     def _fetch(self, threads: Executor, groups: RowGroups, local: Path) -> Iterator[Future[None]]:
         shard = groups.slice.shard
-        parts = list(parts_of(groups, groups.numbers, self.fields, self.table_id))
+        parts = list(sections_of(groups, groups.numbers, self.fields, self.table_id))
         known = self._ends.get(shard.id)
         with local.open("wb") as file:
             file.truncate(shard.size_bytes)
@@ -123,19 +123,19 @@ class LocalCopies:
                 parts.append(replace(self._page_indexes(groups), end=shard.size_bytes, crc=None))
             else:
                 os.pwrite(file.fileno(), known, shard.size_bytes - len(known))
-        for some in joined(parts, self._get_bytes):
+        for some in coalesce(parts, self._get_bytes):
             yield threads.submit(self._get, groups, some, local)
 
     @property
     def _get_bytes(self) -> int:
         share_bytes = self.memory_bytes // (SHARE_OF_MEMORY * GETS_AT_ONCE)
-        return max(LEAST_GET_BYTES, min(MOST_GET_BYTES, share_bytes))
+        return max(MIN_GET_BYTES, min(MAX_GET_BYTES, share_bytes))
 
-    def _get(self, groups: RowGroups, parts: Sequence[Part], local: Path) -> None:
+    def _get(self, groups: RowGroups, parts: Sequence[Section], local: Path) -> None:
         """Read some parts of a shard at once, and write to its file what is proven of them."""
         shard = groups.slice.shard
-        body = memoryview(read_parts(self.objects, self._path(groups), shard.size_bytes, parts))
-        start, _ = span_of(parts)
+        body = memoryview(read_sections(self.objects, self._path(groups), shard.size_bytes, parts))
+        start, _ = byte_span(parts)
         with local.open("r+b") as file:
             for part in parts:
                 proven = body[part.start - start : part.end - start]
@@ -172,9 +172,11 @@ class LocalCopies:
         except (pa.ArrowException, OSError) as error:
             raise DamagedShardError(f"{path} is damaged: {error}", path=path) from error
 
-    def _page_indexes(self, groups: RowGroups) -> Part:
+    def _page_indexes(self, groups: RowGroups) -> Section:
         size_bytes = groups.slice.shard.size_bytes
-        return page_index_part(groups.metadata, groups.index.crcs, self._path(groups), size_bytes)
+        return page_index_section(
+            groups.metadata, groups.index.crcs, self._path(groups), size_bytes
+        )
 
     def _path(self, groups: RowGroups) -> str:
         return shard_path(self.table_id, groups.slice.shard.id)

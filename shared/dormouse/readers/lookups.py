@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dormouse.keys.ranges import KeyRange
-from dormouse.readers.reading import RowGroups, narrowed
+from dormouse.readers.reading import RowGroups, narrow
 from dormouse.schema.schema import Field, Schema
 
 FIRST_BYTES = 256 * 1024
 """What a query with a limit reads first, in memory: about one row group."""
 
-Part = list[RowGroups]
+LeafRowGroups = list[RowGroups]
 """What is found of the rows in one range: the row groups of each shard that can hold some."""
 
 
@@ -43,7 +43,7 @@ class _Pending:
     groups: set[tuple[str, int]] = field(default_factory=set)
     size_bytes: int = 0
 
-    def takes(self, part: Part, fields: Collection[Field], budget: int) -> bool:
+    def takes(self, part: LeafRowGroups, fields: Collection[Field], budget: int) -> bool:
         """Add a part if the row groups it needs besides fit into the budget."""
         added: set[tuple[str, int]] = set()
         size_bytes = self.size_bytes
@@ -61,8 +61,8 @@ class _Pending:
         return True
 
 
-def plan(
-    windows: Iterable[Sequence[Part]],
+def plan_reads(
+    windows: Iterable[Sequence[LeafRowGroups]],
     schema: Schema,
     columns: Collection[str],
     *,
@@ -78,7 +78,7 @@ def plan(
     for window in windows:
         pending = _Pending()
         for part in window:
-            rest: Part | None = part
+            rest: LeafRowGroups | None = part
             while rest is not None and not pending.takes(rest, fields, budget):
                 if pending.found:
                     yield LookUp(pending.found)
@@ -96,8 +96,8 @@ def plan(
 
 
 def _cut(
-    part: Part, schema: Schema, fields: Collection[Field], budget: int
-) -> tuple[Part, Part | None]:
+    part: LeafRowGroups, schema: Schema, fields: Collection[Field], budget: int
+) -> tuple[LeafRowGroups, LeafRowGroups | None]:
     """Return the beginning of a part, of about `budget` in memory, and the rest if there is any.
 
     It is cut where a row group begins, so rows of one key are never parted.
@@ -114,8 +114,8 @@ def _cut(
     for low, at, number in starts:
         size_bytes = part[at].index.column_bytes(number, fields)
         if taken_bytes and taken_bytes + size_bytes > budget and low > least:
-            head = [narrowed(groups, KeyRange((), low), schema) for groups in part]
-            rest = [narrowed(groups, KeyRange(low, None), schema) for groups in part]
+            head = [narrow(groups, KeyRange((), low), schema) for groups in part]
+            rest = [narrow(groups, KeyRange(low, None), schema) for groups in part]
             return head, rest
         taken_bytes += size_bytes
     return part, None

@@ -13,20 +13,20 @@ from math import inf
 
 from dormouse.errors import InvariantError
 from dormouse.ports import Objects
-from dormouse.shards.crcs import Part
-from dormouse.shards.footer import damage_of
+from dormouse.shards.crcs import Section
+from dormouse.shards.footer import raise_damaged
 
-GAP_BYTES = 64 * 1024
+MAX_GAP_BYTES = 64 * 1024
 """Bytes nobody asked for that are read along to save a read: what comes in the time of one."""
 
-Span = tuple[int, int]
+ByteSpan = tuple[int, int]
 """Where some bytes of an object begin and end."""
 
 
-class Fetched(io.RawIOBase):
+class FetchedFile(io.RawIOBase):
     """An object of which some spans are fetched, as a file that can be read there."""
 
-    def __init__(self, path: str, size_bytes: int, parts: Sequence[tuple[Span, Future[bytes]]]):
+    def __init__(self, path: str, size_bytes: int, parts: Sequence[tuple[ByteSpan, Future[bytes]]]):
         """Stand at the start; each of `parts` is waited for when it is first read."""
         self.path = path
         self._size_bytes, self._parts, self._at = size_bytes, parts, 0
@@ -60,27 +60,27 @@ class Fetched(io.RawIOBase):
         raise InvariantError(f"bytes {self._at} to {end} of {self.path} were not fetched")
 
 
-def fetch(
-    threads: Executor, objects: Objects, path: str, size_bytes: int, parts: Iterable[Part]
-) -> Fetched:
+def fetch_sections(
+    threads: Executor, objects: Objects, path: str, size_bytes: int, parts: Iterable[Section]
+) -> FetchedFile:
     """Begin to fetch some parts of a shard, in as few reads as they lie together."""
 
-    def read(some: Sequence[Part]) -> bytes:
-        return read_parts(objects, path, size_bytes, some)
+    def read(some: Sequence[Section]) -> bytes:
+        return read_sections(objects, path, size_bytes, some)
 
-    found = [(span_of(some), threads.submit(read, some)) for some in joined(parts)]
-    return Fetched(path, size_bytes, found)
+    found = [(byte_span(some), threads.submit(read, some)) for some in coalesce(parts)]
+    return FetchedFile(path, size_bytes, found)
 
 
-def read_parts(objects: Objects, path: str, size_bytes: int, parts: Sequence[Part]) -> bytes:
+def read_sections(objects: Objects, path: str, size_bytes: int, parts: Sequence[Section]) -> bytes:
     """Read the span of some parts of a shard at once, and check each of them.
 
     Raises:
         NotFoundError: the shard is gone.
         DamagedShardError: it is damaged.
     """
-    start, end = span_of(parts)
-    with damage_of(path), objects.open(path, size_bytes) as file:
+    start, end = byte_span(parts)
+    with raise_damaged(path), objects.open(path, size_bytes) as file:
         file.seek(start)
         body = file.read(end - start)
     view = memoryview(body)
@@ -89,19 +89,19 @@ def read_parts(objects: Objects, path: str, size_bytes: int, parts: Sequence[Par
     return body
 
 
-def span_of(parts: Sequence[Part]) -> Span:
+def byte_span(parts: Sequence[Section]) -> ByteSpan:
     """Return where the bytes of some parts, of which there is one, begin and end."""
     return min(part.start for part in parts), max(part.end for part in parts)
 
 
-def joined(parts: Iterable[Part], most_bytes: float = inf) -> list[list[Part]]:
+def coalesce(parts: Iterable[Section], most_bytes: float = inf) -> list[list[Section]]:
     """Return parts in groups that are read at once: those that lie near each other become one, up
     to `most_bytes`; a part is never divided.
     """
-    result: list[list[Part]] = []
+    result: list[list[Section]] = []
     start = end = 0
     for part in sorted(parts, key=lambda part: part.start):
-        if result and part.start - end <= GAP_BYTES and part.end - start <= most_bytes:
+        if result and part.start - end <= MAX_GAP_BYTES and part.end - start <= most_bytes:
             result[-1].append(part)
             end = max(end, part.end)
         else:

@@ -15,19 +15,19 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.arrow.evolution import renamed, stored_names
-from dormouse.arrow.order import within
-from dormouse.arrow.ranges import fitted
+from dormouse.arrow.evolution import rename_columns, stored_names
+from dormouse.arrow.order import rows_in_ranges
+from dormouse.arrow.ranges import fit_range
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.cache import Cache
 from dormouse.errors import DamagedShardError
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects
-from dormouse.readers.engine_reads import may_be_read
-from dormouse.readers.ranged_reads import Fetched, fetch
+from dormouse.readers.engine_reads import engine_may_read
+from dormouse.readers.ranged_reads import FetchedFile, fetch_sections
 from dormouse.schema.schema import Field, Schema
-from dormouse.shards.crcs import Part, chunk_parts
+from dormouse.shards.crcs import Section, chunk_sections
 from dormouse.shards.index import ShardIndex, read_index
 from dormouse.stored.names import shard_path
 
@@ -62,13 +62,13 @@ class RowGroups:
         return self.index.metadata
 
 
-def narrowed(groups: RowGroups, step: KeyRange, schema: Schema) -> RowGroups:
+def narrow(groups: RowGroups, step: KeyRange, schema: Schema) -> RowGroups:
     """Return what of a slice lies in `step` too, without reading anything."""
     part = replace(groups.slice, range=groups.slice.range.intersection(step))
     return _row_groups(part, groups.index, schema)
 
 
-def reached(groups: RowGroups, step: KeyRange, schema: Schema) -> RowGroups:
+def narrow_for_engine(groups: RowGroups, step: KeyRange, schema: Schema) -> RowGroups:
     """Return what of a slice lies in `step` too, with all row groups that the engine may read."""
     part = replace(groups.slice, range=groups.slice.range.intersection(step))
     return RowGroups(part, groups.index, _read_by_engine(part, groups.index, schema))
@@ -80,7 +80,7 @@ def _read_by_engine(slice: Slice, index: ShardIndex, schema: Schema) -> range:
     """
     if slice.is_whole:
         return range(len(index.spans))
-    wanted = fitted(slice.range, schema)
+    wanted = fit_range(slice.range, schema)
     among = index.row_groups_in(wanted)
     first, end = among.start, among.stop
     if wanted.is_empty():
@@ -89,21 +89,21 @@ def _read_by_engine(slice: Slice, index: ShardIndex, schema: Schema) -> range:
         high = index.spans[number][1]
         if high is not None and high[:1] < wanted.min[:1]:
             break
-        if may_be_read(index.metadata.row_group(number), wanted, schema.keys):
+        if engine_may_read(index.metadata.row_group(number), wanted, schema.keys):
             first = number
     for number in range(end, len(index.spans)):
         if wanted.max is not None and index.spans[number][0][:1] > wanted.max[:1]:
             break
-        if may_be_read(index.metadata.row_group(number), wanted, schema.keys):
+        if engine_may_read(index.metadata.row_group(number), wanted, schema.keys):
             end = number + 1
     return range(first, end)
 
 
 def _row_groups(slice: Slice, index: ShardIndex, schema: Schema) -> RowGroups:
-    return RowGroups(slice, index, index.row_groups_to_read(fitted(slice.range, schema)))
+    return RowGroups(slice, index, index.row_groups_to_read(fit_range(slice.range, schema)))
 
 
-def find_all(
+def find_row_groups(
     objects: Objects,
     table_id: str,
     slices: Sequence[Slice],
@@ -127,7 +127,7 @@ def find_all(
     return [_row_groups(slice, found[slice.shard.id], schema) for slice in slices]
 
 
-def read_all(
+def read_row_groups(
     objects: Objects,
     table_id: str,
     found: Sequence[RowGroups],
@@ -149,12 +149,12 @@ def read_all(
     needed = list(dict.fromkeys([*_keys_to_read(found, schema), *asked]))
     with ThreadPoolExecutor(READ_THREADS) as threads:
         fetched = [
-            fetch(
+            fetch_sections(
                 threads,
                 objects,
                 shard_path(table_id, groups[0].slice.shard.id),
                 groups[0].slice.shard.size_bytes,
-                parts_of(groups[0], _numbers(groups), needed, table_id),
+                sections_of(groups[0], _numbers(groups), needed, table_id),
             )
             for groups in wanted
         ]
@@ -171,13 +171,13 @@ def _keys_to_read(found: Sequence[RowGroups], schema: Schema) -> Sequence[Field]
     return schema.keys[: max(parts, len(schema.row_keys))]
 
 
-def parts_of(
+def sections_of(
     groups: RowGroups, numbers: Iterable[int], fields: Iterable[Field], table_id: str
-) -> Iterator[Part]:
+) -> Iterator[Section]:
     """Yield the column chunks that some row groups of a shard have of some fields."""
     names = stored_names(groups.index.names, fields).values()
     path = shard_path(table_id, groups.slice.shard.id)
-    return chunk_parts(groups.metadata, groups.index.crcs, path, numbers, names)
+    return chunk_sections(groups.metadata, groups.index.crcs, path, numbers, names)
 
 
 def _place(groups: RowGroups) -> tuple[object, ...]:
@@ -190,7 +190,7 @@ def _numbers(found: Sequence[RowGroups]) -> list[int]:
 
 
 def _rows(
-    file: Fetched,
+    file: FetchedFile,
     found: Sequence[RowGroups],
     schema: Schema,
     needed: Sequence[Field],
@@ -211,9 +211,9 @@ def _rows(
         columns=list(present.values()),
         use_threads=False,
     )
-    ranges = [fitted(groups.slice.range, schema) for groups in found]
+    ranges = [fit_range(groups.slice.range, schema) for groups in found]
     for batch in _undamaged(batches, file.path):
-        for part in within(renamed(batch, present), ranges, schema):
+        for part in rows_in_ranges(rename_columns(batch, present), ranges, schema):
             yield conform(part, result_schema)
 
 

@@ -23,14 +23,14 @@ from dormouse.stored import checksums
 
 CRCS_KEY = "dormouse.crc32"
 MAGIC = b"PAR1"
-ENDING_BYTES = 8
+TRAILER_BYTES = 8
 """What ends a Parquet file: the length of the footer before it, in four bytes, and the magic."""
 _MARK = b"crc32:"
 _WORD = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Section:
     """Some bytes of a shard that are read together: a column chunk, or all page indexes.
 
     `crc` is None in a shard that was written without. `group` and `column` name a column chunk.
@@ -79,7 +79,7 @@ class Crcs:
         return int(word)
 
 
-def blank(chunks: int) -> str:
+def placeholder(chunks: int) -> str:
     """Return what is written where the CRCs of so many column chunks are filled in later."""
     return (_MARK + b64encode(bytes((chunks + 1) * _WORD.size))).decode()
 
@@ -107,13 +107,13 @@ def read_crcs(metadata: pq.FileMetaData, path: str) -> Crcs | None:
     return Crcs(first, words[_WORD.size :])
 
 
-def chunk_parts(
+def chunk_sections(
     metadata: pq.FileMetaData,
     crcs: Crcs | None,
     path: str,
     row_groups: Iterable[int],
     columns: Collection[str] | None = None,
-) -> Iterator[Part]:
+) -> Iterator[Section]:
     """Yield the chunks of some columns, or of all, in some row groups of the shard at `path`.
 
     Raises:
@@ -125,10 +125,10 @@ def chunk_parts(
         for i in range(group.num_columns):
             chunk = group.column(i)
             name = chunk.path_in_schema
-            if columns is None or is_part_of(name, columns):
+            if columns is None or belongs_to(name, columns):
                 crc = crcs.of_chunk(number * metadata.num_columns + i) if crcs else None
                 start, end = _span(chunk)
-                part = Part(start, end, crc, number, name)
+                part = Section(start, end, crc, number, name)
                 if not len(MAGIC) <= start <= end <= end_of_data:
                     raise DamagedShardError(
                         f"{path} is damaged: by its footer, {part} lies outside of its data",
@@ -137,15 +137,15 @@ def chunk_parts(
                 yield part
 
 
-def page_index_part(
+def page_index_section(
     metadata: pq.FileMetaData, crcs: Crcs | None, path: str, size_bytes: int
-) -> Part:
+) -> Section:
     """Return the part between the last column chunk and the footer of the shard at `path`.
 
     Raises:
         DamagedShardError: the footer says that the data go on beyond its own beginning.
     """
-    footer = size_bytes - ENDING_BYTES - metadata.serialized_size
+    footer = size_bytes - TRAILER_BYTES - metadata.serialized_size
     end_of_data = _end_of_data(metadata)
     if end_of_data > footer:
         raise DamagedShardError(
@@ -153,10 +153,10 @@ def page_index_part(
             f"footer begins at {footer:,}",
             path=path,
         )
-    return Part(end_of_data, footer, crcs.page_indexes if crcs else None)
+    return Section(end_of_data, footer, crcs.page_indexes if crcs else None)
 
 
-def is_part_of(path_in_schema: str, columns: Collection[str]) -> bool:
+def belongs_to(path_in_schema: str, columns: Collection[str]) -> bool:
     """Return whether a leaf of a Parquet schema belongs to any of some columns.
 
     A nested column has a leaf for each part, whose path begins with the column's name.
@@ -164,9 +164,9 @@ def is_part_of(path_in_schema: str, columns: Collection[str]) -> bool:
     return any(f"{path_in_schema}.".startswith(f"{name}.") for name in columns)
 
 
-def all_parts(
+def all_sections(
     metadata: pq.FileMetaData, crcs: Crcs | None, path: str, size_bytes: int
-) -> Iterator[Part]:
+) -> Iterator[Section]:
     """Yield all parts of a shard in their order: no byte before the footer is in none, but the
     magic at the start.
 
@@ -174,8 +174,8 @@ def all_parts(
         DamagedShardError: by its footer, there is a gap between two, or they overlap.
     """
     at = len(MAGIC)
-    chunks = chunk_parts(metadata, crcs, path, range(metadata.num_row_groups))
-    for part in [*chunks, page_index_part(metadata, crcs, path, size_bytes)]:
+    chunks = chunk_sections(metadata, crcs, path, range(metadata.num_row_groups))
+    for part in [*chunks, page_index_section(metadata, crcs, path, size_bytes)]:
         if not part.start == at <= part.end:
             raise DamagedShardError(
                 f"{path} is damaged: by its footer, {part} begins at byte {part.start:,} and not "
@@ -186,20 +186,20 @@ def all_parts(
         yield part
 
 
-def fill_in(local: Path) -> None:
+def write_crcs(local: Path) -> None:
     """Put the CRCs and the checksum into the footer of a file that has room for them.
 
     Raises:
         InvariantError: the parts of the file are not what this code expects.
     """
     with local.open("r+b") as file:
-        size_bytes = file.seek(-ENDING_BYTES, os.SEEK_END) + ENDING_BYTES
+        size_bytes = file.seek(-TRAILER_BYTES, os.SEEK_END) + TRAILER_BYTES
         (length,) = struct.unpack("<I", file.read(4))
-        start = file.seek(-ENDING_BYTES - length, os.SEEK_END)
+        start = file.seek(-TRAILER_BYTES - length, os.SEEK_END)
         footer = bytearray(file.read())
         metadata = pq.read_metadata(pa.BufferReader(bytes(footer)))
         words = _measured(file.fileno(), metadata, str(local), size_bytes)
-        room = blank(metadata.num_row_groups * metadata.num_columns).encode()
+        room = placeholder(metadata.num_row_groups * metadata.num_columns).encode()
         place = footer.rfind(room)
         if place < 0:
             raise InvariantError(f"there is no room for the CRCs of {local}")
@@ -212,7 +212,7 @@ def fill_in(local: Path) -> None:
 
 def _measured(file: int, metadata: pq.FileMetaData, path: str, size_bytes: int) -> bytes:
     try:
-        parts = list(all_parts(metadata, None, path, size_bytes))
+        parts = list(all_sections(metadata, None, path, size_bytes))
     except CorruptDataError as error:
         raise InvariantError(f"a file just written is not as expected: {error}") from error
     words = [crc32(os.pread(file, part.end - part.start, part.start)) for part in parts]

@@ -25,15 +25,15 @@ from dormouse.model.provenance import Lineage, Origin
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects, Storage
 from dormouse.schema.schema import Schema
-from dormouse.shards.crcs import ENDING_BYTES, MAGIC
-from dormouse.shards.parquet import likely_footer_bytes
+from dormouse.shards.crcs import MAGIC, TRAILER_BYTES
+from dormouse.shards.parquet import estimated_footer_bytes
 from dormouse.stored import checksums
 from dormouse.stored.decoding import decode_json, told_as_corrupt
 from dormouse.stored.names import shard_path
 
 METADATA_KEY = "dormouse"
 VERSION = 2
-FOOTERS_AT_ONCE = 8
+FOOTER_READ_THREADS = 8
 TYPICAL_COLUMNS = 4
 
 
@@ -104,8 +104,8 @@ def encode_footer(footer: ShardFooter) -> bytes:
             table_id=footer.table_id,
             shard_id=footer.shard_id,
             schema=footer.schema.to_json(),
-            range_min=stored_key(origin.range.min),
-            range_max=None if origin.range.max is None else stored_key(origin.range.max),
+            range_min=key_to_hex(origin.range.min),
+            range_max=None if origin.range.max is None else key_to_hex(origin.range.max),
             job=origin.job,
             written_ms=origin.written_ms,
             generation=origin.generation,
@@ -116,9 +116,9 @@ def encode_footer(footer: ShardFooter) -> bytes:
             superseded=origin.lineage.superseded,
             completed=origin.lineage.completed,
             rows=footer.rows,
-            min_key=stored_key(footer.min_key),
-            max_key=stored_key(footer.max_key),
-            samples=tuple((stored_key(key), rank) for key, rank in footer.samples),
+            min_key=key_to_hex(footer.min_key),
+            max_key=key_to_hex(footer.max_key),
+            samples=tuple((key_to_hex(key), rank) for key, rank in footer.samples),
         )
     )
 
@@ -139,15 +139,15 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
             schema=Schema.from_json(body.schema),
             origin=_origin(body),
             rows=body.rows,
-            min_key=key_of_stored(body.min_key),
-            max_key=key_of_stored(body.max_key),
-            samples=tuple((key_of_stored(key), rank) for key, rank in body.samples),
+            min_key=key_from_hex(body.min_key),
+            max_key=key_from_hex(body.max_key),
+            samples=tuple((key_from_hex(key), rank) for key, rank in body.samples),
         )
 
 
 def _origin(body: _Stored) -> Origin:
     return Origin(
-        range=range_of_stored(body.range_min, body.range_max),
+        range=range_from_hex(body.range_min, body.range_max),
         job=body.job,
         written_ms=body.written_ms,
         generation=body.generation,
@@ -157,19 +157,19 @@ def _origin(body: _Stored) -> Origin:
     )
 
 
-def stored_key(key: Key) -> str:
+def key_to_hex(key: Key) -> str:
     """Return the form of a key in JSON: the hexadecimal digits of its stored form."""
     return encode_key(key).hex()
 
 
-def key_of_stored(stored: str) -> Key:
+def key_from_hex(stored: str) -> Key:
     """Return the key of such digits. Raises ValueError if they are none."""
     return decode_key(bytes.fromhex(stored))
 
 
-def range_of_stored(low: str, high: str | None) -> KeyRange:
+def range_from_hex(low: str, high: str | None) -> KeyRange:
     """Return the range of such ends. Raises ValueError if they are none."""
-    return KeyRange(key_of_stored(low), None if high is None else key_of_stored(high))
+    return KeyRange(key_from_hex(low), None if high is None else key_from_hex(high))
 
 
 def read_footers(
@@ -185,11 +185,11 @@ def read_footers(
     def read(shard: Shard) -> tuple[Shard, ShardFooter]:
         path = shard_path(table_id, shard.id)
         footer = read_footer(storage, path, shard.size_bytes)
-        with damage_of(path):
+        with raise_damaged(path):
             _check_names(path, (footer.table_id, footer.shard_id), (table_id, shard.id))
         return shard, footer
 
-    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as threads:
+    with ThreadPoolExecutor(FOOTER_READ_THREADS) as threads:
         yield from threads.map(read, shards)
 
 
@@ -201,7 +201,7 @@ def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:
         CorruptDataError: it is truncated, or no shard of ours.
     """
     metadata = read_metadata(storage, path, size_bytes)
-    with damage_of(path):
+    with raise_damaged(path):
         footer = decode_footer(_stored(metadata, path), path)
         if footer.rows != metadata.num_rows:
             raise CorruptDataError(
@@ -216,7 +216,7 @@ def check_identity(metadata: pq.FileMetaData, path: str, table_id: str, shard: S
     Raises:
         DamagedShardError: it is of another shard, even if that has the same size.
     """
-    with damage_of(path):
+    with raise_damaged(path):
         with told_as_corrupt(f"the footer of shard {path} is damaged"):
             found = decode_json(_stored(metadata, path), _Identity)
         _check_names(path, (found.table_id, found.shard_id), (table_id, shard.id))
@@ -240,7 +240,7 @@ def _stored(metadata: pq.FileMetaData, path: str) -> bytes:
 
 
 @contextmanager
-def damage_of(path: str) -> Iterator[None]:
+def raise_damaged(path: str) -> Iterator[None]:
     """Raise what is found damaged within as damage of the shard at `path`."""
     try:
         yield
@@ -268,17 +268,17 @@ def read_metadata(
         NotFoundError: there is no such object.
         CorruptDataError: it is truncated, or no Parquet file.
     """
-    least = min(size_bytes, likely_footer_bytes(size_bytes, columns))
-    with damage_of(path), objects.open(path, size_bytes) as file:
+    least = min(size_bytes, estimated_footer_bytes(size_bytes, columns))
+    with raise_damaged(path), objects.open(path, size_bytes) as file:
         tail = _tail(file, path, size_bytes, least)
-        (length,) = struct.unpack("<I", tail[-ENDING_BYTES:-4])
-        if length + ENDING_BYTES > size_bytes:
+        (length,) = struct.unpack("<I", tail[-TRAILER_BYTES:-4])
+        if length + TRAILER_BYTES > size_bytes:
             raise CorruptDataError(f"{path} is damaged: its footer is longer than itself")
-        if length + ENDING_BYTES > len(tail):
-            tail = _tail(file, path, size_bytes, length + ENDING_BYTES)
+        if length + TRAILER_BYTES > len(tail):
+            tail = _tail(file, path, size_bytes, length + TRAILER_BYTES)
     try:
         if is_shard:
-            checksums.check(tail[-length - ENDING_BYTES :])
+            checksums.check(tail[-length - TRAILER_BYTES :])
         return pq.read_metadata(pa.BufferReader(tail))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DamagedShardError(
@@ -289,6 +289,6 @@ def read_metadata(
 def _tail(file: BinaryIO, path: str, size_bytes: int, length: int) -> bytes:
     file.seek(size_bytes - length)
     tail = file.read(length)
-    if len(tail) != length or tail[-4:] != MAGIC or length < ENDING_BYTES:
+    if len(tail) != length or tail[-4:] != MAGIC or length < TRAILER_BYTES:
         raise CorruptDataError(f"{path} is not a Parquet file of {size_bytes} bytes")
     return tail

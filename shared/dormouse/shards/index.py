@@ -14,13 +14,13 @@ from typing import cast
 import pyarrow.parquet as pq
 
 from dormouse.arrow.evolution import names_by_id, stored_names
-from dormouse.arrow.statistics import key_span, may_hold
+from dormouse.arrow.statistics import key_span, may_contain
 from dormouse.cache import Cache
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects
 from dormouse.schema.schema import Field, Schema
-from dormouse.shards.crcs import Crcs, is_part_of, read_crcs
+from dormouse.shards.crcs import Crcs, belongs_to, read_crcs
 from dormouse.shards.footer import check_identity, read_metadata
 from dormouse.stored.names import shard_path
 
@@ -72,7 +72,7 @@ class ShardIndex:
         return range(first, last)
 
     def _may_hold(self, number: int, wanted: KeyRange) -> bool:
-        return may_hold(self.metadata.row_group(number), wanted, self.keys)
+        return may_contain(self.metadata.row_group(number), wanted, self.keys)
 
     def row_groups_within(self, wanted: KeyRange) -> range:
         """Return the row groups that surely hold no key outside `wanted`; neighbours, too."""
@@ -91,7 +91,7 @@ class ShardIndex:
         return sum(
             _memory_bytes(chunk)
             for chunk in (chunks.column(i) for i in range(chunks.num_columns))
-            if is_part_of(chunk.path_in_schema, columns)
+            if belongs_to(chunk.path_in_schema, columns)
         )
 
 

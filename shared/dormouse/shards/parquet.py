@@ -58,7 +58,7 @@ def row_group_bytes(written_bytes: int, columns: int) -> int:
     return max(ROW_GROUP_BYTES, math.isqrt(2 * CHUNK_FOOTER_BYTES * columns * written_bytes))
 
 
-def likely_footer_bytes(size_bytes: int, columns: int) -> int:
+def estimated_footer_bytes(size_bytes: int, columns: int) -> int:
     """Return a length that the footer of a shard of this size is hardly ever longer than."""
     density = 2 * CHUNK_FOOTER_BYTES * columns
     grown_from = ROW_GROUP_BYTES**2 / density
@@ -68,7 +68,7 @@ def likely_footer_bytes(size_bytes: int, columns: int) -> int:
     return BASE_FOOTER_BYTES + int((groups + 2) * columns * CHUNK_FOOTER_BYTES * 1.03)
 
 
-class ParquetFile:
+class ParquetFileWriter:
     """A Parquet file being written: a whole one when it is closed, none when it is discarded."""
 
     def __init__(self, local: Path, schema: Schema) -> None:
@@ -109,13 +109,13 @@ class ParquetFile:
         if self._pending_rows:
             self._write_group(self._pending_rows)
         assert self._writer is not None
-        room = crcs.blank(self._written_groups * self._schema.leaf_columns)
+        room = crcs.placeholder(self._written_groups * self._schema.leaf_columns)
         self._writer.add_key_value_metadata(
             {**metadata, crcs.CRCS_KEY: room, CHECKSUM_KEY: checksums.BLANK}
         )
         self._writer.close()
         self._sink.close()
-        crcs.fill_in(self._local)
+        crcs.write_crcs(self._local)
 
     def discard(self) -> None:
         """Remove the local file, finished or not."""

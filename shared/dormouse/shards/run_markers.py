@@ -18,10 +18,16 @@ from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.provenance import Lineage, Origin
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
-from dormouse.shards.footer import range_of_stored, stored_key
+from dormouse.shards.footer import key_to_hex, range_from_hex
 from dormouse.stored.decoding import told_as_corrupt
 from dormouse.stored.json_objects import of_stored, to_stored
-from dormouse.stored.names import ending_path, ending_prefix, run_ended_by, run_of, shard_path
+from dormouse.stored.names import (
+    run_marker_path,
+    run_marker_prefix,
+    run_of,
+    run_of_marker,
+    shard_path,
+)
 
 FORMAT = 3
 _KIND = "the end of a run"
@@ -32,7 +38,7 @@ _HINT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RunMarker:
     """A run's end: `origin` is that of a last shard without rows; its number counts the others."""
 
     run: str
@@ -52,13 +58,13 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shards: int = 0
 
 
-def put_ending(storage: Storage, table_id: str, ending: Ending) -> None:
+def put_run_marker(storage: Storage, table_id: str, ending: RunMarker) -> None:
     """Note that a run is whole; that it was noted before is fine."""
     origin = ending.origin
     lineage = origin.lineage
     body = _Stored(
-        range_min=stored_key(origin.range.min),
-        range_max=None if origin.range.max is None else stored_key(origin.range.max),
+        range_min=key_to_hex(origin.range.min),
+        range_max=None if origin.range.max is None else key_to_hex(origin.range.max),
         job=origin.job,
         written_ms=origin.written_ms,
         generation=origin.generation,
@@ -68,29 +74,31 @@ def put_ending(storage: Storage, table_id: str, ending: Ending) -> None:
         completed=lineage.completed,
         shards=origin.number,
     )
-    path = ending_path(table_id, ending.run)
+    path = run_marker_path(table_id, ending.run)
     storage.put(path, to_stored(_KIND, FORMAT, path, body))
 
 
-def read_endings(storage: Storage, table_id: str) -> list[Ending]:
+def read_run_markers(storage: Storage, table_id: str) -> list[RunMarker]:
     """Return each note there is.
 
     Raises:
         CorruptDataError: one is damaged.
     """
-    endings, damaged = survey_endings(storage, table_id)
+    endings, damaged = list_readable_run_markers(storage, table_id)
     for error in damaged:
         raise error
     return endings
 
 
-def survey_endings(storage: Storage, table_id: str) -> tuple[list[Ending], list[CorruptDataError]]:
+def list_readable_run_markers(
+    storage: Storage, table_id: str
+) -> tuple[list[RunMarker], list[CorruptDataError]]:
     """Return each note there is that can be read, and what is wrong with the others."""
     endings, damaged = [], []
-    for stored in storage.list(ending_prefix(table_id)):
+    for stored in storage.list(run_marker_prefix(table_id)):
         try:
             body = storage.get(stored.path)
-            endings.append(Ending(run_ended_by(stored.path), _origin(stored.path, body)))
+            endings.append(RunMarker(run_of_marker(stored.path), _origin(stored.path, body)))
         except NotFoundError:
             continue  # deleted since it was listed
         except CorruptDataError as error:
@@ -102,7 +110,7 @@ def _origin(path: str, body: bytes) -> Origin:
     with told_as_corrupt(f"{path} is damaged", hint=_HINT):
         note = of_stored(_KIND, FORMAT, path, body, _Stored)
         return Origin(
-            range=range_of_stored(note.range_min, note.range_max),
+            range=range_from_hex(note.range_min, note.range_max),
             job=note.job,
             written_ms=note.written_ms,
             number=note.shards,
@@ -127,7 +135,7 @@ def discard_shards(
     ends, others = [], []
     for run, found in runs.items():
         *before, last = sorted(found, key=run_of)
-        ends += [] if run in committed else [ending_path(table_id, run)]
+        ends += [] if run in committed else [run_marker_path(table_id, run)]
         ends.append(shard_path(table_id, last))
         others += [shard_path(table_id, shard) for shard in before]
     _delete(storage, ends)
@@ -139,7 +147,7 @@ def _delete(storage: Storage, paths: Sequence[str]) -> None:
         storage.delete(paths)
 
 
-def spent_endings(
+def obsolete_run_markers(
     storage: Storage,
     table_id: str,
     current: Callable[[], TableState],
@@ -152,22 +160,22 @@ def spent_endings(
     listed: what was done when a note was put is in it. Notes put after `before_ms` are kept, for
     their run may not be committed yet.
     """
-    listed = storage.list(ending_prefix(table_id))
-    old = {run_ended_by(stored.path) for stored in listed if stored.modified_ms <= before_ms}
-    endings, damaged = survey_endings(storage, table_id)
+    listed = storage.list(run_marker_prefix(table_id))
+    old = {run_of_marker(stored.path) for stored in listed if stored.modified_ms <= before_ms}
+    endings, damaged = list_readable_run_markers(storage, table_id)
     if not endings:
         return [], damaged
     state = current()
     runs = frozenset(run_of(shard)[0] for shard in state.shards)
     spent = [
-        ending_path(table_id, ending.run)
+        run_marker_path(table_id, ending.run)
         for ending in endings
         if ending.run in old and not _tells_something(ending, runs, state)
     ]
     return spent, damaged
 
 
-def _tells_something(ending: Ending, runs: frozenset[str], state: TableState) -> bool:
+def _tells_something(ending: RunMarker, runs: frozenset[str], state: TableState) -> bool:
     """Return whether anything a note speaks of is still there; `runs` are those of the state."""
     if ending.run in runs or ending.run in state.jobs:
         return True

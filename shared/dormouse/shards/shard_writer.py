@@ -18,7 +18,7 @@ from dormouse.model.shards import NewShard, Shard
 from dormouse.ports import Storage
 from dormouse.schema.schema import Schema
 from dormouse.shards.footer import METADATA_KEY, ShardFooter, encode_footer, read_footer
-from dormouse.shards.parquet import ParquetFile
+from dormouse.shards.parquet import ParquetFileWriter
 from dormouse.shards.samples import KeySampler
 from dormouse.stored.names import shard_path
 
@@ -81,7 +81,7 @@ class WrittenShard:
         return NewShard(shard, self.rows_by_partition)
 
 
-class ShardDraft:
+class ShardWriter:
     """A shard that gets rows; `finish` or `discard` ends it."""
 
     def __init__(self, context: ShardContext, shard_id: str, number: int, scratch: Path) -> None:
@@ -90,7 +90,7 @@ class ShardDraft:
         self._shard_id = shard_id
         self._number = number
         self._local = scratch / f"{shard_id}.parquet"
-        self._file = ParquetFile(self._local, context.schema)
+        self._file = ParquetFileWriter(self._local, context.schema)
         self._sampler = KeySampler(context.schema)
         self._rows_by_leaf: dict[str, int] = {}
         self._range = KeyRange()

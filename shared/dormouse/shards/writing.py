@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.arrow.order import OrderCheck, rows_below, span_of
+from dormouse.arrow.order import OrderCheck, row_span, rows_below
 from dormouse.arrow.types import row_key
 from dormouse.errors import InvariantError
 from dormouse.keys.ranges import Key
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard
 from dormouse.ports import Storage
-from dormouse.readahead import ahead
+from dormouse.readahead import read_ahead
 from dormouse.schema.schema import Schema
-from dormouse.shards.shard_writer import ShardContext, ShardDraft
+from dormouse.shards.shard_writer import ShardContext, ShardWriter
 from dormouse.stored.names import number_in
 
 __all__ = ["ShardContext", "write_shards"]
@@ -55,9 +55,9 @@ def write_shards(
         CorruptDataError: an object of the same name exists and is no shard.
     """
     with ThreadPoolExecutor(1) as uploads:
-        run = _Run(storage, context, shard_id, scratch, target_bytes, spanning, uploads)
+        run = _RunWriter(storage, context, shard_id, scratch, target_bytes, spanning, uploads)
         try:
-            with closing(ahead(_cut(sorted_batches, context, leaves))) as pieces:
+            with closing(read_ahead(_cut(sorted_batches, context, leaves))) as pieces:
                 for leaf, batch in pieces:
                     run.write(leaf, batch)
             return run.finish()
@@ -65,7 +65,7 @@ def write_shards(
             run.discard()
 
 
-class _Run:
+class _RunWriter:
     """The shards of one run; the one before is uploaded while the next gets its rows."""
 
     def __init__(
@@ -86,7 +86,7 @@ class _Run:
         self._spanning = spanning
         self._uploads = uploads
         self._uploaded: list[Future[NewShard]] = []
-        self._draft: ShardDraft | None = None
+        self._draft: ShardWriter | None = None
 
     def write(self, leaf: Partition, batch: pa.RecordBatch) -> None:
         """Add rows of one leaf."""
@@ -110,17 +110,17 @@ class _Run:
         if self._draft is not None:
             self._draft.discard()
 
-    def _room(self, draft: ShardDraft, leaf: Partition, batch: pa.RecordBatch) -> int:
+    def _room(self, draft: ShardWriter, leaf: Partition, batch: pa.RecordBatch) -> int:
         """Return how many of the first rows of `batch` go into the shard that is being written."""
         if not self._spanning and not draft.holds_rows_of(leaf):
             return 0
         if draft.size_bytes < self._target_bytes:
             return min(draft.room, batch.num_rows)
-        return span_of(batch, draft.last_key, self._context.schema)[1]
+        return row_span(batch, draft.last_key, self._context.schema)[1]
 
-    def _begin_shard(self) -> ShardDraft:
+    def _begin_shard(self) -> ShardWriter:
         number = number_in(self._context.part or 0, len(self._uploaded))
-        return ShardDraft(self._context, self._shard_id(number), number, self._scratch)
+        return ShardWriter(self._context, self._shard_id(number), number, self._scratch)
 
     def _end_shard(self, *, last: bool) -> None:
         if self._draft is None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from dormouse.arrow.types import MOST_DIGITS, Array, arrow_type, roomy_decimal
+from dormouse.arrow.types import MAX_DECIMAL_DIGITS, Array, arrow_type, widest_decimal
 from dormouse.errors import InvariantError, RefusedSourceError
 from dormouse.schema.schema import (
     DecimalType,
@@ -30,9 +30,9 @@ from dormouse.schema.schema import (
 )
 from dormouse.schema.type_text import show_type
 from dormouse.schema.types import UNITS, has
-from dormouse.sources.text_cells import counted
+from dormouse.sources.text_cells import from_unit_count
 
-FORMS: dict[FieldType, str] = {
+EXPECTED_FORMS: dict[FieldType, str] = {
     Primitive.INT: "a whole number of 32 bits",
     Primitive.LONG: "a whole number of 64 bits",
     Primitive.STRING: "text in UTF-8",
@@ -53,7 +53,7 @@ _QUOTES_NOTHING = re.compile(
 _COUNTED = 10
 
 
-def check_columns(names: Sequence[str], schema: Schema, *, of: str = "the file") -> None:
+def check_file_columns(names: Sequence[str], schema: Schema, *, of: str = "the file") -> None:
     """Check that a file has the columns of the table, in any order; nullable ones may be absent.
 
     Columns that the table has not are counted, not named: where a header was forgotten, names are
@@ -91,7 +91,7 @@ def check_nulls(column: Array, field: Field, place: Place) -> None:
     if field.nullable or not column.null_count:
         return
     row = pc.index(column.is_null(), True).as_py()
-    raise refused(place(row), field, "there is no value, and the column cannot be null")
+    raise cell_refusal(place(row), field, "there is no value, and the column cannot be null")
 
 
 def convert(cells: Cells, field: Field, place: Place, build: Callable[[Cells], Array]) -> Array:
@@ -108,11 +108,13 @@ def convert(cells: Cells, field: Field, place: Place, build: Callable[[Cells], A
         build(cells[at : at + 1])  # type: ignore[arg-type]  # a slice is of the same type
     except (pa.ArrowException, ValueError, OverflowError) as error:
         reason = f"the value is not a {type_name(field.type)}"
-        raise refused(place(at), field, reason, unquoting(error, field.type)) from error
+        raise cell_refusal(
+            place(at), field, reason, describe_without_values(error, field.type)
+        ) from error
     raise InvariantError(f"column {field.name!r} fails as a whole, but none of its cells does")
 
 
-def refused(place: str, field: Field, reason: str, hint: str = "") -> RefusedSourceError:
+def cell_refusal(place: str, field: Field, reason: str, hint: str = "") -> RefusedSourceError:
     """Return the error for a cell of a column of the table."""
     return RefusedSourceError(f"{place}, column {field.name!r}: {reason}", hint=hint)
 
@@ -156,7 +158,7 @@ def can_cast(source: pa.DataType, kind: FieldType, unit: str = "") -> bool:
             if not isinstance(source, _DECIMALS):
                 return False
             digits: int = source.precision - source.scale + kind.scale
-            return digits <= MOST_DIGITS
+            return digits <= MAX_DECIMAL_DIGITS
         case Primitive():
             return any(accepts(source) for accepts in _ACCEPTED[kind])
 
@@ -175,12 +177,12 @@ def _can_cast_members(source: pa.StructType, kind: StructType) -> bool:
 def cast(column: Array, kind: FieldType, unit: str = "") -> Array:
     """Cast to the Arrow type of `kind`. Raises ArrowInvalid if a value would not survive."""
     if types.is_integer(column.type) and unit and kind is UNITS[unit]:
-        return counted(column, kind, unit)
+        return from_unit_count(column, kind, unit)
     wanted = arrow_type(kind)
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()  # type: ignore[attr-defined]  # told by its type
     if not column.type.equals(wanted) and has(kind, DecimalType):
-        column = column.cast(arrow_type(kind, roomy_decimal))
+        column = column.cast(arrow_type(kind, widest_decimal))
     result = column if column.type.equals(wanted) else column.cast(wanted)
     result.validate(full=True)  # text that is not UTF-8 comes in here and would break readers
     if has(kind, StructType):
@@ -238,11 +240,11 @@ def _quoted(names: Sequence[str]) -> str:
     return ("column " if len(names) == 1 else "columns ") + ", ".join(map(repr, names))
 
 
-def unquoting(error: BaseException, kind: FieldType) -> str:
+def describe_without_values(error: BaseException, kind: FieldType) -> str:
     """Return what an error says of a cell without quoting it, or else what was expected there."""
     if isinstance(error, pa.ArrowException):
         found = _QUOTES_NOTHING.match(str(error))
-        return next(filter(None, found.groups())) if found else FORMS.get(kind, "")
+        return next(filter(None, found.groups())) if found else EXPECTED_FORMS.get(kind, "")
     text = str(error).partition("\n")[0]
     # this one quotes a name, which is text of the file too
     return "a struct has an unknown member" if "unknown field" in text else text

@@ -17,8 +17,8 @@ from pyarrow import csv
 from dormouse.arrow.types import Array, arrow_schema, nulls
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Field, Schema
-from dormouse.sources.casting import Place, check_columns, check_nulls, convert
-from dormouse.sources.csv_structure import UTF8_MARK, Block, CsvBlocks, CsvStructure
+from dormouse.sources.casting import Place, check_file_columns, check_nulls, convert
+from dormouse.sources.csv_structure import UTF8_BOM, Block, CsvBlocks, CsvStructure
 from dormouse.sources.json_cells import json_column
 from dormouse.sources.text_cells import text_parser
 from dormouse.tables.csv_dialect import CsvDialect
@@ -54,7 +54,7 @@ def _names(blocks: CsvBlocks, schema: Schema, dialect: CsvDialect) -> Sequence[s
         names = [name.decode() for name in blocks.header()]
     except UnicodeDecodeError as error:
         raise RefusedSourceError("the names of the CSV file's columns are not UTF-8") from error
-    check_columns(names, schema)
+    check_file_columns(names, schema)
     return names
 
 
@@ -79,8 +79,8 @@ def _parser(dialect: CsvDialect, names: Sequence[str]) -> Callable[[bytes], pa.T
     def parse(data: bytes) -> pa.Table:
         if not data.strip(b"\r\n") and len(names) > 1:
             return schema.empty_table()
-        if data.startswith(UTF8_MARK):  # which Arrow skips in each block
-            data = UTF8_MARK + data
+        if data.startswith(UTF8_BOM):  # which Arrow skips in each block
+            data = UTF8_BOM + data
         if not data.endswith(b"\n"):  # there Arrow takes nothing after a quoted field for ""
             data += b"\n"
         reading = csv.ReadOptions(

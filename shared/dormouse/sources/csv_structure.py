@@ -25,7 +25,7 @@ RECORD_BYTES = 4 * 1024 * 1024
 """How long a record may be."""
 FIELD_LINES = 1000
 """How many line ends a quoted field may hold: two stray quotes make one of all between them."""
-UTF8_MARK = b"\xef\xbb\xbf"
+UTF8_BOM = b"\xef\xbb\xbf"
 """What some programs write at the beginning of a file in UTF-8."""
 _HINT = (
     "a field is enclosed in quotes as a whole, and quotes within are doubled; the properties "
@@ -210,7 +210,7 @@ class CsvBlocks:
             RefusedSourceError: the file is in UTF-16.
         """
         self._file, self._structure = file, structure
-        self._data, self._line = without_mark(file.read(BLOCK_BYTES)), 1
+        self._data, self._line = strip_bom(file.read(BLOCK_BYTES)), 1
         self._next = file.read(BLOCK_BYTES)
 
     def header(self) -> list[bytes]:
@@ -266,7 +266,7 @@ class CsvBlocks:
         )
 
 
-def without_mark(start: bytes) -> bytes:
+def strip_bom(start: bytes) -> bytes:
     """Return the first bytes of a text file without the mark of UTF-8 that some programs write.
 
     Raises:
@@ -274,4 +274,4 @@ def without_mark(start: bytes) -> bytes:
     """
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise RefusedSourceError("the file is in UTF-16", hint="write it in UTF-8")
-    return start.removeprefix(UTF8_MARK)
+    return start.removeprefix(UTF8_BOM)

@@ -29,7 +29,7 @@ _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
 _BUFFER_BYTES = 64 * 1024
 _HINT = "a file is what its name says: .gz at its end if it is gzipped, .parquet if it is Parquet"
-MOST_UNPACKED_BYTES, MOST_TIMES = 512 * 1024 * 1024, 200
+MAX_UNPACKED_BYTES, MAX_UNPACK_RATIO = 512 * 1024 * 1024, 200
 """A gzipped file that unpacks to more than that, and to so many times its size, is refused: it may
 unpack to a thousand times of it, for hours."""
 
@@ -98,11 +98,11 @@ class _Unpacked(io.RawIOBase):
         count = self._file.readinto(buffer)
         self._unpacked_bytes += count
         times = self._unpacked_bytes / max(1, self._stored_bytes)
-        if self._unpacked_bytes > MOST_UNPACKED_BYTES and times > MOST_TIMES:
+        if self._unpacked_bytes > MAX_UNPACKED_BYTES and times > MAX_UNPACK_RATIO:
             raise RefusedSourceError(
                 f"the gzipped file takes {self._stored_bytes:,} bytes and unpacks to more than "
-                f"{MOST_TIMES} times of that",
-                hint=f"files that unpack to over {MOST_UNPACKED_BYTES >> 20} MiB may not: cut it",
+                f"{MAX_UNPACK_RATIO} times of that",
+                hint=f"files that unpack to over {MAX_UNPACKED_BYTES >> 20} MiB may not: cut it",
             )
         return count
 

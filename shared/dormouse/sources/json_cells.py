@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.arrow.decimals import decimals
+from dormouse.arrow.decimals import parse_decimals
 from dormouse.arrow.types import Array, arrow_type
 from dormouse.schema.schema import (
     DecimalType,
@@ -32,12 +32,12 @@ from dormouse.schema.schema import (
 )
 from dormouse.sources.text_cells import (
     NUMBER,
-    base64_bytes,
-    booleans,
-    floats,
-    integers,
-    may_hold,
-    moments,
+    bytes_contain,
+    parse_base64,
+    parse_booleans,
+    parse_floats,
+    parse_integers,
+    parse_times,
 )
 
 Raws = Sequence[bytes | None]
@@ -67,26 +67,26 @@ def _column(raws: Raws, kind: FieldType, unit: str) -> Array:
     cells = pa.array(raws, pa.binary())
     match kind:
         case Primitive.INT | Primitive.LONG:
-            return integers(cells.cast(pa.string()), kind)
+            return parse_integers(cells.cast(pa.string()), kind)
         case Primitive.FLOAT | Primitive.DOUBLE:
-            return floats(cells.cast(pa.string()), kind)
+            return parse_floats(cells.cast(pa.string()), kind)
         case Primitive.BOOLEAN:
-            return booleans(cells.cast(pa.string()))
+            return parse_booleans(cells.cast(pa.string()))
         case Primitive.STRING:
             return _texts(cells)
         case Primitive.BYTES:
-            return base64_bytes(_texts(cells))
+            return parse_base64(_texts(cells))
         case Primitive.TIMESTAMP | Primitive.DATE:
-            return moments(*_apart(cells), kind, unit)
+            return parse_times(*_apart(cells), kind, unit)
         case DecimalType():
-            return decimals(pc.coalesce(*_apart(cells)), kind)
+            return parse_decimals(pc.coalesce(*_apart(cells)), kind)
 
 
 def _texts(cells: Array) -> Array:
     """Return what JSON strings say."""
     if not pc.all(pc.starts_with(cells, '"'), min_count=0).as_py():
         raise ValueError("it is text")
-    if may_hold(cells, b"\\"):
+    if bytes_contain(cells, b"\\"):
         decode = _text_decoder.decode
         return pa.array([None if raw is None else decode(raw) for raw in cells.to_pylist()])
     return pc.binary_slice(cells, 1, -1).cast(pa.string())

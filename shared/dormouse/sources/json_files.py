@@ -15,8 +15,8 @@ import pyarrow as pa
 from dormouse.arrow.types import Array, arrow_schema
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Field, Schema
-from dormouse.sources.casting import check_columns, convert, refused
-from dormouse.sources.csv_structure import without_mark
+from dormouse.sources.casting import cell_refusal, check_file_columns, convert
+from dormouse.sources.csv_structure import strip_bom
 from dormouse.sources.json_cells import check_names, json_column
 
 BATCH_ROWS = 16 * 1024
@@ -57,7 +57,7 @@ def read_json_lines(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
     for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
         if len(line) > LINE_BYTES:
             raise RefusedSourceError(f"line {number} is longer than {LINE_BYTES:,} bytes")
-        text = without_mark(line) if number == 1 else line
+        text = strip_bom(line) if number == 1 else line
         if not text or text.isspace():
             continue
         rows.numbers.append(number)
@@ -87,7 +87,7 @@ def _batch(rows: Rows, schema: Schema) -> pa.RecordBatch:
     for number, values in zip(rows.numbers, rows.objects, strict=True):
         if not values.keys() <= names:
             try:
-                check_columns(list(values), schema, of="the line")
+                check_file_columns(list(values), schema, of="the line")
             except RefusedSourceError as error:
                 raise RefusedSourceError(f"line {number}: {error}", hint=error.hint) from error
     cells = {field.name: rows.cells(field.name) for field in schema.fields}
@@ -99,7 +99,7 @@ def _batch(rows: Rows, schema: Schema) -> pa.RecordBatch:
 def _column(cells: list[bytes | None], rows: Rows, field: Field) -> Array:
     if not field.nullable and None in cells:
         reason = "there is no value, and the column cannot be null"
-        raise refused(rows.place(cells.index(None)), field, reason)
+        raise cell_refusal(rows.place(cells.index(None)), field, reason)
     return convert(cells, field, rows.place, lambda cells: json_column(cells, field))
 
 

@@ -16,7 +16,7 @@ from dormouse.engine.sorting import Sorter
 from dormouse.keys.ranges import Key
 from dormouse.model.sources import Source
 from dormouse.ports import Sources
-from dormouse.readahead import ahead
+from dormouse.readahead import read_ahead
 from dormouse.schema.schema import Schema
 from dormouse.sources.formats import read_source
 from dormouse.tables.csv_dialect import CsvDialect
@@ -25,7 +25,7 @@ SHARE_HELD = 2
 """Rows are held in up to this part of the memory; the rest is for reading, sorting and writing."""
 
 
-class Intake:
+class SourceLoader:
     """Collects the rows of good files, in memory and then in `scratch`; `rows` counts them."""
 
     def __init__(
@@ -67,7 +67,9 @@ class Intake:
         """
         staged = self._sorter()
         try:
-            with closing(ahead(read_source(local, key, self._schema, self._dialect))) as batches:
+            with closing(
+                read_ahead(read_source(local, key, self._schema, self._dialect))
+            ) as batches:
                 for batch in batches:
                     staged.add(batch)
                     self._make_room(staged)
@@ -92,7 +94,7 @@ class Intake:
             max(self._taken, staged, key=lambda sorter: sorter.held_bytes).spill()
 
 
-def take_in(sources: Sources, intake: Intake, source: Source, scratch: Path) -> None:
+def load_source(sources: Sources, intake: SourceLoader, source: Source, scratch: Path) -> None:
     """Download a source, take in its rows, and remove the local copy.
 
     Raises:

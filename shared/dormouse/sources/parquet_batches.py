@@ -25,12 +25,12 @@ SMALL_DICTIONARY_BYTES, INDEX_BYTES = 64 * 1024, 8
 BATCH_ELEMENTS = 1024 * 1024
 BUFFER_BYTES = 1024 * 1024
 """What is read of a column at once: row groups may be large, and the file is local."""
-MOST_FOOTER_BYTES = 32 * 1024 * 1024
+MAX_FOOTER_BYTES = 32 * 1024 * 1024
 """Of hundreds of thousands of row groups times columns. It takes eight times that in memory."""
 PROBE_ROWS = 64
-MOST_ELEMENTS = 100_000_000
+MAX_ELEMENTS = 100_000_000
 """Of lists, in one row group: one row may have them all."""
-MOST_UNPACKED_BYTES, MOST_TIMES = 512 * 1024 * 1024, 1000
+MAX_UNPACKED_BYTES, MAX_UNPACK_RATIO = 512 * 1024 * 1024, 1000
 """A column of a row group that unpacks to more than that, and to so many times what is stored, is
 made to fill memory: one page may have it all."""
 
@@ -44,9 +44,9 @@ def open_parquet(local: Path, read_dictionary: list[str] | None = None) -> pq.Pa
     with local.open("rb") as file:
         file.seek(max(0, local.stat().st_size - 8))
         footer_bytes = int.from_bytes(file.read(4), "little")
-    if MOST_FOOTER_BYTES < footer_bytes < local.stat().st_size:
+    if MAX_FOOTER_BYTES < footer_bytes < local.stat().st_size:
         raise RefusedSourceError(
-            f"the footer has {footer_bytes:,} bytes; at most {MOST_FOOTER_BYTES:,} are possible",
+            f"the footer has {footer_bytes:,} bytes; at most {MAX_FOOTER_BYTES:,} are possible",
             hint="write the file with larger row groups, or fewer columns",
         )
     return pq.ParquetFile(
@@ -83,14 +83,14 @@ def batch_rows(local: Path, file: pq.ParquetFile) -> int:
 
 def _checked(column: pq.ColumnChunkMetaData, rows: int) -> int:
     """Return how many rows of a column are read at once for the sake of the elements they have."""
-    if column.num_values > rows and column.num_values > MOST_ELEMENTS:
+    if column.num_values > rows and column.num_values > MAX_ELEMENTS:
         raise RefusedSourceError(
             f"a row group has {column.num_values:,} elements in one column; "
-            f"at most {MOST_ELEMENTS:,} are possible",
+            f"at most {MAX_ELEMENTS:,} are possible",
             hint="write the file with smaller row groups",
         )
     unpacked, stored = column.total_uncompressed_size, column.total_compressed_size
-    if unpacked > MOST_UNPACKED_BYTES and unpacked > MOST_TIMES * stored:
+    if unpacked > MAX_UNPACKED_BYTES and unpacked > MAX_UNPACK_RATIO * stored:
         raise RefusedSourceError(
             f"a column of a row group takes {stored:,} bytes and unpacks to {unpacked:,}",
             hint="write the file with smaller row groups",

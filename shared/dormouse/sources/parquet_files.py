@@ -17,7 +17,7 @@ from dormouse.sources.casting import (
     Place,
     can_cast,
     cast,
-    check_columns,
+    check_file_columns,
     check_nulls,
     convert,
     type_name,
@@ -44,7 +44,7 @@ def read_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _check_types(found: pa.Schema, schema: Schema) -> None:
-    check_columns(found.names, schema)
+    check_file_columns(found.names, schema)
     for column in found:
         field = schema.field_named(column.name)
         if not can_cast(column.type, field.type, field.unit):

@@ -15,7 +15,7 @@ from typing import cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.arrow.decimals import decimals
+from dormouse.arrow.decimals import parse_decimals
 from dormouse.arrow.types import Array, arrow_type
 from dormouse.schema.schema import DecimalType, Field, Primitive
 from dormouse.schema.types import UNITS
@@ -37,31 +37,31 @@ def text_parser(field: Field) -> Callable[[Array], Array] | None:
     kind = field.type
     match kind:
         case Primitive.INT | Primitive.LONG:
-            return lambda cells: integers(cells, kind)
+            return lambda cells: parse_integers(cells, kind)
         case Primitive.FLOAT | Primitive.DOUBLE:
-            return lambda cells: floats(cells, kind)
+            return lambda cells: parse_floats(cells, kind)
         case DecimalType():
-            return lambda cells: decimals(cells, kind)
+            return lambda cells: parse_decimals(cells, kind)
         case Primitive.TIMESTAMP | Primitive.DATE:
-            return lambda cells: text_moments(cells, kind, field.unit)
+            return lambda cells: parse_text_times(cells, kind, field.unit)
         case Primitive.BOOLEAN:
-            return booleans
+            return parse_booleans
         case Primitive.BYTES:
-            return base64_bytes
+            return parse_base64
         case Primitive.STRING:
             return lambda cells: cells
         case _:
             return None
 
 
-def integers(cells: Array, kind: Primitive) -> Array:
+def parse_integers(cells: Array, kind: Primitive) -> Array:
     """Return whole numbers, written in decimal digits."""
-    if may_hold(cells, b"x", b"X"):  # Arrow takes hexadecimal ones too, and 0xFFFFFFFF for -1
+    if bytes_contain(cells, b"x", b"X"):  # Arrow takes hexadecimal ones too, and 0xFFFFFFFF for -1
         _check_all(cells, r"^[^xX]*$", "whole numbers are written in decimal digits")
     return cells.cast(arrow_type(kind))
 
 
-def floats(cells: Array, kind: Primitive) -> Array:
+def parse_floats(cells: Array, kind: Primitive) -> Array:
     """Return numbers, the nearest there are; a whole number in digits must be there exactly."""
     numbers: Array = cells.cast(arrow_type(kind))
     special = pc.invert(pc.is_finite(numbers))
@@ -83,14 +83,14 @@ def floats(cells: Array, kind: Primitive) -> Array:
     return numbers
 
 
-def booleans(cells: Array) -> Array:
+def parse_booleans(cells: Array) -> Array:
     """Return truth values, written as words."""
-    if may_hold(cells, b"0", b"1"):  # Arrow takes them too
+    if bytes_contain(cells, b"0", b"1"):  # Arrow takes them too
         _check_all(cells, "^[^01]*$", "it is true or false")
     return cells.cast(pa.bool_())
 
 
-def base64_bytes(cells: Array) -> Array:
+def parse_base64(cells: Array) -> Array:
     """Return bytes, written in base64."""
     try:
         return pa.array(
@@ -101,17 +101,17 @@ def base64_bytes(cells: Array) -> Array:
         raise ValueError(f"bytes are written in base64: {error}") from error
 
 
-def text_moments(cells: Array, kind: Primitive, unit: str) -> Array:
+def parse_text_times(cells: Array, kind: Primitive, unit: str) -> Array:
     """Return timestamps or dates from texts, some of which may be numbers of a unit."""
     try:
         return _usual(cells, kind)
     except pa.ArrowInvalid:
         numeric = pc.match_substring_regex(cells, NUMBER)
     texts, numbers = pc.if_else(numeric, None, cells), pc.if_else(numeric, cells, None)
-    return moments(texts, numbers, kind, unit)
+    return parse_times(texts, numbers, kind, unit)
 
 
-def moments(texts: Array, numbers: Array, kind: Primitive, unit: str) -> Array:
+def parse_times(texts: Array, numbers: Array, kind: Primitive, unit: str) -> Array:
     """Return timestamps or dates from texts and, where these are null, from numbers of a unit."""
     try:
         parsed = _usual(texts, kind)
@@ -125,10 +125,10 @@ def moments(texts: Array, numbers: Array, kind: Primitive, unit: str) -> Array:
             f'numbers need a unit: set the column\'s "unit" in the schema ({units}), '
             "or write ISO 8601"
         )
-    return pc.coalesce(parsed, counted(integers(numbers, Primitive.LONG), kind, unit))
+    return pc.coalesce(parsed, from_unit_count(parse_integers(numbers, Primitive.LONG), kind, unit))
 
 
-def counted(numbers: Array, kind: Primitive, unit: str) -> Array:
+def from_unit_count(numbers: Array, kind: Primitive, unit: str) -> Array:
     """Return times or dates from whole numbers of a unit since 1970, none of them rounded."""
     whole = numbers.cast(pa.int64())
     if kind is Primitive.DATE:
@@ -136,7 +136,7 @@ def counted(numbers: Array, kind: Primitive, unit: str) -> Array:
     return whole.cast(pa.timestamp(_ARROW_UNITS[unit], "UTC")).cast(arrow_type(kind))
 
 
-def may_hold(cells: Array, *texts: bytes) -> bool:
+def bytes_contain(cells: Array, *texts: bytes) -> bool:
     """Return whether one of some texts is among the bytes of a column, or beside its slice."""
     data = cells.buffers()[2]
     return data is not None and any(text in data.to_pybytes() for text in texts)
@@ -148,9 +148,9 @@ def _usual(cells: Array, kind: Primitive) -> Array:
     Raises:
         ArrowInvalid: not all are; that says nothing of any.
     """
-    if kind is Primitive.DATE or not (may_hold(cells, b"Z") or may_hold(cells, b":")):
+    if kind is Primitive.DATE or not (bytes_contain(cells, b"Z") or bytes_contain(cells, b":")):
         return cells.cast(arrow_type(Primitive.DATE)).cast(arrow_type(kind))
-    if may_hold(cells, b"Z", b"+"):
+    if bytes_contain(cells, b"Z", b"+"):
         return cells.cast(arrow_type(kind))
     return _utc(cells)
 

@@ -203,17 +203,17 @@ def tree_path(table_id: str, tree: str) -> str:
     return f"{tree_prefix(table_id)}{tree}.json"
 
 
-def ending_prefix(table_id: str) -> str:
+def run_marker_prefix(table_id: str) -> str:
     """Return the prefix of the notes that end runs whose shards do not say which is the last."""
     return f"{table_id}/endings/"
 
 
-def ending_path(table_id: str, run: str) -> str:
+def run_marker_path(table_id: str, run: str) -> str:
     """Return the path of the note that ends a run."""
-    return f"{ending_prefix(table_id)}{run}.json"
+    return f"{run_marker_prefix(table_id)}{run}.json"
 
 
-def run_ended_by(path: str) -> str:
+def run_of_marker(path: str) -> str:
     """Return the run which the note of that path ends."""
     return path.rpartition("/")[2].removesuffix(".json")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.engine.merging import Slice, merge_rows
+from dormouse.engine.merging import Slice, merge_slices
 from dormouse.errors import UnavailableError
 from dormouse.keys.ranges import KeyRange
 from dormouse.schema.schema import (
@@ -118,7 +118,7 @@ def test_shards_of_several_schemas_merge_into_one_of_the_newest(tmp_path: Path) 
     table.schema = values(replace(A, name="b"), Field("a", Primitive.DATE, nullable=True, id=7))
     shards += table.add([{"k": 2, "b": 20, "a": None}])
     slices = [Slice(new.shard, KeyRange()) for new in shards]
-    merged = merge_rows(
+    merged = merge_slices(
         storage, "table", slices, table.schema, scratch=tmp_path, memory_bytes=MEMORY_BYTES
     )
     (output,) = table.add_sorted(merged, "merged")

@@ -11,7 +11,7 @@ from datafusion import SessionContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.arrow.ranges import fitted, predicate
+from dormouse.arrow.ranges import fit_range, range_predicate
 from dormouse.arrow.types import Scalar, arrow_schema
 from dormouse.engine import datafusion as engine
 from dormouse.errors import InvalidRequestError
@@ -54,13 +54,13 @@ def literal(value: Scalar) -> pc.Expression:
 
 @given(wanted=ranges)
 def test_a_predicate_is_true_of_just_the_keys_in_the_range(wanted: KeyRange) -> None:
-    fit = fitted(wanted, SCHEMA)
+    fit = fit_range(wanted, SCHEMA)
     expected = [key for key in KEYS if wanted.contains(key)]
     assert [key for key in KEYS if fit.contains(key)] == expected
     if fit.is_empty():
         assert not expected
         return
-    term = predicate(fit, SCHEMA.keys, pc.field, literal)
+    term = range_predicate(fit, SCHEMA.keys, pc.field, literal)
     found = ROWS if term is None else ROWS.filter(term)
     assert [tuple(row.values()) for row in found.to_pylist()] == expected
 
@@ -83,7 +83,7 @@ def test_a_predicate_is_true_of_just_the_keys_in_the_range(wanted: KeyRange) -> 
 def test_predicates_bound_single_columns_so_that_readers_can_skip(
     wanted: KeyRange, expected: str | None
 ) -> None:
-    term = predicate(fitted(wanted, SCHEMA), SCHEMA.keys, engine.column, engine.literal)
+    term = range_predicate(fit_range(wanted, SCHEMA), SCHEMA.keys, engine.column, engine.literal)
     if expected is None:
         assert term is None
     else:
@@ -94,9 +94,9 @@ def test_predicates_bound_single_columns_so_that_readers_can_skip(
 @pytest.mark.parametrize("bound", [("x",), (0, 0), (0, b"x"), (True,), (0, "x", "y")])
 def test_a_bound_of_another_type_than_its_column_is_refused(bound: Key) -> None:
     with pytest.raises(InvalidRequestError, match="does not fit column"):
-        fitted(KeyRange(bound, None), SCHEMA)
+        fit_range(KeyRange(bound, None), SCHEMA)
     with pytest.raises(InvalidRequestError, match="does not fit column"):
-        fitted(KeyRange((), bound), SCHEMA)
+        fit_range(KeyRange((), bound), SCHEMA)
 
 
 def test_names_and_values_cannot_break_out_of_a_predicate() -> None:
@@ -105,6 +105,6 @@ def test_names_and_values_cannot_break_out_of_a_predicate() -> None:
     rows = pa.table({name: ["a", "' or 1=1 --"]}, arrow_schema(schema))
     frame = SessionContext().create_dataframe([rows.to_batches()])
     wanted = KeyRange.exactly(("' or 1=1 --",))
-    term = predicate(wanted, schema.keys, engine.column, engine.literal)
+    term = range_predicate(wanted, schema.keys, engine.column, engine.literal)
     assert term is not None
     assert frame.filter(term).to_pylist() == [{name: "' or 1=1 --"}]

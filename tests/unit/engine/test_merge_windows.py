@@ -9,9 +9,14 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dormouse.arrow.statistics import may_hold, stored_bytes
+from dormouse.arrow.statistics import compressed_bytes, may_contain
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.merge_windows import GROUPS_PER_STEP, SHARE_OF_MEMORY, most_at_once, steps
+from dormouse.engine.merge_windows import (
+    GROUPS_PER_WINDOW,
+    SHARE_OF_MEMORY,
+    max_overlap,
+    merge_windows,
+)
 from dormouse.schema.schema import Schema
 
 SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
@@ -35,22 +40,22 @@ def test_steps_tile_the_keys_and_each_reads_a_bounded_share(
     tmp_path: Path, files: list[list[int]], rows: int, memory_bytes: int
 ) -> None:
     metadatas = [file_of(keys, rows, tmp_path) for keys in files]
-    found = steps(metadatas, SCHEMA, memory_bytes)
+    found = merge_windows(metadatas, SCHEMA, memory_bytes)
     assert (found[0].min, found[-1].max) == ((), None)
     assert all(a.max == b.min for a, b in zip(found, found[1:], strict=False))
     assert not any(step.is_empty() for step in found)
     groups = [m.row_group(i) for m in metadatas for i in range(m.num_row_groups)]
-    largest = max(stored_bytes(group) for group in groups)
-    share = max(memory_bytes // SHARE_OF_MEMORY, GROUPS_PER_STEP * len(files) * largest)
+    largest = max(compressed_bytes(group) for group in groups)
+    share = max(memory_bytes // SHARE_OF_MEMORY, GROUPS_PER_WINDOW * len(files) * largest)
     alike = max(sum(key == k for keys in files for k in keys) for key in range(51))
     for step in found:
-        taken = sum(stored_bytes(g) for g in groups if may_hold(g, step, SCHEMA.row_keys))
+        taken = sum(compressed_bytes(g) for g in groups if may_contain(g, step, SCHEMA.row_keys))
         assert taken <= share + (len(files) + alike) * largest
     if memory_bytes == 10**9:
         assert len(found) == 1
 
 
 def test_shards_one_after_the_other_are_not_all_open_at_once() -> None:
-    assert most_at_once([]) == 0
-    assert most_at_once([((i,), (i + 1,)) for i in range(0, 20, 2)]) == 1
-    assert most_at_once([((0,), (9,)), ((1,), (2,)), ((2,), (3,)), ((5,), (9,))]) == 3
+    assert max_overlap([]) == 0
+    assert max_overlap([((i,), (i + 1,)) for i in range(0, 20, 2)]) == 1
+    assert max_overlap([((0,), (9,)), ((1,), (2,)), ((2,), (3,)), ((5,), (9,))]) == 3

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.engine import datafusion as engine
-from dormouse.engine.predicates import Predicate, kept_predicate, parse_predicate
+from dormouse.engine.predicates import Predicate, parse_predicate, parse_stored_predicate
 from dormouse.errors import CorruptDataError, InvalidRequestError, InvariantError
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.sql.conditions import Condition
@@ -233,7 +233,7 @@ def test_operators_bind_as_the_engine_itself_binds_them(text: str) -> None:
     raw = context.create_dataframe([[BATCH]])
     expected = [
         row["row"]
-        for b in engine.stream(raw.filter(raw.parse_sql_expr(text)))
+        for b in engine.execute_frame(raw.filter(raw.parse_sql_expr(text)))
         for row in b.to_pylist()
     ]
     assert matching(text) == expected
@@ -260,7 +260,7 @@ def test_scans_with_statistics_find_the_same_floats_as_no_statistics_do(
         )
         context = engine.session()
         frame = context.read_parquet(str(file)).filter(predicate.expr(context))
-        scanned = [row["row"] for b in engine.stream(frame) for row in b.to_pylist()]
+        scanned = [row["row"] for b in engine.execute_frame(frame) for row in b.to_pylist()]
     assert sorted(map(str, scanned)) == sorted(map(str, numbers(predicate, [batch])))
 
 
@@ -319,7 +319,7 @@ def test_a_kept_condition_that_cannot_be_read_is_not_quoted() -> None:
     with pytest.raises(InvalidRequestError, match="hazel"):
         parse_predicate(text, SCHEMA)
     with pytest.raises(InvalidRequestError) as raised:
-        kept_predicate(text, SCHEMA)
+        parse_stored_predicate(text, SCHEMA)
     assert "hazel" not in "".join(traceback.format_exception(raised.value))
 
 
@@ -327,7 +327,7 @@ def test_a_merge_that_would_sort_is_told_of_without_what_its_filters_look_for() 
     context = engine.session()
     batch = pa.RecordBatch.from_pylist(ROWS, arrow_schema(SCHEMA))
     wanted = parse_predicate("s = 'hazel'", SCHEMA).expr(context)
-    unsorted = engine.in_memory(context, [batch]).filter(wanted)
+    unsorted = engine.frame_from_batches(context, [batch]).filter(wanted)
     with pytest.raises(InvariantError, match="FilterExec") as raised:
-        engine.merge([unsorted], SCHEMA, ["row"])
+        engine.plan_merge([unsorted], SCHEMA, ["row"])
     assert "hazel" not in str(raised.value)

@@ -62,8 +62,8 @@ def rows_read(path: Path, wanted: KeyRange, where: str | None = None) -> tuple[i
     frame: DataFrame = engine.sorted_file(context, path, names, SCHEMA, wanted)
     if where is not None:
         frame = frame.filter(parse_predicate(where, SCHEMA).expr(context))
-    plan = engine.merge([frame], SCHEMA, ["k", "n", "v"])
-    given = sum(batch.num_rows for batch in engine.run(context, plan))
+    plan = engine.plan_merge([frame], SCHEMA, ["k", "n", "v"])
+    given = sum(batch.num_rows for batch in engine.execute_plan(context, plan))
     (source,) = [step for step in steps_of(plan) if step.display().startswith("DataSourceExec")]
     metrics = source.metrics()
     assert metrics is not None

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.merging import Slice, merge_rows, sort_in_memory
-from dormouse.engine.row_rules import refined
+from dormouse.engine.merging import Slice, merge_slices, sort_in_memory
+from dormouse.engine.row_rules import apply_row_rules
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard
 from dormouse.schema.schema import (
@@ -111,7 +111,7 @@ def batches(rows: Sequence[Row], schema: Schema, size: int) -> Iterable[pa.Recor
 
 def refine(rows: Sequence[Row], schema: Schema, rules: RowRules, size: int) -> list[Row]:
     """Return the rows after one pass, as lists of rows again."""
-    found = refined(batches(rows, schema, size), schema, rules, NOW_MS)
+    found = apply_row_rules(batches(rows, schema, size), schema, rules, NOW_MS)
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -304,14 +304,14 @@ def test_shards_written_merged_and_queried_give_what_one_pass_gives(data: st.Dat
         table = ShardTable(FolderStorage(Path(folder) / "data"), schema, Path(folder))
         shards: list[Shard] = []
         for number, rows in enumerate(files):
-            ordered = refined(batches(rows, schema, 5), schema, rules, NOW_MS)
+            ordered = apply_row_rules(batches(rows, schema, 5), schema, rules, NOW_MS)
             shards += [new.shard for new in table.add_sorted(iter(ordered), f"ingest{number}")]
         for number in range(data.draw(st.integers(0, 2)) if shards else 0):
             size = data.draw(st.integers(1, len(shards)))
             inputs, shards = shards[:size], shards[size:]
-            ordered = refined(merged(table, inputs), schema, rules, NOW_MS)
+            ordered = apply_row_rules(merged(table, inputs), schema, rules, NOW_MS)
             shards += [new.shard for new in table.add_sorted(iter(ordered), f"merge{number}")]
-        last = refined(merged(table, shards), schema, rules, NOW_MS)
+        last = apply_row_rules(merged(table, shards), schema, rules, NOW_MS)
         found = [row for batch in last for row in batch.to_pylist()]
     everything = [row for rows in files for row in rows]
     assert canonical(found) == canonical(refine(everything, schema, rules, 1000))
@@ -320,6 +320,6 @@ def test_shards_written_merged_and_queried_give_what_one_pass_gives(data: st.Dat
 def merged(table: ShardTable, shards: Sequence[Shard]) -> Iterator[pa.RecordBatch]:
     """Merge shards as a compaction does."""
     slices = [Slice(shard, KeyRange()) for shard in shards]
-    return merge_rows(
+    return merge_slices(
         table.storage, "table", slices, table.schema, scratch=table.folder, memory_bytes=2**20
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dormouse.arrow.order import sort_key, span_of, spans_of
+from dormouse.arrow.order import row_span, row_spans, sort_key
 from dormouse.arrow.types import arrow_schema
 from dormouse.engine import sorting
 from dormouse.engine.sorting import Sorter
@@ -66,8 +66,8 @@ def test_rows_before_and_up_to_a_key_are_counted_exactly(data: st.DataObject) ->
         key = key[: data.draw(st.integers(0, len(key)))]
         before = sum(k < key for k in keys)
         beginning = sum(k[: len(key)] == key for k in keys)
-        assert span_of(batch, key, schema) == (before, before + beginning)
-    assert spans_of(batch, keys, schema) == [span_of(batch, key, schema) for key in keys]
+        assert row_span(batch, key, schema) == (before, before + beginning)
+    assert row_spans(batch, keys, schema) == [row_span(batch, key, schema) for key in keys]
 
 
 def scrambled(count: int, width: int = 0) -> Iterator[pa.RecordBatch]:

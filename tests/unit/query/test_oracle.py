@@ -36,7 +36,7 @@ def test_a_query_gives_just_the_rows_in_its_ranges_in_key_order(
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         if way == "steps":
             patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 2)
-            patch.setattr(steps, "GROUPS_PER_STEP", 1)
+            patch.setattr(steps, "GROUPS_PER_WINDOW", 1)
         storage = MemoryStorage() if way == "memory" else FolderStorage(Path(folder) / "data")
         table = ShardTable(storage, schema, Path(folder), splits)
         for rows in files:

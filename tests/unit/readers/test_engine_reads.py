@@ -16,7 +16,7 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.engine import datafusion as engine
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.shards import Shard
-from dormouse.readers.reading import RowGroups, Slice, reached
+from dormouse.readers.reading import RowGroups, Slice, narrow_for_engine
 from dormouse.schema.schema import Schema
 from dormouse.shards.index import ShardIndex
 
@@ -59,11 +59,11 @@ def fetched(path: Path, found: RowGroups) -> None:
 def read(path: Path, rows: list[Key], wanted: KeyRange, row_group_size: int) -> list[Key]:
     index = written(path, rows, row_group_size)
     shard = Shard("s", len(rows), path.stat().st_size, rows[0][:2], rows[-1][:2])
-    found = reached(RowGroups(Slice(shard, wanted), index, ()), KeyRange(), SCHEMA)
+    found = narrow_for_engine(RowGroups(Slice(shard, wanted), index, ()), KeyRange(), SCHEMA)
     fetched(path, found)
     whole = KeyRange() if found.slice.is_whole else wanted
     frame = engine.sorted_file(engine.session(), path, NAMES, SCHEMA, whole)
-    batches = list(engine.stream(frame.select("k", "n", "t")))
+    batches = list(engine.execute_frame(frame.select("k", "n", "t")))
     found_rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
     return [(k, n, t.microsecond) for k, n, t in found_rows]
 

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.engine import merge_windows as steps
-from dormouse.engine.merging import merge_rows
+from dormouse.engine.merging import merge_slices
 from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
 from dormouse.keys.ranges import KeyRange
 from dormouse.readers import local_copies
 from dormouse.readers import ranged_reads as prefetch
-from dormouse.readers.auditing import audit_bytes
+from dormouse.readers.auditing import audit_shard
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
 from dormouse.shards import crcs, parquet
@@ -82,7 +82,7 @@ def test_every_byte_but_the_first_four_is_in_a_part_or_the_footer(shard: Shard) 
     assert metadata.num_row_groups > 3
     found = crcs.read_crcs(metadata, shard.path)
     assert found is not None
-    parts = list(crcs.all_parts(metadata, found, shard.path, len(shard.body)))
+    parts = list(crcs.all_sections(metadata, found, shard.path, len(shard.body)))
     assert len(parts) == metadata.num_row_groups * metadata.num_columns + 1
     assert parts[0].start == 4
     assert all(a.end == b.start for a, b in zip(parts, parts[1:], strict=False))
@@ -124,7 +124,7 @@ def test_crcs_of_another_number_of_parts_are_refused(words: int) -> None:
     with pq.ParquetWriter(sink, rows.schema) as writer:
         for number in range(2):
             writer.write_table(rows.slice(number, 1))
-        writer.add_key_value_metadata({crcs.CRCS_KEY: crcs.blank(words - 1)})
+        writer.add_key_value_metadata({crcs.CRCS_KEY: crcs.placeholder(words - 1)})
     metadata = pq.read_metadata(io.BytesIO(sink.getvalue()))
     if words == 5:
         assert crcs.read_crcs(metadata, "a/b") is not None
@@ -136,7 +136,7 @@ def test_crcs_of_another_number_of_parts_are_refused(words: int) -> None:
 def test_parts_that_lie_outside_of_the_data_are_refused(shard: Shard) -> None:
     metadata = shard.metadata
     with pytest.raises(DamagedShardError, match="its data end at byte"):
-        crcs.page_index_part(metadata, None, shard.path, len(shard.body) // 2)
+        crcs.page_index_section(metadata, None, shard.path, len(shard.body) // 2)
 
     class Chunk:
         path_in_schema, has_dictionary_page, dictionary_page_offset = "k", False, None
@@ -165,11 +165,11 @@ def test_parts_that_lie_outside_of_the_data_are_refused(shard: Shard) -> None:
     for outside in (Chunk(0, 10), Chunk(-4, 10), Chunk(90, 20), Chunk(10**12, 1), Chunk(50, -9)):
         made: Any = Metadata(outside, Chunk(90, 10))
         with pytest.raises(DamagedShardError, match="column 'k' in row group 0 lies outside"):
-            list(crcs.chunk_parts(made, None, "a/b", [0]))
+            list(crcs.chunk_sections(made, None, "a/b", [0]))
     for gap in (Chunk(4, 80), Chunk(4, 90)):
         made = Metadata(gap, Chunk(90, 10))
         with pytest.raises(DamagedShardError):
-            list(crcs.all_parts(made, None, "a/b", 200))
+            list(crcs.all_sections(made, None, "a/b", 200))
 
 
 class Bodies(FolderStorage):
@@ -213,7 +213,7 @@ class _Tampered(io.RawIOBase):
 def merged(table: ShardTable, storage: Any, **options: Any) -> list[dict[str, object]]:
     slices = [Slice(shard, KeyRange()) for shard in table.state.shards.values()]
     settings = {"scratch": table.folder, "memory_bytes": MEMORY_BYTES} | options
-    batches = merge_rows(storage, "table", slices, table.schema, **settings)
+    batches = merge_slices(storage, "table", slices, table.schema, **settings)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -281,7 +281,7 @@ def test_shards_without_crcs_are_read_by_the_checksums_of_their_pages(
     assert crcs.read_crcs(shard.metadata, shard.path) is None
     expected = shard.table.rows()
     assert shard.table.rows(**SCAN) == expected
-    audit_bytes(shard.table.storage, shard.path, len(shard.body))
+    audit_shard(shard.table.storage, shard.path, len(shard.body))
     values = [range(r.start + (len(r) + 1) // 2, r.stop) for r in regions(shard.body)["data"]]
     draws = random.Random(5)
     for _ in range(30):
@@ -291,7 +291,7 @@ def test_shards_without_crcs_are_read_by_the_checksums_of_their_pages(
             with pytest.raises(DamagedShardError, match=shard.path):
                 shard.table.rows(look_up_bytes=look_up_bytes)
         with pytest.raises(DamagedShardError, match=shard.path):
-            audit_bytes(shard.table.storage, shard.path, len(shard.body))
+            audit_shard(shard.table.storage, shard.path, len(shard.body))
 
 
 def test_objects_in_memory_are_merged_as_those_of_a_folder_are(tmp_path: Path) -> None:
@@ -303,8 +303,8 @@ def test_objects_in_memory_are_merged_as_those_of_a_folder_are(tmp_path: Path) -
 
 
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "STEP_BYTES", 1)
-    monkeypatch.setattr(steps, "GROUPS_PER_STEP", 1)
+    monkeypatch.setattr(steps, "WINDOW_BYTES", 1)
+    monkeypatch.setattr(steps, "GROUPS_PER_WINDOW", 1)
 
 
 def test_a_merge_has_two_steps_in_scratch_at_most_and_nothing_when_it_ends(
@@ -314,7 +314,7 @@ def test_a_merge_has_two_steps_in_scratch_at_most_and_nothing_when_it_ends(
     shard = Shard(tmp_path, SCHEMA)
     most, rows = 0, 0
     slices = [Slice(shard.shard, KeyRange())]
-    batches = merge_rows(
+    batches = merge_slices(
         shard.table.storage,
         "table",
         slices,
@@ -339,7 +339,7 @@ def test_what_is_small_comes_in_one_read_and_what_is_large_in_reads_of_bounded_s
     bodies = Bodies(tmp_path / "data")
     expected = merged(shard.table, bodies)
     assert len(bodies.reads) == 2, "the footer, and all the rest"
-    monkeypatch.setattr(local_copies, "LEAST_GET_BYTES", 2048)
+    monkeypatch.setattr(local_copies, "MIN_GET_BYTES", 2048)
     bodies.reads.clear()
     assert merged(shard.table, bodies, memory_bytes=1) == expected
     assert len(bodies.reads) > 5
@@ -348,14 +348,14 @@ def test_what_is_small_comes_in_one_read_and_what_is_large_in_reads_of_bounded_s
     assert max(of_data) <= max(2048, largest)
 
 
-def parts_of(shard: Shard) -> Iterator[crcs.Part]:
-    return crcs.all_parts(shard.metadata, None, shard.path, len(shard.body))
+def parts_of(shard: Shard) -> Iterator[crcs.Section]:
+    return crcs.all_sections(shard.metadata, None, shard.path, len(shard.body))
 
 
 def test_only_the_columns_and_row_groups_that_are_needed_are_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefetch, "GAP_BYTES", 0)
+    monkeypatch.setattr(prefetch, "MAX_GAP_BYTES", 0)
     shard = Shard(tmp_path, SCHEMA)
     whole, keys, few = (
         shard.table.query(look_up_bytes=0, **asked)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.merging import Slice, merge_rows
+from dormouse.engine.merging import Slice, merge_slices
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import NewShard
@@ -229,7 +229,7 @@ def test_partitions_are_opened_only_as_they_are_reached(small: ShardTable) -> No
 
 def merged(table: ShardTable, schema: Schema, shards: Sequence[NewShard]) -> list[object]:
     slices = [Slice(new.shard, KeyRange()) for new in shards]
-    batches = merge_rows(
+    batches = merge_slices(
         table.storage, "table", slices, schema, scratch=table.folder, memory_bytes=MEMORY_BYTES
     )
     return [row for batch in batches for row in batch.to_pylist()]

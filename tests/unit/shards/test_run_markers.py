@@ -12,14 +12,14 @@ from dormouse.model.provenance import Lineage, Origin
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.shards.run_markers import (
-    Ending,
+    RunMarker,
     discard_shards,
-    put_ending,
-    read_endings,
-    spent_endings,
+    obsolete_run_markers,
+    put_run_marker,
+    read_run_markers,
 )
 from dormouse.storage import MemoryStorage
-from dormouse.stored.names import ending_path, shard_path
+from dormouse.stored.names import run_marker_path, shard_path
 
 
 class NotingStorage(MemoryStorage):
@@ -38,9 +38,9 @@ def test_a_note_comes_back_as_it_was_put_and_is_put_once() -> None:
     storage = MemoryStorage()
     lineage = Lineage(("s",), ("a-0",), ("b-0",), ("c-1",))
     origin = Origin(KeyRange((), ("k", 7)), "job", 5, 3, True, lineage, 2)
-    put_ending(storage, "t", Ending("run", origin))
-    put_ending(storage, "t", Ending("run", Origin(KeyRange(("b",)))))
-    assert read_endings(storage, "t") == [Ending("run", origin)]
+    put_run_marker(storage, "t", RunMarker("run", origin))
+    put_run_marker(storage, "t", RunMarker("run", Origin(KeyRange(("b",)))))
+    assert read_run_markers(storage, "t") == [RunMarker("run", origin)]
 
 
 def test_of_a_run_given_up_the_note_and_the_last_shard_go_first() -> None:
@@ -48,7 +48,7 @@ def test_of_a_run_given_up_the_note_and_the_last_shard_go_first() -> None:
     discard_shards(storage, "t", ["r-0", "r-1000000", "r-9", "q-0"], TableState())
     first, rest = storage.deleted
     ends = [shard_path("t", "r-1000000"), shard_path("t", "q-0")]
-    assert sorted(first) == sorted([ending_path("t", "r"), ending_path("t", "q"), *ends])
+    assert sorted(first) == sorted([run_marker_path("t", "r"), run_marker_path("t", "q"), *ends])
     assert sorted(rest) == [shard_path("t", "r-0"), shard_path("t", "r-9")]
 
 
@@ -66,18 +66,21 @@ def test_the_note_of_a_run_that_was_committed_stays_though_strays_of_it_go() -> 
 def test_a_damaged_note_is_told_and_not_left_out() -> None:
     """A rebuild without it would bring back rows that its run had removed."""
     storage = MemoryStorage()
-    put_ending(storage, "t", Ending("run", Origin(KeyRange())))
-    storage.put(ending_path("t", "other"), b"damaged")
-    with pytest.raises(CorruptDataError, match=ending_path("t", "other")):
-        read_endings(storage, "t")
+    put_run_marker(storage, "t", RunMarker("run", Origin(KeyRange())))
+    storage.put(run_marker_path("t", "other"), b"damaged")
+    with pytest.raises(CorruptDataError, match=run_marker_path("t", "other")):
+        read_run_markers(storage, "t")
 
 
 def test_a_note_that_is_put_while_the_state_is_read_is_not_spent() -> None:
     storage = MemoryStorage()
-    put_ending(storage, "t", Ending("spent", Origin(KeyRange())))
+    put_run_marker(storage, "t", RunMarker("spent", Origin(KeyRange())))
 
     def read() -> TableState:
-        put_ending(storage, "t", Ending("later", Origin(KeyRange())))
+        put_run_marker(storage, "t", RunMarker("later", Origin(KeyRange())))
         return TableState()
 
-    assert spent_endings(storage, "t", read, before_ms=10**15) == ([ending_path("t", "spent")], [])
+    assert obsolete_run_markers(storage, "t", read, before_ms=10**15) == (
+        [run_marker_path("t", "spent")],
+        [],
+    )

@@ -310,6 +310,6 @@ def test_the_length_of_a_footer_is_guessed_closely_from_the_size_alone(
     size_bytes = new.shard.size_bytes
     with storage.open("table/data/job-0.parquet", size_bytes) as file:
         metadata = pq.read_metadata(file)
-    guess = parquet.likely_footer_bytes(size_bytes, metadata.num_columns)
+    guess = parquet.estimated_footer_bytes(size_bytes, metadata.num_columns)
     assert metadata.num_row_groups > 10
     assert metadata.serialized_size < guess < 2 * metadata.serialized_size

@@ -356,7 +356,7 @@ def test_what_no_memory_or_stack_would_hold_is_refused(
 def test_a_gzipped_file_that_unpacks_out_of_proportion_is_refused_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "MOST_UNPACKED_BYTES", 1024 * 1024)
+    monkeypatch.setattr(formats, "MAX_UNPACKED_BYTES", 1024 * 1024)
     plain = parquet([{"k": "a" * 3_000_000, "v": 1}])
     bombs = {
         "x.csv.gz": b"k,v\n" + b"\n" * 10_000_000,

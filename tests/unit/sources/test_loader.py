@@ -15,7 +15,7 @@ from dormouse.engine.sorting import Sorter
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Schema
 from dormouse.sources import loader as intake_module
-from dormouse.sources.loader import Intake
+from dormouse.sources.loader import SourceLoader
 
 SCHEMA = Schema.from_json(
     {
@@ -53,7 +53,7 @@ def scratch(tmp_path: Path) -> Path:
 def test_rows_of_all_files_come_out_sorted(
     tmp_path: Path, scratch: Path, memory_bytes: int
 ) -> None:
-    intake = Intake(SCHEMA, scratch, memory_bytes=memory_bytes)
+    intake = SourceLoader(SCHEMA, scratch, memory_bytes=memory_bytes)
     for n in range(4):
         keys = shuffled(20_000 * n, 20_000 * n + 30_000)
         intake.add(csv_file(tmp_path / "file", keys), "letters/1.csv")
@@ -69,7 +69,7 @@ def test_rows_of_all_files_come_out_sorted(
 def test_a_file_bad_at_its_last_row_is_dropped_as_a_whole_and_leaves_the_others(
     tmp_path: Path, scratch: Path, memory_bytes: int
 ) -> None:
-    intake = Intake(SCHEMA, scratch, memory_bytes=memory_bytes)
+    intake = SourceLoader(SCHEMA, scratch, memory_bytes=memory_bytes)
     intake.add(csv_file(tmp_path / "good", shuffled(0, 30_000)), "letters/1.csv")
     bad = csv_file(tmp_path / "bad", [*shuffled(30_000, 150_000), "no number"])
     with pytest.raises(RefusedSourceError, match="line 120002"):
@@ -81,7 +81,7 @@ def test_a_file_bad_at_its_last_row_is_dropped_as_a_whole_and_leaves_the_others(
 
 
 def test_nothing_taken_in_gives_no_rows(tmp_path: Path, scratch: Path) -> None:
-    intake = Intake(SCHEMA, scratch, memory_bytes=LITTLE)
+    intake = SourceLoader(SCHEMA, scratch, memory_bytes=LITTLE)
     intake.add(csv_file(tmp_path / "empty", []), "letters/1.csv")
     assert keys_of(intake.sorted_rows()) == []
 
@@ -89,7 +89,7 @@ def test_nothing_taken_in_gives_no_rows(tmp_path: Path, scratch: Path) -> None:
 def test_a_scratch_space_that_is_full_says_so_and_the_files_before_keep_their_rows(
     tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    intake = Intake(SCHEMA, scratch, memory_bytes=LITTLE)
+    intake = SourceLoader(SCHEMA, scratch, memory_bytes=LITTLE)
     intake.add(csv_file(tmp_path / "good", range(100)), "letters/1.csv")
 
     def full(_: Sorter) -> None:
@@ -109,7 +109,7 @@ def test_rows_that_were_read_before_a_file_turned_out_bad_are_dropped(
         yield pa.RecordBatch.from_pylist([{"k": 1, "v": "x"}], arrow_schema(SCHEMA))
         raise RefusedSourceError("bad at its second row")
 
-    intake = Intake(SCHEMA, scratch, memory_bytes=PLENTY)
+    intake = SourceLoader(SCHEMA, scratch, memory_bytes=PLENTY)
     with monkeypatch.context() as patched:
         patched.setattr(intake_module, "read_source", halting)
         with pytest.raises(RefusedSourceError, match="second row"):

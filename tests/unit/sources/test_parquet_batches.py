@@ -66,7 +66,7 @@ def test_a_row_of_countless_elements_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Elements that are null take nothing in the file, and eight bytes each in memory."""
-    monkeypatch.setattr(parquet_batches, "MOST_ELEMENTS", 1000)
+    monkeypatch.setattr(parquet_batches, "MAX_ELEMENTS", 1000)
     lists = pa.ListArray.from_arrays(pa.array([0, 1001], pa.int32()), pa.nulls(1001, pa.string()))
     local = tmp_path / "x"
     pq.write_table(pa.table({"k": ["a"], "l": lists}), local)
@@ -78,7 +78,7 @@ def test_a_row_of_countless_elements_is_refused(
 def test_a_column_made_to_fill_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_batches, "MOST_UNPACKED_BYTES", 8 * 1024 * 1024)
+    monkeypatch.setattr(parquet_batches, "MAX_UNPACKED_BYTES", 8 * 1024 * 1024)
     local = tmp_path / "x"
     column = pa.array([LONG] * 10)
     pq.write_table(pa.table({"k": column}), local, compression="zstd", use_dictionary=False)
@@ -112,7 +112,7 @@ def test_a_footer_is_read_as_often_for_many_row_groups_as_for_one(
 def test_a_footer_too_large_for_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_batches, "MOST_FOOTER_BYTES", 10_000)
+    monkeypatch.setattr(parquet_batches, "MAX_FOOTER_BYTES", 10_000)
     local = tmp_path / "x"
     pq.write_table(pa.table({"k": ["a"] * 1000}), local, row_group_size=1)
     with pytest.raises(RefusedSourceError, match="the footer has .* at most 10,000") as caught:

@@ -15,7 +15,7 @@ from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.schema.schema import Field, FieldType, Primitive, Schema
 from dormouse.schema.types import ListType, MapType, Member, StructType
 from dormouse.sources.formats import read_source
-from dormouse.sources.text_cells import text_moments
+from dormouse.sources.text_cells import parse_text_times
 
 AT, DAY = Primitive.TIMESTAMP, Primitive.DATE
 MICROSECOND = dt.timedelta(microseconds=1)
@@ -178,8 +178,8 @@ def test_a_time_means_the_same_beside_any_other_and_what_python_says(
     day: str, clock: str, zone: str
 ) -> None:
     text = day + clock + (zone if clock else "")
-    alone = text_moments(pa.array([text]), AT, "").cast(pa.int64())
-    beside = [text_moments(pa.array([text, odd]), AT, "").cast(pa.int64())[0] for odd in ODD]
+    alone = parse_text_times(pa.array([text]), AT, "").cast(pa.int64())
+    beside = [parse_text_times(pa.array([text, odd]), AT, "").cast(pa.int64())[0] for odd in ODD]
     assert {*beside} == {*alone}
     plain = text.replace("123456000", "123456").replace(" UTC", "Z").replace(" +", "+")
     time = dt.datetime.fromisoformat(plain)
@@ -200,7 +200,7 @@ def test_a_text_is_a_time_beside_any_other_or_beside_none(text: str, kind: Primi
     found = set()
     for others in ([], *([odd] for odd in (ODD if kind is AT else ["2024-02-29 00:00", None]))):
         try:
-            found.add(str(text_moments(pa.array([text, *others], pa.string()), kind, "")[0]))
+            found.add(str(parse_text_times(pa.array([text, *others], pa.string()), kind, "")[0]))
         except (pa.ArrowException, ValueError):
             found.add("refused")
     assert len(found) == 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
-from dormouse.readers.reads import CountedObjects, Reads
+from dormouse.readers.read_counters import CountedObjects, ReadCounters
 from dormouse.statestore import sources as sources_module
 from dormouse.statestore.codec_sources import (
     Cover,
@@ -70,7 +70,7 @@ def test_one_source_costs_a_small_read_a_segment_and_one_more_where_it_is() -> N
         stored(storage, f"g{n}", [name(i) for i in range(n * count, (n + 1) * count)])
         for n in range(3)
     ]
-    absent, present = Reads(), Reads()
+    absent, present = ReadCounters(), ReadCounters()
     found = ingested_of(CountedObjects(storage, absent), "t", state_of(*segments), [name(-1)])
     assert (found, absent.requests) == (frozenset(), 3)
     assert absent.size_bytes < 3 * 3000
@@ -81,7 +81,7 @@ def test_one_source_costs_a_small_read_a_segment_and_one_more_where_it_is() -> N
 
 
 def test_a_thousand_sources_are_looked_up_by_few_reads() -> None:
-    storage, reads = MemoryStorage(), Reads()
+    storage, reads = MemoryStorage(), ReadCounters()
     segment = stored(storage, "g", [name(i) for i in range(200_000)])
     asked = [name(-i) for i in range(1, 1001)]
     assert not ingested_of(CountedObjects(storage, reads), "t", state_of(segment), asked)
@@ -161,7 +161,7 @@ def test_sources_are_found_in_all_reads_that_a_look_up_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sources_module, "READ_BYTES", 1)  # each bucket by itself
-    storage, reads = MemoryStorage(), Reads()
+    storage, reads = MemoryStorage(), ReadCounters()
     asked = [name(i) for i in range(5000)]
     segment = stored(storage, "g", asked)
     found = ingested_of(CountedObjects(storage, reads), "t", state_of(segment), asked)

@@ -27,7 +27,7 @@ from dormouse.features.checking.findings import (
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.ports import Services, StoredObject
-from dormouse.readers.auditing import audit_bytes
+from dormouse.readers.auditing import audit_shard
 from dormouse.shards.footer import read_footer
 from dormouse.statestore.sources import read_segment
 from dormouse.stored.names import data_prefix, shard_path, sources_prefix, sources_segment_of
@@ -166,7 +166,7 @@ def _look_at(
     try:
         footer = read_footer(services.storage, path, shard.size_bytes)
         if all_bytes:
-            audit_bytes(services.storage, path, shard.size_bytes)
+            audit_shard(services.storage, path, shard.size_bytes)
     except NotFoundError:
         return [missing(shard)]
     except CorruptDataError as error:

@@ -25,7 +25,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import SettleDisputes
 from dormouse.ports import Services
 from dormouse.query.count import count_slices
-from dormouse.readers.auditing import audit_bytes
+from dormouse.readers.auditing import audit_shard
 from dormouse.readers.reading import Slice
 from dormouse.shards.footer import check_identity, read_metadata
 from dormouse.state_store import Rejected
@@ -53,7 +53,7 @@ def is_sound(services: Services, table: Table, shard: Shard) -> bool:
     try:
         metadata = read_metadata(services.storage, path, shard.size_bytes)
         check_identity(metadata, path, table.id, shard)
-        audit_bytes(services.storage, path, shard.size_bytes)
+        audit_shard(services.storage, path, shard.size_bytes)
     except (DamagedShardError, NotFoundError):
         return False
     return True

@@ -41,10 +41,10 @@ from dormouse.ports import Services
 from dormouse.query.count import count_slices
 from dormouse.readers.reading import Slice
 from dormouse.shards.footer import read_footers
-from dormouse.shards.run_markers import Ending, discard_shards, put_ending
+from dormouse.shards.run_markers import RunMarker, discard_shards, put_run_marker
 from dormouse.shards.writing import ShardContext
 from dormouse.state_store import Rejected
-from dormouse.stored.names import ending_path, purge_of, shard_id_of, shard_prefix
+from dormouse.stored.names import purge_of, run_marker_path, shard_id_of, shard_prefix
 from dormouse.tables.table import Table
 
 
@@ -172,7 +172,7 @@ def _delete_outputs(services: Services, table: Table, job: Job) -> None:
     """Delete what runs of a job wrote that was taken back, and so is never committed."""
     listed = services.storage.list(shard_prefix(table.id, job.id))
     shards = [shard for found in listed if (shard := shard_id_of(found.path)) is not None]
-    services.storage.delete([ending_path(table.id, job.id)])
+    services.storage.delete([run_marker_path(table.id, job.id)])
     discard_shards(services.storage, table.id, shards, services.store(table).current())
 
 
@@ -242,7 +242,7 @@ def _written(
     if not merged.ended:
         span = compaction.partition.range
         origin = compaction.context.origin(span, number=len(merged.outputs))
-        put_ending(services.storage, compaction.table.id, Ending(job.id, origin))
+        put_run_marker(services.storage, compaction.table.id, RunMarker(job.id, origin))
     return done
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dormouse.arrow.row_counter import Counted, Tally
-from dormouse.engine.merging import Slice, merge_rows
-from dormouse.engine.row_rules import refined
+from dormouse.arrow.row_counter import RowCounter, Tally
+from dormouse.engine.merging import Slice, merge_slices
+from dormouse.engine.row_rules import apply_row_rules
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.keys.histogram import SampledKeys, pooled
 from dormouse.keys.ranges import KeyRange
@@ -92,8 +92,8 @@ def merge_inputs(
     """
     table, job = compaction.table, compaction.job
     wanted = compaction.partition.range.intersection(span)
-    read = Counted(
-        merge_rows(
+    read = RowCounter(
+        merge_slices(
             storage,
             table.id,
             [Slice(shard, wanted) for shard in compaction.inputs],
@@ -106,7 +106,7 @@ def merge_inputs(
     left = read if compaction.removed is None else compaction.removed.kept(read, removed)
     # as of the job's assignment, so that its next run makes of the inputs what this one does
     rules = row_rules(table.schema, table.properties)
-    kept = Counted(refined(left, table.schema, rules, job.assigned_ms, removed))
+    kept = RowCounter(apply_row_rules(left, table.schema, rules, job.assigned_ms, removed))
     outputs = write_shards(
         storage,
         kept,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dormouse.cache import Cache
-from dormouse.engine.predicates import kept_predicate
+from dormouse.engine.predicates import parse_stored_predicate
 from dormouse.features.export.export import Export, ExportedFile, Piece
 from dormouse.features.export.files import (
     FILE_BYTES,
@@ -144,7 +144,7 @@ class _Run:
             parts,
             ranges=export.ranges,
             columns=columns_to_read(export.schema, export.columns),
-            where=kept_predicate(export.where, export.schema) if export.where else None,
+            where=parse_stored_predicate(export.where, export.schema) if export.where else None,
             now_ms=export.time_ms,
             scratch=worker.scratch,
             memory_bytes=worker.memory_bytes,

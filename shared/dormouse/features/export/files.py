@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.arrow.order import OrderCheck, span_of
+from dormouse.arrow.order import OrderCheck, row_span
 from dormouse.arrow.types import arrow_schema, row_key
 from dormouse.errors import AlreadyExistsError
 from dormouse.keys.ranges import Key, decode_key, encode_key
@@ -93,7 +93,7 @@ def write_file(
             while batch.num_rows:
                 taken = min(file.room, batch.num_rows)
                 if file.rows and (file.size_bytes >= file_bytes or is_late()):
-                    taken = span_of(batch, last, schema)[1]
+                    taken = row_span(batch, last, schema)[1]
                     if taken < batch.num_rows:
                         file.write(batch.slice(0, taken))
                         return file.close(place, row_key(batch, taken, schema))

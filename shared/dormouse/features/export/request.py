@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from dormouse.arrow.ranges import ranges_asked_for, ranges_to_read
+from dormouse.arrow.ranges import ranges_to_read, requested_ranges
 from dormouse.errors import AlreadyExistsError, InvalidRequestError
 from dormouse.features.export.export import Export, bytes_to_read, cut_tasks
 from dormouse.features.export.manifests import manifest_at
@@ -118,7 +118,7 @@ def _ranges(schema: Schema, request: ExportRows) -> list[KeyRange]:
                 f"range {number} ends ({show_key(high)}) before it starts ({show_key(low)})"
             )
         found.append(KeyRange(low, high))
-    return ranges_asked_for(schema, found) or [KeyRange((), ())]
+    return requested_ranges(schema, found) or [KeyRange((), ())]
 
 
 def _is_free(services: Services, export: Export) -> bool:

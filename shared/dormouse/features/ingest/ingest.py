@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dormouse.engine.row_rules import refined
+from dormouse.engine.row_rules import apply_row_rules
 from dormouse.errors import ContendedError, CrowdedError, RefusedSourceError
 from dormouse.features.ingest.known_sources import look_up
 from dormouse.features.ingest.placement import leaves_holding, spans_leaves
@@ -27,7 +27,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards
 from dormouse.ports import NO_TABLE, Services
 from dormouse.shards.writing import ShardContext, write_shards
-from dormouse.sources.loader import Intake, take_in
+from dormouse.sources.loader import SourceLoader, load_source
 from dormouse.state_store import Outcome, Rejected
 from dormouse.stored.names import shard_id_in
 from dormouse.tables.csv_dialect import csv_dialect
@@ -98,7 +98,7 @@ def _write_in_scratch(
     services: Services, table: Table, state: TableState, sources: Sequence[Source]
 ) -> Written:
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
-        intake = Intake(
+        intake = SourceLoader(
             table.schema,
             Path(folder),
             memory_bytes=services.memory_bytes,
@@ -275,10 +275,12 @@ def refuse(services: Services, table: Table, source: Source, error: RefusedSourc
     )
 
 
-def _take(services: Services, table: Table, intake: Intake, source: Source, folder: Path) -> bool:
+def _take(
+    services: Services, table: Table, intake: SourceLoader, source: Source, folder: Path
+) -> bool:
     """Take in the rows of a source; record it as refused if it is no good."""
     try:
-        take_in(services.sources, intake, source, folder)
+        load_source(services.sources, intake, source, folder)
     except RefusedSourceError as error:
         refuse(services, table, source, error)
         return False
@@ -289,7 +291,7 @@ def _write(
     services: Services,
     table: Table,
     state: TableState,
-    intake: Intake,
+    intake: SourceLoader,
     sources: Sequence[Source],
     folder: Path,
 ) -> list[NewShard]:
@@ -308,7 +310,7 @@ def _write(
     strategy = table.properties.ingest_file_strategy
     return write_shards(
         services.storage,
-        refined(intake.sorted_rows(), table.schema, rules, context.written_ms),
+        apply_row_rules(intake.sorted_rows(), table.schema, rules, context.written_ms),
         context,
         leaves,
         lambda n: shard_id_in(attempt, n),

@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.arrow.ranges import fitted, predicate
+from dormouse.arrow.ranges import fit_range, range_predicate
 from dormouse.arrow.row_counter import Tally
 from dormouse.arrow.types import Scalar
-from dormouse.engine.merging import merge_rows
-from dormouse.engine.predicates import Predicate, kept_predicate
+from dormouse.engine.merging import merge_slices
+from dormouse.engine.predicates import Predicate, parse_stored_predicate
 from dormouse.errors import InvalidRequestError
 from dormouse.features.purge.purge import PurgeRequest
 from dormouse.keys.ranges import KeyRange
@@ -45,8 +45,8 @@ class RowMatcher:
                     f"column {name!r} is not the one it was when the purge was asked for",
                     hint="ask for it again, by what the columns are called now",
                 )
-        found = kept_predicate(request.where, schema) if request.where else None
-        spans = (fitted(span, schema) for span in request.ranges)
+        found = parse_stored_predicate(request.where, schema) if request.where else None
+        spans = (fit_range(span, schema) for span in request.ranges)
         return RowMatcher(
             request, schema, found, tuple(span for span in spans if not span.is_empty())
         )
@@ -72,7 +72,7 @@ class RowMatcher:
             part = span.intersection(slice.range)
             if part.is_empty() or not part.overlaps_span(slice.shard.min_key, slice.shard.max_key):
                 continue
-            matching = merge_rows(
+            matching = merge_slices(
                 storage,
                 table_id,
                 [Slice(slice.shard, part)],
@@ -97,7 +97,9 @@ class RowMatcher:
         if self.predicate is not None:
             yield from self.predicate.negated().apply(batches, removed)
             return
-        terms = [predicate(span, self.schema.keys, pc.field, _literal) for span in self.ranges]
+        terms = [
+            range_predicate(span, self.schema.keys, pc.field, _literal) for span in self.ranges
+        ]
         for batch in batches:
             for term in terms:
                 # Without a term the range holds all keys.

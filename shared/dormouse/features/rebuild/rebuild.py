@@ -29,8 +29,8 @@ from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ClearTable
 from dormouse.ports import Services, StoredObject
-from dormouse.shards.footer import FOOTERS_AT_ONCE, read_footer
-from dormouse.shards.run_markers import read_endings
+from dormouse.shards.footer import FOOTER_READ_THREADS, read_footer
+from dormouse.shards.run_markers import read_run_markers
 from dormouse.state_store import Rejected, StateStore
 from dormouse.stored.names import data_prefix, shard_id_of
 from dormouse.tables.table import Table
@@ -144,7 +144,7 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
     stored = [o for o in listed if shard_id_of(o.path) is not None]
     strangers = tuple((o.path, "it is no shard") for o in listed if shard_id_of(o.path) is None)
     # Before the shards: what a note speaks of must not be collected in between.
-    notes = read_endings(services.storage, table.id)
+    notes = read_run_markers(services.storage, table.id)
     endings = {note.run: note.origin for note in notes}
     segments, lost = kept_segments(services, table)
     found, reasons = _read(services, table, stored, watch)
@@ -170,7 +170,7 @@ def _read(
 
     found: list[FoundShard] = []
     reasons: list[str] = []
-    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(FOOTER_READ_THREADS) as pool:
         for done, result in enumerate(pool.map(read, stored), start=1):
             if isinstance(result, str):
                 reasons.append(result)

@@ -45,7 +45,7 @@ from dormouse.model.sources import Source
 from dormouse.model.spark_threshold import compaction_queue
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.ports import Services
-from dormouse.shards.run_markers import discard_shards, spent_endings
+from dormouse.shards.run_markers import discard_shards, obsolete_run_markers
 from dormouse.stored.names import data_prefix, shard_id_of
 from dormouse.tables.table import Table
 
@@ -273,7 +273,7 @@ def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:
     storage, now_ms = services.storage, services.clock.now_ms()
     patience_ms = table.properties.job_patience_seconds * 1000
     orphan_age_ms = table.properties.orphan_age_seconds * 1000
-    endings, damaged = spent_endings(
+    endings, damaged = obsolete_run_markers(
         storage,
         table.id,
         lambda: _current(services, table),

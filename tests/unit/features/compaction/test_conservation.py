@@ -80,7 +80,7 @@ def with_first_row_twice(batches: Batches) -> Batches:
 
 
 @pytest.mark.parametrize("spoil", [without_first_row, with_first_row_twice])
-@pytest.mark.parametrize("step", ["merge_rows", "refined"])
+@pytest.mark.parametrize("step", ["merge_slices", "apply_row_rules"])
 def test_a_merge_that_loses_or_repeats_one_row_of_a_split_shard_commits_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, step: str, spoil: Callable[[Batches], Batches]
 ) -> None:
@@ -119,7 +119,7 @@ def test_an_output_that_lost_a_row_on_its_way_to_storage_is_not_committed(
     ("rule", "step"),
     [
         ({"filters": "where(at < 12)"}, (Predicate, "apply")),
-        ({"aggregations": "last(note)"}, (refining, "aggregated")),
+        ({"aggregations": "last(note)"}, (refining, "aggregate_groups")),
     ],
     ids=str,
 )
@@ -163,7 +163,7 @@ def disputed_table(world: World) -> tuple[Table, str, list[str]]:
     table, jobs = split_table(world)
     (shard,) = world.state(table).shards
 
-    whole = compacting.merge_rows
+    whole = compacting.merge_slices
 
     def lossy(*args: Any, **named: Any) -> Batches:
         return without_first_row(without_first_row(whole(*args, **named)))
@@ -175,7 +175,7 @@ def disputed_table(world: World) -> tuple[Table, str, list[str]]:
     assert world.state(table).taken[shard][0].rows == 8
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compact_stage, "rows_taken", few)
-        patch.setattr(compacting, "merge_rows", lossy)
+        patch.setattr(compacting, "merge_slices", lossy)
         run(world, table, jobs[1])
     return table, shard, jobs
 

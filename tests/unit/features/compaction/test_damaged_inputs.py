@@ -39,8 +39,8 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut a merge of a few rows into several steps."""
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
     monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
-    monkeypatch.setattr(steps, "STEP_BYTES", 1)
-    monkeypatch.setattr(steps, "GROUPS_PER_STEP", 1)
+    monkeypatch.setattr(steps, "WINDOW_BYTES", 1)
+    monkeypatch.setattr(steps, "GROUPS_PER_WINDOW", 1)
 
 
 def table_with_job(world: World, files: int = 2, **properties: object) -> tuple[Table, str]:

@@ -13,7 +13,13 @@ from dormouse.features.compaction.steps import Cut, Step
 from dormouse.model.state import DAY_MS
 from dormouse.model.transactions import ReleaseJob
 from dormouse.requests import DeleteTable, ReinitialiseTable
-from dormouse.stored.names import PART_NUMBERS, ending_prefix, job_notes_prefix, run_of, shard_path
+from dormouse.stored.names import (
+    PART_NUMBERS,
+    job_notes_prefix,
+    run_marker_prefix,
+    run_of,
+    shard_path,
+)
 from tests.support.world import Crash, World, letters
 from tests.unit.features.crashing import WORDS, drive, job_of
 
@@ -196,7 +202,7 @@ def test_a_purge_of_a_large_leaf_is_cut_and_leaves_its_rows_out(world: World) ->
 def test_a_rebuild_after_steps_counts_their_shards_as_one_whole_run(world: World) -> None:
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=3000)
     drive(world, message)
-    (note,) = world.storage.list(ending_prefix(table.id))
+    (note,) = world.storage.list(run_marker_prefix(table.id))
     assert "heavy" in note.path
 
 

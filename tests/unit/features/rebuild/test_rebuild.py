@@ -15,7 +15,7 @@ from dormouse.features.checking.check import check
 from dormouse.features.compaction.compact import compact
 from dormouse.features.rebuild.rebuild import preview, rebuild
 from dormouse.messages import GarbageCandidates, Outgoing
-from dormouse.stored.names import data_prefix, ending_prefix, shard_path
+from dormouse.stored.names import data_prefix, run_marker_prefix, shard_path
 from dormouse.tables.table import Table
 from tests.support.trees import LEFT
 from tests.support.world import Crash, World, letters
@@ -349,4 +349,4 @@ def test_a_note_of_an_emptied_shard_is_kept_as_long_as_it_tells_something(world:
 
 
 def endings(world: World, table: Table) -> list[str]:
-    return [stored.path for stored in world.storage.list(ending_prefix(table.id))]
+    return [stored.path for stored in world.storage.list(run_marker_prefix(table.id))]

@@ -14,7 +14,7 @@ from dormouse.features.rebuild.rebuild import preview, rebuild
 from dormouse.messages import Outgoing
 from dormouse.model.state import TableState
 from dormouse.ports import StoredObject
-from dormouse.stored.names import data_prefix, ending_prefix
+from dormouse.stored.names import data_prefix, run_marker_prefix
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 
@@ -111,4 +111,4 @@ def test_what_is_collected_with_its_notes_while_footers_are_read_does_not_come_b
 
 
 def notes_of(world: World, table: Table) -> Iterator[StoredObject]:
-    return world.storage.list(ending_prefix(table.id))
+    return world.storage.list(run_marker_prefix(table.id))

@@ -11,11 +11,11 @@ from dormouse.features.sweep import sweep
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.provenance import Lineage, Origin
 from dormouse.ports import StoredObject
-from dormouse.shards.run_markers import Ending, put_ending
+from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.stored.names import (
-    ending_path,
-    ending_prefix,
     export_task_path,
+    run_marker_path,
+    run_marker_prefix,
     run_of,
     shard_path,
     sources_path,
@@ -54,7 +54,7 @@ def emptied(world: World, table: Table) -> None:
 
 
 def notes(world: World, table: Table) -> list[str]:
-    return [stored.path for stored in world.storage.list(ending_prefix(table.id))]
+    return [stored.path for stored in world.storage.list(run_marker_prefix(table.id))]
 
 
 def test_a_note_put_after_the_first_look_at_the_state_is_kept(
@@ -73,10 +73,10 @@ def test_a_note_put_after_the_first_look_at_the_state_is_kept(
 def test_a_note_whose_run_is_yet_to_be_committed_is_kept(world: World) -> None:
     table = world.create()
     origin = Origin(KeyRange(), "job", 1, 2, lineage=Lineage(sources=("source",)))
-    put_ending(world.storage, table.id, Ending("0123-import", origin))
+    put_run_marker(world.storage, table.id, RunMarker("0123-import", origin))
     world.age_objects(seconds=WEEK_SECONDS - 3600)
     world.sweep(audit=True)
-    assert notes(world, table) == [ending_path(table.id, "0123-import")]
+    assert notes(world, table) == [run_marker_path(table.id, "0123-import")]
     world.age_objects(seconds=WEEK_SECONDS + 3600)
     world.sweep(audit=True)
     assert notes(world, table) == []
@@ -156,7 +156,7 @@ def test_an_orphan_goes_with_its_note(world: World) -> None:
     shard = f"{world.ids.new()}-0"
     world.storage.put(shard_path(table.id, shard), b"of a run that died")
     origin = Origin(KeyRange(), "job", 1, 1, lineage=Lineage(sources=("source",)))
-    put_ending(world.storage, table.id, Ending(run_of(shard)[0], origin))
+    put_run_marker(world.storage, table.id, RunMarker(run_of(shard)[0], origin))
     world.age_objects(seconds=2 * WEEK_SECONDS)
     world.sweep(audit=True)
     assert notes(world, table) == []

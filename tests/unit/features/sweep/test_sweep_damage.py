@@ -11,12 +11,12 @@ from dormouse.errors import CorruptDataError
 from dormouse.features.sweep.sweep import sweep
 from dormouse.messages import ExportTask, Outgoing, PurgeStep
 from dormouse.model.provenance import Origin
-from dormouse.shards.run_markers import Ending, put_ending
+from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.stored.names import (
     data_prefix,
-    ending_path,
     export_path,
     purge_path,
+    run_marker_path,
     spark_run_path,
     verdict_path,
 )
@@ -26,7 +26,7 @@ from tests.support.world import World, letters
 A_WEEK = 7 * 24 * 60 * 60
 BESIDE: dict[str, Callable[[str], str]] = {
     "an export": lambda table: export_path(table, "0damaged"),
-    "the note of an end": lambda table: ending_path(table, "0damaged"),
+    "the note of an end": lambda table: run_marker_path(table, "0damaged"),
 }
 
 
@@ -62,11 +62,11 @@ def test_a_damaged_object_stops_nothing_that_a_sweep_does(
     export_id = world.export(table)
     purge_id = world.purge(table, "letter = 'z'")
     world.queue.clear()
-    put_ending(world.storage, table.id, Ending("spent", Origin()))
+    put_run_marker(world.storage, table.id, RunMarker("spent", Origin()))
     rests = [
         f"{data_prefix(table.id)}{'0' * 32}.parquet",
         spark_run_path(table.id, "gone", 1, "run"),
-        ending_path(table.id, "spent"),
+        run_marker_path(table.id, "spent"),
     ]
     for path in rests[:2]:
         world.storage.put(path, b"")

@@ -6,7 +6,7 @@ from dormouse_spark.access import Access
 from tests.support.world import World
 
 
-class WorldReach:
+class WorldAccess:
     """The storages of a world, and its sources as they are when a task is sent."""
 
     def __init__(self, world: World, memory_bytes: int = 64 * 1024 * 1024) -> None:

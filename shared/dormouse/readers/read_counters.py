@@ -11,7 +11,7 @@ from dormouse.ports import Objects
 
 
 @dataclass(slots=True)
-class Reads:
+class ReadCounters:
     """What has been read so far.
 
     `shards` are those whose rows or footers were looked at, `row_groups` of how many row groups
@@ -36,7 +36,7 @@ class Reads:
 class _Counted(io.RawIOBase):
     """A file whose reads are counted."""
 
-    def __init__(self, file: BinaryIO, reads: Reads) -> None:
+    def __init__(self, file: BinaryIO, reads: ReadCounters) -> None:
         self._file, self._reads = file, reads
 
     def readable(self) -> bool:
@@ -66,7 +66,7 @@ class CountedObjects:
     """The objects of a storage, as `ports.Objects`, whose reads are counted."""
 
     objects: Objects
-    reads: Reads
+    reads: ReadCounters
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object. Raises NotFoundError, at the latest when it is read."""
