@@ -6,6 +6,7 @@ INSTALLED := $(VENV)/.installed
 CONTRACT := tests/contract/test_state_store.py
 BENCH := $(VENV)/.installed-bench
 FUZZ := $(VENV)/.installed-fuzz
+MODULE := PYTHONPATH=shared:cli:spark:.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m
 PIP := python -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) --require-hashes --no-deps --requirement
 EVERYWHERE := --universal --fork-strategy fewest --python-version 3.11
@@ -34,10 +35,10 @@ test: $(INSTALLED) ## Run the tests, in one process more than there are processo
 	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile $(ARGS)
 
 crash-points: $(INSTALLED) ## Cut every operation off at each of its calls, and see that it is made up for (ARGS=--only compact)
-	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.simulation.crash_table $(ARGS)
+	@$(MODULE) tests.simulation.crash_table $(ARGS)
 
 fuzz: $(FUZZ) ## Give bad input to all that takes any, for MINUTES=20 (NAMES=… for some targets)
-	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.fuzz $(or $(MINUTES),20) $(NAMES)
+	@$(MODULE) tests.fuzz $(or $(MINUTES),20) $(NAMES)
 
 $(FUZZ): $(INSTALLED) requirements-fuzz.txt
 	@$(BIN)/$(PINNED) requirements-fuzz.txt || echo "no atheris for this Python: without it"
@@ -49,29 +50,29 @@ test-endpoint: $(INSTALLED) ## Hold the state stores to their contract on AWS_EN
 	else $(BIN)/dormouse local run -- $$suite; fi
 
 chaos: $(INSTALLED) ## Break the local stack for MINUTES=4, by SEED=1, and hold all rows against what was dropped
-	@PYTHONPATH=shared:cli:. $(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),4) --seed $(or $(SEED),1) $(ARGS)
+	@$(MODULE) tests.chaos --minutes $(or $(MINUTES),4) --seed $(or $(SEED),1) $(ARGS)
 
 load: $(INSTALLED) ## Drop 2,000 files at once on the local stack, then ask 64 queries at once; some minutes
-	@PYTHONPATH=shared:cli:. $(BIN)/python -m tests.chaos.load $(ARGS)
+	@$(MODULE) tests.chaos.load $(ARGS)
 
 sim: $(INSTALLED) ## Simulate instances in which everything fails (SEED=1 SEEDS=1000 STEPS=700 PROCESSES=2; hours: SEEDS=100000)
-	@PYTHONHASHSEED=0 PYTHONPATH=shared:cli:spark:. $(BIN)/python -m tests.simulation --seed $(or $(SEED),1) \
+	@PYTHONHASHSEED=0 $(MODULE) tests.simulation --seed $(or $(SEED),1) \
 	--seeds $(or $(SEEDS),1000) --steps $(or $(STEPS),700) --processes $(or $(PROCESSES),2)
 
 bench-state: $(BENCH) ## Measure the state store: commits, writers, loads (ARGS=--quick: a minute)
-	@$(BIN)/python bench/state_bench.py $(ARGS)
+	@$(MODULE) bench.state $(ARGS)
 
 bench-sources: $(INSTALLED) ## Measure what ten million remembered sources take (ARGS=100000 for fewer)
-	@PYTHONPATH=bench $(BIN)/python bench/remembered_sources.py $(ARGS)
+	@$(MODULE) bench.state.remembered_sources $(ARGS)
 
 bench-rows: $(BENCH) ## Measure compaction, ingest, look-ups and memory beside peers (ARGS=--quick: a minute)
-	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python bench/rows_bench.py $(ARGS)
+	@$(MODULE) bench.rows $(ARGS)
 
 bench-bit-flips: $(INSTALLED) ## Flip 2,000 bits of a shard, and see that no stage believes one; ten minutes (ARGS=--flips 200)
-	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.bit_flips $(ARGS)
+	@$(MODULE) tests.bit_flips $(ARGS)
 
 bench-spark: $(BENCH) ## Measure bulk imports and heavy compactions on Spark beside plain Spark (ARGS=--quick: minutes)
-	@PYTHONPATH=shared:cli:spark:bench:. $(BIN)/python bench/spark_bench.py $(ARGS)
+	@$(MODULE) bench.spark $(ARGS)
 
 $(BENCH): $(INSTALLED) requirements-bench.txt
 	$(BIN)/$(PINNED) requirements-bench.txt
@@ -107,14 +108,14 @@ lock: ## Resolve all dependencies again; pin them, with the hashes of all their 
 
 build: $(INSTALLED) ## Build layers and functions for sam deploy (ARCH=arm64 or x86_64)
 	$(BIN)/sam build --parameter-overrides Architecture=$(ARCH)
-	$(BIN)/python bench/layer_sizes.py .aws-sam/build
+	$(BIN)/python tools/layer_sizes.py .aws-sam/build
 
 layer: $(INSTALLED) ## Build the layers for both architectures; say what each function weighs
 	@rm -rf build/layers
 	@set -e; for arch in arm64 x86_64; do for layer in CoreLayer EngineLayer SparkLayer; do \
 	$(MAKE) --silent -C shared build-$$layer ARCH=$$arch PYTHON=$(abspath $(BIN))/python \
 		ARTIFACTS_DIR=$(abspath build/layers/$$arch/$$layer); done; done
-	@$(BIN)/python bench/layer_sizes.py build/layers/arm64 build/layers/x86_64
+	@$(BIN)/python tools/layer_sizes.py build/layers/arm64 build/layers/x86_64
 
 invoke: $(INSTALLED) ## Run one function on one event in a container: make invoke FN=ingest EVENT=good
 	$(BIN)/sam local invoke $(shell $(BIN)/python -c "print(''.join(w.title() for w in '$(FN)'.split('_')))")Function --event events/$(FN)/$(EVENT).json
@@ -123,6 +124,6 @@ clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
-	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m tests.faults $(ARGS)
+	@$(MODULE) tests.faults $(ARGS)
 
 .PHONY: help setup demo demo-spark test crash-points fuzz sim chaos load docs test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-spark faults layer lint audit format lock build invoke clean

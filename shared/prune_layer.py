@@ -1,7 +1,7 @@
 """Takes out of a layer what no function needs at run time.
 
 Called by the Makefile beside it: ``prune_layer.py FOLDER ARCHITECTURE``. Whether a function and its
-layers fit what Lambda allows is checked when all are built (bench/layer_sizes.py).
+layers fit what Lambda allows is checked when all are built (tools/layer_sizes.py).
 """
 
 import shutil

@@ -11,14 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-BENCH = Path(__file__).parents[2] / "bench"
 ROWS = 3000
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    """The scripts, which import each other by name as they do when they are run."""
-    monkeypatch.syspath_prepend(BENCH)
+    """The benchmarks, to be run as programs within this process."""
     yield Bench(monkeypatch)
 
 
@@ -36,12 +34,12 @@ class Bench:
         module.main()
 
     def table(self, folder: Path, *, leaves: int, jobs: int) -> None:
-        self.main("rows_make", "sources", folder / "sources", "narrow", jobs, ROWS // jobs)
+        self.main("bench.rows.make", "sources", folder / "sources", "narrow", jobs, ROWS // jobs)
         given = (folder / "table", "narrow", folder / "sources", leaves, jobs)
-        self.main("rows_make", "table", *given)
+        self.main("bench.rows.make", "table", *given)
 
     def figures(self, capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
-        parsed = self.module("figures").parsed
+        parsed = self.module("bench.common.figures").parsed
         return {f.figure: f.value for f in map(parsed, capsys.readouterr().out.splitlines())}
 
 
@@ -53,7 +51,7 @@ def test_a_compaction_is_measured_and_its_output_checked(
         out = tmp_path / system
         out.mkdir()
         given = ("part", system, 0, "narrow", tmp_path / "table" / "data", out)
-        bench.main("rows_compaction", *given)
+        bench.main("bench.rows.compaction", *given)
         figures = bench.figures(capsys)
         assert figures["files"] == files
         assert figures["rows_per_second"] > 0
@@ -63,11 +61,11 @@ def test_an_ingest_is_measured_and_cut_into_sixteen(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "source.parquet"
-    bench.module("rows_data").write_source(source, "wide", ROWS, seed=1)
+    bench.module("bench.rows.data").write_source(source, "wide", ROWS, seed=1)
     for system in ("dormouse", "pyarrow copy, no dictionary"):
         out = tmp_path / system
         out.mkdir()
-        bench.main("rows_ingest", "part", system, 0, "wide", source, out)
+        bench.main("bench.rows.ingest", "part", system, 0, "wide", source, out)
         assert bench.figures(capsys)["files"] == 16
 
 
@@ -82,7 +80,7 @@ def test_the_steps_of_both_stages_are_measured(
     for stage, given in inputs.items():
         out = tmp_path / stage
         out.mkdir()
-        bench.main("rows_parts", "part", stage, 0, "narrow", given, out)
+        bench.main("bench.rows.parts", "part", stage, 0, "narrow", given, out)
         assert bench.figures(capsys)["rows_per_second"] > 0
 
 
@@ -92,14 +90,14 @@ def test_a_cold_look_up_of_one_key_opens_one_shard(
     bench.table(tmp_path, leaves=16, jobs=1)
     keys = tmp_path / "sources" / "keys.json"
     given = (tmp_path / "table" / "data", tmp_path / "table", keys)
-    bench.main("rows_look_ups", "part", "dormouse", 0, "one_key", *given)
+    bench.main("bench.rows.look_ups", "part", "dormouse", 0, "one_key", *given)
     figures = bench.figures(capsys)
     assert figures["rows"] == 1
     assert 1 <= figures["requests"] <= 2
 
 
 def test_output_that_lost_rows_or_order_is_no_measurement(bench: Bench, tmp_path: Path) -> None:
-    output = bench.module("rows_output")
+    output = bench.module("bench.rows.output")
     rows = pa.table({"key": ["b", "a"], "timestamp": [1, 2]})
 
     def work() -> None:
@@ -112,7 +110,7 @@ def test_output_that_lost_rows_or_order_is_no_measurement(bench: Bench, tmp_path
 
 
 def test_a_ratio_is_to_the_floor_of_the_same_round(bench: Bench) -> None:
-    figures, rounds = bench.module("figures"), bench.module("rows_rounds")
+    figures, rounds = bench.module("bench.common.figures"), bench.module("bench.rows.rounds")
     rates = {"dormouse": [2.0, 40.0, 600.0], "pyarrow copy": [1.0, 10.0, 100.0]}
     found = figures.Figures(
         figures.Figure("part", of, at, "rate", rate)
@@ -124,7 +122,7 @@ def test_a_ratio_is_to_the_floor_of_the_same_round(bench: Bench) -> None:
 
 
 def test_only_what_is_between_the_marks_of_a_page_is_replaced(bench: Bench) -> None:
-    pages = bench.module("pages")
+    pages = bench.module("bench.common.pages")
     one, other = (f"{pages.begin(by)} {by} {pages.END}" for by in ("bench-a", "bench-b"))
     page = f"before {one} between {other} after"
     once = pages.page_with(page, "bench-b", "new")
@@ -137,7 +135,7 @@ def test_only_what_is_between_the_marks_of_a_page_is_replaced(bench: Bench) -> N
 
 
 def test_random_keys_fall_into_all_leaves_alike(bench: Bench, tmp_path: Path) -> None:
-    data = bench.module("rows_data")
+    data = bench.module("bench.rows.data")
     data.write_source(tmp_path / "source.parquet", "narrow", 16_000, seed=1)
     keys = pq.read_table(tmp_path / "source.parquet")["key"].to_pylist()
     points = ["", *data.split_points(16), "~"]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import msgspec
-from dormouse.model import decoding
+from dormouse.stored import decoding
 from dormouse.stored.decoding import convert_plain, decode_json
 
 begun, over = threading.Event(), threading.Event()

@@ -10,13 +10,16 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from counting import (
+from bench.common.figures import emit
+from bench.state.counting import (
     PAGE_ITEM_BYTES,
     CountingPages,
     CountingStorage,
     Requests,
     head_item_bytes,
 )
+from bench.state.memory import TABLE, cpu_seconds
+from bench.state.workload import Clock, Ids, Mix
 from dormouse.state_store import Committed
 from dormouse.statestore.codec_snapshot import encode_snapshot
 from dormouse.statestore.consolidation import LEAST_BYTES_TO_SNAPSHOT, SNAPSHOT_SHARE
@@ -25,9 +28,6 @@ from dormouse.statestore.pages import LOWEST_FLOOR, PAGE_CAPACITY, Head, Root, S
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
 from dormouse.stored.names import snapshot_prefix
-from figures import emit
-from state_memory import TABLE, cpu_seconds
-from workload import Clock, Ids, Mix
 
 DELTAS_WAITED_FOR = (1, 10, 100)
 TRANSACTIONS_OF_A_BATCH = 10

@@ -1,12 +1,11 @@
 """Figures as the benchmarks print them: a JSON line each, and tables for people at the end.
 
-Every script here emits figures; `state_bench` collects them and shows the tables.
+Every measurement emits figures; `runner` collects them.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -73,8 +72,3 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |"
         for line in lines
     )
-
-
-def show_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table in Markdown to the standard error."""
-    print(f"\n{title}\n\n{table(head, rows)}", file=sys.stderr)

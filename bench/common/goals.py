@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from figures import short
+from bench.common.figures import short
 
 HEAD = ("goal", "what", "measured", "bound", "verdict")
 

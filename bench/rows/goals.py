@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from figures import Figures
-from goals import Goal
-from rows_rounds import FLOOR, PLAIN_FLOOR, median_of, median_ratio
+from bench.common.figures import Figures
+from bench.common.goals import Goal
+from bench.rows.rounds import FLOOR, PLAIN_FLOOR, median_of, median_ratio
 
 
 def goals(figures: Figures) -> list[Goal]:

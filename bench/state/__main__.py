@@ -1,24 +1,20 @@
 """Measure the state store: what commits cost, how writers share a table, what reads take.
 
-Run by ``make bench-state``; ``ARGS=--quick`` takes about a minute. Prints a JSON line for each
-figure on standard output, and tables for people on standard error when all is done.
+Run by ``make bench-state``; ``ARGS=--quick`` takes about a minute. Tables go to standard output,
+with ``--page FILE`` also between the marks of a page; ``--json FILE`` keeps all figures.
 """
 
 from __future__ import annotations
 
-import argparse
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from figures import Figure, Figures, parsed, short, show_table
-from goals import HEAD
-from state_goals import goals
+from bench.common.figures import Figures, short, table
+from bench.common.goals import HEAD
+from bench.common.runner import Step, benchmark, options
+from bench.state.goals import goals
 
-HERE = Path(__file__).parent
 COMMITS = (
     "bytes_per_commit",
     "delta_bytes_per_commit",
@@ -80,38 +76,27 @@ TABLES = (
 )
 
 
-def run(script: str, *arguments: str) -> Iterator[Figure]:
-    """Run a script here; pass its lines on, and give them as figures."""
-    began = time.monotonic()
-    command = [sys.executable, str(HERE / script), *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout or ():
-            print(line, end="", flush=True)
-            yield parsed(line)
-    if process.returncode:
-        sys.exit(f"{script} {' '.join(arguments)} ended with {process.returncode}")
-    print(f"{script} took {time.monotonic() - began:.0f} s", file=sys.stderr)
-
-
-def measured(folder: Path, *, quick: bool) -> Iterator[Figure]:
-    """Run all parts, one process at a time."""
+def steps(folder: Path, *, quick: bool) -> Iterator[Step]:
+    """Return all measurements, by the size of the table."""
     sizes = (10**3, 10**4) if quick else (10**3, 10**4, 10**5, 10**6)
     snapshots = {size: str(folder / str(size)) for size in sizes}
     for size, path in snapshots.items():
-        yield from run("state_memory.py", str(size), path)
-        yield from run("state_commits.py", str(size), path)
+        yield Step("state.memory", (str(size), path))
+        yield Step("state.commits", (str(size), path))
     often = ("--interval-ms", "20", "--least-commits", "510" if quick else "4000")
     ten_thousand = (str(10**4), snapshots[10**4])
-    yield from run("state_commits.py", *ten_thousand, *often, "--only-commits", "log, 50 a second")
+    only = ("--only-commits", "log, 50 a second")
+    yield Step("state.commits", (*ten_thousand, *often, *only))
     commits = "60" if quick else "300"
-    yield from run("state_contention.py", snapshots[10**4], "--commits", commits)
-    short_of_time = ("--seconds", "1", "--writers", "1", "32") if quick else ()
-    yield from run("table_formats.py", *short_of_time)
-    yield from run("state_sources.py", str(10**5 if quick else 10**6))
+    yield Step("state.contention", (snapshots[10**4], "--commits", commits))
+    contest = ("--seconds", "1", "--writers", "1", "32") if quick else ()
+    yield Step("state.table_formats", contest)
+    yield Step("state.sources", (str(10**5 if quick else 10**6),))
 
 
-def show(figures: Figures) -> None:
-    """Print the tables."""
+def report(figures: Figures) -> str:
+    """Return the tables, and the goals, in Markdown."""
+    shown = []
     for title, part, names in TABLES:
         columns = [(of, at) for of in figures.subjects(part) for at in figures.sizes(part, of)]
         head = ["", *(f"{of}, {short(at)}" for of, at in columns)]
@@ -119,19 +104,16 @@ def show(figures: Figures) -> None:
             [name, *(short(figures.get(part, of, at, name)) for of, at in columns)]
             for name in names
         ]
-        show_table(title, head, rows)
-    show_table("Goals", HEAD, [goal.row() for goal in goals(figures)])
+        shown.append(f"### {title}\n\n{table(head, rows)}")
+    shown.append(f"### Goals\n\n{table(HEAD, [goal.row() for goal in goals(figures)])}")
+    return "\n\n".join(shown)
 
 
-def main() -> None:
-    """Measure everything and show it."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--quick", action="store_true", help="small tables and short contests")
-    given = asked.parse_args()
-    with TemporaryDirectory() as folder:
-        figures = Figures(measured(Path(folder), quick=given.quick))
-    show(figures)
+def main() -> int:
+    """Measure everything and show it; return 1 if something failed."""
+    given = options(__doc__, "small tables and short contests").parse_args()
+    return benchmark("bench-state", given, lambda f: [*steps(f, quick=given.quick)], report)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """Make one sorted file of many, as Dormouse's compact stage does, and as others do it.
 
-Called by `rows_bench`: ``rows_compaction.py PART SYSTEM ROUND KIND INPUTS OUT``; prints a JSON line
+Run as ``python -m bench.rows.compaction PART SYSTEM ROUND KIND INPUTS OUT``; prints a JSON line
 for each figure. All read the same shards, and write zstd of level 1.
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-import rows_instance
-from rows_data import KEYS, SCHEMAS
-from rows_output import report
+from bench.rows import instance as rows_instance
+from bench.rows.data import KEYS, SCHEMAS
+from bench.rows.output import report
 
 Work = Callable[[], object]
 MEMORY_BYTES = 1024**3

@@ -16,8 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import state_memory
-from counting import Requests
+from bench.common.figures import emit
+from bench.state import memory as state_memory
+from bench.state.commits import Table, table_of
+from bench.state.counting import Requests
+from bench.state.workload import Ids
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.features.planning.plan_table import plan_table
 from dormouse.messages import TableChanged
@@ -27,9 +30,6 @@ from dormouse.statestore.codec_snapshot import encode_snapshot
 from dormouse.stored.names import InstanceNames
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table as Known
-from figures import emit
-from state_commits import Table, table_of
-from workload import Ids
 
 SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "id", "type": "StringType"}]})
 COMPACT = Properties(compaction_strategy="batch", compaction_files=2, compaction_jobs_limit=100_000)
@@ -116,9 +116,10 @@ def main() -> None:
             state_memory.PER_PARTITION = 2
             snapshot = encode_snapshot(state_memory.TABLE, state_memory.built(2 * int(leaves)))
             for of in ("compactions", "splits"):
-                subprocess.run([sys.executable, __file__, of, leaves], input=snapshot, check=True)
+                command = [sys.executable, "-m", __spec__.name, of, leaves]
+                subprocess.run(command, input=snapshot, check=True)
         case _:
-            sys.exit("usage: state_planning.py [LEAVES]")
+            sys.exit("usage: python -m bench.state.planning [LEAVES]")
 
 
 if __name__ == "__main__":

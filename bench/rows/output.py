@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from figures import emit
-from rows_data import KEYS
-from rows_measure import run
+from bench.common.figures import emit
+from bench.rows.data import KEYS
+from bench.rows.measure import run
 
 
 def report(

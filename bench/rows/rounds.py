@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from figures import Figures
+from bench.common.figures import Figures
 
 FLOOR = "pyarrow copy"
 """Copying the same rows, unsorted, with pyarrow as it is set."""

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.common.figures import emit
+from bench.state.memory import TABLE, built, cpu_seconds, digest, resident_bytes
 from dormouse.model.overlay_map import LayeredMap
 from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
-from figures import emit
-from state_memory import TABLE, built, cpu_seconds, digest, resident_bytes
 
 REFERENCES = 1000
 
@@ -31,7 +31,7 @@ def measure(count: int) -> None:
         paths = Path(folder) / "plain", Path(folder) / "full"
         for path, body in zip(paths, (plain, full), strict=True):
             path.write_bytes(body)
-        command = [sys.executable, __file__, str(count), "--load", *map(str, paths)]
+        command = [sys.executable, "-m", __spec__.name, str(count), "--load", *map(str, paths)]
         subprocess.run(command, check=True)
 
 

@@ -8,10 +8,10 @@ import platform
 from collections.abc import Iterator
 from importlib.metadata import version
 
-from figures import Figures, short, table
-from goals import HEAD
-from rows_goals import goals
-from rows_rounds import FLOOR, PLAIN_FLOOR, median_of, median_ratio
+from bench.common.figures import Figures, short, table
+from bench.common.goals import HEAD
+from bench.rows.goals import goals
+from bench.rows.rounds import FLOOR, PLAIN_FLOOR, median_of, median_ratio
 
 PEERS = ("pyarrow", "datafusion", "polars", "duckdb", "deltalake", "pyiceberg")
 WORK_HEAD = (

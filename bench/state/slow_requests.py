@@ -5,12 +5,12 @@ They count as well: they are the counting ones, made slow.
 
 from __future__ import annotations
 
-from counting import CountingPages, CountingStorage, Requests
+from bench.state.counting import CountingPages, CountingStorage, Requests
+from bench.state.simulation import Latencies, Simulation, WriteUnits
 from dormouse.errors import UnavailableError
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.pages import Page
 from dormouse.storage import MemoryStorage
-from simulation import Latencies, Simulation, WriteUnits
 
 WRITE_MS, READ_MS, PUT_MS, GET_MS = 5, 3, 25, 15
 

@@ -11,6 +11,8 @@ from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.common.figures import emit
+from bench.state.memory import TABLE, built, cpu_seconds, resident_bytes
 from dormouse.features.ingest.sealing import MOST, SEAL_AT, taken_in
 from dormouse.fold.fold import apply
 from dormouse.model.overlay_map import LayeredMap
@@ -24,8 +26,6 @@ from dormouse.statestore.codec_sources import Cover, digests_of, encode_sources
 from dormouse.statestore.sources import ingested_of
 from dormouse.storage import FolderStorage
 from dormouse.stored.names import sources_path
-from figures import emit
-from state_memory import TABLE, built, cpu_seconds, resident_bytes
 
 SOURCES = 10_000_000
 ROUNDS = 50

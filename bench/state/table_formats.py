@@ -22,6 +22,9 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.common.figures import emit
+from bench.state.contention import quantile
+from bench.state.workload import Clock, Ids
 from dormouse.model.partitions import ROOT, Partition
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.transactions import AddShards, InitialisePartitions
@@ -31,9 +34,6 @@ from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import FolderStorage
 from dormouse.stored.names import data_prefix
-from figures import emit
-from state_contention import quantile
-from workload import Clock, Ids
 
 Append = Callable[[], int]
 """Appends once, however long it takes; gives how many attempts were in vain."""

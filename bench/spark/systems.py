@@ -1,6 +1,6 @@
 """Import rows into leaves, or make sorted shards one, as Dormouse's Spark jobs and others do it.
 
-Called by `spark_bench`: ``spark_systems.py PART SYSTEM ROUND INPUTS LEAVES OUT``; prints a JSON
+Run as ``python -m bench.spark.systems PART SYSTEM ROUND INPUTS LEAVES OUT``; prints a JSON
 line for each figure. Spark is started, and warmed up with some rows, before it is measured.
 """
 
@@ -15,8 +15,12 @@ from tempfile import TemporaryDirectory
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-import rows_compaction
-import rows_instance
+from bench.common.figures import emit
+from bench.rows import compaction as rows_compaction
+from bench.rows import instance as rows_instance
+from bench.rows.data import KEYS, SCHEMAS, split_points, write_source
+from bench.rows.output import check_order
+from bench.spark.processes import measured, shuffled_bytes
 from dormouse.messages import CompactionJob, IngestJob
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.transactions import AssignJob
@@ -24,10 +28,6 @@ from dormouse.storage import FolderStorage
 from dormouse_spark.access import Access
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact
-from figures import emit
-from rows_data import KEYS, SCHEMAS, split_points, write_source
-from rows_output import check_order
-from spark_processes import measured, shuffled_bytes
 
 MEMORY_BYTES = 512 * 1024**2
 DRIVER_MEMORY = "4g"

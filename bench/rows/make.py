@@ -1,7 +1,7 @@
 """Make what the rows benchmarks measure with: unsorted sources, and tables of their rows.
 
-Called by `rows_bench`: ``rows_make.py sources FOLDER KIND FILES ROWS`` writes files of so many rows
-each; ``rows_make.py table FOLDER KIND SOURCES LEAVES JOBS`` ingests them in so many jobs.
+``python -m bench.rows.make sources FOLDER KIND FILES ROWS`` writes files of so many rows
+each; ``… table FOLDER KIND SOURCES LEAVES JOBS`` ingests them in so many jobs.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import random
 import sys
 from pathlib import Path
 
-import rows_instance
+from bench.rows import instance as rows_instance
+from bench.rows.data import SCHEMAS, some_keys, split_points, write_source
 from dormouse.storage import FolderStorage
-from rows_data import SCHEMAS, some_keys, split_points, write_source
 
 MEMORY_BYTES = 4 * 1024**3
 KEYS = 4000

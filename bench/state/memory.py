@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.common.figures import emit, parsed
 from dormouse.features.planning.compaction import plan_compactions
 from dormouse.features.planning.splitting import splits_due
 from dormouse.fold.fold import Verdict, apply
@@ -41,7 +42,6 @@ from dormouse.model.transactions import (
 )
 from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
 from dormouse.tables.properties import Properties
-from figures import emit, parsed
 
 T = TypeVar("T")
 TABLE = "bench"
@@ -242,7 +242,7 @@ def measure(references: int, path: Path) -> None:
     path.write_bytes(body)
     figures: dict[str, float] = {}
     for kind in ("objects", "columns"):
-        command = [sys.executable, __file__, kind, str(references), str(path)]
+        command = [sys.executable, "-m", __spec__.name, kind, str(references), str(path)]
         lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         print(lines, end="", flush=True)
         rows = [parsed(line) for line in lines.splitlines()]
@@ -260,7 +260,7 @@ def main() -> None:
         case [references, path]:
             measure(int(float(references)), Path(path))
         case _:
-            sys.exit("usage: state_memory.py REFERENCES PATH_OF_THE_SNAPSHOT")
+            sys.exit("usage: python -m bench.state.memory REFERENCES PATH_OF_THE_SNAPSHOT")
 
 
 if __name__ == "__main__":

@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from counting import Requests
+from bench.common.figures import emit
+from bench.state.commits import Table, table_of
+from bench.state.counting import Requests
+from bench.state.memory import TABLE, cpu_seconds
+from bench.state.simulation import Latencies, Simulation, WriteUnits
+from bench.state.slow_requests import GET_MS, PUT_MS, READ_MS, WRITE_MS, SlowPages, SlowStorage
+from bench.state.workload import Ids, Mix
 from dormouse.errors import UnavailableError
 from dormouse.state_store import Committed
 from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
 from dormouse.statestore.engine import Options
 from dormouse.statestore.patience import Patience
 from dormouse.statestore.s3 import S3StateStore
-from figures import emit
-from simulation import Latencies, Simulation, WriteUnits
-from slow_requests import GET_MS, PUT_MS, READ_MS, WRITE_MS, SlowPages, SlowStorage
-from state_commits import Table, table_of
-from state_memory import TABLE, cpu_seconds
-from workload import Ids, Mix
 
 THINK_MS = 10
 WRITERS = (1, 4, 16, 32)

@@ -1,6 +1,6 @@
 """Find keys in 16 shards: as the Python API does it, and as engines do that are given the files.
 
-Called by `rows_bench`: ``rows_look_ups.py PART SYSTEM ROUND WHAT TABLE WARM_UP KEYS``; prints a
+Run as ``python -m bench.rows.look_ups PART SYSTEM ROUND WHAT TABLE WARM_UP KEYS``; prints a
 JSON line for each figure. WARM_UP is a small table that is asked first, so that code is loaded and
 threads run. A look-up into a shard that no other was into before is cold, a second one for other
 keys is warm. Engines look into the footers of all files at once: only their first is cold.
@@ -17,13 +17,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, BinaryIO, cast
 
-import rows_instance
+from bench.common.figures import emit
+from bench.rows import instance as rows_instance
+from bench.rows.data import SCHEMAS, key_at, split_points
+from bench.rows.ingest import LEAVES
+from bench.rows.measure import bytes_read, run
 from dormouse.client.instance import Instance
 from dormouse.storage import FolderStorage
-from figures import emit
-from rows_data import SCHEMAS, key_at, split_points
-from rows_ingest import LEAVES
-from rows_measure import bytes_read, run
 
 PARTS = {
     "one_key": "look-up, one key",

@@ -1,6 +1,6 @@
 """Compact or ingest several times more than the memory allowed, in a process that cannot have more.
 
-Called by `rows_bench`: ``rows_memory.py PART STAGE ROUND KIND SOURCES TABLE OUT MEMORY_BYTES``;
+Run as ``python -m bench.rows.memory PART STAGE ROUND KIND SOURCES TABLE OUT MEMORY_BYTES``;
 prints a JSON line for each figure. The limit is on address space, of which a process takes more
 than it uses: arenas of allocators, stacks of threads, mapped files.
 """
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-import rows_compaction
-import rows_ingest
-from figures import emit
-from rows_data import row_bytes
-from rows_measure import run
+from bench.common.figures import emit
+from bench.rows import compaction as rows_compaction
+from bench.rows import ingest as rows_ingest
+from bench.rows.data import row_bytes
+from bench.rows.measure import run
 
 RESERVED_BYTES = 3 * 1024**3
 """Address space, not memory, that allocators reserve as soon as there is a row: measured."""

@@ -1,6 +1,6 @@
 """What the steps of a compaction and an ingest cost, each done alone and its result thrown away.
 
-Called by `rows_bench`: ``rows_parts.py PART STAGE ROUND KIND INPUT SCRATCH``; prints a JSON line
+Run as ``python -m bench.rows.parts PART STAGE ROUND KIND INPUT SCRATCH``; prints a JSON line
 for each figure. In the stages merging and reading run beside writing, on another thread.
 """
 
@@ -14,7 +14,11 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import rows_instance
+from bench.common.figures import emit
+from bench.rows import instance as rows_instance
+from bench.rows.compaction import MEMORY_BYTES
+from bench.rows.data import SCHEMAS
+from bench.rows.measure import run
 from dormouse.arrow.order import OrderCheck
 from dormouse.engine.merging import merge_slices
 from dormouse.keys.ranges import KeyRange
@@ -25,10 +29,6 @@ from dormouse.shards.parquet import ParquetFileWriter
 from dormouse.shards.samples import KeySampler
 from dormouse.sources.loader import SourceLoader
 from dormouse.stored.names import shard_path
-from figures import emit
-from rows_compaction import MEMORY_BYTES
-from rows_data import SCHEMAS
-from rows_measure import run
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+from bench.state.memory import KEYS, key
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.transactions import AddShards, AssignJob, ReplaceShards, Transaction
-from state_memory import KEYS, key
 
 JOBS = 25
 SHARDS_OF_AN_INGEST = 9

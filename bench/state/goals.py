@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from figures import Figures, short
-from goals import Goal, ratio
+from bench.common.figures import Figures, short
+from bench.common.goals import Goal, ratio
 
 
 def goals(figures: Figures) -> list[Goal]:

@@ -1,7 +1,7 @@
 """Make sorted files, one for each of 16 leaves, of an unsorted one: as Dormouse's ingest stage does
 it, and as others do.
 
-Called by `rows_bench`: ``rows_ingest.py PART SYSTEM ROUND KIND SOURCE OUT``; prints a JSON line for
+Run as ``python -m bench.rows.ingest PART SYSTEM ROUND KIND SOURCE OUT``; prints a JSON line for
 each figure. All read one Parquet file, and write zstd of level 1.
 """
 
@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import rows_instance
-from rows_data import KEYS, SCHEMAS, split_points
-from rows_output import report
+from bench.rows import instance as rows_instance
+from bench.rows.data import KEYS, SCHEMAS, split_points
+from bench.rows.output import report
 
 Work = Callable[[], object]
 LEAVES = 16

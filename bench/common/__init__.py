@@ -1,0 +1,1 @@
+"""What the benchmarks share: the runner, figures, goals, and pages that show them."""

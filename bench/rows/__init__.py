@@ -1,0 +1,1 @@
+"""The row engine: compaction, ingest, look-ups and memory beside a floor and peers."""

@@ -1,0 +1,1 @@
+"""Bulk imports and heavy compactions on Spark beside plain Spark."""
