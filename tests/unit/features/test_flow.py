@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dormouse.features.compaction.compact import compact
@@ -15,11 +13,6 @@ from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE
 from dormouse.requests import CreateTable, RenameTable
 from tests.support.world import LETTERS, Crash, World, letters, letters_file
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def in_order(rows: list[dict[str, object]]) -> list[dict[str, object]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow.parquet as pq
 import pytest
 
@@ -24,11 +22,6 @@ COUNTS = Schema.from_json(
         "valueFields": [{"name": "count", "type": "LongType"}],
     }
 )
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def stored_rows(world: World, table: Table) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -24,11 +23,6 @@ from dormouse.requests import (
 )
 from dormouse.tables.table import Table
 from tests.support.world import LETTERS, Crash, World, letters
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def now(world: World, table: Table) -> Table:

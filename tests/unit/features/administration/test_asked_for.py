@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,11 +13,6 @@ from dormouse.requests import CollectGarbage, CompactTable, SplitPartitions
 from dormouse.tables.table import Table
 from tests.support.trees import LEFT, RIGHT
 from tests.support.world import World, letters
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def filled(world: World, *files: str, **properties: object) -> Table:

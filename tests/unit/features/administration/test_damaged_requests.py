@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dormouse.errors import CorruptDataError
@@ -26,11 +24,6 @@ REQUEST = PurgeRows("r", "letters", "letter = 'a'", reply=True)
 OTHER = CompactTable("other", "letters", all=True, reply=True)
 KEY = binding_key(REQUEST)
 LATER = "another format"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dormouse.features.requests.request_names import request_prefix, request_reply_path
@@ -21,11 +19,6 @@ from dormouse.requests import (
 )
 from tests.support.world import World
 from tests.unit.features.replies import ASKED, asked, filled, last, look, prepared
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.mark.parametrize("verb", ASKED)

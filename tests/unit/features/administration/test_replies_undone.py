@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from pathlib import Path
 
 import pytest
 
@@ -26,11 +25,6 @@ from dormouse.requests import (
 )
 from tests.support.world import World, letters, letters_file
 from tests.unit.features.replies import ASKED, asked, filled, last, look, prepared, without
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def test_a_refused_file_makes_it_fail_by_name_and_the_others_count(world: World) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -14,11 +13,6 @@ from dormouse.ports import JobRecord
 from dormouse.requests import ReinitialiseTable, SplitPartitions
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @contextmanager

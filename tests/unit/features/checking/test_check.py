@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,11 +19,6 @@ from dormouse.statestore.sources import read_segment
 from dormouse.stored.names import shard_path, sources_path
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture

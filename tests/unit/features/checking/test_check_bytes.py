@@ -18,11 +18,6 @@ from tests.support.world import World, letters
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-@pytest.fixture
 def table(world: World, monkeypatch: pytest.MonkeyPatch) -> Table:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
     table = world.create()

@@ -24,11 +24,6 @@ from tests.support.world import Crash, World, letters
 WORDS = "thequickbrownfoxjumps"
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 @pytest.fixture(autouse=True)
 def _small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)

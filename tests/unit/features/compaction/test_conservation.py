@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -34,11 +33,6 @@ from tests.support.world import World, letters
 
 WORDS = "abcdefghijklmnop"
 Batches = Iterator[pa.RecordBatch]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -29,11 +29,6 @@ WORDS = "thequickbrownfoxjumps"
 ONE_OUTPUT, MANY_OUTPUTS = 10**9, 1
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut a merge of a few rows into several steps."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dormouse.errors import NotFoundError, UnavailableError
@@ -23,11 +21,6 @@ from tests.support.adapters import MemoryDeadLetters
 from tests.support.world import Crash, World
 
 QUEUE = "ingest-jobs"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture

@@ -28,11 +28,6 @@ from tests.unit.features.exports import ALL, assert_forgotten, exported, filled,
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-@pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every leaf is a task of its own."""
     one_leaf = partial(request.cut_tasks, task_slices=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -16,11 +15,6 @@ from dormouse.tables.table import Table
 from tests.support.world import World, letters
 
 DELAY_SECONDS = 600
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def compacted(world: World) -> Table:

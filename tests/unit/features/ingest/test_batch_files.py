@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dormouse.features.ingest.batch_files import batch_files
@@ -11,11 +9,6 @@ from dormouse.messages import FilesWaiting, IngestJob, Outgoing
 from dormouse.requests import ReinitialiseTable
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def gathering(world: World, **properties: object) -> Table:

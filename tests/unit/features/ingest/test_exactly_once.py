@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +22,6 @@ from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters, letters_file
 
 YEAR_SECONDS = 365 * DAY_MS // 1000
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +17,6 @@ from dormouse.tables.table import Table
 from tests.support.adapters import HookedStore
 from tests.support.trees import LEFT, part
 from tests.support.world import World, letters
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def test_rows_that_do_not_count_are_not_written_and_the_record_tells_both_numbers(

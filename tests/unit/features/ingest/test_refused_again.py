@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dormouse.client.jobs import SINCE_INGESTED, jobs_of
@@ -12,11 +10,6 @@ from dormouse.requests import IngestFiles, SetProperties
 from dormouse.schema.schema import Field, Primitive
 from dormouse.tables.table import Table
 from tests.support.world import World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def current(world: World, table: Table) -> Table:

@@ -26,11 +26,6 @@ from tests.support.world import Crash, World, letters, letters_file
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-@pytest.fixture
 def table(world: World) -> Table:
     table = world.create(gc_delay_seconds=600, orphan_age_seconds=3600)
     world.set_online(table, False)

@@ -25,12 +25,6 @@ from dormouse.stored.names import purge_of, purge_path, purge_prefix
 from tests.support.world import Crash, World, letters, letters_file
 from tests.unit.features.purges import filled, in_table, stored
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 PURGES = [("letter = 'b'", ()), ("", ("b",)), ("letter >= 'b' AND note LIKE 'b%'", ())]
 
 

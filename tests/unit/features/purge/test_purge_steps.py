@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -21,11 +20,6 @@ from dormouse.ports import JobRecord
 from dormouse.stored.names import purge_prefix, shard_path
 from tests.support.world import Crash, World
 from tests.unit.features.purges import filled, in_table, stored
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def test_what_was_assigned_but_never_sent_is_sent_by_the_sweep(world: World) -> None:

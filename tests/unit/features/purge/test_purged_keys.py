@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow.parquet as pq
 import pytest
 
@@ -13,11 +11,6 @@ from dormouse.tables.table import Table
 from tests.support.world import World, letters
 
 KEY = "zebra-7"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture

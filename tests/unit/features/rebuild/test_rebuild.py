@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -22,11 +21,6 @@ from tests.support.world import Crash, World, letters
 from tests.unit.features.histories import History
 
 seen: Counter[str] = Counter()
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def lose_state(world: World, table: Table) -> None:

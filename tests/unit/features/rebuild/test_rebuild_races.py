@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +16,6 @@ from dormouse.ports import StoredObject
 from dormouse.stored.names import data_prefix, run_marker_prefix
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dormouse.errors import InvalidRequestError
@@ -32,11 +30,6 @@ from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters, letters_file
 
 ASKED = SparkOptions(spark_executors=7, spark_executor_cores=8)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def filled(world: World, *texts: str, **properties: object) -> Table:

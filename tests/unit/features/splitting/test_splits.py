@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dormouse.errors import DamagedShardError
@@ -16,11 +14,6 @@ from dormouse.query.count import count_rows
 from dormouse.stored.names import shard_path
 from tests.support.damage import rewrite
 from tests.support.world import World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def rows(*keys: str) -> list[dict[str, object]]:

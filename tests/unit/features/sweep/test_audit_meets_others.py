@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -26,11 +25,6 @@ from dormouse.tables.table import Table
 from tests.support.world import World, letters
 
 WEEK_SECONDS = 7 * 24 * 3600
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def meanwhile(world: World, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dormouse.errors import CorruptDataError
@@ -26,11 +24,6 @@ from tests.support.world import World, letters
 from tests.unit.features.exports import rows_of
 
 A_WEEK = 7 * 24 * 60 * 60
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dormouse.errors import UnavailableError
@@ -11,11 +9,6 @@ from dormouse.features.sweep.measure import measure
 from dormouse.model.metrics import Measure
 from dormouse.ports import NO_TABLE
 from tests.support.world import World, letters
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def levels(world: World) -> dict[Measure, float]:

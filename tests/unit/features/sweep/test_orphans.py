@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,11 +19,6 @@ from tests.support.world import World, letters
 
 MINUTE_MS = 60 * 1000
 DELAY_SECONDS = 600
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def put_orphan(world: World, table: Table, time_ms: int) -> str:

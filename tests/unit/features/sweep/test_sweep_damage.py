@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -28,11 +27,6 @@ BESIDE: dict[str, Callable[[str], str]] = {
     "an export": lambda table: export_path(table, "0damaged"),
     "the note of an end": lambda table: run_marker_path(table, "0damaged"),
 }
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture

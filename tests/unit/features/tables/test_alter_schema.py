@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,6 @@ from tests.support.world import Crash, World, letters
 
 COUNT = Field("count", Primitive.LONG, nullable=True)
 NOTE = Field("note", Primitive.STRING, nullable=True)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def drop_json(world: World, name: str, *rows: dict[str, object]) -> None:

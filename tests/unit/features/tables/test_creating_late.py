@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from pathlib import Path
 
 import pytest
 
@@ -16,11 +15,6 @@ from tests.support.adapters import HookedStore
 from tests.support.world import LETTERS, Crash, World, letters
 
 REQUEST = CreateTable("create-letters", "letters", LETTERS.to_json())
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def made_and_deleted(world: World) -> None:

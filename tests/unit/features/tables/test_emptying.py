@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dormouse.errors import CorruptDataError
@@ -15,11 +13,6 @@ from tests.support.world import Crash, World, letters, letters_file
 
 SPLIT = ReinitialiseTable("split", "letters", False, (("f",), ("t",)))
 KEEP = ReinitialiseTable("keep", "letters")
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture

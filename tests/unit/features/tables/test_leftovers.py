@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -24,11 +23,6 @@ from tests.support.adapters import MemoryTables
 from tests.support.world import LETTERS, Crash, World, letters
 
 DAY_SECONDS = 24 * 3600
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def filled(world: World, name: str = "letters") -> Table:

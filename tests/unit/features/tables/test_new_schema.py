@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -35,11 +34,6 @@ WORDS: dict[str, object] = {
 }
 """As `LETTERS`, so that only the ids tell its columns from those of before."""
 EMPTY = ReinitialiseTable("r", "letters", True, schema=NUMBERS)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture
