@@ -157,7 +157,7 @@ SORTED = {"dormouse", "datafusion merge", "polars sort", "duckdb sort"}
 
 
 def main() -> None:
-    """Measure one system once."""
+    """Metric one system once."""
     part, system, number, kind, inputs, out = sys.argv[1:]
     files = sorted(Path(inputs).resolve().glob("*/data/*.parquet"))
     rows = sum(pq.read_metadata(file).num_rows for file in files)

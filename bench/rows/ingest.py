@@ -153,7 +153,7 @@ SORTED = {"dormouse", "datafusion sort, one file", "polars filter and sort", "du
 
 
 def main() -> None:
-    """Measure one system once."""
+    """Metric one system once."""
     part, system, number, kind, given, out = sys.argv[1:]
     source = Path(given).resolve()
     rows = pq.read_metadata(source).num_rows

@@ -228,7 +228,7 @@ def measure(look_up: LookUp, asked: Asked, storage: CountingStorage) -> dict[str
 
 
 def main() -> None:
-    """Measure one system on one kind of look-up."""
+    """Metric one system on one kind of look-up."""
     part, system, number, what, table, warm_up, keys = sys.argv[1:]
     scratch = Path(warm_up).resolve() / "scratch"
     small = CountingStorage(Path(warm_up) / "data")

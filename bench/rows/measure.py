@@ -1,4 +1,4 @@
-"""Measure what a process does: wall and CPU seconds, the peak of its memory, bytes it reads.
+"""Metric what a process does: wall and CPU seconds, the peak of its memory, bytes it reads.
 
 Start-up is left out: a part prepares, and then runs between two looks at the counters. Each
 measurement is in a process of its own, so that none inherits memory or warm code.

@@ -22,7 +22,7 @@ def report(
     *,
     in_order: bool,
 ) -> None:
-    """Measure `work`, which writes so many rows below `out`, for all keys in order or for none.
+    """Metric `work`, which writes so many rows below `out`, for all keys in order or for none.
 
     Raises:
         ValueError: it wrote other rows, or not in order.

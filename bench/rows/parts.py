@@ -41,7 +41,7 @@ class Steps:
         self._part, self._number, self._rows = part, number, rows
 
     def run(self, name: str, work: Callable[[], T]) -> T:
-        """Measure a step; give what it gives."""
+        """Metric a step; give what it gives."""
         result: list[T] = []
         taken = run(lambda: result.append(work()))
         emit(
@@ -116,7 +116,7 @@ def _output(steps: Steps, held: list[pa.RecordBatch], schema: Schema, scratch: P
 
 
 def main() -> None:
-    """Measure the steps of one stage."""
+    """Metric the steps of one stage."""
     part, stage, number, kind, given, out = sys.argv[1:]
     scratch = Path(out)
     steps = compaction if stage == "compaction" else ingest

@@ -1,4 +1,4 @@
-"""Measure bulk imports and heavy compactions on Spark, beside plain Spark and the function.
+"""Metric bulk imports and heavy compactions on Spark, beside plain Spark and the function.
 
 Run by ``make bench-spark``; ``ARGS=--quick`` takes a tenth of the rows. Every measurement has a
 Spark of its own; systems take turns, round by round. Tables go to standard output, with

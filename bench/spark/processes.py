@@ -1,4 +1,4 @@
-"""Measure a job that runs in many processes: this one, Spark's JVM, and its Python workers.
+"""Metric a job that runs in many processes: this one, Spark's JVM, and its Python workers.
 
 CPU time and memory are those of the whole tree of processes; what a job moved through shuffles is
 told by Spark's own log of events.

@@ -161,7 +161,7 @@ SYSTEMS: dict[str, dict[str, Callable[..., Work]]] = {
 
 
 def main() -> None:
-    """Measure one system once.
+    """Metric one system once.
 
     Raises:
         ValueError: it wrote other rows, or not in order.

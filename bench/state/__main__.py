@@ -1,4 +1,4 @@
-"""Measure the state store: what commits cost, how writers share a table, what reads take.
+"""Metric the state store: what commits cost, how writers share a table, what reads take.
 
 Run by ``make bench-state``; ``ARGS=--quick`` takes about a minute. Tables go to standard output,
 with ``--page FILE`` also between the marks of a page; ``--json FILE`` keeps all figures.

@@ -241,7 +241,7 @@ def show_rewrite(run: Run) -> None:
 
 
 def main() -> None:
-    """Measure one size."""
+    """Metric one size."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("references", type=int)
     asked.add_argument("snapshot", type=Path)

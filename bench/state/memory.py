@@ -1,4 +1,4 @@
-"""Measure a table state of many references: memory, cold load, commits and look-ups.
+"""Metric a table state of many references: memory, cold load, commits and look-ups.
 
 Called by `state_bench`; prints a JSON line for each figure. Each size is measured in a process of
 its own, beside a load of the same snapshot into one Python object for each thing.
@@ -28,9 +28,9 @@ from dormouse.features.planning.splitting import splits_due
 from dormouse.fold.fold import Verdict, apply
 from dormouse.fold.invariants import broken_invariants
 from dormouse.keys.ranges import KeyRange, decode_key
-from dormouse.model.overlay_map import LayeredMap
+from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import PartitionTree
-from dormouse.model.shards import Holding, NewShard, Reference, Shard
+from dormouse.model.shards import NewShard, PartitionReferences, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
     AddShards,
@@ -65,7 +65,7 @@ def built(references: int) -> TableState:
     leaves = max(1, references // PER_PARTITION)
     tree = PartitionTree.from_split_points([key(i * KEYS // leaves) for i in range(1, leaves)])
     shards: dict[str, Shard] = {}
-    held: dict[str, Holding] = {}
+    held: dict[str, PartitionReferences] = {}
     for n, leaf in enumerate(tree.leaves()):
         low, high = n * KEYS // leaves, (n + 1) * KEYS // leaves - 1
         here: dict[str, Reference] = {}
@@ -73,17 +73,17 @@ def built(references: int) -> TableState:
             name = f"{digest(f'{n}/{i}')}-0"
             shards[name] = Shard(name, 1000, 64_000, key(low + i), key(high - i))
             here[name] = Reference(leaf.id, name, 1000)
-        held[leaf.id] = Holding(LayeredMap.of(here), 1000 * len(here), len(here))
+        held[leaf.id] = PartitionReferences(OverlayMap.of(here), 1000 * len(here), len(here))
     return TableState(
         version=0,
         time_ms=references,
         partitions=tree,
-        shards=LayeredMap.of(shards),
-        references=LayeredMap.of(held),
+        shards=OverlayMap.of(shards),
+        references=OverlayMap.of(held),
         rows=1000 * len(shards),
         reference_count=len(shards),
-        reference_counts=LayeredMap.of(dict.fromkeys(shards, 1)),
-        sources=LayeredMap.of({digest(f"source {i}"): i for i in range(references)}),
+        reference_counts=OverlayMap.of(dict.fromkeys(shards, 1)),
+        sources=OverlayMap.of({digest(f"source {i}"): i for i in range(references)}),
     )
 
 
@@ -253,7 +253,7 @@ def measure(references: int, path: Path) -> None:
 
 
 def main() -> None:
-    """Measure a size and leave the snapshot at a path: two arguments."""
+    """Metric a size and leave the snapshot at a path: two arguments."""
     match sys.argv[1:]:
         case ["objects" | "columns" as kind, references, path]:
             measure_load(int(references), Path(path), columns=kind == "columns")

@@ -1,4 +1,4 @@
-"""Measure what ten million remembered sources take: bytes, look-ups, commits and memory.
+"""Metric what ten million remembered sources take: bytes, look-ups, commits and memory.
 
 Sealed as the stages do it, in a folder: ``make bench-sources``, or ``ARGS=100000`` for fewer.
 """
@@ -15,7 +15,7 @@ from bench.common.figures import emit
 from bench.state.memory import TABLE, built, cpu_seconds, resident_bytes
 from dormouse.features.ingest.sealing import MOST, SEAL_AT, taken_in
 from dormouse.fold.fold import apply
-from dormouse.model.overlay_map import LayeredMap
+from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, Entry
@@ -129,9 +129,9 @@ def commits(state: TableState, total: int) -> None:
 
 
 def main() -> None:
-    """Measure at no sealed sources, and at many."""
+    """Metric at no sealed sources, and at many."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else SOURCES
-    base = replace(built(1000), sources=LayeredMap())
+    base = replace(built(1000), sources=OverlayMap())
     commits(base, 0)
     with TemporaryDirectory() as folder:
         storage = FolderStorage(Path(folder))

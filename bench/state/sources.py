@@ -1,4 +1,4 @@
-"""Measure what remembering a million sources takes, in a snapshot and in memory.
+"""Metric what remembering a million sources takes, in a snapshot and in memory.
 
 Called by `state_bench`; the load is measured in a process of its own.
 """
@@ -22,9 +22,9 @@ REFERENCES = 1000
 
 def measure(count: int) -> None:
     """Print what so many sources add to a small table."""
-    state = replace(built(REFERENCES), sources=LayeredMap())
+    state = replace(built(REFERENCES), sources=OverlayMap())
     plain = encode_snapshot(TABLE, state)
-    sources = LayeredMap.of({digest(f"source {i}"): i * 1000 for i in range(count)})
+    sources = OverlayMap.of({digest(f"source {i}"): i * 1000 for i in range(count)})
     full = encode_snapshot(TABLE, replace(state, sources=sources))
     emit("sources", "snapshot", count, bytes_per_source=(len(full) - len(plain)) / count)
     with TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def measure_load(count: int, plain: Path, full: Path) -> None:
 
 
 def main() -> None:
-    """Measure a count of sources."""
+    """Metric a count of sources."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("count", type=int)
     asked.add_argument("--load", nargs=2, type=Path)

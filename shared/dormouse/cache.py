@@ -41,7 +41,7 @@ class Cache:
             entry = self._entries.get((path, kind))
         return entry.value if entry is not None and isinstance(entry.value, kind) else None
 
-    def keep(self, path: str, value: object, size_bytes: int) -> None:
+    def put(self, path: str, value: object, size_bytes: int) -> None:
         """Keep `value`, which takes about `size_bytes`, unless it alone is over the limit."""
         if size_bytes <= self._limit_bytes:
             with self._lock:

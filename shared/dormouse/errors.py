@@ -40,11 +40,11 @@ class TimedOutError(DormouseError):
     """What was waited for did not happen in time. It still may: only the waiting was given up."""
 
 
-class CrowdedError(DormouseError):
+class OutOfSpaceError(DormouseError):
     """What was begun together needs more room than there is. Begin with less at once."""
 
 
-class OutgrownError(DormouseError):
+class JobTooLargeError(DormouseError):
     """A job is too much for where it was tried, and cannot be made smaller. Needs a person."""
 
 

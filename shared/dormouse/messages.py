@@ -145,7 +145,7 @@ SparkJob = IngestJob | CompactionJob | ExportJob
 then `spark` says how."""
 
 
-class SparkAgain(OfTable, frozen=True, tag="spark_again"):
+class SparkJobStep(OfTable, frozen=True, tag="spark_job_step"):
     """Go on with this job, if Spark still has it in hand: it begins none."""
 
     job_id: Id
@@ -156,7 +156,7 @@ _Wanted = TypeVar("_Wanted", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutboundMessage:
     """A message a stage wants sent, and to which queue of `stored.names.QUEUES`.
 
     `reason` says why it is given up, if it goes among a queue's dead letters.
@@ -185,14 +185,14 @@ def decode(text: str | bytes, kind: type[_Wanted]) -> _Wanted:
         raise InvalidRequestError(f"not a valid {kind.__name__} message: {error}") from error
 
 
-def decode_spark_job(text: str | bytes) -> SparkJob | SparkAgain:
+def decode_spark_job(text: str | bytes) -> SparkJob | SparkJobStep:
     """Parse a job for Spark of any kind, or what asks to go on with one.
 
     Raises:
         InvalidRequestError: it is none; the message says where it differs.
     """
     try:
-        job: SparkJob | SparkAgain = decode_json(text, SparkJob | SparkAgain)
+        job: SparkJob | SparkJobStep = decode_json(text, SparkJob | SparkJobStep)
     except ValueError as error:
         raise InvalidRequestError(f"not a valid job for Spark: {error}") from error
     return job

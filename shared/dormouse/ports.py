@@ -9,10 +9,10 @@ from typing import BinaryIO, Protocol
 
 from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError, DamagedEntryError
-from dormouse.messages import Outgoing
+from dormouse.messages import OutboundMessage
 from dormouse.model.job_records import DAMAGED as DAMAGED
 from dormouse.model.job_records import JobRecord as JobRecord
-from dormouse.model.metrics import Measure
+from dormouse.model.metrics import Metric
 from dormouse.model.sources import Source
 from dormouse.model.spark_threshold import ClusterSize
 from dormouse.state_store import StateStore
@@ -75,7 +75,7 @@ class Storage(Objects, Protocol):
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Return the objects whose path begins with `prefix`, in path order."""
 
-    def earlier(self, prefix: str) -> Iterator[EarlierObject]:
+    def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
         """Return what is kept of objects below `prefix` that were deleted or replaced."""
 
     def folders(self) -> Iterator[str]:
@@ -86,7 +86,7 @@ class Storage(Objects, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class EarlierObject:
+class NoncurrentObject:
     """An object that was deleted or replaced, and is kept until `until_ms`, None for good.
 
     In `storage` it is as it was.
@@ -121,10 +121,10 @@ class Tables(Protocol):
     def all(self) -> list[Table]:
         """Return all tables by name. Raises CorruptDataError if anything is damaged."""
 
-    def survey(self) -> tuple[list[Table], list[DamagedEntryError]]:
+    def list_readable(self) -> tuple[list[Table], list[DamagedEntryError]]:
         """Return all tables that can be read, by name, and what is damaged besides."""
 
-    def mend(self, which: str = "") -> list[str]:
+    def repair(self, which: str = "") -> list[str]:
         """Bring back what is damaged of a table, by name or id, or of all; return what was.
 
         Raises CorruptDataError if some cannot be brought back; all else was.
@@ -151,7 +151,7 @@ class Tables(Protocol):
             ContendedError: others kept changing the same table; nothing was changed.
         """
 
-    def bury(self, tombstone: Tombstone) -> Tombstone | None:
+    def put_tombstone(self, tombstone: Tombstone) -> Tombstone | None:
         """Keep for ever that an id is no table's; return the tombstone it has, the first one put.
 
         Return None, with nothing done, if the id is registered and not in deletion.
@@ -212,21 +212,21 @@ class Tracker(Protocol):
 class Metrics(Protocol):
     """Where numbers about tables go, for people to watch. No row depends on them."""
 
-    def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:
+    def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
         """Publish what was measured of a table, or counted, just now."""
 
 
-class Unmeasured:
+class NoMetrics:
     """`Metrics` for a process whose numbers nobody watches, as the command line's."""
 
-    def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:
+    def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
         """Drop the values."""
 
 
 class Outbox(Protocol):
     """The way out to the queues."""
 
-    def send(self, messages: Iterable[Outgoing]) -> None:
+    def send(self, messages: Iterable[OutboundMessage]) -> None:
         """Send all messages, or raise UnavailableError: then some may have been sent."""
 
 
@@ -261,13 +261,13 @@ class DeadLetters(Protocol):
     All raise UnavailableError if the queues do not answer, NotFoundError if there is no such queue.
     """
 
-    def take(self, queue: str, most: int) -> list[DeadLetter]:
+    def receive(self, queue: str, most: int) -> list[DeadLetter]:
         """Take letters, to be seen by nobody else for some minutes unless they are given back."""
 
-    def give_back(self, queue: str, letters: Sequence[DeadLetter]) -> None:
+    def release(self, queue: str, letters: Sequence[DeadLetter]) -> None:
         """Let others see letters again at once."""
 
-    def send_back(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    def redrive(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         """Send what the letters say to their queue again, and give those for which that landed."""
 
     def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
@@ -321,7 +321,7 @@ class Spark(Protocol):
             InvalidRequestError: it can never be started as it is.
         """
 
-    def look(self, run_id: str) -> SparkRunState | None:
+    def describe(self, run_id: str) -> SparkRunState | None:
         """Return how a run stands; None if there is none, or it is not of such a job.
 
         Raises:
@@ -356,7 +356,7 @@ class Services:
     scratch: Path
     memory_bytes: int = 512 * 1024 * 1024
     cache: Cache = field(default_factory=Cache)
-    metrics: Metrics = Unmeasured()
+    metrics: Metrics = NoMetrics()
     spark: Spark | None = None
     has_spark: bool = False
 

@@ -13,11 +13,11 @@ from typing import Literal
 
 import msgspec
 
-from dormouse.messages import Message, Outgoing
+from dormouse.messages import Message, OutboundMessage
 from dormouse.requests import AdminRequest, verb_of
 from dormouse.stored.names import REPLIES
 
-NAMED = 50
+MAX_JOBS_LISTED = 50
 """So many jobs a reply names at most."""
 MAX_REASON_CHARACTERS, MAX_JOB_REASON_CHARACTERS = 10_000, 1000
 Outcome = Literal["accepted", "finished", "failed", "refused"]
@@ -108,19 +108,19 @@ def reply_to(
         counts=counts or Counts(),
         jobs=tuple(
             msgspec.structs.replace(job, reason=job.reason[:MAX_JOB_REASON_CHARACTERS])
-            for job in jobs[:NAMED]
+            for job in jobs[:MAX_JOBS_LISTED]
         ),
-        more=max(0, len(jobs) - NAMED),
+        more=max(0, len(jobs) - MAX_JOBS_LISTED),
     )
 
 
-def sent(reply: Reply) -> Outgoing:
+def to_outbound(reply: Reply) -> OutboundMessage:
     """Return a reply as a message to the one queue that replies go to."""
-    return Outgoing(REPLIES, reply)
+    return OutboundMessage(REPLIES, reply)
 
 
-def refusal(request: AdminRequest, reason: str) -> list[Outgoing]:
+def refusal(request: AdminRequest, reason: str) -> list[OutboundMessage]:
     """Return the reply to a request that is refused, if one was asked for."""
     if not request.reply:
         return []
-    return [sent(reply_to(request.request_id, verb_of(request), "refused", reason=reason))]
+    return [to_outbound(reply_to(request.request_id, verb_of(request), "refused", reason=reason))]

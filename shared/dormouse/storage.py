@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.ports import Clock, EarlierObject, StoredObject
+from dormouse.ports import Clock, NoncurrentObject, StoredObject
 
 _INCOMING = ".incoming"
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -110,7 +110,7 @@ class FolderStorage:
                     found.append(stored)
         yield from sorted(found, key=lambda item: item.path)
 
-    def earlier(self, prefix: str) -> Iterator[EarlierObject]:
+    def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
         """Return nothing: what is deleted is gone."""
         yield from ()
 
@@ -219,7 +219,7 @@ class MemoryStorage:
             ]
         yield from sorted(found, key=lambda item: item.path)
 
-    def earlier(self, prefix: str) -> Iterator[EarlierObject]:
+    def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
         """Return nothing: what is deleted is gone."""
         yield from ()
 

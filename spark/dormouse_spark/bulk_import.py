@@ -19,7 +19,7 @@ from dormouse.features.compaction.slicing import leaf_tasks, task_rows
 from dormouse.features.ingest.batching import even_bundles
 from dormouse.features.ingest.ingest import Written, ingest, refuse
 from dormouse.features.splitting.extending import plan_extension
-from dormouse.keys.histogram import SampledKeys, pooled
+from dormouse.keys.histogram import KeyHistogram, merge_histograms
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import IngestJob
 from dormouse.model.provenance import Lineage
@@ -75,7 +75,7 @@ class _Import:
             accepted = tuple(source for source in sources if source in taken)
             if not accepted:
                 return Written()
-            known = pooled(one.keys for one in reads)
+            known = merge_histograms(one.keys for one in reads)
             state = _extended(services, table, state, known)
             size_bytes = sum(one.size_bytes for one in reads)
             leaves = list(state.partitions.leaves())
@@ -158,7 +158,7 @@ def _number(part: int) -> int:
 
 
 def _extended(
-    services: Services, table: Table, state: TableState, known: SampledKeys
+    services: Services, table: Table, state: TableState, known: KeyHistogram
 ) -> TableState:
     """Split leaves if there are too few for the rows to come; give the newest state.
 

@@ -96,7 +96,7 @@ def _discard_whole(services: Services, compaction: Compaction) -> None:
     table = compaction.table
     listed = services.storage.list(shard_prefix(table.id, compaction.job.id))
     stored = [shard for found in listed if (shard := shard_id_of(found.path)) is not None]
-    whole = [shard for shard in stored if run_of(shard)[1] < FIRST_PART * PART_NUMBERS]
+    whole = [shard for shard in stored if run_of_shard(shard)[1] < FIRST_PART * PART_NUMBERS]
     if whole:
         discard_shards(services.storage, table.id, whole, services.store(table).current())
 

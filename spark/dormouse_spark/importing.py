@@ -16,7 +16,7 @@ from dormouse.engine.row_rules import apply_row_rules
 from dormouse.engine.sorting import Sorter
 from dormouse.errors import RefusedSourceError
 from dormouse.features.compaction.slicing import KeyTask
-from dormouse.keys.histogram import SampledKeys
+from dormouse.keys.histogram import KeyHistogram
 from dormouse.model.shards import NewShard
 from dormouse.model.sources import Source
 from dormouse.schema.schema import Schema
@@ -42,7 +42,7 @@ class ReadResult:
     refused: tuple[tuple[Source, RefusedSourceError], ...]
     rows: int
     size_bytes: int
-    keys: SampledKeys
+    keys: KeyHistogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def write_range(access: Access, plan: Plan, part: int, found: Iterable[Block]) -
             apply_row_rules(sorter.sorted_rows(), table.schema, rules, context.written_ms),
             context,
             plan.tasks[part].leaves,
-            lambda n: shard_id_in(plan.run, n),
+            lambda n: make_shard_id(plan.run, n),
             scratch=folder,
             target_bytes=table.properties.shard_target_bytes,
         )

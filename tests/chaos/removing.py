@@ -15,7 +15,7 @@ from dormouse.features.export.request import export_id_of
 from dormouse.features.export.stored import kept_export
 from dormouse.features.purge.request import purge_id_of
 from dormouse.features.purge.stored import purge_request
-from dormouse.messages import Outgoing
+from dormouse.messages import OutboundMessage
 from dormouse.requests import ExportRows, PurgeRows
 from tests.chaos.story import Expected, Story
 from tests.chaos.tables import Plan
@@ -83,7 +83,7 @@ class Requests:
     def _send(self, asked: AskedPurge | AskedExport) -> None:
         self._open.append(asked)
         self._tally.count("requests made", type(asked.request).__name__)
-        self._instance.queues.send([Outgoing("admin", asked.request)])
+        self._instance.queues.send([OutboundMessage("admin", asked.request)])
 
     def _is_over(self, asked: AskedPurge | AskedExport) -> bool:
         handle = self._instance.table(asked.plan.name)

@@ -40,8 +40,8 @@ def settle(
 def redrive(instance: Instance, tally: Tally) -> None:
     """Send back what was given up because it failed too often; what was hopeless is wrong."""
     for queue in QUEUES:
-        letters = instance.services.dead_letters.take(queue, 1000)
-        instance.services.dead_letters.give_back(queue, letters)
+        letters = instance.services.dead_letters.receive(queue, 1000)
+        instance.services.dead_letters.release(queue, letters)
         for letter in letters:
             if letter.reason:
                 tally.wrong(f"queue {queue}: a message was taken for hopeless: {letter.reason}")

@@ -125,7 +125,7 @@ _SMALL: Mapping[str, object] = {
     "compaction_files": 3,
     "compaction_jobs_limit": 20,
     "gc_delay_seconds": GC_DELAY_SECONDS,
-    "job_patience_seconds": 120,
+    "job_retry_seconds": 120,
     "orphan_age_seconds": 90,
 }
 """Small numbers, so that a small table has all that a large one has, within minutes."""

@@ -81,10 +81,10 @@ def test_a_damaged_entry_is_brought_back_and_its_state_is_left_alone(
 ) -> None:
     assert damaged("rebuild", *which, "--dry-run").exit_code == 1
     assert memory.world.tables.damaged
-    mended = damaged("rebuild", *which)
-    assert mended.exit_code == 0
-    assert "the entry of table 'broken' was damaged and was restored" in mended.stderr
-    assert "rebuilt with" not in mended.stderr
+    repaired = damaged("rebuild", *which)
+    assert repaired.exit_code == 0
+    assert "the entry of table 'broken' was damaged and was restored" in repaired.stderr
+    assert "rebuilt with" not in repaired.stderr
     listed = damaged("table", "list", "--format", "json")
     assert listed.exit_code == 0
     assert [set(row) for row in lines(listed.stdout)] == [
@@ -97,9 +97,11 @@ def test_a_damaged_entry_is_brought_back_and_its_state_is_left_alone(
 def test_damage_of_the_instances_properties_is_told_by_listings_that_lack_nothing(
     flights: Dormouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    survey = MemoryTables.survey
+    list_readable = MemoryTables.list_readable
     error = DamagedEntryError("the registry's item 'instance' cannot be read")
-    monkeypatch.setattr(MemoryTables, "survey", lambda self: (survey(self)[0], [error]))
+    monkeypatch.setattr(
+        MemoryTables, "list_readable", lambda self: (list_readable(self)[0], [error])
+    )
     for verb in (["table", "list"], ["metrics"], ["wait"], ["rebuild", "--dry-run"]):
         result = flights(*verb)
         assert (result.exit_code, "'instance'" in result.stderr) == (1, True), verb

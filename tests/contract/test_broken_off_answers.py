@@ -21,7 +21,7 @@ from dormouse.aws.s3.ingest_bucket import S3IngestBucket
 from dormouse.aws.s3.storage import S3Sources, S3Storage
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.messages import Outgoing, TableChanged
+from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.model.sources import Source
 from dormouse.ports import JobRecord
 from dormouse.statestore.patience import Patience
@@ -130,7 +130,7 @@ def refused_entry(_: Path) -> object:
     outbox = SqsOutbox(client("sqs", ONCE), NAMES, once)
     outbox._queues._urls["files"] = "http://localhost/files"  # it is not asked for
     try:
-        outbox.send([Outgoing("files", TableChanged("t"))])
+        outbox.send([OutboundMessage("files", TableChanged("t"))])
     except UnavailableError as error:
         return "did not take 1" in str(error) or error
     return "all was sent"

@@ -66,15 +66,15 @@ def test_any_damage_to_a_table_names_it_harms_no_other_and_is_mended(
             with pytest.raises(DamagedEntryError, match=pk) as raised:
                 look()
             assert raised.value.hint.startswith("`dormouse rebuild "), what
-        readable, (error,) = tables.survey()
+        readable, (error,) = tables.list_readable()
         assert [t.name for t in readable if t.id != "a1"] == ["words"], what
         assert error.name == "letters", what
         assert tables.named("words") == tables.get("b2") == before[1], what
         assert tables.change("b2", lambda table: table) == before[1], what
-        assert tables.mend("words") == [], what
+        assert tables.repair("words") == [], what
         with pytest.raises(CorruptDataError):
             tables.named("letters")
-        assert len(tables.mend(error.what)) == 1, what
+        assert len(tables.repair(error.what)) == 1, what
         assert item(tables, pk) == good, what
     assert whole(tables) == before
 
@@ -88,10 +88,10 @@ def test_what_is_lost_of_a_table_is_brought_back_by_name_id_or_with_all(
     for pk in pks:
         lose(tables, pk)
     if len(pks) == 1:
-        readable, (error,) = tables.survey()
+        readable, (error,) = tables.list_readable()
         assert (error.name, pks[0] in str(error)) == ("letters", True)
         assert "words" in [table.name for table in readable]
-    assert len(tables.mend(which)) == len(pks)
+    assert len(tables.repair(which)) == len(pks)
     assert whole(tables) == before
 
 
@@ -107,12 +107,12 @@ def test_damaged_properties_of_the_instance_are_those_of_their_copy(tables: Dyna
         put(tables, damaged)
         assert tables.defaults() == {"gc_delay_seconds": 5}, what
         assert tables.get("a1") == before[0], what
-        readable, (error,) = tables.survey()
+        readable, (error,) = tables.list_readable()
         assert readable == before, what
         assert (error.what, "instance" in str(error)) == ("(instance)", True)
         with pytest.raises(CorruptDataError, match="instance"):
             tables.change_defaults(lambda kept: {**kept, "gc_delay_seconds": 6})
-        assert tables.mend() == ["the instance's properties"], what
+        assert tables.repair() == ["the instance's properties"], what
         assert item(tables, "instance") == good, what
     assert whole(tables) == before
 
@@ -120,10 +120,10 @@ def test_damaged_properties_of_the_instance_are_those_of_their_copy(tables: Dyna
 def test_lost_properties_of_the_instance_are_told_and_brought_back(tables: DynamoTables) -> None:
     before = whole(tables)
     lose(tables, "instance")
-    readable, (error,) = tables.survey()
+    readable, (error,) = tables.list_readable()
     assert readable == before
     assert "instance" in str(error)
-    tables.mend()
+    tables.repair()
     assert whole(tables) == before
 
 
@@ -132,21 +132,21 @@ def test_where_the_copy_of_the_properties_is_damaged_too_none_are_made_up(
 ) -> None:
     for pk in ("instance", "copy#instance"):
         put(tables, {**item(tables, pk), "more": {"S": ""}})
-    for look in (tables.defaults, tables.survey, lambda: tables.get("a1")):
+    for look in (tables.defaults, tables.list_readable, lambda: tables.get("a1")):
         with pytest.raises(CorruptDataError, match="instance"):
             look()
     with pytest.raises(CorruptDataError, match="instance"):
-        tables.mend()
+        tables.repair()
 
 
 def test_a_damaged_copy_is_made_again_of_what_it_is_of(tables: DynamoTables) -> None:
     good = item(tables, "copy#id#a1")
     for what, damaged in some_damages(good, ("pk",)):
         put(tables, damaged)
-        assert tables.mend() == ["the copy of the entry of table 'letters'"], what
+        assert tables.repair() == ["the copy of the entry of table 'letters'"], what
         assert item(tables, "copy#id#a1") == good, what
     lose(tables, "copy#id#a1")
-    tables.mend()
+    tables.repair()
     assert item(tables, "copy#id#a1") == good
 
 
@@ -156,7 +156,7 @@ def test_what_is_damaged_with_its_copy_is_named_and_all_else_is_mended(
     for pk in ("id#a1", "copy#id#a1", "id#b2"):
         put(tables, {**item(tables, pk), "more": {"S": ""}})
     with pytest.raises(CorruptDataError, match="'id#a1'") as raised:
-        tables.mend()
+        tables.repair()
     assert "backup" in raised.value.hint
     assert tables.get("b2") == replace(B, properties=tables.get("b2").properties)  # type: ignore[union-attr]
 
@@ -166,7 +166,7 @@ def test_what_was_changed_last_is_what_comes_back(tables: DynamoTables) -> None:
     tables.change_defaults(lambda kept: {**kept, "gc_delay_seconds": 7})
     for pk in ("id#a1", "instance"):
         put(tables, {**item(tables, pk), "revision": {"N": "9"}})
-    tables.mend()
+    tables.repair()
     kept = tables.named("others")
     assert kept is not None
     assert (kept.online, kept.properties.gc_delay_seconds) == (False, 7)
@@ -181,24 +181,24 @@ def test_an_item_that_belongs_elsewhere_is_not_believed(tables: DynamoTables) ->
     put(tables, sealed("tombstone", foreign))
     with pytest.raises(DamagedEntryError, match="name#letters"):
         tables.named("letters")
-    tables.mend()
+    tables.repair()
     assert [table.id for table in whole(tables)] == ["a1", "b2"]
 
 
 def test_an_item_of_another_format_says_which_and_what_to_do(tables: DynamoTables) -> None:
     with pytest.MonkeyPatch.context() as later:
-        later.setattr(stored_items, "FORMAT", 2)
+        later.setattr(stored_items, "FORMAT", 3)
         tables.create(replace(A, id="c3", name="later"))
-    with pytest.raises(DamagedEntryError, match=r"format 2.*is 1") as raised:
+    with pytest.raises(DamagedEntryError, match=r"format 3.*is 2") as raised:
         tables.get("c3")
     assert "another version" in raised.value.hint
 
 
 def test_a_deleted_table_does_not_come_back(tables: DynamoTables) -> None:
     tables.change("a1", deleting)
-    tables.bury(STONE)
+    tables.put_tombstone(STONE)
     tables.delete(A)
-    assert tables.mend() == []
+    assert tables.repair() == []
     assert tables.get("a1") is None
     assert tables.named("letters") is None
 
@@ -215,7 +215,7 @@ def stale_repair(tables: DynamoTables) -> tuple[Repair, list[Any]]:
 def test_a_repair_that_comes_late_sets_nothing_back(tables: DynamoTables) -> None:
     repair, seen = stale_repair(tables)
     tables.change("a1", offline)
-    assert repair.mend(seen, "letters") == []
+    assert repair.repair(seen, "letters") == []
     kept = tables.get("a1")
     assert kept is not None
     assert not kept.online
@@ -226,21 +226,21 @@ def test_a_repair_that_comes_late_brings_no_deleted_table_back(tables: DynamoTab
     lost = [each for each in seen if each["pk"]["S"] != "id#a1"]
     tables.delete(A)
     repair = Repair(tables._client, "tables", tables._tombstones)
-    assert repair.mend(lost, "a1") == ["the name 'letters'"][:0]
+    assert repair.repair(lost, "a1") == ["the name 'letters'"][:0]
     assert tables.get("a1") is None
 
 
 def test_what_has_a_tombstone_is_not_brought_back(tables: DynamoTables) -> None:
     lose(tables, "id#a1")
-    assert tables.bury(STONE) == STONE
-    assert "the entry of table 'letters'" not in tables.mend("a1")
+    assert tables.put_tombstone(STONE) == STONE
+    assert "the entry of table 'letters'" not in tables.repair("a1")
     assert tables.get("a1") is None
 
 
 def test_a_damaged_entry_that_seems_to_be_in_deletion_is_not_buried(tables: DynamoTables) -> None:
     put(tables, {**item(tables, "id#a1"), "deleting": {"BOOL": True}})
     with pytest.raises(CorruptDataError, match="id#a1"):
-        tables.bury(STONE)
+        tables.put_tombstone(STONE)
     assert tables.tombstone("a1") is None
 
 
@@ -248,7 +248,7 @@ def test_a_damaged_name_that_no_table_has_is_free_again(tables: DynamoTables) ->
     put(tables, {"pk": {"S": "name#nobody"}, "id": {"S": "a1"}})
     with pytest.raises(AlreadyExistsError):
         tables.create(replace(A, id="c3", name="nobody"))
-    assert tables.mend("nobody") == ["the name 'nobody', which no table has"]
+    assert tables.repair("nobody") == ["the name 'nobody', which no table has"]
     tables.create(replace(A, id="c3", name="nobody"))
 
 
@@ -260,8 +260,8 @@ def test_any_damage_to_a_tombstone_harms_no_other_and_is_mended(
     tables: DynamoTables, place: str
 ) -> None:
     stone = Tombstone.of(tables.change("a1", deleting), STONE.deleted_ms)
-    tables.bury(stone)
-    tables.bury(OTHER)
+    tables.put_tombstone(stone)
+    tables.put_tombstone(OTHER)
     client = tables._client
     (good,) = [
         found
@@ -280,9 +280,9 @@ def test_any_damage_to_a_tombstone_harms_no_other_and_is_mended(
         else:
             assert (len(found), len(damage)) == (1, 1), what
         if place == "by id" or damaged.get("id") == good["id"]:
-            assert tables.mend() == ["the tombstone of table 'a1'"], what
+            assert tables.repair() == ["the tombstone of table 'a1'"], what
             assert tables.tombstones(0) == ([stone, OTHER], []), what
             assert tables.tombstone("a1") == stone, what
         else:
             with pytest.raises(CorruptDataError, match="tombstones"):
-                tables.mend()
+                tables.repair()

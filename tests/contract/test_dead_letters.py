@@ -12,10 +12,10 @@ from mypy_boto3_sqs import SQSClient
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.errors import NotFoundError, UnavailableError
-from dormouse.messages import Outgoing, TableChanged
+from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.ports import DeadLetter, QueueCounts
 from dormouse.statestore.patience import WITHOUT_PAUSES
-from dormouse.stored.names import InstanceNames, dead_letters
+from dormouse.stored.names import InstanceNames, dead_letter_queue
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
 
 NAMES = InstanceNames("test", "123456789012")
@@ -25,7 +25,7 @@ QUEUE = "table-changes"
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[SQSClient]:
     with mocked_aws(monkeypatch):
-        yield sqs_queues(NAMES.queue(QUEUE), NAMES.queue(dead_letters(QUEUE)))
+        yield sqs_queues(NAMES.queue(QUEUE), NAMES.queue(dead_letter_queue(QUEUE)))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def dead(client: SQSClient, outbox: SqsOutbox) -> SqsDeadLetters:
 
 
 def taken(dead: SqsDeadLetters) -> list[DeadLetter]:
-    return sorted(dead.take(QUEUE, 100), key=lambda letter: letter.body)
+    return sorted(dead.receive(QUEUE, 100), key=lambda letter: letter.body)
 
 
 def test_taken_letters_are_whole_and_nobody_else_sees_them_until_they_are_given_back(
@@ -53,23 +53,23 @@ def test_taken_letters_are_whole_and_nobody_else_sees_them_until_they_are_given_
     assert letters[0].receives == 1
     assert letters[0].sent_ms > 1_600_000_000_000
     assert taken(dead) == []
-    dead.give_back(QUEUE, letters)
+    dead.release(QUEUE, letters)
     assert [letter.id for letter in taken(dead)] == [letter.id for letter in letters]
 
 
 def test_no_more_are_taken_than_asked_for(dead: SqsDeadLetters) -> None:
-    assert len(dead.take(QUEUE, 11)) == 11
-    assert len(dead.take(QUEUE, 11)) == 1
+    assert len(dead.receive(QUEUE, 11)) == 11
+    assert len(dead.receive(QUEUE, 11)) == 1
 
 
 def test_what_is_sent_back_arrives_word_for_word_and_what_is_deleted_is_gone(
     dead: SqsDeadLetters, outbox: SqsOutbox
 ) -> None:
     letters = taken(dead)
-    assert dead.send_back(QUEUE, letters) == letters
+    assert dead.redrive(QUEUE, letters) == letters
     assert dead.delete(QUEUE, letters) == []
-    counts = outbox.counts([QUEUE, dead_letters(QUEUE)])
-    assert counts == {QUEUE: QueueCounts(12, 0, 0), dead_letters(QUEUE): QueueCounts(0, 0, 0)}
+    counts = outbox.counts([QUEUE, dead_letter_queue(QUEUE)])
+    assert counts == {QUEUE: QueueCounts(12, 0, 0), dead_letter_queue(QUEUE): QueueCounts(0, 0, 0)}
 
 
 @pytest.mark.parametrize("operation", ["send_message_batch", "delete_message_batch"])
@@ -87,7 +87,7 @@ def test_entries_that_keep_failing_are_told_apart_from_those_that_did_not(
 
     monkeypatch.setattr(client, operation, partly)
     if operation == "send_message_batch":
-        assert dead.send_back(QUEUE, letters) == [letters[0], letters[2]]
+        assert dead.redrive(QUEUE, letters) == [letters[0], letters[2]]
     else:
         assert dead.delete(QUEUE, letters) == [letters[1]]
 
@@ -99,29 +99,31 @@ def test_large_letters_travel_in_requests_of_a_mebibyte(
         outbox.send_to_dead_letters(QUEUE, "x" * 400_000, "large")
     dead = SqsDeadLetters(client, NAMES, WITHOUT_PAUSES, look_seconds=0)
     letters = taken(dead)
-    assert len(dead.send_back(QUEUE, letters)) == len(letters) == 4
+    assert len(dead.redrive(QUEUE, letters)) == len(letters) == 4
 
 
 def test_a_queue_that_does_not_answer_or_is_not_there_is_told(
     dead: SqsDeadLetters, client: SQSClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(NotFoundError, match="dormouse-test-files-dead"):
-        dead.take("files", 10)
+        dead.receive("files", 10)
 
     def silent(**_: object) -> None:
         raise ConnectionClosedError(endpoint_url="sqs")
 
     monkeypatch.setattr(client, "receive_message", silent)
     with pytest.raises(UnavailableError, match="table-changes-dead"):
-        dead.take(QUEUE, 10)
+        dead.receive(QUEUE, 10)
 
 
 def test_counts_tell_the_waiting_from_those_in_hand_and_the_delayed(
     dead: SqsDeadLetters, outbox: SqsOutbox
 ) -> None:
-    outbox.send([Outgoing(QUEUE, TableChanged("t"), 60), Outgoing(QUEUE, TableChanged("t"))])
-    dead.take(QUEUE, 2)
-    assert outbox.counts([QUEUE, dead_letters(QUEUE)]) == {
+    outbox.send(
+        [OutboundMessage(QUEUE, TableChanged("t"), 60), OutboundMessage(QUEUE, TableChanged("t"))]
+    )
+    dead.receive(QUEUE, 2)
+    assert outbox.counts([QUEUE, dead_letter_queue(QUEUE)]) == {
         QUEUE: QueueCounts(1, 0, 1),
-        dead_letters(QUEUE): QueueCounts(10, 2, 0),
+        dead_letter_queue(QUEUE): QueueCounts(10, 2, 0),
     }

@@ -67,20 +67,20 @@ def test_one_token_is_one_run(emr: EmrServerless) -> None:
 
 def test_how_a_run_stands_is_told_with_whose_it_is(client: Any, emr: EmrServerless) -> None:
     run_id = emr.start(RUN)
-    assert emr.look(run_id) == SparkRunState("table1", "job1", 2, "")
+    assert emr.describe(run_id) == SparkRunState("table1", "job1", 2, "")
     client.cancel_job_run(applicationId="app", jobRunId=run_id)
-    assert emr.look(run_id) == SparkRunState("table1", "job1", 2, "failed", "it was cancelled")
+    assert emr.describe(run_id) == SparkRunState("table1", "job1", 2, "failed", "it was cancelled")
 
 
 def test_runs_of_others_and_runs_that_are_not_there_are_no_runs(
     client: Any, emr: EmrServerless
 ) -> None:
     emr.start(RUN)
-    assert emr.look("none") is None
+    assert emr.describe("none") is None
     foreign = client.start_job_run(
         applicationId="app", clientToken="other", executionRoleArn=ROLE, name="by hand"
     )
-    assert emr.look(foreign["jobRunId"]) is None
+    assert emr.describe(foreign["jobRunId"]) is None
 
 
 def refusal(code: str) -> ClientError:

@@ -12,10 +12,10 @@ from mypy_boto3_sqs import SQSClient
 
 from dormouse.aws.sqs.queues import MAX_BATCH_BYTES, SENDERS, SqsOutbox
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
-from dormouse.messages import GarbageCandidates, Outgoing, TableChanged, decode
+from dormouse.messages import GarbageCandidates, OutboundMessage, TableChanged, decode
 from dormouse.requests import Redrive
 from dormouse.statestore.patience import WITHOUT_PAUSES
-from dormouse.stored.names import InstanceNames, dead_letters
+from dormouse.stored.names import InstanceNames, dead_letter_queue
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
 
 NAMES = InstanceNames("test", "123456789012")
@@ -44,7 +44,7 @@ class Queues:
 @pytest.fixture
 def queues(monkeypatch: pytest.MonkeyPatch) -> Iterator[Queues]:
     with mocked_aws(monkeypatch):
-        client = sqs_queues(*map(NAMES.queue, (CHANGES, GARBAGE, dead_letters(CHANGES))))
+        client = sqs_queues(*map(NAMES.queue, (CHANGES, GARBAGE, dead_letter_queue(CHANGES))))
         requests: list[list[dict[str, Any]]] = []
 
         def note(params: dict[str, Any], **_: object) -> None:
@@ -54,12 +54,12 @@ def queues(monkeypatch: pytest.MonkeyPatch) -> Iterator[Queues]:
         yield Queues(client, SqsOutbox(client, NAMES, WITHOUT_PAUSES), requests)
 
 
-def changes(count: int) -> list[Outgoing]:
-    return [Outgoing(CHANGES, TableChanged(f"{number:04}")) for number in range(count)]
+def changes(count: int) -> list[OutboundMessage]:
+    return [OutboundMessage(CHANGES, TableChanged(f"{number:04}")) for number in range(count)]
 
 
-def garbage(shard_bytes: int) -> Outgoing:
-    return Outgoing(GARBAGE, GarbageCandidates("t", 0, ("x" * shard_bytes,)))
+def garbage(shard_bytes: int) -> OutboundMessage:
+    return OutboundMessage(GARBAGE, GarbageCandidates("t", 0, ("x" * shard_bytes,)))
 
 
 def table_ids(bodies: Sequence[str]) -> list[str]:
@@ -79,7 +79,7 @@ def test_each_message_arrives_once_in_its_queue_in_as_few_requests_as_possible(
 def test_messages_about_a_table_are_of_its_group_so_that_queues_are_fair_among_tables(
     queues: Queues,
 ) -> None:
-    queues.outbox.send([*changes(2), Outgoing(CHANGES, Redrive("request", "files"))])
+    queues.outbox.send([*changes(2), OutboundMessage(CHANGES, Redrive("request", "files"))])
     url = queues.client.get_queue_url(QueueName=NAMES.queue(CHANGES))["QueueUrl"]
     found = queues.client.receive_message(
         QueueUrl=url, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"]
@@ -91,7 +91,7 @@ def test_messages_about_a_table_are_of_its_group_so_that_queues_are_fair_among_t
 def test_messages_are_sent_while_more_are_made(queues: Queues) -> None:
     under_way: list[int] = []
 
-    def made() -> Iterator[Outgoing]:
+    def made() -> Iterator[OutboundMessage]:
         for outgoing in changes(10 * (SENDERS + 3)):
             yield outgoing
             under_way.append(len(queues.requests))
@@ -102,7 +102,7 @@ def test_messages_are_sent_while_more_are_made(queues: Queues) -> None:
 
 
 def test_what_was_made_before_a_failure_is_sent_and_the_failure_told(queues: Queues) -> None:
-    def made() -> Iterator[Outgoing]:
+    def made() -> Iterator[OutboundMessage]:
         yield from changes(13)
         raise UnavailableError("throttled")
 
@@ -123,7 +123,7 @@ def test_large_messages_travel_in_requests_of_a_mebibyte(queues: Queues) -> None
 
 
 def test_the_size_of_a_message_is_counted_in_bytes_not_characters(queues: Queues) -> None:
-    wide = Outgoing(GARBAGE, GarbageCandidates("t", 0, ("ü" * 300_000,)))
+    wide = OutboundMessage(GARBAGE, GarbageCandidates("t", 0, ("ü" * 300_000,)))
     queues.outbox.send([wide, wide])
     assert [len(entries) for entries in queues.requests] == [1, 1]
 
@@ -134,7 +134,7 @@ def test_a_message_larger_than_any_request_is_refused_by_name(queues: Queues) ->
 
 
 def test_a_delay_is_kept_up_to_the_longest_there_is(queues: Queues) -> None:
-    waits = [Outgoing(CHANGES, TableChanged("t"), seconds) for seconds in (0, 60, 5000)]
+    waits = [OutboundMessage(CHANGES, TableChanged("t"), seconds) for seconds in (0, 60, 5000)]
     queues.outbox.send(waits)
     assert [entry["DelaySeconds"] for entry in queues.requests[0]] == [0, 60, 900]
     assert len(queues.received(CHANGES)) == 1
@@ -202,7 +202,7 @@ def test_a_queue_that_was_never_deployed_is_named(queues: Queues) -> None:
 def test_depth_counts_what_waits_and_what_is_being_worked_on_but_not_the_delayed(
     queues: Queues,
 ) -> None:
-    queues.outbox.send([*changes(3), Outgoing(CHANGES, TableChanged("later"), 60)])
+    queues.outbox.send([*changes(3), OutboundMessage(CHANGES, TableChanged("later"), 60)])
     url = queues.client.get_queue_url(QueueName=NAMES.queue(CHANGES))["QueueUrl"]
     queues.client.receive_message(QueueUrl=url, MaxNumberOfMessages=1)
     assert queues.outbox.depths([CHANGES, GARBAGE]) == {CHANGES: 3, GARBAGE: 0}
@@ -210,7 +210,7 @@ def test_depth_counts_what_waits_and_what_is_being_worked_on_but_not_the_delayed
 
 def test_a_dead_letter_keeps_its_body_and_bears_the_reason(queues: Queues) -> None:
     queues.outbox.send_to_dead_letters(CHANGES, "{not json", "not a message: " + "x" * 5000)
-    url = queues.client.get_queue_url(QueueName=NAMES.queue(dead_letters(CHANGES)))["QueueUrl"]
+    url = queues.client.get_queue_url(QueueName=NAMES.queue(dead_letter_queue(CHANGES)))["QueueUrl"]
     answer = queues.client.receive_message(QueueUrl=url, MessageAttributeNames=["reason"])
     (message,) = answer["Messages"]
     assert message["Body"] == "{not json"

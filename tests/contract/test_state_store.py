@@ -12,7 +12,7 @@ import pytest
 
 from dormouse.errors import ContendedError, InvalidRequestError, NotFoundError
 from dormouse.fold.rules import Rule, Violation
-from dormouse.model.disputes import Taking
+from dormouse.model.disputes import RowsTaken
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import DAY_MS, TableState
@@ -139,7 +139,7 @@ def test_what_jobs_took_and_the_dispute_that_follows_are_known_to_every_process(
         assert all(isinstance(outcome, Committed) for outcome in outcomes)
         store.maintain()
         span = store.current().partitions.get(leaf).range
-        assert instance.store("t").current().taken["s1"][-1] == Taking(job, leaf, rows, span)
+        assert instance.store("t").current().taken["s1"][-1] == RowsTaken(job, leaf, rows, span)
     state = instance.store("t").current()
     assert state == store.current()
     assert state.jobs_in_dispute("s1") == ["a-job", "z-job"]

@@ -32,8 +32,8 @@ A = Table(
     frozenset({"compaction_files"}),
     created_ms=7,
     schema_generation=5,
-    emptied_ms=8,
-    named_ms=9,
+    reset_ms=8,
+    renamed_ms=9,
 )
 
 
@@ -101,9 +101,9 @@ def test_a_change_is_made_of_the_newest_and_given_back(tables: Tables) -> None:
     wider = replace(LETTERS, values=(*LETTERS.values, Field("more", Primitive.LONG)))
     tables.change("a1", offline)
     changed = tables.change(
-        "a1", lambda t: replace(t, schema=wider, log="l", logs=("k", "l"), emptied_ms=9, tree="t")
+        "a1", lambda t: replace(t, schema=wider, log="l", logs=("k", "l"), reset_ms=9, tree="t")
     )
-    expected = replace(offline(A), schema=wider, log="l", logs=("k", "l"), emptied_ms=9, tree="t")
+    expected = replace(offline(A), schema=wider, log="l", logs=("k", "l"), reset_ms=9, tree="t")
     assert changed == tables.get("a1") == tables.named("letters") == expected
 
 
@@ -254,7 +254,7 @@ def test_an_item_damaged_by_hand_is_told_from_a_missing_one(
         for look in (tables.all, lambda: tables.get("a1"), lambda: tables.named("letters")):
             with pytest.raises(CorruptDataError, match="id#a1"):
                 look()
-        readable, (error,) = tables.survey()
+        readable, (error,) = tables.list_readable()
         assert [table.name for table in readable] == ["words"]
         assert "id#a1" in str(error)
 
@@ -281,7 +281,7 @@ def test_a_tombstone_is_found_by_the_id_of_a_table_that_is_gone(tables: Tables) 
     tables.create(A)
     rebuilt = tables.change("a1", lambda t: replace(deleting(t), log="l", logs=("k", "l")))
     stone = Tombstone.of(rebuilt, 5)
-    assert tables.bury(stone) == tables.tombstone("a1") == stone
+    assert tables.put_tombstone(stone) == tables.tombstone("a1") == stone
     tables.delete(rebuilt)
     assert tables.tombstone("a1") == stone
     assert [table.log for table in stone.states()] == ["", "k", "l"]
@@ -290,19 +290,19 @@ def test_a_tombstone_is_found_by_the_id_of_a_table_that_is_gone(tables: Tables) 
 
 def test_a_table_that_is_not_in_deletion_is_never_buried(tables: Tables) -> None:
     tables.create(A)
-    assert tables.bury(STONE) is None
+    assert tables.put_tombstone(STONE) is None
     assert tables.tombstone("a1") is None
     assert tables.tombstones(0)[0] == []
 
 
 def test_the_first_tombstone_of_an_id_stays(tables: Tables) -> None:
-    assert tables.bury(STONE) == STONE
-    assert tables.bury(replace(STONE, deleted_ms=9, name="others")) == STONE
+    assert tables.put_tombstone(STONE) == STONE
+    assert tables.put_tombstone(replace(STONE, deleted_ms=9, name="others")) == STONE
     assert tables.tombstones(0)[0] == [STONE]
 
 
 def test_an_id_with_a_tombstone_is_never_registered_again(tables: Tables) -> None:
-    tables.bury(STONE)
+    tables.put_tombstone(STONE)
     with pytest.raises(AlreadyExistsError):
         tables.create(A)
     assert tables.get("a1") is None
@@ -315,7 +315,7 @@ def test_tombstones_are_listed_from_a_time_on_and_many_of_one_moment_are_all_the
 ) -> None:
     ages = [*(1000 + n // 10 for n in range(40)), STONE.deleted_ms]
     for number, time_ms in enumerate(ages):
-        tables.bury(replace(STONE, table_id=f"{number:016x}", deleted_ms=time_ms))
+        tables.put_tombstone(replace(STONE, table_id=f"{number:016x}", deleted_ms=time_ms))
     assert [stone.deleted_ms for stone in tables.tombstones(0)[0]] == ages
     assert len({stone.table_id for stone in tables.tombstones(0)[0]}) == len(ages)
     assert [stone.deleted_ms for stone in tables.tombstones(1003)[0]] == ages[30:]
@@ -331,6 +331,6 @@ def test_the_registry_is_not_made_longer_by_what_was_deleted(
             table = replace(A, id=f"{number:016x}")
             tables.create(table)
             tables.change(table.id, deleting)
-            tables.bury(Tombstone.of(table, number))
+            tables.put_tombstone(Tombstone.of(table, number))
             tables.delete(table)
         assert tables._client.scan(TableName="tables")["Count"] == 0

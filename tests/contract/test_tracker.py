@@ -130,7 +130,7 @@ def test_runs_are_counted_that_began_since_one_told_how_it_ended(tracker: Tracke
         tracker.record(replace(RUNNING, state=state))
         kept = tracker.get("t", "j")
         assert kept is not None
-        counts.append((kept.attempts, kept.silent))
+        counts.append((kept.attempts, kept.crashed_attempts))
     assert counts == [(1, 1), (1, 0), (2, 1), (3, 2), (3, 2), (3, 0), (4, 1)]
 
 

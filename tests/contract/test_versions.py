@@ -30,7 +30,7 @@ def read(storage: S3Storage) -> dict[str, bytes]:
     """Return what is kept of earlier objects."""
     return {
         found.stored.path: found.storage.open(found.stored.path, found.stored.size_bytes).read()
-        for found in storage.earlier("t/data/")
+        for found in storage.list_noncurrent("t/data/")
     }
 
 
@@ -65,7 +65,10 @@ def test_an_object_of_which_many_versions_are_kept_is_found_as_often(
     for number in range(3):
         storage.put("t/data/a", str(number).encode())
         storage.delete(["t/data/a"])
-    found = [(each.stored.path, each.storage.open("t/data/a", 1)) for each in storage.earlier("t/")]
+    found = [
+        (each.stored.path, each.storage.open("t/data/a", 1))
+        for each in storage.list_noncurrent("t/")
+    ]
     assert sorted(opened.read() for _, opened in found) == [b"0", b"1", b"2"]
 
 
@@ -75,7 +78,7 @@ def test_a_bucket_without_versions_keeps_nothing(monkeypatch: pytest.MonkeyPatch
         storage.put("t/data/a", b"a")
         storage.put("t/data/b", b"b")
         storage.delete(["t/data/a"])
-        assert list(storage.earlier("t/")) == []
+        assert list(storage.list_noncurrent("t/")) == []
 
 
 def test_a_version_that_expired_since_it_was_listed_is_gone_and_not_damaged(
@@ -83,7 +86,7 @@ def test_a_version_that_expired_since_it_was_listed_is_gone_and_not_damaged(
 ) -> None:
     storage.put("t/data/a", b"a")
     storage.delete(["t/data/a"])
-    (found,) = storage.earlier("t/")
+    (found,) = storage.list_noncurrent("t/")
     for version in client.list_object_versions(Bucket="data")["Versions"]:
         client.delete_object(Bucket="data", Key="t/data/a", VersionId=version["VersionId"])
     with pytest.raises(NotFoundError):
@@ -95,14 +98,14 @@ def test_how_long_it_is_kept_is_what_the_bucket_says_counted_from_the_deletion(
 ) -> None:
     storage.put("t/data/a", b"a")
     storage.delete(["t/data/a"])
-    (for_good,) = storage.earlier("t/")
+    (for_good,) = storage.list_noncurrent("t/")
     assert for_good.until_ms is None
     expire_after(client, 30)
-    (found,) = storage.earlier("t/")
+    (found,) = storage.list_noncurrent("t/")
     (marker,) = client.list_object_versions(Bucket="data")["DeleteMarkers"]
     assert found.until_ms is not None
     ends = datetime.fromtimestamp(found.until_ms / 1000, UTC)
     assert abs(ends - marker["LastModified"] - timedelta(days=31)) < timedelta(seconds=1)
     expire_after(client, 30, "Disabled")
-    (for_good,) = storage.earlier("t/")
+    (for_good,) = storage.list_noncurrent("t/")
     assert for_good.until_ms is None

@@ -93,7 +93,7 @@ def _is_sound(copies: Queue[Path], faults: Sequence[Fault]) -> bool:
     copies.put(copy)
     if code:
         print(output[-4000:])
-        print("without any fault these tests fail already: mend that first")
+        print("without any fault these tests fail already: repair that first")
     return code == 0
 
 

@@ -15,7 +15,7 @@ from dormouse.aws.base.logs import logger
 from dormouse.aws.functions import handling
 from dormouse.aws.wiring import Wiring
 from dormouse.errors import UnavailableError
-from dormouse.messages import Outgoing
+from dormouse.messages import OutboundMessage
 from dormouse.model.partitions import PartitionTree
 from dormouse.settings import Settings
 from dormouse.tables.table import Table
@@ -41,7 +41,7 @@ class Outbox(MemoryOutbox):
     down: bool = False
     deaf: bool = False
 
-    def send(self, messages: Iterable[Outgoing]) -> None:
+    def send(self, messages: Iterable[OutboundMessage]) -> None:
         self._check()
         super().send(messages)
 
@@ -96,7 +96,7 @@ class Functions:
         response = handler.handle({"Records": records}, Context(self.left_ms))
         return [item["itemIdentifier"] for item in response["batchItemFailures"]]
 
-    def sent(self) -> list[Outgoing]:
+    def sent(self) -> list[OutboundMessage]:
         """Return what was sent since the last look."""
         sent, self.outbox.sent = self.outbox.sent, []
         return sent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.jobs.retrying import MOST_RECEIVES
+from dormouse.jobs.retrying import MAX_RECEIVES
 from dormouse.messages import PartitionSplits, PurgeStep, TableChanged, encode
 from dormouse.stored.names import purge_path, shard_path
 from tests.functions.conftest import TABLE_ID, Functions
@@ -26,10 +26,10 @@ def damaged(functions: Functions) -> Functions:
 def test_what_fails_for_good_is_a_dead_letter_with_its_reason_the_last_time(
     damaged: Functions,
 ) -> None:
-    for receives in range(1, MOST_RECEIVES):
+    for receives in range(1, MAX_RECEIVES):
         assert damaged.deliver("purge_rows", STEP, receives=receives) == ["0"]
     assert damaged.outbox.dead == []
-    assert damaged.deliver("purge_rows", STEP, receives=MOST_RECEIVES) == []
+    assert damaged.deliver("purge_rows", STEP, receives=MAX_RECEIVES) == []
     ((queue, body, reason),) = damaged.outbox.dead
     assert (queue, body) == ("purges", STEP)
     assert PATH in reason
@@ -37,7 +37,7 @@ def test_what_fails_for_good_is_a_dead_letter_with_its_reason_the_last_time(
 
 def test_sqs_moves_what_cannot_be_sent_to_the_dead_letters(damaged: Functions) -> None:
     damaged.outbox.deaf = True
-    assert damaged.deliver("purge_rows", STEP, receives=MOST_RECEIVES) == ["0"]
+    assert damaged.deliver("purge_rows", STEP, receives=MAX_RECEIVES) == ["0"]
     assert damaged.outbox.dead == []
 
 
@@ -48,7 +48,7 @@ def test_a_service_that_does_not_answer_makes_no_message_hopeless(
         raise UnavailableError("S3 is down")
 
     monkeypatch.setattr(functions.world.storage, "get", down)
-    assert functions.deliver("purge_rows", STEP, receives=MOST_RECEIVES) == ["0"]
+    assert functions.deliver("purge_rows", STEP, receives=MAX_RECEIVES) == ["0"]
     assert functions.outbox.dead == []
 
 
@@ -59,7 +59,7 @@ def test_an_unforeseen_failure_tells_no_reason_for_it_may_quote_rows(
         raise ValueError("hazel@example.com")
 
     monkeypatch.setattr(functions.world.storage, "get", broken)
-    assert functions.deliver("purge_rows", STEP, receives=MOST_RECEIVES) == ["0"]
+    assert functions.deliver("purge_rows", STEP, receives=MAX_RECEIVES) == ["0"]
     assert functions.outbox.dead == []
 
 
@@ -75,7 +75,7 @@ def test_leaves_that_cannot_be_split_are_told_together(functions: Functions) -> 
         file.write_bytes(b"damaged")
     leaves = tuple(leaf.id for leaf in world.state(table).partitions.leaves())
     body = encode(PartitionSplits(table.id, 0, leaves))
-    assert functions.deliver("split_partition", body, receives=MOST_RECEIVES) == []
+    assert functions.deliver("split_partition", body, receives=MAX_RECEIVES) == []
     ((queue, _, reason),) = functions.outbox.dead
     assert queue == "partition-splits"
     assert reason.count("is not a Parquet file") == len(leaves)
@@ -94,7 +94,7 @@ def test_files_of_a_damaged_table_are_dead_letters_and_those_beside_them_are_ing
     ]
     assert functions.deliver("batch_files", *bodies, receives=1) == ["0"]
     assert functions.outbox.dead == []
-    assert functions.deliver("batch_files", *bodies, receives=MOST_RECEIVES) == []
+    assert functions.deliver("batch_files", *bodies, receives=MAX_RECEIVES) == []
     ((queue, body, reason),) = functions.outbox.dead
     assert (queue, body) == ("files", bodies[0])
     assert broken.id in reason
@@ -107,6 +107,6 @@ def test_a_table_without_a_state_gives_up_its_own_plannings_only(functions: Func
     world.drop("other/1.parquet", letters("abc"))
     world.deliver(world.queue.popleft())
     mine, others = encode(TableChanged(TABLE_ID)), encode(TableChanged(other.id))
-    assert functions.deliver("plan_table", mine, others, mine, receives=MOST_RECEIVES) == []
+    assert functions.deliver("plan_table", mine, others, mine, receives=MAX_RECEIVES) == []
     assert [body for _, body, _ in functions.outbox.dead] == [mine, mine]
     assert [o.queue for o in functions.sent()] == ["partition-splits"]

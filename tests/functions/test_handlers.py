@@ -17,7 +17,7 @@ from dormouse.messages import (
     CompactionJob,
     GarbageCandidates,
     IngestJob,
-    Outgoing,
+    OutboundMessage,
     TableChanged,
     encode,
 )
@@ -29,7 +29,7 @@ from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file
 
-CHANGED = Outgoing("table-changes", TableChanged(TABLE_ID))
+CHANGED = OutboundMessage("table-changes", TableChanged(TABLE_ID))
 EXPORT = "00112233445566bb"
 JOB = "018f3a5e7c2d4b6f8a9b0c1d2e3f4051"
 
@@ -59,7 +59,7 @@ def test_a_malformed_message_is_a_dead_letter_with_its_reason_and_does_not_come_
     assert functions.sent() == []
 
 
-def sources_of(outgoing: Outgoing) -> list[str]:
+def sources_of(outgoing: OutboundMessage) -> list[str]:
     assert isinstance(outgoing.message, IngestJob)
     return [source.key for source in outgoing.message.sources]
 
@@ -139,7 +139,7 @@ def test_a_table_for_which_no_time_is_left_goes_to_the_end_of_the_queue(
 def test_a_sweep_in_a_batch_is_not_taken_for_the_change_before_it(functions: Functions) -> None:
     seen: list[bool] = []
 
-    def stage(_: Services, message: TableChanged) -> list[Outgoing]:
+    def stage(_: Services, message: TableChanged) -> list[OutboundMessage]:
         seen.append(message.swept)
         return []
 
@@ -187,7 +187,7 @@ def test_an_assigned_job_is_compacted_once(functions: Functions, event: str) -> 
     assert len(functions.world.rows(functions.table)) == 12
     garbage = GarbageCandidates(TABLE_ID, 0, inputs)
     announced = [o for o in functions.sent() if o.queue == "gc-candidates"]
-    assert announced == [Outgoing("gc-candidates", garbage, delay_seconds=900)]
+    assert announced == [OutboundMessage("gc-candidates", garbage, delay_seconds=900)]
 
 
 def test_a_crash_before_the_commit_makes_the_message_come_again(functions: Functions) -> None:
@@ -321,4 +321,6 @@ def test_a_table_that_cannot_be_swept_does_not_keep_the_others_from_it(
     functions.world.services.store(broken).destroy()
     with pytest.raises(ExceptionGroup, match="for some tables"):
         functions.invoke("sweep", "good")
-    assert functions.sent() == [Outgoing("table-changes", TableChanged(TABLE_ID, swept=True))]
+    assert functions.sent() == [
+        OutboundMessage("table-changes", TableChanged(TABLE_ID, swept=True))
+    ]

@@ -12,7 +12,7 @@ from dormouse.errors import UnavailableError
 from dormouse.messages import CompactionJob, encode
 from dormouse.model.transactions import AssignJob
 from dormouse.requests import CreateTable, ExportRows, PurgeRows
-from dormouse.stored.names import shard_id_in, shard_path
+from dormouse.stored.names import make_shard_id, shard_path
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.telling import SECRET, ingest, rows, told, values_in
 from tests.support.world import LETTERS
@@ -72,7 +72,7 @@ def test_a_compaction_that_finds_other_rows_under_its_name(
     leaf = next(store.current().partitions.leaves()).id
     store.commit(AssignJob("job", leaf, (first, second)), generation=0)
     other = services.storage.get(shard_path(TABLE_ID, first))
-    services.storage.put(shard_path(TABLE_ID, shard_id_in("job", 0)), other)
+    services.storage.put(shard_path(TABLE_ID, make_shard_id("job", 0)), other)
     assert functions.deliver("compact", encode(CompactionJob(TABLE_ID, 0, "job"))) == []
     failed = services.tracker.get(TABLE_ID, "job")
     assert failed is not None and "it has 1 rows" in failed.reason

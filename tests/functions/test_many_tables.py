@@ -12,7 +12,14 @@ from dormouse.aws.functions.handling import handle_changes, handle_notifications
 from dormouse.errors import ContendedError, CorruptDataError, DamagedEntryError, UnavailableError
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.planning.plan_table import plan_table
-from dormouse.messages import CompactionJob, IngestJob, OfTable, Outgoing, TableChanged, encode
+from dormouse.messages import (
+    CompactionJob,
+    IngestJob,
+    OfTable,
+    OutboundMessage,
+    TableChanged,
+    encode,
+)
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.sources import Source, table_name_of
 from dormouse.model.transactions import ReleaseJob
@@ -132,7 +139,7 @@ def test_a_service_that_does_not_answer_is_not_asked_for_each_file(
 ) -> None:
     asked = []
 
-    def throttled(*_: object) -> list[Outgoing]:
+    def throttled(*_: object) -> list[OutboundMessage]:
         asked.append(1)
         raise UnavailableError("throttled")
 
@@ -144,7 +151,7 @@ def test_a_service_that_does_not_answer_is_not_asked_for_each_file(
 def notified(
     functions: Functions,
     sources: list[Source],
-    stage: Callable[..., list[Outgoing]] = batch_files,
+    stage: Callable[..., list[OutboundMessage]] = batch_files,
 ) -> list[str]:
     """Tell of files in one batch; give the tables of those whose messages must come again."""
     records = [record(table_name_of(source.key), notification(source)) for source in sources]

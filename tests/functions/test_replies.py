@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from dormouse.errors import NotFoundError, UnavailableError
-from dormouse.jobs.retrying import MOST_RECEIVES
-from dormouse.messages import Outgoing, encode
+from dormouse.jobs.retrying import MAX_RECEIVES
+from dormouse.messages import OutboundMessage, encode
 from dormouse.ports import NO_TABLE
 from dormouse.replies import Reply
 from dormouse.requests import CompactTable, SetOnline
@@ -96,7 +96,7 @@ def test_a_refused_request_is_recorded_where_it_is_looked_for(
     assert told == (["finished"] if known else ["refused"])
 
 
-Failing = Callable[[Functions, list[Outgoing]], None]
+Failing = Callable[[Functions, list[OutboundMessage]], None]
 
 
 def without_replies(
@@ -105,7 +105,7 @@ def without_replies(
     """Let the queue of replies take nothing."""
     send = functions.outbox.send
 
-    def sending(messages: Iterable[Outgoing]) -> None:
+    def sending(messages: Iterable[OutboundMessage]) -> None:
         given = list(messages)
         if any(m.queue == REPLIES for m in given):
             raise error
@@ -125,13 +125,13 @@ def test_without_a_queue_of_replies_the_work_is_done_once_and_one_thing_is_said(
     functions.world.settle()
     without_replies(functions, monkeypatch, error)
     body = encode(CompactTable("r", "letters", all=True, reply=True))
-    for receives in range(1, MOST_RECEIVES + 1):
+    for receives in range(1, MAX_RECEIVES + 1):
         functions.deliver("administer", body, receives=receives)
     assert len(functions.world.state(functions.table).jobs) == 1
     told = functions.world.told("r")
     assert told is not None and told.state == "accepted", "it is not refused for that"
     said = [line for line in log.getvalue().splitlines() if "no reply could be sent" in line]
-    assert len(said) == MOST_RECEIVES
+    assert len(said) == MAX_RECEIVES
     if isinstance(error, NotFoundError):  # what no wait cures is said with the letter
         assert functions.outbox.dead == [("admin", body, "there is no queue 'replies'")]
     monkeypatch.undo()

@@ -64,11 +64,11 @@ def test_a_function_whose_neighbours_do_not_answer_says_so_without_a_value(
     def down(*_: object, **__: object) -> None:
         raise UnavailableError("nothing answers")
 
-    for name in ("get", "all", "survey"):
+    for name in ("get", "all", "list_readable"):
         monkeypatch.setattr(functions.world.tables, name, down)
     for name in ("list", "open", "get", "put", "upload"):
         monkeypatch.setattr(functions.world.storage, name, down)
-    monkeypatch.setattr(functions.world.spark, "look", down)
+    monkeypatch.setattr(functions.world.spark, "describe", down)
     functions.outbox.down = True
     run(functions, stage, messages)
     text = told(functions, log, capsys)

@@ -234,7 +234,7 @@ def _dispatch_spark(functions: Functions) -> Batch:
     others: list[m.Message] = [
         m.IngestJob(TABLE_ID, 0, "ingest", (_dropped(functions)[MIDDLE],)),
         m.ExportJob(TABLE_ID, f"{MIDDLE:016}"),
-        m.SparkAgain(TABLE_ID, JOBS[MIDDLE]),
+        m.SparkJobStep(TABLE_ID, JOBS[MIDDLE]),
     ]
     return Batch(
         _encoded(_jobs()),
@@ -253,7 +253,7 @@ def _track_spark(functions: Functions) -> Batch:
 
     def is_done(i: int) -> bool:
         sent = (o.message for o in functions.outbox.sent)
-        return any(isinstance(s, m.SparkAgain) and s.job_id == JOBS[i] for s in sent)
+        return any(isinstance(s, m.SparkJobStep) and s.job_id == JOBS[i] for s in sent)
 
     return Batch(tuple(event.replace("RUN-1", f"run{i + 1}") for i in _NUMBERS), is_done)
 

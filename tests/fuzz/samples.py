@@ -32,7 +32,7 @@ from dormouse.features.purge.purge import (
     encode_verdicts,
 )
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.provenance import Lineage, Origin
+from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.sources import Source
 from dormouse.schema.schema import KEY_TYPES, Schema
@@ -153,7 +153,7 @@ DECLARATIONS = [
 _EXPORT = Export(
     "e", "out", "t", "letters", 1, 2, COUNTS, ("k",), (KeyRange(("a",), ("b", 1)),), "c > 1"
 )
-_ORIGIN = Origin(KeyRange((), ("m",)), "j", 1, lineage=Lineage(("s",), ("i",), ("u",), ("c",)))
+_ORIGIN = Provenance(KeyRange((), ("m",)), "j", 1, lineage=Lineage(("s",), ("i",), ("u",), ("c",)))
 _SHARD = Shard("s-0", 3, 100, ("a", 1), ("z", 2))
 _FOOTER = ShardFooter("t", "s-0", EVERY_TYPE, _ORIGIN, 3, ("a",), ("z",), ((("a",), 0),))
 _PATH = "the/path"

@@ -65,7 +65,7 @@ def _file(name: str, body: bytes) -> None:
 def _resealed(name: str, body: bytes) -> None:
     """One whose checksum fits, as if something else had written it, ends no process."""
     try:
-        start, digits = checksums.to_fill_in(_blank(body))
+        start, digits = checksums.compute_checksum(_blank(body))
     except ValueError:
         return
     with told(CorruptDataError):

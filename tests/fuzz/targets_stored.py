@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from dormouse.errors import CorruptDataError
 from dormouse.features.export.export import encode_files
 from dormouse.features.purge.purge import Verdicts, encode_verdicts
-from dormouse.jobs.retrying import MOST_RECEIVES
+from dormouse.jobs.retrying import MAX_RECEIVES
 from dormouse.stored.names import (
     export_done_path,
     export_path,
     export_task_path,
+    purge_matches_path,
     purge_path,
     shard_path,
     spark_request_path,
     state_prefix,
-    verdict_path,
 )
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.fuzz.batches import BESIDE, JOBS, LEAVES, MIDDLE, batch, instance
@@ -33,7 +33,7 @@ _ID = f"{MIDDLE:016}"
 
 
 def _verdicts(functions: Functions) -> list[str]:
-    path = verdict_path(TABLE_ID, _ID, "1")
+    path = purge_matches_path(TABLE_ID, _ID, "1")
     functions.world.storage.put(
         path, encode_verdicts(Verdicts(frozenset("a"), frozenset("b")), path)
     )
@@ -77,7 +77,7 @@ def _damaged(name: str, data: st.DataObject) -> None:
         good = batch(functions, stage)
         path = data.draw(st.sampled_from(sorted(paths(functions))))
         _put(functions, path, damaged(functions.world.storage.get(path), data.draw(changes)))
-        receives = data.draw(st.sampled_from([1, MOST_RECEIVES]))
+        receives = data.draw(st.sampled_from([1, MAX_RECEIVES]))
         again = functions.deliver(stage, *good.bodies, receives=receives)
         for error in seen:
             assert isinstance(error, CorruptDataError), error

@@ -24,8 +24,21 @@ from tests.unit.statestore.memory_items import MemoryItems
 _Port = TypeVar("_Port")
 
 READS = frozenset(
-    {"all", "at", "defaults", "download", "get", "head", "list", "look", "named", "open", "page"}
-    | {"query", "read", "records", "survey", "take"}
+    {
+        "all",
+        "at",
+        "defaults",
+        "download",
+        "get",
+        "head",
+        "list",
+        "list_readable",
+        "describe",
+        "named",
+        "open",
+        "page",
+    }
+    | {"query", "read", "records", "receive", "take"}
 )
 """The methods of ports that change nothing."""
 NEVER_UNKNOWN = frozenset({"sqs", "items"})

@@ -13,7 +13,7 @@ from typing import Any
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.stored.names import QUEUES, REPLIES, InstanceNames, dead_letters
+from dormouse.stored.names import QUEUES, REPLIES, InstanceNames, dead_letter_queue
 from tests.simulation.processes import Process
 from tests.support.adapters import FakeClock
 from tests.template.conftest import QUEUE_OF, Template
@@ -95,7 +95,7 @@ class Queues:
 
     def __post_init__(self) -> None:
         """Make the queues."""
-        self.messages = {name: [] for name in (*QUEUES, REPLIES, *map(dead_letters, QUEUES))}
+        self.messages = {name: [] for name in (*QUEUES, REPLIES, *map(dead_letter_queue, QUEUES))}
 
     def send(self, queue: str, body: str, *, delay_seconds: int = 0, reason: str = "") -> None:
         """Send a message."""
@@ -105,7 +105,7 @@ class Queues:
         if not self.is_lost(queue):
             self.messages[queue].append(Waiting(f"m{self.count}", body, now_ms, visible_ms, reason))
 
-    def receive(self, queue: str, most: int, visibility_seconds: int) -> list[Waiting]:
+    def take(self, queue: str, most: int, visibility_seconds: int) -> list[Waiting]:
         """Return messages that can be seen, and hide them; those given too often are dead
         letters."""
         now_ms = self.clock.now_ms()
@@ -113,7 +113,7 @@ class Queues:
         for message in self.order([m for m in self.messages[queue] if m.visible_ms <= now_ms]):
             if queue in FUNCTION_OF and message.receives >= feeds()[queue].receives:
                 self.messages[queue].remove(message)
-                self.messages[dead_letters(queue)].append(message)
+                self.messages[dead_letter_queue(queue)].append(message)
                 continue
             message.receives += 1
             message.receipt = f"{message.id}-{message.receives}"
@@ -149,7 +149,7 @@ class Queues:
 
     def dead(self) -> list[tuple[str, Waiting]]:
         """Return all dead letters, with the queue which they were sent to."""
-        return [(queue, m) for queue in QUEUES for m in self.messages[dead_letters(queue)]]
+        return [(queue, m) for queue in QUEUES for m in self.messages[dead_letter_queue(queue)]]
 
 
 class SqsClient:

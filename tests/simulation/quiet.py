@@ -47,7 +47,7 @@ def come_to_rest(simulation: Simulation) -> None:
     """Do all there is to do, and what follows from it, until nothing is to be done any more."""
     simulation.become_calm()
     simulation.settle()
-    simulation.mend()
+    simulation.repair()
     wait(simulation)
     if simulation.is_long:
         pass_days(simulation, 13)  # letters live for 14

@@ -368,7 +368,7 @@ class Simulation:
             self.spoiled.add(path)
             self.tell("storage", f"damages {path}")
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Make whole what is damaged, as people do from a copy, and settle disputes over it."""
         self.instance.storage.damaged.clear()
         self.spoiled.clear()
@@ -377,7 +377,7 @@ class Simulation:
             if table.deleting:
                 continue
             disputed = sorted(people.services.store(table).current().disputed)
-            self.tell("people", f"mend table {table.id}, disputed: {disputed}")
+            self.tell("people", f"repair table {table.id}, disputed: {disputed}")
             if disputed:
                 people.outbox.send(acknowledge(people.services, table, disputed))
         self.watch.look(self.turn)

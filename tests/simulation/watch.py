@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dormouse.errors import CorruptDataError, DormouseError, InvariantError
 from dormouse.features.purge.purge import decode_request
 from dormouse.ports import Services
-from dormouse.stored.names import purge_in, shard_id_of
+from dormouse.stored.names import parse_purge_path, shard_id_of
 from dormouse.tables.table import Table
 from tests.simulation.backpressure import Turn
 from tests.simulation.instance import Instance
@@ -101,7 +101,7 @@ class Watch:
         """Check what was put and deleted by the last step."""
         changes, self.instance.storage.changes = self.instance.storage.changes, []
         for change, path in changes:
-            purge_id, is_request = purge_in(path) if "/purges/" in path else ("", False)
+            purge_id, is_request = parse_purge_path(path) if "/purges/" in path else ("", False)
             if is_request and change == "put":
                 self.begun.add(purge_id)
             table = self._living(path.partition("/")[0])

@@ -14,7 +14,7 @@ from tests.support.adapters import MemoryTables, MemoryTracker
 class WatchedStorage(MemoryStorage):
     """Storage that tells which objects were put and deleted.
 
-    Objects may be `damaged`: then that is what all who read them get, until they are mended.
+    Objects may be `damaged`: then that is what all who read them get, until they are repaired.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -19,7 +19,7 @@ from dormouse.features.compaction.compact import compact
 from dormouse.features.ingest.ingest import ingest
 from dormouse.features.rebuild.rebuild import preview
 from dormouse.messages import CompactionJob, IngestJob
-from dormouse.model.provenance import Origin
+from dormouse.model.provenance import Provenance
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.transactions import AssignJob, SplitPartition
 from dormouse.shards.footer import read_footer
@@ -51,7 +51,7 @@ def run(spark: SparkContext, world: World, table: Table, *sources: Source) -> No
     bulk_import(spark, WorldAccess(world), world.services, job)
 
 
-def origins(world: World, table: Table) -> list[Origin]:
+def origins(world: World, table: Table) -> list[Provenance]:
     stored = world.storage.list(data_prefix(table.id))
     footers = (read_footer(world.storage, o.path, o.size_bytes) for o in stored)
     return sorted((footer.origin for footer in footers), key=lambda o: o.number)

@@ -10,7 +10,7 @@ from dormouse.features.compaction.compact import compact as compact_here
 from dormouse.features.purge.purge import encode_request
 from dormouse.features.purge.stored import purge_request
 from dormouse.features.rebuild.rebuild import preview
-from dormouse.messages import CompactionJob, Outgoing, SparkRunChanged
+from dormouse.messages import CompactionJob, OutboundMessage, SparkRunChanged
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.shards import parquet
 from dormouse.stored.names import (
@@ -63,26 +63,28 @@ def test_a_job_becomes_disjoint_shards_of_about_equal_rows_in_key_order(
     table, job = table_with_job(world)
     before = world.rows(table)
     message = CompactionJob(table.id, 0, job)
-    assert world.deliver(Outgoing("spark-jobs", message)) == []
+    assert world.deliver(OutboundMessage("spark-jobs", message)) == []
     (run_id,) = world.spark.runs
     run(spark, world, table, job)
     state = world.state(table)
     assert world.rows(table) == before
     outputs = sorted((state.shards[r.shard] for r in state.references_in("root")), key=_number)
     assert len(outputs) >= 3
-    assert all(run_of(shard.id)[0] == job for shard in outputs)
+    assert all(run_of_shard(shard.id)[0] == job for shard in outputs)
     assert all(a.max_key < b.min_key for a, b in zip(outputs, outputs[1:], strict=False))
     assert max(s.rows for s in outputs) <= 2 * len(before) / len(outputs)
     assert not len(state.jobs)
     world.spark.ended[run_id] = ("succeeded", "")  # a driver sends nothing: what it freed is told
-    world.queue += world.deliver(Outgoing("spark-runs", SparkRunChanged(run_id)))  # by track_spark
+    world.queue += world.deliver(
+        OutboundMessage("spark-runs", SparkRunChanged(run_id))
+    )  # by track_spark
     world.settle()
     assert world.shard_objects(table) == {shard.id for shard in outputs}
     assert world.rows(table) == before
 
 
 def _number(shard: object) -> int:
-    return run_of(shard.id)[1]  # type: ignore[attr-defined]
+    return run_of_shard(shard.id)[1]  # type: ignore[attr-defined]
 
 
 def test_a_run_that_died_before_its_commit_is_adopted_by_the_next(
@@ -96,7 +98,7 @@ def test_a_run_that_died_before_its_commit_is_adopted_by_the_next(
     written = world.shard_objects(table)
     assert world.rows(table) == before
     assert preview(world.services, table).state.rows == len(before)
-    first = min(shard for shard in written if shard is not None and run_of(shard)[0] == job)
+    first = min(shard for shard in written if shard is not None and run_of_shard(shard)[0] == job)
     world.storage.delete([shard_path(table.id, first)])  # as if it had died earlier
     world.clock.advance(seconds=60)
     run(spark, world, table, job)
@@ -156,7 +158,11 @@ def test_what_a_function_wrote_before_it_crashed_is_discarded_and_the_job_is_don
     path = left_by_a_crash(world, table, job)
     assert world.storage.get(path)
     run(spark, world, table, job)
-    numbers = [run_of(shard)[1] for shard in world.state(table).shards if run_of(shard)[0] == job]
+    numbers = [
+        run_of_shard(shard)[1]
+        for shard in world.state(table).shards
+        if run_of_shard(shard)[0] == job
+    ]
     assert numbers and min(numbers) >= PART_NUMBERS
     assert path not in {shard_path(table.id, shard) for shard in world.shard_objects(table)}
     assert world.rows(table) == before

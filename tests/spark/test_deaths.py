@@ -21,7 +21,7 @@ from dormouse.features.export import export_rows as export_stage
 from dormouse.features.rebuild.rebuild import preview
 from dormouse.features.spark.jobs import is_settled, kind_of
 from dormouse.features.spark.requests import keep_request, kept_requests
-from dormouse.messages import IngestJob, Outgoing, SparkJob, SparkRunChanged
+from dormouse.messages import IngestJob, OutboundMessage, SparkJob, SparkRunChanged
 from dormouse.model.sources import job_id_of
 from dormouse.requests import CompactTable
 from dormouse.tables.table import Table
@@ -67,11 +67,11 @@ class Job:
         run = runs[kind_of(self.message)]
         run(self.spark, open_access, self.world.services, self.message)
 
-    def end(self, outcome: str) -> list[Outgoing]:
+    def end(self, outcome: str) -> list[OutboundMessage]:
         """End the newest run so, and do what follows until Spark is to run it again, or is not."""
         run_id = list(self.world.spark.runs)[-1]
         self.world.spark.ended[run_id] = (outcome, "")
-        told = self.world.deliver(Outgoing("spark-runs", SparkRunChanged(run_id)))
+        told = self.world.deliver(OutboundMessage("spark-runs", SparkRunChanged(run_id)))
         for message in told:
             if message.queue == "spark-jobs":
                 assert self.world.deliver(message) == []

@@ -16,14 +16,14 @@ from dormouse.errors import (
     RefusedSourceError,
     UnavailableError,
 )
-from dormouse.messages import Outgoing
-from dormouse.model.metrics import Measure
+from dormouse.messages import OutboundMessage
+from dormouse.model.metrics import Metric
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Transaction
 from dormouse.ports import DeadLetter, JobRecord, SparkRun, SparkRunState
 from dormouse.state_store import Outcome, StateStore
-from dormouse.tables.table import Table, applied
+from dormouse.tables.table import Table, with_applied_request
 from dormouse.tables.tombstones import Tombstone
 
 
@@ -79,18 +79,18 @@ class MemoryTables:
         return None if table_id is None else self.get(table_id)
 
     def all(self) -> list[Table]:
-        tables, damaged = self.survey()
+        tables, damaged = self.list_readable()
         if damaged:
             raise damaged[0]
         return tables
 
-    def mend(self, which: str = "") -> list[str]:
+    def repair(self, which: str = "") -> list[str]:
         called = {t.id: t.name for t in self.by_id.values() if which in ("", t.id, t.name)}
-        mended = sorted(self.damaged & called.keys())
-        self.damaged -= set(mended)
-        return [f"the entry of table {called[table_id]!r}" for table_id in mended]
+        repaired = sorted(self.damaged & called.keys())
+        self.damaged -= set(repaired)
+        return [f"the entry of table {called[table_id]!r}" for table_id in repaired]
 
-    def survey(self) -> tuple[list[Table], list[DamagedEntryError]]:
+    def list_readable(self) -> tuple[list[Table], list[DamagedEntryError]]:
         tables, damaged = [], []
         for table in sorted(self.by_id.values(), key=lambda t: t.name):
             try:
@@ -111,9 +111,9 @@ class MemoryTables:
         before, kept = self.by_id.get(table_id), self.get(table_id)
         if kept is None:
             raise NotFoundError(f"there is no table {table_id!r}")
-        if request_id and request_id in kept.applied:
+        if request_id and request_id in kept.applied_requests:
             return kept
-        wanted = applied(change(kept), request_id)
+        wanted = with_applied_request(change(kept), request_id)
         if self.by_id.get(table_id) is not before:  # others were quicker while it was made
             return self.change(table_id, change, request_id=request_id)
         if kept.deleting and not wanted.deleting:
@@ -124,7 +124,7 @@ class MemoryTables:
         self.by_id[table_id] = wanted
         return wanted
 
-    def bury(self, tombstone: Tombstone) -> Tombstone | None:
+    def put_tombstone(self, tombstone: Tombstone) -> Tombstone | None:
         kept = self.by_id.get(tombstone.table_id)
         if kept is None or kept.deleting:
             self.buried.setdefault(tombstone.table_id, tombstone)
@@ -273,15 +273,15 @@ class MemoryDeadLetters:
         kept.append(DeadLetter(f"letter-{number}", body, reason, 1, self.clock.now_ms()))
         return kept[-1]
 
-    def take(self, queue: str, most: int) -> list[DeadLetter]:
+    def receive(self, queue: str, most: int) -> list[DeadLetter]:
         free = [each for each in self.letters.get(queue, []) if each.id not in self.taken][:most]
         self.taken |= {each.id for each in free}
         return free
 
-    def give_back(self, queue: str, letters: Sequence[DeadLetter]) -> None:
+    def release(self, queue: str, letters: Sequence[DeadLetter]) -> None:
         self.taken -= {each.id for each in letters}
 
-    def send_back(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    def redrive(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         landed = [each for each in letters if each.id not in self.refused]
         self.sent += [(queue, each.body) for each in landed]
         return landed
@@ -319,7 +319,7 @@ class MemorySpark:
         self.runs[run_id] = run
         return run_id
 
-    def look(self, run_id: str) -> SparkRunState | None:
+    def describe(self, run_id: str) -> SparkRunState | None:
         if self.silent:
             raise UnavailableError("Spark does not answer")
         if run_id not in self.runs:
@@ -332,12 +332,12 @@ class MemorySpark:
 class MemoryMetrics:
     """Keeps what was emitted: the table's name, and the values."""
 
-    emitted: list[tuple[str, dict[Measure, float]]] = field(default_factory=list)
+    emitted: list[tuple[str, dict[Metric, float]]] = field(default_factory=list)
 
-    def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:
+    def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
         self.emitted.append((table_name, dict(values)))
 
-    def total(self, measure: Measure) -> float:
+    def total(self, measure: Metric) -> float:
         """Add up what was counted."""
         return sum(values.get(measure, 0) for _, values in self.emitted)
 
@@ -346,7 +346,7 @@ class MemoryMetrics:
 class MemoryOutbox:
     """Keeps what was sent."""
 
-    sent: list[Outgoing] = field(default_factory=list)
+    sent: list[OutboundMessage] = field(default_factory=list)
 
-    def send(self, messages: Iterable[Outgoing]) -> None:
+    def send(self, messages: Iterable[OutboundMessage]) -> None:
         self.sent += messages

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from dormouse.client import Instance
 from dormouse.client.waiting import Polling
-from dormouse.messages import Outgoing
+from dormouse.messages import OutboundMessage
 from dormouse.model.sources import Source
 from dormouse.ports import QueueCounts
-from dormouse.stored.names import dead_letters
+from dormouse.stored.names import dead_letter_queue
 from tests.support.world import World
 
 
@@ -21,7 +21,7 @@ class WorldQueues:
 
     world: World
 
-    def send(self, messages: Iterable[Outgoing]) -> None:
+    def send(self, messages: Iterable[OutboundMessage]) -> None:
         self.world.queue += messages
 
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
@@ -33,7 +33,8 @@ class WorldQueues:
 
     def _counts(self, queue: str) -> QueueCounts:
         dead = {
-            dead_letters(name): found for name, found in self.world.dead_letters.letters.items()
+            dead_letter_queue(name): found
+            for name, found in self.world.dead_letters.letters.items()
         }
         delays = [m.delay_seconds for m in self.world.queue if m.queue == queue]
         return QueueCounts(
@@ -68,7 +69,7 @@ class Sleeper:
     bucket: WorldBucket
     asleep: bool = False
     sleeps: int = 0
-    delayed: dict[int, tuple[Outgoing, int]] = field(default_factory=dict)
+    delayed: dict[int, tuple[OutboundMessage, int]] = field(default_factory=dict)
 
     def sleep(self, seconds: float) -> None:
         self.sleeps += 1
@@ -84,7 +85,7 @@ class Sleeper:
             self.world.notify(*self.bucket.dropped)
             self.bucket.dropped.clear()
 
-    def _is_due(self, message: Outgoing) -> bool:
+    def _is_due(self, message: OutboundMessage) -> bool:
         """Return whether a message's delay is over, counted from the first sleep that saw it."""
         now_ms = self.world.clock.now_ms()
         _, since_ms = self.delayed.setdefault(id(message), (message, now_ms))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.partitions import Partition, PartitionTree, id_of
+from dormouse.model.partitions import Partition, PartitionTree, partition_id_of
 from dormouse.model.transactions import InitialisePartitions
 from dormouse.schema.key_types import KeyTypes
 from dormouse.schema.schema import Primitive
@@ -24,7 +24,7 @@ def initialise(
 
 def part(low: str = "", high: str = "") -> str:
     """Return the id of the partition of the texts from `low` to `high`; empty is without an end."""
-    return id_of(KeyRange((low,) if low else (), (high,) if high else None))
+    return partition_id_of(KeyRange((low,) if low else (), (high,) if high else None))
 
 
 LEFT, RIGHT = part("", "m"), part("m")

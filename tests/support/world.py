@@ -39,7 +39,7 @@ from dormouse.messages import (
     GarbageCandidates,
     IngestJob,
     Message,
-    Outgoing,
+    OutboundMessage,
     PartitionSplits,
     PurgeStep,
     RequestStep,
@@ -82,7 +82,7 @@ from tests.support.adapters import (
 )
 from tests.support.spark_package import package_in
 
-STAGES: dict[str, tuple[type[Message], Callable[..., Iterable[Outgoing]]]] = {
+STAGES: dict[str, tuple[type[Message], Callable[..., Iterable[OutboundMessage]]]] = {
     "files": (FilesWaiting, lambda services, waiting: batch_files(services, [], [waiting])),
     "ingest-jobs": (IngestJob, ingest_or_part),
     "table-changes": (TableChanged, plan_table),
@@ -131,8 +131,8 @@ class World:
         self.folder = folder
         self.hooks: list[Callable[[], object]] = []
         self.late_hooks: list[Callable[[], object]] = []
-        self.queue: deque[Outgoing] = deque()
-        self.dead: list[Outgoing] = []
+        self.queue: deque[OutboundMessage] = deque()
+        self.dead: list[OutboundMessage] = []
         self.replies: list[Reply] = []
         self.services = Services(
             tables=self.tables,
@@ -203,7 +203,7 @@ class World:
         """Deliver the notifications of `sources`, as one batch."""
         self.queue += batch_files(self.services, sources)
 
-    def deliver(self, outgoing: Outgoing) -> list[Outgoing]:
+    def deliver(self, outgoing: OutboundMessage) -> list[OutboundMessage]:
         """Run the stage of one message, by way of its JSON form; give what it wants sent.
 
         One that is given up is put into `dead`.
@@ -229,7 +229,7 @@ class World:
         """Send back all that was given up, as a person does."""
         while self.dead:
             letter = self.dead.pop(0)
-            self.queue.append(Outgoing(letter.queue.removesuffix("-dead"), letter.message))
+            self.queue.append(OutboundMessage(letter.queue.removesuffix("-dead"), letter.message))
 
     def settle(self, *, twice: bool = False, limit: int = 1000) -> None:
         """Deliver messages until there are none, `twice` each if asked; waits out delays."""

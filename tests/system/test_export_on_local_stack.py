@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.features.export.manifests import manifest_at
-from dormouse.messages import Outgoing
+from dormouse.messages import OutboundMessage
 from dormouse.requests import ExportRows
 from dormouse.schema.schema import Schema
 from tests.support.waiting import LIMIT_SECONDS
@@ -40,7 +40,7 @@ def test_exported_rows_are_counted_copied_and_restored(system: System, tmp_path:
     assert shown[0] == shown[1]
 
     asked = ExportRows("export-by-message", "exported", "exported/2", where="size >= 10")
-    handle.queues.send([Outgoing("admin", asked)])
+    handle.queues.send([OutboundMessage("admin", asked)])
     results = handle.services.results
     handle.polling.until_nothing(
         lambda: int(manifest_at(results, "exported/2") is None), timeout_seconds=LIMIT_SECONDS

@@ -43,10 +43,10 @@ from dormouse.statestore.pages import PAGE_CAPACITY
 from dormouse.stored.names import (
     QUEUES,
     export_done_path,
+    purge_matches_path,
     purge_path,
     set_aside_path,
     shard_path,
-    verdict_path,
 )
 from dormouse.tables.table import Table
 from tests.support.trees import initialise
@@ -106,7 +106,7 @@ PROPERTIES: dict[str, object] = {
     "split_threshold_rows": 8,
     "gc_delay_seconds": 0,
     "orphan_age_seconds": 0,
-    "job_patience_seconds": 0,
+    "job_retry_seconds": 0,
     "spark_attempts": 1,
 }
 """Everything is due at once, and after few rows."""
@@ -179,12 +179,12 @@ def ask_for_all_else(flow: Flow, table: Table) -> Table:
 def remove_rows(flow: Flow, table: Table) -> None:
     """Purge a row, and leave behind what steps that died do."""
     request = PurgeRows(f"5 {table.name}", table.name, "letter = 'a'", reply=True)
-    with set_for_now(flow, table, job_patience_seconds=900):  # else its steps end at once
+    with set_for_now(flow, table, job_retry_seconds=900):  # else its steps end at once
         flow.send("admin", encode(request))
     flow.send("purges", encode(PurgeStep(table.id, purge_id_of(request.request_id))))
     see_whether_it_ended(flow, table, request)
     keep_request(flow, table, "undone")
-    flow.wiring().services.storage.put(verdict_path(table.id, "finished", "1"), b"too late")
+    flow.wiring().services.storage.put(purge_matches_path(table.id, "finished", "1"), b"too late")
 
 
 def see_whether_it_ended(flow: Flow, table: Table, request: Naming) -> None:

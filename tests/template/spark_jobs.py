@@ -22,7 +22,7 @@ from dormouse.messages import CompactionJob, ExportJob, IngestJob, SparkJob, enc
 from dormouse.model.sources import job_id_of
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.requests import ExportRows
-from dormouse.stored.names import shard_id_in, shard_path, spark_request_path
+from dormouse.stored.names import make_shard_id, shard_path, spark_request_path
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 from dormouse_spark import entry
@@ -102,7 +102,7 @@ def begun_by_another(flow: Flow, table: Table, job_id: str) -> None:
     services = flow.wiring().services
     any_shard = next(services.store(table).current().all_references()).shard
     body = services.storage.get(shard_path(table.id, any_shard))
-    assert services.storage.put(shard_path(table.id, shard_id_in(job_id, 0)), body)
+    assert services.storage.put(shard_path(table.id, make_shard_id(job_id, 0)), body)
 
 
 def cancel_newest_run(flow: Flow) -> None:

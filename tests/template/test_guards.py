@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dormouse.stored.names import QUEUES, REPLIES, dead_letters
+from dormouse.stored.names import QUEUES, REPLIES, dead_letter_queue
 from tests.template.conftest import NAMES, REGION, ROLES, STAGES, Template
 from tests.template.test_template import arn_of
 
-ALL_QUEUES = sorted({*QUEUES, *map(dead_letters, QUEUES), REPLIES})
+ALL_QUEUES = sorted({*QUEUES, *map(dead_letter_queue, QUEUES), REPLIES})
 IN_CLEAR = {"Bool": {"aws:SecureTransport": "false"}}
 
 
@@ -78,7 +78,7 @@ def test_dead_letters_come_from_the_one_queue_that_they_are_of(
     template: Template, queue: str
 ) -> None:
     """Who may set attributes of another queue must not have its messages sent here."""
-    sources = {dead_letters(source): source for source in QUEUES}
+    sources = {dead_letter_queue(source): source for source in QUEUES}
     expected = (
         {"redrivePermission": "byQueue", "sourceQueueArns": [arn_of(sources[queue])]}
         if queue in sources

@@ -11,8 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from dormouse.jobs.retrying import MOST_RECEIVES, SWEEP_SECONDS
-from dormouse.stored.names import QUEUES, REPLIES, dead_letters
+from dormouse.jobs.retrying import MAX_RECEIVES, SWEEP_SECONDS
+from dormouse.stored.names import QUEUES, REPLIES, dead_letter_queue
 from dormouse_cli.generated.granted import grants_in
 from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of
 from tests.support.pins import SHIPPED, pins_in
@@ -54,7 +54,7 @@ def test_the_template_and_the_code_agree_on_every_name(template: Template) -> No
         NAMES.partitions_table,
         NAMES.jobs_table,
     }
-    queues = {*QUEUES, *map(dead_letters, QUEUES), REPLIES}
+    queues = {*QUEUES, *map(dead_letter_queue, QUEUES), REPLIES}
     assert named("AWS::SQS::Queue", "QueueName") == {NAMES.queue(queue) for queue in queues}
 
 
@@ -104,11 +104,11 @@ def test_a_message_stays_invisible_while_its_function_is_retried(
 def test_a_message_that_keeps_failing_is_kept_and_somebody_is_told(
     template: Template, queue: str
 ) -> None:
-    dead = template.queue(dead_letters(queue))
+    dead = template.queue(dead_letter_queue(queue))
     assert dead["MessageRetentionPeriod"] == FOURTEEN_DAYS
     assert template.queue(queue)["RedrivePolicy"] == {
-        "deadLetterTargetArn": arn_of(dead_letters(queue)),
-        "maxReceiveCount": MOST_RECEIVES,
+        "deadLetterTargetArn": arn_of(dead_letter_queue(queue)),
+        "maxReceiveCount": MAX_RECEIVES,
     }
     (topic_arn,) = {s["TopicArn"] for s in template.of_type("AWS::SNS::Subscription").values()}
     (alarm,) = (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dormouse.aws.base.metrics import NAMESPACE, WATCHED, log_commit
-from dormouse.model.metrics import Measure
+from dormouse.model.metrics import Metric
 from dormouse.state_store import CommitReport
-from dormouse.stored.names import QUEUES, dead_letters
+from dormouse.stored.names import QUEUES, dead_letter_queue
 from tests.template.conftest import NAMES, ROOT, STAGES, Template
 
 GUIDE = (ROOT / "docs" / "operations.md").read_text()
@@ -20,10 +20,10 @@ PREFIX = f"dormouse-{NAMES.instance}-"
 
 
 WORST_OF = {
-    "compaction-lags": Measure.REFERENCES_PER_LEAF,
-    "jobs-stand": Measure.OLDEST_JOB_AGE_SECONDS,
-    "shards-disputed": Measure.DISPUTED_SHARDS,
-    "unregistered": Measure.UNREGISTERED,
+    "compaction-lags": Metric.REFERENCES_PER_LEAF,
+    "jobs-stand": Metric.OLDEST_JOB_AGE_SECONDS,
+    "shards-disputed": Metric.DISPUTED_SHARDS,
+    "unregistered": Metric.UNREGISTERED,
 }
 
 
@@ -64,7 +64,7 @@ def test_every_alarm_has_a_paragraph_to_which_its_description_points(
 def test_every_queue_and_function_is_watched_and_every_alarm_tells_somebody(
     alarms: dict[str, dict[str, Any]],
 ) -> None:
-    expected = {dead_letters(queue) for queue in QUEUES} | {f"{queue}-age" for queue in QUEUES}
+    expected = {dead_letter_queue(queue) for queue in QUEUES} | {f"{queue}-age" for queue in QUEUES}
     expected |= {f"{stage}-errors" for stage in STAGES}
     assert set(alarms) == expected | {"throttles", "sweep-missing", "contention"} | {*WORST_OF}
     assert all(alarm["AlarmActions"] for alarm in alarms.values())
@@ -108,7 +108,7 @@ def searched(metrics: list[list[Any]]) -> Iterator[str]:
 def test_the_dashboard_shows_every_measure_of_a_table_and_none_that_nobody_emits(
     metrics: list[list[Any]],
 ) -> None:
-    assert set(searched(metrics)) == {measure.title for measure in Measure}
+    assert set(searched(metrics)) == {measure.title for measure in Metric}
 
 
 def test_what_is_watched_of_commits_is_what_commits_emit(
@@ -134,7 +134,7 @@ def test_the_dashboard_names_every_queue_function_table_and_bucket_as_they_are_c
         return {m[m.index(dimension) + 1] for m in metrics if m[0] == namespace}
 
     assert shown("AWS/SQS", "QueueName") == {
-        NAMES.queue(name) for queue in QUEUES for name in (queue, dead_letters(queue))
+        NAMES.queue(name) for queue in QUEUES for name in (queue, dead_letter_queue(queue))
     }
     assert shown("AWS/Lambda", "FunctionName") == {PREFIX + stage for stage in STAGES}
     tables = {t["TableName"] for t in template.of_type("AWS::DynamoDB::Table").values()}
@@ -146,4 +146,4 @@ def test_the_dashboard_names_every_queue_function_table_and_bucket_as_they_are_c
 
 
 def test_the_guide_names_every_measure() -> None:
-    assert {m.title for m in Measure} <= set(re.findall(r"`(\w+)`", GUIDE))
+    assert {m.title for m in Metric} <= set(re.findall(r"`(\w+)`", GUIDE))

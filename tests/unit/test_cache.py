@@ -5,23 +5,23 @@ from dormouse.cache import Cache
 
 def test_what_was_used_longest_ago_makes_room() -> None:
     cache = Cache(10)
-    cache.keep("a", "first", 4)
-    cache.keep("b", "second", 4)
+    cache.put("a", "first", 4)
+    cache.put("b", "second", 4)
     assert cache.get("a", str) == "first"
-    cache.keep("c", "third", 4)
+    cache.put("c", "third", 4)
     assert cache.get("b", str) is None
     assert (cache.get("a", str), cache.get("c", str)) == ("first", "third")
 
 
 def test_a_value_larger_than_the_cache_is_not_kept_and_nothing_goes_for_it() -> None:
     cache = Cache(10)
-    cache.keep("a", "small", 10)
-    cache.keep("b", "large", 11)
+    cache.put("a", "small", 10)
+    cache.put("b", "large", 11)
     assert (cache.get("a", str), cache.get("b", str)) == ("small", None)
 
 
 def test_values_of_two_types_for_one_path_do_not_meet() -> None:
     cache = Cache(10)
-    cache.keep("a", "text", 1)
-    cache.keep("a", 7, 1)
+    cache.put("a", "text", 1)
+    cache.put("a", 7, 1)
     assert (cache.get("a", str), cache.get("a", int)) == ("text", 7)

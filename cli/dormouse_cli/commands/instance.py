@@ -10,7 +10,7 @@ import typer
 from dormouse.client.spark import SparkStanding
 from dormouse.library import library_version
 from dormouse.tables.properties import KNOWN, properties_of
-from dormouse.tables.table import property_origins
+from dormouse.tables.table import property_sources
 from dormouse_cli.commands.table_settings import Names, Settings
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import Format, print_facts, print_json, print_listing
@@ -63,5 +63,5 @@ def unset_defaults(ctx: typer.Context, names: Names, form: FormatOption = Format
 
 
 def _show(defaults: dict[str, int | str], names: Container[str], form: Format) -> None:
-    rows = property_rows(properties_of(defaults), property_origins((), defaults))
+    rows = property_rows(properties_of(defaults), property_sources((), defaults))
     print_listing(PROPERTY_COLUMNS, [row for row in rows if row["property"] in names], form)

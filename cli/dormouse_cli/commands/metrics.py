@@ -32,7 +32,7 @@ def metrics(
     if name is not None:
         print_facts(_row(table_of(ctx, name)), form)
         return
-    tables, entries = instance_of(ctx).survey()
+    tables, entries = instance_of(ctx).list_readable()
     rows: list[Mapping[str, object]] = []
     damaged: list[CorruptDataError] = list(entries)
     for table in tables:

@@ -51,7 +51,7 @@ def rebuild(
     entry in the registry is damaged, only that is restored, from its copy.
     """
     if dry_run and name is None:
-        end_if_damaged(instance_of(ctx).survey()[1])
+        end_if_damaged(instance_of(ctx).list_readable()[1])
         return
     if not dry_run and _mended(ctx, name) or name is None:
         return
@@ -72,14 +72,14 @@ def rebuild(
 
 def _mended(ctx: typer.Context, name: str | None) -> bool:
     """Restore damaged entries of the registry; return whether there were any."""
-    mended = instance_of(ctx).mend(name or "")
-    for what in mended:
+    repaired = instance_of(ctx).repair(name or "")
+    for what in repaired:
         note(f"{what} was damaged and was restored from its copy")
-    if mended and name is not None:
+    if repaired and name is not None:
         note("its state was not changed; if that is damaged too, run the command again")
-    if not mended and name is None:
+    if not repaired and name is None:
         note("no entry of the registry is damaged")
-    return bool(mended)
+    return bool(repaired)
 
 
 def _run(handle: TableHandle, *, dry_run: bool) -> Rebuilt:

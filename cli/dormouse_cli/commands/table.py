@@ -10,7 +10,7 @@ import typer
 from dormouse.client import TableHandle
 from dormouse.schema.schema import Schema
 from dormouse.schema.type_text import show_type
-from dormouse.tables.table import property_origins
+from dormouse.tables.table import property_sources
 from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.terminal import (
@@ -69,7 +69,7 @@ def list_tables(ctx: typer.Context, form: FormatOption = Format.table) -> None:
     One whose entry in the registry is damaged is listed with what is wrong; then the exit code
     is 1.
     """
-    tables, damaged = instance_of(ctx).survey()
+    tables, damaged = instance_of(ctx).list_readable()
     problems = {error.table_id or error.name: str(error) for error in damaged}
     rows: list[dict[str, object]] = [
         {
@@ -118,7 +118,7 @@ def show(ctx: typer.Context, name: TableName, form: FormatOption = Format.table)
     A property is the table's own, or the instance's, or the default.
     """
     table = table_of(ctx, name)
-    origins = property_origins(table.table.own, instance_of(ctx).defaults())
+    origins = property_sources(table.table.own, instance_of(ctx).defaults())
     rows = property_rows(table.table.properties, origins)
     if form is Format.json:
         values = {row["property"]: row["value"] for row in rows}

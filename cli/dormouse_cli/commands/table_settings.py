@@ -9,7 +9,7 @@ import typer
 
 from dormouse.client import TableHandle
 from dormouse.schema.schema import Schema
-from dormouse.tables.table import property_origins
+from dormouse.tables.table import property_sources
 from dormouse_cli.commands.table import contents_of
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.terminal import Format, confirm, note, print_listing
@@ -90,6 +90,6 @@ def reinitialise(
 
 
 def _show_changed(ctx: typer.Context, table: TableHandle, names: list[str], form: Format) -> None:
-    origins = property_origins(table.table.own, instance_of(ctx).defaults())
+    origins = property_sources(table.table.own, instance_of(ctx).defaults())
     rows = property_rows(table.table.properties, origins)
     print_listing(PROPERTY_COLUMNS, [row for row in rows if row["property"] in names], form)

@@ -11,7 +11,7 @@ import msgspec
 
 from dormouse.client import Instance
 from dormouse.client.dead_letters import QueueState
-from dormouse.model.metrics import Measure
+from dormouse.model.metrics import Metric
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord
 from dormouse.schema.schema import Field, Schema
@@ -93,27 +93,27 @@ def size(size_bytes: float) -> str:
     return f"{amount(size_bytes)}B" if size_bytes >= 1000 else f"{size_bytes:,.0f} B"
 
 
-def _facts(state: TableState, levels: Mapping[Measure, float]) -> list[tuple[str, str, str]]:
+def _facts(state: TableState, levels: Mapping[Metric, float]) -> list[tuple[str, str, str]]:
     """Return the figures at the head of the page: name, value, and what it means."""
     live = [s for s in state.shards.values() if s.id not in state.unreferenced]
-    age = levels[Measure.OLDEST_JOB_AGE_SECONDS]
+    age = levels[Metric.OLDEST_JOB_AGE_SECONDS]
     return [
         ("rows", f"{state.rows:,}", ""),
         ("bytes", size(sum(s.size_bytes for s in live)), "compressed, in its shards"),
-        ("leaf partitions", f"{levels[Measure.LEAF_PARTITIONS]:,.0f}", ""),
+        ("leaf partitions", f"{levels[Metric.LEAF_PARTITIONS]:,.0f}", ""),
         ("shards", f"{len(live):,}", "sorted files with rows that count"),
         (
             "shards per leaf",
-            f"{levels[Measure.REFERENCES_PER_LEAF]:.3g}",
+            f"{levels[Metric.REFERENCES_PER_LEAF]:.3g}",
             "what a look-up may have to open",
         ),
         (
             "jobs to be run",
-            f"{levels[Measure.JOBS_ASSIGNED]:,.0f}",
+            f"{levels[Metric.JOBS_ASSIGNED]:,.0f}",
             f"the oldest for {age:,.0f} s" if state.jobs else "",
         ),
-        ("shards to be deleted", f"{levels[Measure.GARBAGE_SHARDS]:,.0f}", "merged into others"),
-        ("version", f"{state.version:,}", f"{levels[Measure.LOG_LENGTH]:,.0f} since a snapshot"),
+        ("shards to be deleted", f"{levels[Metric.GARBAGE_SHARDS]:,.0f}", "merged into others"),
+        ("version", f"{state.version:,}", f"{levels[Metric.LOG_LENGTH]:,.0f} since a snapshot"),
     ]
 
 

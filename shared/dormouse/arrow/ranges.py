@@ -17,9 +17,9 @@ from dormouse.keys.ranges import (
     Key,
     KeyPart,
     KeyRange,
-    after,
-    intersected,
-    merged,
+    intersect_ranges,
+    prefix_successor,
+    union_ranges,
 )
 from dormouse.schema.schema import Field, FieldType, Primitive, Schema
 from dormouse.sql.conditions import Condition
@@ -93,7 +93,7 @@ def ranges_to_read(
         bounds = [fit_range(r, schema) for r in key_bounds(condition, schema)]
         wanted = intersected(wanted, merged(bounds))
     shared = len(group_keys(schema, table.properties))
-    return merged([span.widened(shared) for span in wanted])
+    return union_ranges([span.widen_to_parts(shared) for span in wanted])
 
 
 def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:
@@ -110,7 +110,7 @@ def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:
 
 
 def _after(key: Key, fields: Sequence[Field]) -> Key | None:
-    past = after(key)
+    past = prefix_successor(key)
     return None if past is None else _fitted(past, fields)
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import pyarrow.parquet as pq
 
-from dormouse.keys.ranges import Key, KeyPart, KeyRange, after
+from dormouse.keys.ranges import Key, KeyPart, KeyRange, prefix_successor
 from dormouse.schema.schema import Field, Primitive
 
 
@@ -35,7 +35,7 @@ def _after_first(wanted: KeyRange) -> KeyRange | None:
         return None
     if wanted.max[:1] == first:
         return KeyRange(wanted.min[1:], wanted.max[1:])
-    return KeyRange(wanted.min[1:]) if wanted.max == after(first) else None
+    return KeyRange(wanted.min[1:]) if wanted.max == prefix_successor(first) else None
 
 
 def key_span(group: pq.RowGroupMetaData, fields: Sequence[Field]) -> tuple[Key, Key | None]:

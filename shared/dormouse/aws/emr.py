@@ -83,7 +83,7 @@ class EmrServerless:
             )
         return answer["jobRunId"]
 
-    def look(self, run_id: str) -> SparkRunState | None:
+    def describe(self, run_id: str) -> SparkRunState | None:
         """Return how a run stands; None if there is none, or it is not of such a job.
 
         Raises:

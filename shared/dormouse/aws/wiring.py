@@ -22,7 +22,7 @@ from dormouse.aws.emr import EmrServerless
 from dormouse.aws.s3.storage import S3Sources, S3Storage
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
-from dormouse.ports import Metrics, Services, Spark, Unmeasured
+from dormouse.ports import Metrics, NoMetrics, Services, Spark
 from dormouse.settings import Settings
 from dormouse.state_store import CommitReport, StateStore
 from dormouse.statestore.dynamodb_items import DynamoItems
@@ -115,7 +115,7 @@ def wire(
         ids=TimeOrderedIds(),
         scratch=settings.scratch,
         memory_bytes=settings.memory_bytes,
-        metrics=metrics or Unmeasured(),
+        metrics=metrics or NoMetrics(),
         spark=_spark(settings),
         has_spark=settings.has_spark,
     )

@@ -16,7 +16,7 @@ from dormouse.features.dead_letters.dead_letters import (
     redrive,
 )
 from dormouse.ports import DeadLetter, Services
-from dormouse.stored.names import QUEUES, dead_letters
+from dormouse.stored.names import QUEUES, dead_letter_queue
 
 SAMPLE = 50
 """So many dead letters of a queue are looked at to tell what they are about."""
@@ -59,10 +59,10 @@ class DeadLetterQueues:
 
     def summary(self) -> list[DeadSummary]:
         """Return every queue with its dead letters, in the order of the flow."""
-        counts = self.queues.counts([dead_letters(queue) for queue in QUEUES])
+        counts = self.queues.counts([dead_letter_queue(queue) for queue in QUEUES])
         return [
-            self._summary(q, counts[dead_letters(q)].waiting + counts[dead_letters(q)].in_flight)
-            for q in QUEUES
+            self._summary(queue, dead.waiting + dead.in_flight)
+            for queue, dead in ((queue, counts[dead_letter_queue(queue)]) for queue in QUEUES)
         ]
 
     def show(self, queue: str) -> list[DeadLetter]:
@@ -104,7 +104,7 @@ class DeadLetterQueues:
 
 def queue_states(queues: Queues, ages: QueueAges, now_ms: int) -> tuple[list[QueueState], str]:
     """Return every queue in the order of the flow; and why ages are not known, if they are not."""
-    names = [*QUEUES, *map(dead_letters, QUEUES)]
+    names = [*QUEUES, *map(dead_letter_queue, QUEUES)]
     counts, unknown = queues.counts(names), ""
     try:
         known = ages.ages(QUEUES, now_ms)
@@ -112,7 +112,7 @@ def queue_states(queues: Queues, ages: QueueAges, now_ms: int) -> tuple[list[Que
         known, unknown = {}, error.explanation
     states = []
     for queue in QUEUES:
-        found, dead = counts[queue], counts[dead_letters(queue)]
+        found, dead = counts[queue], counts[dead_letter_queue(queue)]
         states.append(
             QueueState(
                 queue,

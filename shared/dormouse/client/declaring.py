@@ -11,13 +11,13 @@ from dormouse.keys.ranges import Key
 from dormouse.ports import Services
 from dormouse.requests import AdminRequest, AlterSchema, CreateTable, SetOnline, SetProperties
 from dormouse.schema.schema import Schema
-from dormouse.tables.declaring import Declared, TableChange, plan_tables
+from dormouse.tables.declaring import TableChange, TableDeclaration, plan_table_changes
 from dormouse.tables.properties import parse_settings, property_named
 
 _PARTS = ("name", "schema", "properties", "online", "splits")
 
 
-def parse_declarations(body: object, services: Services) -> list[Declared]:
+def parse_declarations(body: object, services: Services) -> list[TableDeclaration]:
     """Return the tables that a parsed file declares: ``{"tables": [{"name": …}, …]}``.
 
     `schema` is in its JSON form; a table that exists needs none. A split point is a list of key
@@ -38,14 +38,14 @@ def _example() -> str:
     return "begin it with tables: and a list of names, schemas, properties, online, splits"
 
 
-def plan_declared(services: Services, declared: Sequence[Declared]) -> list[TableChange]:
+def plan_declared(services: Services, declared: Sequence[TableDeclaration]) -> list[TableChange]:
     """Return what must change; nothing is changed.
 
     Raises:
         InvalidRequestError: a declaration cannot be met; the message says which and why.
         CorruptDataError: what the registry keeps of a table that is declared is damaged.
     """
-    tables, damaged = services.tables.survey()
+    tables, damaged = services.tables.list_readable()
     names = {each.name for each in declared}
     for error in damaged:  # one whose name is not known may be any of them
         if error.name in names or error.table_id and not error.name:
@@ -56,7 +56,7 @@ def plan_declared(services: Services, declared: Sequence[Declared]) -> list[Tabl
         if table.name in with_splits:
             partitions = services.store(table).current().partitions.by_id.values()
             split_keys[table.name] = frozenset(p.range.min for p in partitions)
-    return plan_tables(declared, tables, split_keys, services.tables.defaults())
+    return plan_table_changes(declared, tables, split_keys, services.tables.defaults())
 
 
 def requests_of(change: TableChange, services: Services) -> Iterator[AdminRequest]:
@@ -77,7 +77,7 @@ def requests_of(change: TableChange, services: Services) -> Iterator[AdminReques
         yield SetOnline(new(), change.name, change.online)
 
 
-def _declared(body: object, where: str, services: Services) -> Declared:
+def _declared(body: object, where: str, services: Services) -> TableDeclaration:
     if not isinstance(body, Mapping) or not isinstance(body.get("name"), str):
         raise InvalidRequestError(f"{where} has no name")
     name = str(body["name"])
@@ -88,7 +88,7 @@ def _declared(body: object, where: str, services: Services) -> Declared:
                 hint = f"did you mean {near[0]}?" if near else "parts: " + ", ".join(_PARTS)
                 raise InvalidRequestError(f"there is no part {str(part)!r}", hint=hint)
         schema = Schema.from_json(body["schema"]) if body.get("schema") is not None else None
-        return Declared(
+        return TableDeclaration(
             name,
             schema,
             _properties(body.get("properties")),

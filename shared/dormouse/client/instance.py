@@ -32,7 +32,13 @@ from dormouse.features.administration.administer import administer
 from dormouse.features.tables.leftovers import Stranger, strangers
 from dormouse.key_forms.json import key_to_json
 from dormouse.key_forms.python import KeyLike, split_point_of
-from dormouse.messages import CompactionJob, GarbageCandidates, IngestJob, Outgoing, PartitionSplits
+from dormouse.messages import (
+    CompactionJob,
+    GarbageCandidates,
+    IngestJob,
+    OutboundMessage,
+    PartitionSplits,
+)
 from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.requests import (
     AdminRequest,
@@ -52,7 +58,7 @@ from dormouse.schema.schema import Schema
 from dormouse.settings import Settings
 from dormouse.tables.declaring import TableChange
 from dormouse.tables.spark_options import SparkOptions
-from dormouse.tables.table import Table, unknown_table
+from dormouse.tables.table import Table, table_not_found
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +94,17 @@ class Instance:
 
     def tables(self) -> list[TableHandle]:
         """Return all tables that can be read, by name; `survey` tells of others, if there are."""
-        return self.survey()[0]
+        return self.list_readable()[0]
 
-    def survey(self) -> tuple[list[TableHandle], list[DamagedEntryError]]:
+    def list_readable(self) -> tuple[list[TableHandle], list[DamagedEntryError]]:
         """Return all tables that can be read, by name, and what of the registry is damaged.
 
-        What is damaged of one table keeps nobody from the others; `mend` brings it back.
+        What is damaged of one table keeps nobody from the others; `repair` brings it back.
         """
-        tables, damaged = self.services.tables.survey()
+        tables, damaged = self.services.tables.list_readable()
         return [self._handle(table) for table in tables if not table.deleting], damaged
 
-    def mend(self, which: str = "") -> list[str]:
+    def repair(self, which: str = "") -> list[str]:
         """Bring back what the registry keeps of a table, by name or id, or of all, if damaged.
 
         Returns what was damaged, for people. Rows and states are not touched.
@@ -106,7 +112,7 @@ class Instance:
         Raises:
             CorruptDataError: some cannot be brought back; all else was.
         """
-        return self.services.tables.mend(which)
+        return self.services.tables.repair(which)
 
     def unregistered(self) -> list[Stranger]:
         """Return what lies in the data bucket of no known table, by the id that it lies under.
@@ -123,7 +129,7 @@ class Instance:
         """
         table = self.services.tables.named(name)
         if table is None or table.deleting:
-            raise unknown_table(name, self.services.tables.survey()[0])
+            raise table_not_found(name, self.services.tables.list_readable()[0])
         return self._handle(table)
 
     def create_table(
@@ -355,7 +361,7 @@ class Instance:
 
     def _pending(self) -> tuple[int, list[CorruptDataError]]:
         """Count what is pending, and return why it is not known of some tables."""
-        tables, of_registry = self.survey()
+        tables, of_registry = self.list_readable()
         count, damaged = 0, list[CorruptDataError](of_registry)
         for table in tables:
             try:
@@ -380,7 +386,7 @@ class Instance:
         """Return the messages that were given up, to look at, send back or discard."""
         return DeadLetterQueues(self.services, self.queues)
 
-    def _administer(self, request: AdminRequest) -> list[Outgoing]:
+    def _administer(self, request: AdminRequest) -> list[OutboundMessage]:
         messages = administer(self.services, request)
         self.queues.send(messages)
         return messages

@@ -33,7 +33,7 @@ from dormouse.features.rebuild.rebuild import Rebuilt, preview, rebuild
 from dormouse.features.spark.requests import unsettled
 from dormouse.features.sweep.measure import levels
 from dormouse.key_forms.python import KeyLike, Ranges, ranges_of
-from dormouse.model.metrics import Measure
+from dormouse.model.metrics import Metric
 from dormouse.model.sources import Source
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.ports import NO_TABLE, JobRecord, Services
@@ -289,7 +289,7 @@ class TableHandle:
             pending=pending,
         )
 
-    def levels(self) -> dict[Measure, float]:
+    def levels(self) -> dict[Metric, float]:
         """Return the levels that the metrics are told every minute, as they are now.
 
         Raises:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dormouse.model.disputes import MAX_JOBS_NAMED, Dispute, DisputeReason, Taking, is_conserved
+from dormouse.model.disputes import MAX_JOBS_NAMED, Dispute, DisputeReason, RowsTaken, is_conserved
 from dormouse.model.state import TableState
 
 
-def take(state: TableState, shard: str, taking: Taking) -> TableState:
+def record_taken(state: TableState, shard: str, taking: RowsTaken) -> TableState:
     """Return the state in which a job has taken what is left out of the references already.
 
     While the shard has references, what was taken of it is remembered. When the last one is gone,
@@ -29,7 +29,7 @@ def take(state: TableState, shard: str, taking: Taking) -> TableState:
     return replace(state, taken=state.taken.discard(shard))
 
 
-def dispute(
+def open_disputes(
     state: TableState, shards: Iterable[str], reason: DisputeReason, job: str
 ) -> TableState:
     """Return the state in which shards are disputed; one that is already is so for `job`, too."""
@@ -41,7 +41,7 @@ def dispute(
     return replace(state, disputed=disputes)
 
 
-def settle(state: TableState, shards: Iterable[str]) -> TableState:
+def resolve_disputes(state: TableState, shards: Iterable[str]) -> TableState:
     """Return the state in which shards are disputed no more.
 
     Those without references wait for their collection from now on, so that a mistake can still be

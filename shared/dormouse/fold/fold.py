@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from dormouse.fold.conservation import dispute, settle, take
+from dormouse.fold.conservation import open_disputes, record_taken, resolve_disputes
 from dormouse.fold.rules import Violation, violations
-from dormouse.fold.validation import faults
+from dormouse.fold.validation import entry_violations
 from dormouse.keys.ranges import Key
-from dormouse.model.disputes import Taking
+from dormouse.model.disputes import RowsTaken
 from dormouse.model.partitions import PartitionTree
-from dormouse.model.shards import Holding, Job, NewShard, Reference, Shard
+from dormouse.model.shards import Job, NewShard, PartitionReferences, Reference, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
@@ -55,7 +55,7 @@ def apply(state: TableState, entry: Entry) -> tuple[TableState, Verdict]:
     same_generation = entry.generation == state.generation
     judged = same_generation or isinstance(entry.transaction, ClearTable)
     # Keys of another generation can be of other types; that it is another one is told below.
-    if broken := faults(entry, state.key_types if judged else ()):
+    if broken := entry_violations(entry, state.key_types if judged else ()):
         return state, Verdict(broken)
     now_ms = max(state.time_ms, entry.time_ms)  # time never runs backwards, whoever's clock it is
     name = transaction_id(entry.transaction)
@@ -89,7 +89,9 @@ def _changed(state: TableState, entry: Entry) -> TableState:  # noqa: C901  # a 
             rows, span = dict(done.rows_taken), state.partitions.get(partition).range
             for shard in inputs:
                 dropped = _drop(state, partition, shard)
-                state = take(dropped, shard, Taking(job, partition, rows.get(shard), span))
+                state = record_taken(
+                    dropped, shard, RowsTaken(job, partition, rows.get(shard), span)
+                )
             return replace(_add(state, outputs), jobs=state.jobs.remove(job))
         case SplitPartition(partition=partition, at=at, rows_left=rows_left):
             return _split(state, partition, at, dict(rows_left))
@@ -105,7 +107,7 @@ def _changed(state: TableState, entry: Entry) -> TableState:  # noqa: C901  # a 
             return replace(state, adopted_segments=segments)
         case ClearTable(generation=generation, partitions=partitions, key_types=key_types):
             tree = PartitionTree.of(partitions)
-            return state.emptied(generation, tree, key_types or state.key_types)
+            return state.reset(generation, tree, key_types or state.key_types)
 
 
 def _add(state: TableState, shards: Iterable[NewShard]) -> TableState:
@@ -138,9 +140,9 @@ def _keep_or_forget(
         case ForgetShards(shards=shards):
             return _forget(state, shards)
         case DisputeShards(shards=shards, reason=reason, job=job):
-            return dispute(state, shards, reason, job)
+            return open_disputes(state, shards, reason, job)
         case SettleDisputes(disputes=disputes):
-            return settle(state, (shard for shard, _ in disputes))
+            return resolve_disputes(state, (shard for shard, _ in disputes))
 
 
 def _forget(state: TableState, shards: Iterable[str]) -> TableState:
@@ -172,7 +174,7 @@ def _mark(state: TableState, job: Job, mark: str | None) -> TableState:
 
 
 def _put(state: TableState, reference: Reference) -> TableState:
-    held = state.references.get(reference.partition, Holding())
+    held = state.references.get(reference.partition, PartitionReferences())
     count = state.reference_counts.get(reference.shard, 0) + 1
     return replace(
         _hold(state, reference.partition, held.insert(reference)),
@@ -192,9 +194,9 @@ def _drop(state: TableState, partition: str, shard: str) -> TableState:
     )
 
 
-def _hold(state: TableState, partition: str, held: Holding) -> TableState:
+def _hold(state: TableState, partition: str, held: PartitionReferences) -> TableState:
     """Give `partition` other references, and the table other totals."""
-    before = state.references.get(partition, Holding())
+    before = state.references.get(partition, PartitionReferences())
     references = state.references
     return replace(
         state,

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.overlay_map import K, LayeredMap, V
-from dormouse.model.partitions import ROOT, Partition, PartitionTree, id_of
-from dormouse.model.shards import Holding, Reference
+from dormouse.model.overlay_map import K, OverlayMap, V
+from dormouse.model.partitions import ROOT, Partition, PartitionTree, partition_id_of
+from dormouse.model.shards import PartitionReferences, Reference
 from dormouse.model.state import TableState
 
 
@@ -67,7 +67,7 @@ def _touched(tree: PartitionTree, whole: bool) -> set[str]:
 
 
 def _broken_parent(tree: PartitionTree, partition: Partition) -> Iterator[str]:
-    if partition.id != id_of(partition.range):
+    if partition.id != partition_id_of(partition.range):
         yield f"partition {partition.id} is not called by its range"
     if partition.parent is None:
         if partition.id != ROOT:
@@ -107,7 +107,7 @@ def _broken_children(tree: PartitionTree, partition: Partition) -> Iterator[str]
 def _broken_references(state: TableState, whole: bool) -> Iterator[str]:
     gone = (p for p in _changed(state.partitions.by_id, whole) if p not in state.partitions)
     for partition_id in {*_changed(state.references, whole), *gone}:
-        held = state.references.get(partition_id, Holding())
+        held = state.references.get(partition_id, PartitionReferences())
         if partition_id not in state.partitions:
             if held:
                 yield f"there are references in partition {partition_id}, which is unknown"
@@ -156,8 +156,10 @@ def _broken_counts(state: TableState, whole: bool) -> Iterator[str]:
     """What the references of a shard became more or fewer by, its count did too."""
     grown: Counter[str] = Counter()
     for partition_id in _changed(state.references, whole):
-        grown.update(state.references.get(partition_id, Holding()).by_shard)
-        grown.subtract(_before(state.references, partition_id, whole, Holding()).by_shard)
+        grown.update(state.references.get(partition_id, PartitionReferences()).by_shard)
+        grown.subtract(
+            _before(state.references, partition_id, whole, PartitionReferences()).by_shard
+        )
     touched = set(grown)
     touched.update(_changed(state.shards, whole), _changed(state.unreferenced, whole))
     touched.update(_changed(state.reference_counts, whole))
@@ -205,12 +207,12 @@ def _broken_totals(state: TableState) -> Iterator[str]:
         )
 
 
-def _changed(entries: LayeredMap[K, V], whole: bool) -> Iterable[K]:
+def _changed(entries: OverlayMap[K, V], whole: bool) -> Iterable[K]:
     """Return the keys whose entries are to be checked; some may be gone."""
     return entries if whole else entries.changes
 
 
-def _before(entries: LayeredMap[K, V], key: K, whole: bool, default: V) -> V:
+def _before(entries: OverlayMap[K, V], key: K, whole: bool, default: V) -> V:
     """Return what the base holds, which a whole check starts without."""
     value = None if whole else entries.base.get(key)
     return default if value is None else value

@@ -1,9 +1,9 @@
-"""What is wrong with an entry in itself, whatever the state of its table: as data.
+"""What is wrong with an entry in itself, whatever the state of its table, as data.
 
-A store asks before it writes anything, and refuses; the fold asks too, so that such an entry in a
-log all the same (by another release, a bug, a hand) is a violation for every reader. What `faults`
-lets pass, `rules` and `fold` can look at without any further care: keys compare, counts are counts,
-names are names, and nothing is named twice.
+A store calls `entry_violations` before it writes an entry, and refuses a broken one. The fold calls
+it too: if a broken entry got into a log anyway (by another release, a bug, by hand), every reader
+reports the same violation. After this check, `rules` and `fold` may rely on it: keys compare,
+counts are counts, ids are ids, and nothing is named twice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dormouse.model.transactions import (
     SettleDisputes,
     SplitPartition,
 )
-from dormouse.schema.key_types import KeyTypes, key_fault, part_fault
+from dormouse.schema.key_types import KeyTypes, key_part_problem, key_problem
 from dormouse.schema.schema import KEY_TYPES
 
 MAX_ID_LENGTH = 128
@@ -51,7 +51,7 @@ _ID = re.compile(r"[ -.0-~]+")
 """Printable ASCII without a slash, which parts the names of objects and items."""
 
 
-def faults(entry: Entry, key_types: KeyTypes) -> tuple[Violation, ...]:
+def entry_violations(entry: Entry, key_types: KeyTypes) -> tuple[Violation, ...]:
     """Return every reason why `entry` can hold in no state of a table with row keys of these types.
 
     Without types, of a table that has no tree yet or when those of the entry's generation are not
@@ -206,7 +206,7 @@ def _shard(new: NewShard, types: KeyTypes) -> Iterator[Violation]:
 
 
 def _key(key: Key, types: KeyTypes, fewest_parts: int, where: str) -> Iterator[Violation]:
-    fault = key_fault(key, types, fewest_parts=fewest_parts) if types else part_fault(key)
+    fault = key_problem(key, types, fewest_parts=fewest_parts) if types else key_part_problem(key)
     if fault:
         yield Violation(Rule.KEY_UNFIT, f"{where} ({fault})")
 

@@ -16,7 +16,7 @@ from dormouse.ports import Ids, Storage
 _BEGUN, _TOLD = ".begun", ".told"
 
 
-class Notebook(Protocol):
+class AttemptStore(Protocol):
     """Where runs are noted; `ports.Services` have it."""
 
     @property
@@ -29,7 +29,7 @@ class Notebook(Protocol):
 
 
 @contextmanager
-def tried(services: Notebook, prefix: str) -> Iterator[None]:
+def record_attempt(services: AttemptStore, prefix: str) -> Iterator[None]:
     """Note a run of the part whose notes lie at `prefix`; it is told of unless it dies in there."""
     run = f"{prefix}{services.ids.new()}"
     services.storage.put(run + _BEGUN, b"")
@@ -41,14 +41,14 @@ def tried(services: Notebook, prefix: str) -> Iterator[None]:
     services.storage.put(run + _TOLD, b"")
 
 
-def silent_runs(services: Notebook, prefix: str) -> list[str]:
+def crashed_attempts(services: AttemptStore, prefix: str) -> list[str]:
     """Return the runs of a part that ended without a word, or still go on."""
     paths = {stored.path for stored in services.storage.list(prefix)}
     begun = (path.removesuffix(_BEGUN) for path in paths if path.endswith(_BEGUN))
     return sorted(run for run in begun if run + _TOLD not in paths)
 
 
-def forgive(services: Notebook, prefix: str) -> None:
+def clear_crashes(services: AttemptStore, prefix: str) -> None:
     """Count what ended without a word no more: people were told, and may have it tried again."""
-    for run in silent_runs(services, prefix):
+    for run in crashed_attempts(services, prefix):
         services.storage.put(run + _TOLD, b"")

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dormouse.jobs.tracking import record
-from dormouse.messages import CompactionJob, Outgoing, SparkJob
+from dormouse.messages import CompactionJob, OutboundMessage, SparkJob
 from dormouse.ports import Services
-from dormouse.stored.names import job_notes_prefix, noted_job, set_aside_path
+from dormouse.stored.names import job_notes_prefix, parse_job_note_path, set_aside_path
 
-SILENT_RUNS = 2
+CRASH_LIMIT = 2
 """One run that died may have been any function's bad luck. A message is given up after three."""
-SILENT = f"{SILENT_RUNS} runs ended without a word, out of time or memory"
+CRASHED = f"{CRASH_LIMIT} runs ended without a word, out of time or memory"
 FUNCTION: Literal["function"] = "function"
 SPARK: Literal["spark"] = "spark"
 Place = Literal["function", "spark"]
@@ -32,19 +32,21 @@ def has_crashed(services: Services, table_id: str, job_id: str) -> bool:
     A run that still goes on is taken for one that ended, if the job comes twice more meanwhile.
     """
     known = services.tracker.get(table_id, job_id)
-    return known is not None and known.silent >= SILENT_RUNS
+    return known is not None and known.crashed_attempts >= CRASH_LIMIT
 
 
-def hand_over(services: Services, job: SparkJob, kind: str, reason: str) -> list[Outgoing]:
+def hand_to_spark(
+    services: Services, job: SparkJob, kind: str, reason: str
+) -> list[OutboundMessage]:
     """Return the message that gives a job to Spark; requires that the instance has Spark.
 
     A compaction whose runs crashed is noted as none for a function, also if Spark gives it up.
     """
-    if isinstance(job, CompactionJob) and reason == SILENT:
+    if isinstance(job, CompactionJob) and reason == CRASHED:
         set_aside(services, job.table_id, job.job_id, FUNCTION)
     told = f"it is given to Spark: {reason}"
     record(services, job.table_id, job.job_id, kind, "assigned", reason=told)
-    return [Outgoing("spark-jobs", job)]
+    return [OutboundMessage("spark-jobs", job)]
 
 
 def set_aside(services: Services, table_id: str, job_id: str, place: Place) -> None:
@@ -65,7 +67,7 @@ def job_notes(services: Services, table_id: str) -> Mapping[str, JobNotes]:
     """Return what is kept of a table's jobs that were too much for one function, by job."""
     found: dict[str, JobNotes] = {}
     for stored in services.storage.list(job_notes_prefix(table_id)):
-        job_id, name = noted_job(stored.path)
+        job_id, name = parse_job_note_path(stored.path)
         before = found.get(job_id, JobNotes())
         place = name.removeprefix("set-aside-")
         aside = {place} - {name}  # a step's note names no place

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dormouse.errors import DormouseError
-from dormouse.model.metrics import Measure
+from dormouse.model.metrics import Metric
 from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.replies import Reply
 
-SETTLED = "nothing is left to do of it"
-"""The reason in the record of a job that is over, and of which nobody told how it ended."""
-KNOWN = "already ingested: nothing was added; who means to add the same rows again asks for that"
-"""The reason in the record of an ingest that had nothing to do."""
-APART = "each file is ingested by itself"
-"""How the reason ends in the record of an ingest that was taken apart: each file has a job."""
+OUTCOME_UNKNOWN = "the job is over; it ended without recording an outcome"
+"""The reason in the record of a job that ended without a record of its outcome."""
+ALREADY_INGESTED = "already ingested: nothing was added; to add the same rows again, ask for that"
+"""The reason in the record of an ingest whose sources were all ingested before."""
+ISOLATED = "each file is ingested by a job of its own"
+"""How the reason ends in the record of an ingest that was split into one job per file."""
 
 
 @contextmanager
@@ -82,10 +82,10 @@ def record(
     services.tracker.record(made)
     if _counts(made):
         table = services.tables.get(table_id) if table_id != NO_TABLE else None
-        count(services, table.name if table else NO_TABLE, made)
+        publish_counts(services, table.name if table else NO_TABLE, made)
 
 
-def count(services: Services, table_name: str, known: JobRecord) -> None:
+def publish_counts(services: Services, table_name: str, known: JobRecord) -> None:
     """Publish the counts of a record as metrics, as `record` does where there are metrics."""
     if counts := _counts(known):
         services.metrics.emit(table_name, counts)
@@ -110,12 +110,12 @@ def record_request(services: Services, table_id: str, reply: Reply, subject: str
     )
 
 
-def is_apart(told: JobRecord) -> bool:
+def is_isolated(told: JobRecord) -> bool:
     """Return whether an ingest was taken apart, so that each of its files has a job of its own."""
-    return told.reason.endswith(APART)
+    return told.reason.endswith(ISOLATED)
 
 
-def settle(services: Services, table_id: str, job_id: str, *, failed: bool = False) -> None:
+def finalise(services: Services, table_id: str, job_id: str, *, failed: bool = False) -> None:
     """Tell that a job of which nothing is left to do is over, if nobody lived to tell.
 
     With `failed`, also if it was told to have failed: what failed landed after all.
@@ -124,19 +124,19 @@ def settle(services: Services, table_id: str, job_id: str, *, failed: bool = Fal
     if known is None:
         return
     if not known.is_finished or (failed and known.state == "failed"):
-        record(services, table_id, job_id, known.kind, "finished", reason=SETTLED)
+        record(services, table_id, job_id, known.kind, "finished", reason=OUTCOME_UNKNOWN)
 
 
-def _counts(known: JobRecord) -> dict[Measure, float]:
+def _counts(known: JobRecord) -> dict[Metric, float]:
     match known.kind, known.state:
         case "ingest", "finished":
-            return {Measure.ROWS_INGESTED: known.rows}
+            return {Metric.ROWS_INGESTED: known.rows}
         case "compaction", "finished":
-            return {Measure.ROWS_COMPACTED: known.rows}
+            return {Metric.ROWS_COMPACTED: known.rows}
         case "garbage", "finished":
-            return {Measure.SHARDS_DELETED: known.files}
+            return {Metric.SHARDS_DELETED: known.files}
         case "ingest", "refused":
-            return {Measure.FILES_REFUSED: 1}
+            return {Metric.FILES_REFUSED: 1}
         case _, "failed":
-            return {Measure.JOBS_FAILED: 1}
+            return {Metric.JOBS_FAILED: 1}
     return {}

@@ -9,7 +9,7 @@ import datetime as dt
 from dormouse.arrow.types import key_part
 from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN, Key, KeyPart
-from dormouse.schema.key_types import key_fault
+from dormouse.schema.key_types import key_problem
 from dormouse.schema.schema import Field, FieldType, Primitive, Schema
 from dormouse.sql.expressions import time_of
 
@@ -61,7 +61,7 @@ def check_split_point(schema: Schema, key: Key, where: str) -> Key:
             f"{where} goes on with {name!r}, which is a sort key",
             hint="partitions are ranges of row keys alone",
         )
-    if fault := key_fault(key, schema.key_types, fewest_parts=1):
+    if fault := key_problem(key, schema.key_types, fewest_parts=1):
         raise InvalidRequestError(
             f"{where} is no key of the table: {fault}", hint="choose a shorter one"
         )

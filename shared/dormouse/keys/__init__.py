@@ -1,1 +1,5 @@
-"""Keys as tuples, their order, half-open ranges of them, and histograms of where they lie."""
+"""Keys as tuples: their order, half-open ranges of them, and histograms of where they lie.
+
+- `ranges`: keys, `KeyRange`, unions and intersections of ranges, the stored form of a key
+- `histogram`: `KeyHistogram`, an equi-depth histogram of the row keys of sorted rows
+"""

@@ -1,7 +1,7 @@
-"""Sampled keys of sorted rows, each with its rank: what is known of where rows lie without them.
+"""An equi-depth histogram of row keys: estimate how many rows lie in a range without reading them.
 
-The footer of a shard holds them, and so does the survey of files to be imported; from them
-partitions are split, and work is cut into tasks of about equal rows.
+The footer of each shard holds one, and the survey of files for a bulk import makes one. Splitting a
+partition at its median and cutting a job into tasks of about equal rows both use them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from dormouse.keys.ranges import Key, KeyRange
 
 
 @dataclass(frozen=True, slots=True)
-class SampledKeys:
-    """Row keys in strictly ascending order, each with the number of rows whose key is less.
+class KeyHistogram:
+    """Sampled row keys in strictly ascending order, each with its rank: the number of rows whose
+    row key is less.
 
-    `rows` counts all rows, `max_key` is the greatest key; the first sample is the least.
+    `rows` counts all rows. `max_key` is the greatest row key; the first sample is the least one.
+
+    Example: rows with the keys a a b c d e, sampled at every second row, give samples (("a",), 0),
+    (("b",), 2), (("d",), 4), with rows 6 and max_key ("e",).
     """
 
     samples: tuple[tuple[Key, int], ...] = ()
@@ -25,7 +29,12 @@ class SampledKeys:
     max_key: Key = ()
 
     def rows_below(self, key: Key) -> int:
-        """Return the rows whose row key is less than `key`; exact at samples, else interpolated."""
+        """Return the number of rows whose row key is less than `key`.
+
+        The answer is exact where `key` is a sample. Between two samples it is the middle of what is
+        possible: in the example above, the rows below ("c",) are at least 3 (the rows up to b) and
+        at most 4 (those below d), so 3.
+        """
         if not self.samples or key <= self.samples[0][0]:
             return 0
         if key > self.max_key:
@@ -38,29 +47,33 @@ class SampledKeys:
         return (low + high) // 2
 
     def rows_in(self, span: KeyRange) -> int:
-        """Return the rows whose row key lies in `span`, as well as it is known."""
+        """Return the estimated number of rows whose row key lies in `span`."""
         end = self.rows if span.max is None else self.rows_below(span.max)
         return max(0, end - self.rows_below(span.min))
 
-    def within(self, span: KeyRange) -> SampledKeys:
-        """Return what is known of the rows in `span` alone."""
+    def within(self, span: KeyRange) -> KeyHistogram:
+        """Return the histogram of only those rows that lie in `span`, with ranks that start at 0
+        again.
+        """
         first = bisect_left(self.samples, span.min, key=_key)
         end = (
             len(self.samples) if span.max is None else bisect_left(self.samples, span.max, key=_key)
         )
         if first == end:
-            return SampledKeys()
+            return KeyHistogram()
         below = self.samples[first][1]
         rows = (self.samples[end][1] if end < len(self.samples) else self.rows) - below
         samples = tuple((key, rank - below) for key, rank in self.samples[first:end])
         inside = span.max is None or self.max_key < span.max
-        return SampledKeys(samples, rows, self.max_key if inside else samples[-1][0])
+        return KeyHistogram(samples, rows, self.max_key if inside else samples[-1][0])
 
 
-def pooled(known: Iterable[SampledKeys]) -> SampledKeys:
-    """Return what is known of the rows of several together.
+def merge_histograms(known: Iterable[KeyHistogram]) -> KeyHistogram:
+    """Return one histogram of the rows of several.
 
-    The rows between two samples count at the first of them; of one alone, nothing is lost.
+    The rows between two samples count at the lower one. So merging a single histogram loses
+    nothing, and merging several is as coarse as the coarsest: a 0, c 2 of 4 rows (2 at a, 2 at c)
+    and b 0 of 3 rows become a 0, b 2, c 5 of 7 rows.
     """
     weights: dict[Key, int] = {}
     greatest: Key = ()
@@ -75,7 +88,7 @@ def pooled(known: Iterable[SampledKeys]) -> SampledKeys:
     for key in sorted(weights):
         samples.append((key, rows))
         rows += weights[key]
-    return SampledKeys(tuple(samples), rows, greatest)
+    return KeyHistogram(tuple(samples), rows, greatest)
 
 
 def _key(sample: tuple[Key, int]) -> Key:

@@ -1,16 +1,16 @@
 """Keys, their one order, and half-open ranges of them.
 
-A key is the tuple of a row's row keys. A shorter tuple is a prefix and stands for the point just
-before every key that begins with it, which is how Python orders tuples; so ``()`` is the least
-key, and ``[("AA",), ("AB",))`` holds every key whose first part is ``"AA"`` or lies between.
+A key is the tuple of a row's row keys. A shorter tuple is a prefix, and sorts just before every key
+that begins with it, as Python orders tuples. So ``()`` is the least key, and ``[("AA",), ("AB",))``
+holds every key whose first part is ``"AA"`` or lies between ``"AA"`` and ``"AB"``.
 
-Sort keys continue row keys in the same order: what is asked of rows may bound them too, while
-shards and partitions know row keys only. To a range whose ends go on, such a key is a prefix like
-any other, the rows of which may lie on both sides of an end.
+Sort keys continue row keys in the same order. A query may bound them too, while shards and
+partitions know row keys only. To a range whose ends have sort keys, a row key is a prefix like any
+other: its rows may lie on both sides of an end.
 
 Parts are ``int``, ``str`` or ``bytes``; a timestamp is microseconds and a date days since 1970.
-Strings compare by code point, which is the order of their UTF-8 bytes, bytes as unsigned: the
-order of Parquet statistics, Arrow, DataFusion and Spark alike.
+Strings compare by code point, which is the order of their UTF-8 bytes; bytes compare as unsigned.
+This is also the order of Parquet statistics, Arrow, DataFusion and Spark.
 """
 
 from __future__ import annotations
@@ -25,30 +25,33 @@ Key = tuple[KeyPart, ...]
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
-def after(key: Key) -> Key | None:
-    """Return the least key greater than every key which begins with `key`; None if there is none.
+def prefix_successor(key: Key) -> Key | None:
+    """Return the least key greater than every key that begins with `key`; None if there is none.
 
-    This turns an inclusive upper end, or an exact prefix, into the end of a half-open range.
+    It turns an inclusive upper end, or an exact prefix, into the exclusive end of a half-open
+    range: ("a", 7) becomes ("a", 8), and ("a",) becomes ("a\\0",), since no string lies between "a"
+    and "a\\0". The greatest integer has no successor of its own, so the part before it is raised:
+    ("a", 2**63 - 1) becomes ("a\\0",), and (2**63 - 1,) has none.
     """
     if not key:
         return None
     *head, last = key
     if isinstance(last, int):
-        return after(tuple(head)) if last >= INT64_MAX else (*head, last + 1)
+        return prefix_successor(tuple(head)) if last >= INT64_MAX else (*head, last + 1)
     return (*head, last + "\0") if isinstance(last, str) else (*head, last + b"\0")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The keys from `min`, inclusive, to `max`, exclusive; a `max` of None has no end."""
+    """The keys from `min`, inclusive, to `max`, exclusive. A `max` of None leaves the end open."""
 
     min: Key = ()
     max: Key | None = None
 
     @staticmethod
     def exactly(key: Key) -> KeyRange:
-        """Return the range of all keys which begin with `key`."""
-        return KeyRange(key, after(key))
+        """Return the range of all keys that begin with `key`."""
+        return KeyRange(key, prefix_successor(key))
 
     def is_empty(self) -> bool:
         """Return whether no key can lie in the range."""
@@ -64,17 +67,27 @@ class KeyRange:
         return self.min <= other.min and (self.max is None or ends_first)
 
     def contains_span(self, low: Key, high: Key) -> bool:
-        """Return whether all keys from `low` to those that begin with `high` lie in the range."""
+        """Return whether every key from `low` to the last key that begins with `high` lies in the
+        range.
+        """
         return self.contains(low) and (self.max is None or high < self.max[: len(high)])
 
     def overlaps_span(self, low: Key, high: Key) -> bool:
-        """Return whether a key from `low` to those that begin with `high` can lie in the range."""
+        """Return whether some key from `low` to the last key that begins with `high` may lie in the
+        range.
+        """
         return self.min[: len(high)] <= high and (self.max is None or low < self.max)
 
-    def widened(self, parts: int) -> KeyRange:
-        """Return the least range that holds this one and tells keys by their first `parts` only."""
+    def widen_to_parts(self, parts: int) -> KeyRange:
+        """Return the least range that contains this one and whose ends have at most `parts` parts.
+
+        With one part, the range from ("a", 5) to ("b", 2) becomes that from ("a",) to ("b\\0",): it
+        may hold rows of "a" and of "b", so both row keys are read whole.
+        """
         is_longer = self.max is not None and len(self.max) > parts
-        high = after(self.max[:parts]) if self.max is not None and is_longer else self.max
+        high = (
+            prefix_successor(self.max[:parts]) if self.max is not None and is_longer else self.max
+        )
         return KeyRange(self.min[:parts], high)
 
     def overlaps(self, other: KeyRange) -> bool:
@@ -82,25 +95,28 @@ class KeyRange:
         return not self.intersection(other).is_empty()
 
     def intersection(self, other: KeyRange) -> KeyRange:
-        """Return the keys which lie in both; may be empty."""
+        """Return the range of the keys that lie in both; it may be empty."""
         ends = [end for end in (self.max, other.max) if end is not None]
         return KeyRange(max(self.min, other.min), min(ends) if ends else None)
 
     def __str__(self) -> str:
-        """Show the range as mathematicians do."""
+        """Show the range in mathematical notation."""
         end = "∞" if self.max is None else show_key(self.max)
         return f"[{show_key(self.min)}, {end})"
 
 
 def show_key(key: Key) -> str:
-    """Return `key` for people: ``AA, 12``; the empty key is ``-∞``."""
+    """Return `key` as text for people: ``AA, 12``. The empty key is ``-∞``."""
     if not key:
         return "-∞"
     return ", ".join(part.hex() if isinstance(part, bytes) else str(part) for part in key)
 
 
-def merged(ranges: list[KeyRange]) -> list[KeyRange]:
-    """Return disjoint, sorted, non-empty ranges holding just the keys of `ranges`."""
+def union_ranges(ranges: list[KeyRange]) -> list[KeyRange]:
+    """Return disjoint, sorted, non-empty ranges that hold exactly the keys of `ranges`.
+
+    Ranges that overlap or touch become one: [a, c), [b, d), [d, e), [x, y) become [a, e), [x, y).
+    """
     result: list[KeyRange] = []
     for item in sorted((r for r in ranges if not r.is_empty()), key=lambda r: r.min):
         last = result[-1] if result else None
@@ -111,8 +127,12 @@ def merged(ranges: list[KeyRange]) -> list[KeyRange]:
     return result
 
 
-def intersected(these: list[KeyRange], those: list[KeyRange]) -> list[KeyRange]:
-    """Return the keys in both of two lists of disjoint, sorted ranges, as such a list."""
+def intersect_ranges(these: list[KeyRange], those: list[KeyRange]) -> list[KeyRange]:
+    """Return the keys that lie in both of two lists of disjoint, sorted ranges, as such a list.
+
+    Both lists are walked once, side by side: after each pair, the range that ends first is done. So
+    [a, d), [f, h) and [b, c), [d, g) give [b, c), [f, g).
+    """
     result: list[KeyRange] = []
     i = j = 0
     while i < len(these) and j < len(those):
@@ -133,7 +153,7 @@ _BYTES, _STRING, _INT = 1, 2, 3
 
 
 def encode_key(key: Key) -> bytes:
-    """Return the stored form of `key`; stored forms compare as the keys do."""
+    """Return the stored form of `key`. Stored forms compare bytewise as the keys do."""
     out = bytearray()
     for part in key:
         if isinstance(part, int):

@@ -22,7 +22,7 @@ class DisputeReason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class RowsTaken:
     """The rows which a job took of a shard in a partition; `rows` is None if nobody counted.
 
     The `range` is that of the partition, which may be gone when somebody counts them again.
@@ -52,7 +52,7 @@ def dispute_id(shard: str) -> str:
     return f"dispute-{shard}"
 
 
-def is_conserved(takings: tuple[Taking, ...], rows: int) -> bool | None:
+def is_conserved(takings: tuple[RowsTaken, ...], rows: int) -> bool | None:
     """Return whether all takings of a shard are just its rows; None if some were not counted."""
     counts = [taking.rows for taking in takings if taking.rows is not None]
     return sum(counts) == rows if len(counts) == len(takings) else None

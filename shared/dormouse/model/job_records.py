@@ -16,7 +16,7 @@ class JobRecord:
     ``accepted``, of a request whose jobs have begun. `subject` is what it is about: a source's key,
     a partition, a table. `files` and `size_bytes` are those
     of its input; `rows_read` came in, `rows` came out. `started_ms` is when its newest attempt
-    began, `finished_ms` when that ended, `attempts` how many there were, `silent` how
+    began, `finished_ms` when that ended, `attempts` how many there were, `crashed_attempts` how
     many of them began since one told how it ended; 0 is not known, or not yet. The tracker knows
     these four by itself, from the records a job has over time.
     """
@@ -35,7 +35,7 @@ class JobRecord:
     started_ms: int = 0
     finished_ms: int = 0
     attempts: int = 0
-    silent: int = 0
+    crashed_attempts: int = 0
 
     @property
     def is_finished(self) -> bool:

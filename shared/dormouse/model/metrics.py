@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Measure(Enum):
+class Metric(Enum):
     """A metric as CloudWatch knows it: its name, its unit.
 
     The first ones are levels, measured at a time: the newest counts. Those after `LOG_LENGTH` are

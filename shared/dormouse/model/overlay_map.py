@@ -19,13 +19,13 @@ V_co = TypeVar("V_co", covariant=True)
 W = TypeVar("W")
 
 
-class Gone(Enum):
+class _Tombstone(Enum):
     """What a change says of a key that the base has and the map has not any more."""
 
-    GONE = "gone"
+    TOMBSTONE = "gone"
 
 
-GONE: Final = Gone.GONE
+TOMBSTONE: Final = _Tombstone.TOMBSTONE
 
 
 class Base(Protocol[K, V_co]):
@@ -47,7 +47,7 @@ class Base(Protocol[K, V_co]):
         """Return keys and values, each key once."""
 
 
-class LayeredMap(Generic[K, V]):
+class OverlayMap(Generic[K, V]):
     """A map whose changes give new maps that share the base and all other changes.
 
     A change costs as much as the look-up of its key in the base. Two maps are equal if they hold
@@ -58,26 +58,26 @@ class LayeredMap(Generic[K, V]):
     __hash__ = None  # type: ignore[assignment]  # how `object` is told that equal maps may differ
 
     base: Base[K, V]
-    changes: HashTrieMap[K, V | Literal[Gone.GONE]]
+    changes: HashTrieMap[K, V | Literal[_Tombstone.TOMBSTONE]]
 
     def __init__(
         self,
         base: Base[K, V] | None = None,
-        changes: HashTrieMap[K, V | Literal[Gone.GONE]] | None = None,
+        changes: HashTrieMap[K, V | Literal[_Tombstone.TOMBSTONE]] | None = None,
         size: int | None = None,
     ) -> None:
         """Lay `changes` over `base`; `size` is the count of entries, needed if there are changes.
 
-        A key is GONE in the changes only if the base has it.
+        A key is TOMBSTONE in the changes only if the base has it.
         """
         self.base = HashTrieMap() if base is None else base
         self.changes = HashTrieMap() if changes is None else changes
         self._size = len(self.base) if size is None else size
 
     @staticmethod
-    def of(entries: Mapping[K, V]) -> LayeredMap[K, V]:
+    def of(entries: Mapping[K, V]) -> OverlayMap[K, V]:
         """Return a map without a base: all of it is change."""
-        return LayeredMap(None, HashTrieMap(entries), len(entries))
+        return OverlayMap(None, HashTrieMap(entries), len(entries))
 
     def __len__(self) -> int:
         """Count the entries."""
@@ -86,7 +86,7 @@ class LayeredMap(Generic[K, V]):
     def __contains__(self, key: object) -> bool:
         """Return whether there is an entry of that key."""
         if key in self.changes:
-            return self.changes[cast(K, key)] is not GONE
+            return self.changes[cast(K, key)] is not TOMBSTONE
         return key in self.base
 
     @overload
@@ -98,7 +98,7 @@ class LayeredMap(Generic[K, V]):
         value = self.changes.get(key)
         if value is None:
             value = self.base.get(key)
-        return default if value is None or value is GONE else value
+        return default if value is None or value is TOMBSTONE else value
 
     def __getitem__(self, key: K) -> V:
         """Return the value of a key.
@@ -111,20 +111,20 @@ class LayeredMap(Generic[K, V]):
             raise KeyError(key)
         return value
 
-    def insert(self, key: K, value: V) -> LayeredMap[K, V]:
+    def insert(self, key: K, value: V) -> OverlayMap[K, V]:
         """Return the map in which `key` has `value`, whether it had one or not."""
         size = self._size + (key not in self)
-        return LayeredMap(self.base, self.changes.insert(key, value), size)
+        return OverlayMap(self.base, self.changes.insert(key, value), size)
 
-    def discard(self, key: K) -> LayeredMap[K, V]:
+    def discard(self, key: K) -> OverlayMap[K, V]:
         """Return the map without `key`: this one, if it has none."""
         if key not in self:
             return self
         below = key in self.base
-        changes = self.changes.insert(key, GONE) if below else self.changes.remove(key)
-        return LayeredMap(self.base, changes, self._size - 1)
+        changes = self.changes.insert(key, TOMBSTONE) if below else self.changes.remove(key)
+        return OverlayMap(self.base, changes, self._size - 1)
 
-    def remove(self, key: K) -> LayeredMap[K, V]:
+    def remove(self, key: K) -> OverlayMap[K, V]:
         """Return the map without `key`.
 
         Raises:
@@ -135,14 +135,14 @@ class LayeredMap(Generic[K, V]):
             raise KeyError(key)
         return smaller
 
-    def update(self, entries: Mapping[K, V]) -> LayeredMap[K, V]:
+    def update(self, entries: Mapping[K, V]) -> OverlayMap[K, V]:
         """Return the map with these entries too; they win over its own."""
         result = self
         for key, value in entries.items():
             result = result.insert(key, value)
         return result
 
-    def retain(self, keep: Callable[[V], bool]) -> LayeredMap[K, V]:
+    def retain(self, keep: Callable[[V], bool]) -> OverlayMap[K, V]:
         """Return the map of the entries whose value `keep` accepts."""
         result = self
         for key, value in self.items():
@@ -156,7 +156,7 @@ class LayeredMap(Generic[K, V]):
             if key not in self.changes:
                 yield key
         for key, change in self.changes.items():
-            if change is not GONE:
+            if change is not TOMBSTONE:
                 yield key
 
     def keys(self) -> Iterator[K]:
@@ -173,15 +173,15 @@ class LayeredMap(Generic[K, V]):
             if key not in self.changes:
                 yield key, value
         for key, change in self.changes.items():
-            if change is not GONE:
+            if change is not TOMBSTONE:
                 yield key, change
 
     def __eq__(self, other: object) -> bool:
         """Return whether both hold the same entries."""
-        if not isinstance(other, LayeredMap):
+        if not isinstance(other, OverlayMap):
             return NotImplemented
         return len(self) == len(other) and all(other.get(k) == v for k, v in self.items())
 
     def __repr__(self) -> str:
         """Show the entries."""
-        return f"LayeredMap({dict(self.items())!r})"
+        return f"OverlayMap({dict(self.items())!r})"

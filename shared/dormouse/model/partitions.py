@@ -15,13 +15,13 @@ from itertools import pairwise
 
 from dormouse.errors import InvalidRequestError, InvariantError, NotFoundError
 from dormouse.keys.ranges import Key, KeyRange, encode_key, show_key
-from dormouse.model.overlay_map import LayeredMap
+from dormouse.model.overlay_map import OverlayMap
 
 ROOT = "root"
 _ID_BYTES = 10
 
 
-def id_of(span: KeyRange) -> str:
+def partition_id_of(span: KeyRange) -> str:
     """Return the id of the partition of a range: 20 hex digits, however deep it lies."""
     if span == KeyRange():
         return ROOT
@@ -53,7 +53,7 @@ class Partition:
 class PartitionTree:
     """All partitions of a table by id; immutable, a change gives a new tree sharing the rest."""
 
-    by_id: LayeredMap[str, Partition] = field(default_factory=LayeredMap)
+    by_id: OverlayMap[str, Partition] = field(default_factory=OverlayMap)
 
     def __len__(self) -> int:
         """Count all partitions, split ones included."""
@@ -128,7 +128,7 @@ class PartitionTree:
         if not parent.is_leaf or at <= parent.range.min or not parent.range.contains(at):
             raise InvariantError(f"partition {leaf_id} cannot be split there")
         halves = [
-            Partition(id_of(span), span, leaf_id)
+            Partition(partition_id_of(span), span, leaf_id)
             for span in (KeyRange(parent.range.min, at), KeyRange(at, parent.range.max))
         ]
         children = halves[0].id, halves[1].id
@@ -198,7 +198,7 @@ class PartitionTree:
                 span = KeyRange(group[0].range.min, group[1].range.max)
                 height = 1 + max(part.height for part in group)
                 children = group[0].id, group[1].id
-                half = Partition(id_of(span), span, None, children, height)
+                half = Partition(partition_id_of(span), span, None, children, height)
                 tree = tree._with(*(replace(part, parent=half.id) for part in group))
                 made.append(half.id)
             halves.append(replace(half, parent=top.id))
@@ -235,7 +235,7 @@ class PartitionTree:
     @staticmethod
     def of(partitions: Iterable[Partition]) -> PartitionTree:
         """Build a tree from its partitions, unchecked (see `fold.invariants`)."""
-        return PartitionTree(LayeredMap.of({p.id: p for p in partitions}))
+        return PartitionTree(OverlayMap.of({p.id: p for p in partitions}))
 
     @staticmethod
     def from_split_points(points: Sequence[Key]) -> PartitionTree:
@@ -262,9 +262,9 @@ class PartitionTree:
         while pending:
             first, end, parent = pending.pop()
             own, middle = span(first, end), (first + end) // 2
-            name, children = id_of(own), None
+            name, children = partition_id_of(own), None
             if end - first > 1:
-                children = id_of(span(first, middle)), id_of(span(middle, end))
+                children = partition_id_of(span(first, middle)), partition_id_of(span(middle, end))
                 pending += [(first, middle, name), (middle, end, name)]
             made.append(Partition(name, own, parent, children, (end - first - 1).bit_length()))
         return PartitionTree.of(made)

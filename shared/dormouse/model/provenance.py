@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
-from dormouse.stored.names import run_of, shard_id_in
+from dormouse.stored.names import make_shard_id, run_of_shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Lineage:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Provenance:
     """The run that wrote a shard, and its place in it.
 
     `range` is that of the partition it was written for, or of the leaves from the first to the last
@@ -52,7 +52,7 @@ class Origin:
     generation: int = 0
 
 
-def lineage_of(inputs: Mapping[str, Origin], state: TableState) -> Lineage:
+def merge_lineages(inputs: Mapping[str, Provenance], state: TableState) -> Lineage:
     """Return the lineage of a shard merged from `inputs`, `state` being the newest known.
 
     A shard that is gone from the state has no object any more, so nothing needs to be said of it.
@@ -73,10 +73,10 @@ def lineage_of(inputs: Mapping[str, Origin], state: TableState) -> Lineage:
     )
 
 
-def _merged(origin: Origin) -> bool:
+def _merged(origin: Provenance) -> bool:
     return bool(origin.lineage.inputs)
 
 
 def _has_siblings(last: str, state: TableState) -> bool:
-    run, number = run_of(last)
-    return any(shard_id_in(run, n) in state.shards for n in range(number))
+    run, number = run_of_shard(last)
+    return any(make_shard_id(run, n) in state.shards for n in range(number))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dormouse.keys.ranges import Key
-from dormouse.model.overlay_map import LayeredMap
+from dormouse.model.overlay_map import OverlayMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class PartitionReferences:
     """The references in one partition by shard, with what planning asks of each partition.
 
     `rows` is the sum of theirs, `free` counts those that are no input of a job.
     """
 
-    by_shard: LayeredMap[str, Reference] = field(default_factory=LayeredMap)
+    by_shard: OverlayMap[str, Reference] = field(default_factory=OverlayMap)
     rows: int = 0
     free: int = 0
 
@@ -54,21 +54,21 @@ class Holding:
         """Return the references, in no order of their own."""
         return self.by_shard.values()
 
-    def insert(self, reference: Reference) -> Holding:
+    def insert(self, reference: Reference) -> PartitionReferences:
         """Return the holding with `reference`, in place of one to the same shard."""
         rest = self.discard(reference.shard)
-        return Holding(
+        return PartitionReferences(
             self.by_shard.insert(reference.shard, reference),
             rest.rows + reference.rows,
             rest.free + (reference.job is None),
         )
 
-    def discard(self, shard: str) -> Holding:
+    def discard(self, shard: str) -> PartitionReferences:
         """Return the holding without the reference to `shard`, if it has one."""
         held = self.by_shard.get(shard)
         if held is None:
             return self
-        return Holding(
+        return PartitionReferences(
             self.by_shard.remove(shard), self.rows - held.rows, self.free - (held.job is None)
         )
 

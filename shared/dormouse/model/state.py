@@ -7,21 +7,21 @@ not. Iteration over them has no order of its own: sort where order shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rpds import HashTrieMap
 
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.disputes import Dispute, Taking
-from dormouse.model.overlay_map import LayeredMap
+from dormouse.model.disputes import Dispute, RowsTaken
+from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import PartitionTree
-from dormouse.model.shards import Holding, Job, Reference, Shard
+from dormouse.model.shards import Job, PartitionReferences, Reference, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.schema.key_types import KeyTypes
 
 DAY_MS = 24 * 60 * 60 * 1000
-TRANSACTIONS_REMEMBERED_MS = DAY_MS
+TRANSACTION_RETENTION_MS = DAY_MS
 """How long a transaction is remembered, so that a retry is told it landed. A later repeat is
 refused by the rules all the same: what it needs is gone."""
 
@@ -49,24 +49,22 @@ class TableState:
     rules: int = 0
     key_types: KeyTypes = ()
     partitions: PartitionTree = PartitionTree()
-    shards: LayeredMap[str, Shard] = field(default_factory=LayeredMap)
-    references: LayeredMap[str, Holding] = field(default_factory=LayeredMap)
+    shards: OverlayMap[str, Shard] = field(default_factory=OverlayMap)
+    references: OverlayMap[str, PartitionReferences] = field(default_factory=OverlayMap)
     rows: int = 0
     reference_count: int = 0
-    reference_counts: LayeredMap[str, int] = field(default_factory=LayeredMap)
-    unreferenced: LayeredMap[str, int] = field(default_factory=LayeredMap)
-    taken: LayeredMap[str, tuple[Taking, ...]] = field(default_factory=LayeredMap)
-    disputed: LayeredMap[str, Dispute] = field(default_factory=LayeredMap)
+    reference_counts: OverlayMap[str, int] = field(default_factory=OverlayMap)
+    unreferenced: OverlayMap[str, int] = field(default_factory=OverlayMap)
+    taken: OverlayMap[str, tuple[RowsTaken, ...]] = field(default_factory=OverlayMap)
+    disputed: OverlayMap[str, Dispute] = field(default_factory=OverlayMap)
     jobs: HashTrieMap[str, Job] = HashTrieMap()
-    sources: LayeredMap[str, int] = field(default_factory=LayeredMap)
+    sources: OverlayMap[str, int] = field(default_factory=OverlayMap)
     sealed_to: int = 0
     source_segments: tuple[SourceSegment, ...] = ()
     adopted_segments: tuple[SourceSegment, ...] = ()
-    transactions: LayeredMap[str, int] = field(default_factory=LayeredMap)
+    transactions: OverlayMap[str, int] = field(default_factory=OverlayMap)
 
-    def emptied(
-        self, generation: int, partitions: PartitionTree, key_types: KeyTypes
-    ) -> TableState:
+    def reset(self, generation: int, partitions: PartitionTree, key_types: KeyTypes) -> TableState:
         """Return the table without anything, as the beginning of a generation."""
         return TableState(
             version=self.version,
@@ -79,7 +77,7 @@ class TableState:
 
     def references_in(self, partition: str) -> list[Reference]:
         """Return the references in one partition, by shard id."""
-        return sorted(self.references.get(partition, Holding()), key=lambda r: r.shard)
+        return sorted(self.references.get(partition, PartitionReferences()), key=lambda r: r.shard)
 
     def reference(self, partition: str, shard: str) -> Reference | None:
         """Return the reference of a shard in a partition, if there is one."""
@@ -93,32 +91,13 @@ class TableState:
 
     def rows_in(self, partition: str) -> int:
         """Return the rows of one partition by its references; an estimate where those are."""
-        return self.references.get(partition, Holding()).rows
-
-    def free_references(self) -> Iterator[Reference]:
-        """Return the references that are no job's input, in no particular order."""
-        return (reference for reference in self.all_references() if reference.job is None)
-
-    def is_assigned(self, job: str, partition: str, shards: Iterable[str]) -> bool:
-        """Return whether all these shards' references in a partition are inputs of just this
-        job."""
-        held = (self.reference(partition, shard) for shard in shards)
-        return all(reference is not None and reference.job == job for reference in held)
-
-    def unreferenced_before(self, time_ms: int) -> list[str]:
-        """Return the shards that lost their last reference before a time, by id."""
-        return sorted(shard for shard, since in self.unreferenced.items() if since < time_ms)
+        return self.references.get(partition, PartitionReferences()).rows
 
     def jobs_in_dispute(self, shard: str) -> list[str]:
         """Return the jobs that took rows of a disputed shard, or raised the dispute, by id."""
         dispute = self.disputed.get(shard)
         raised = dispute.jobs if dispute is not None else ()
         return sorted({*raised, *(taking.job for taking in self.taken.get(shard, ()))})
-
-    @property
-    def has_shards(self) -> bool:
-        """Return whether there is any shard, referenced or not."""
-        return len(self.shards) > 0
 
     def partitions_to_read(self, wanted: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
         """Return, in key order, the disjoint ranges that make up `wanted` and the references in
@@ -152,4 +131,4 @@ class TableState:
     def has_committed(self, transaction_id: str, now_ms: int) -> bool:
         """Return whether a transaction was committed in the last day."""
         at = self.transactions.get(transaction_id)
-        return at is not None and now_ms - at < TRANSACTIONS_REMEMBERED_MS
+        return at is not None and now_ms - at < TRANSACTION_RETENTION_MS

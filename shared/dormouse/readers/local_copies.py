@@ -150,7 +150,7 @@ class LocalCopies:
         indexes.check(path, end[: indexes.end - indexes.start])
         footer = bytes(end[indexes.end - indexes.start :])
         try:
-            checksums.check(footer)
+            checksums.verify(footer)
         except ValueError as error:
             raise DamagedShardError(f"{path} is damaged: {error}", path=path) from error
         known = (groups.metadata.metadata or {}).get(CHECKSUM_KEY.encode())

@@ -1,7 +1,7 @@
-"""Which keys a table can have: as many parts as it has row keys, of their types, and of a size.
+"""Check keys against the types of a table's row keys: number of parts, type of each, total size.
 
-The state keeps the types of its row keys (`state.TableState.key_types`), so that the fold can judge
-every key in an entry; ingest refuses rows whose key is too large before anything is written.
+The state keeps these types (`state.TableState.key_types`), so that the fold can validate every key
+in a log entry. Ingest refuses rows whose key is too large before it writes anything.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from dormouse.schema.types import Primitive
 KeyTypes = tuple[Primitive, ...]
 
 MAX_KEY_BYTES = 4096
-"""What the parts of one row key may take together: text and bytes by their bytes, numbers 8 each.
+"""The most bytes that the parts of one row key may take together: strings by their UTF-8 bytes,
+numbers 8 each.
 
-Footers, partitions and shards in the state each hold a few keys. With this, they stay far below
-the 400 KB of a DynamoDB item, and a footer is read in one request."""
+Footers, partitions and shards in the state each hold a few keys. This limit keeps them far below
+the 400 KB of a DynamoDB item, and lets a reader fetch a footer in one request."""
 
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(INT64_MIN, INT64_MAX + 1)
@@ -31,15 +32,15 @@ _HALF_OF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 def key_size_bytes(key: Key) -> int:
-    """Return what a key takes, as `MAX_KEY_BYTES` counts it."""
+    """Return the size of a key in bytes, as `MAX_KEY_BYTES` counts it."""
     return sum(_size_bytes(part) for part in key)
 
 
-def key_fault(key: Key, types: KeyTypes, *, fewest_parts: int) -> str:
-    """Return what keeps `key` from being a key of row keys of these types; empty if nothing does.
+def key_problem(key: Key, types: KeyTypes, *, fewest_parts: int) -> str:
+    """Return why `key` does not fit row keys of these types; an empty string if it does.
 
-    A full key has as many parts as there are types, a prefix has at least `fewest_parts`. The key
-    itself is not quoted: it is a value of the table's rows.
+    A full key has as many parts as there are types; a prefix has at least `fewest_parts`. The text
+    does not quote the key, which is a value from the table's rows.
     """
     if not fewest_parts <= len(key) <= len(types):
         return f"it has {len(key)} parts, not {_between(fewest_parts, len(types))}"
@@ -51,8 +52,8 @@ def key_fault(key: Key, types: KeyTypes, *, fewest_parts: int) -> str:
     return ""
 
 
-def part_fault(key: Key) -> str:
-    """Return what keeps `key` from being a key of any table at all; empty if nothing does."""
+def key_part_problem(key: Key) -> str:
+    """Return why no table at all can have `key`; an empty string if one can."""
     for number, part in enumerate(key, start=1):
         if not any(
             _fits(part, kind) for kind in (Primitive.LONG, Primitive.STRING, Primitive.BYTES)

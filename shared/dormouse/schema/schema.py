@@ -1,10 +1,11 @@
-"""The schema of a table: its fields, which of them are keys, and their types.
+"""The schema of a table: its fields, their types, and which of them are keys.
 
-The JSON form is that of GCHQ's Sleeper, accepted unchanged, with more types beside its own:
-``{"rowKeyFields": [{"name": "id", "type": "LongType"}], "sortKeyFields": [], "valueFields": []}``.
+The JSON form is that of GCHQ's Sleeper, accepted unchanged, and has more types: ``{"rowKeyFields":
+[{"name": "id", "type": "LongType"}], "sortKeyFields": [], "valueFields": []}``.
 
-A field has an id, which is what its column in a shard is found by, whatever it was called then.
-Ids are never used again, so a field that takes the name of a dropped one does not get its values.
+Each field has an id. Readers find its column in a shard by that id, whatever the column was called
+when the shard was written. Ids are never reused, so a new field with the name of a dropped one does
+not get the dropped one's values.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dormouse.schema.types import (
     Member,
     Primitive,
     StructType,
-    has,
+    contains_type,
     leaf_columns,
     parse_list,
     parse_named,
@@ -54,19 +55,19 @@ __all__ = [
 _PARTS = {"rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId", "formerNames"}
 MAX_FIELD_ID = 2**31 - 1  # what Parquet has room for
 MAX_LEAF_COLUMNS = 10_000
-"""What no table can have more of, whatever its properties say: each costs every footer."""
+"""The most columns of any table, whatever its properties say: each column enlarges every footer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column: name, type, and whether it may be null (values only).
+    """One column: name, type, and whether it may be null (value fields only).
 
-    `id` tells it from all the fields the table ever had; 0 leaves it to the schema to give one.
-    `unit` is what numbers count in ingested files, for its timestamps or dates at any depth; where
-    it is empty, numbers are refused there.
+    `id` identifies the field among all the fields the table ever had; with 0, the schema assigns
+    one. `unit` says what a number in an ingested file counts for this field's timestamps or dates,
+    at any depth. Without a unit, numbers are refused there.
 
     Raises:
-        InvalidRequestError: the type has nothing that such a unit could be of.
+        InvalidRequestError: the type contains nothing that this unit applies to.
     """
 
     name: str
@@ -76,8 +77,8 @@ class Field:
     unit: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a unit that has no meaning for the type."""
-        if self.unit and (self.unit not in UNITS or not has(self.type, UNITS[self.unit])):
+        """Refuse a unit that does not apply to the type."""
+        if self.unit and (self.unit not in UNITS or not contains_type(self.type, UNITS[self.unit])):
             raise InvalidRequestError(
                 f"field {self.name!r} cannot have numbers of the unit {self.unit!r}",
                 hint="units are days for a DateType; for a TimestampType seconds, milliseconds, "
@@ -97,7 +98,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class FormerName:
-    """A name which the field of this id had until it was renamed or dropped."""
+    """A name that the field of this id had until the field was renamed or dropped."""
 
     name: str
     id: int
@@ -108,11 +109,11 @@ class Schema:
     """The columns of a table, in order: row keys, sort keys, values.
 
     Rows are partitioned and sorted by the row keys, then sorted by the sort keys. Fields without an
-    id get the next ones, in column order, counted on from `next_field_id`. `former` are the names
-    last given up, the newest last; they serve to explain.
+    id get the next ids, in column order, starting at `next_field_id`. `former` holds the last names
+    that fields lost, newest last, so that errors can explain them.
 
     Raises:
-        InvalidRequestError: no row key, a name or an id twice, a key of a type without an order, a
+        InvalidRequestError: no row key, a duplicate name or id, a key whose type has no order, a
             nullable key, or too many fields.
     """
 
@@ -124,7 +125,7 @@ class Schema:
     _by_name: Mapping[str, Field] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the rules above, give ids, and index the fields by name."""
+        """Check the rules above, assign ids, and index the fields by name."""
         if not self.row_keys:
             raise InvalidRequestError(
                 "the schema has no row key", hint="add a field to rowKeyFields"
@@ -176,25 +177,27 @@ class Schema:
 
     @property
     def leaf_columns(self) -> int:
-        """How many columns of primitive type the fields take in a file."""
+        """The number of columns of primitive type that the fields take in a file."""
         return sum(leaf_columns(f.type) for f in self.fields)
 
     def field_named(self, name: str) -> Field:
         """Return the field called `name`.
 
         Raises:
-            InvalidRequestError: there is none; the message lists those there are.
+            InvalidRequestError: there is none; the message lists the columns.
         """
         if found := self._by_name.get(name):
             return found
-        fate = self.fate_of(name)
+        fate = self.explain_former_name(name)
         raise InvalidRequestError(
             f"there is no column {name!r}" + (f": {fate}" if fate else ""),
             hint="columns: " + ", ".join(self._by_name),
         )
 
-    def fate_of(self, name: str) -> str:
-        """Say what became of the column that once had a name; empty if none is remembered."""
+    def explain_former_name(self, name: str) -> str:
+        """Return what happened to the column that once had a name; an empty string if none is
+        known.
+        """
         ids = [item.id for item in self.former if item.name == name]
         if not ids:
             return ""
@@ -213,7 +216,7 @@ class Schema:
         }
 
     def dumps(self) -> str:
-        """Return the JSON text, the same for equal schemas."""
+        """Return the JSON text; equal schemas give equal texts."""
         return json.dumps(self.to_json(), separators=(",", ":"), ensure_ascii=False)
 
     @staticmethod
@@ -255,7 +258,7 @@ def parse_field(body: object, where: str) -> Field:
     """Build a field from its JSON form; `where` names it in errors.
 
     Raises:
-        InvalidRequestError: it is no field.
+        InvalidRequestError: `body` is not a field.
     """
     name, parts, nullable = parse_named(body, where, known=frozenset({"id", "unit"}))
     kind, unit = parse_type(parts["type"], f"{where} ({name})"), parts.get("unit", "")

@@ -1,8 +1,8 @@
 """Types as people write them: ``list<string>``, ``decimal(10,2)``, ``struct<a:long,b:date?>``.
 
-Names of types are those of schemas, or those without ``Type`` in any case; ``bytes`` stands for
-``ByteArrayType``. A member of a struct that may be null ends in ``?``. Names of members that have a
-mark of this form in them need the JSON form, which is read as well.
+Type names are those of schemas, or the same without ``Type``, in any case; ``bytes`` means
+``ByteArrayType``. A nullable struct member ends in ``?``. A member name that contains one of the
+marks of this notation needs the JSON form, which is accepted as well.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _HINT = (
 
 
 def parse_type_text(text: str) -> FieldType:
-    """Return the type that `text` spells, in short or as JSON.
+    """Return the type that `text` describes, in short form or as JSON.
 
     Raises:
-        InvalidRequestError: it spells none; the message says where it goes wrong.
+        InvalidRequestError: it describes none; the message says at which character.
     """
     if text.lstrip()[:1] in ("{", '"'):
         try:
@@ -76,7 +76,7 @@ def _show_member(member: Member) -> str:
 
 
 class _Parser:
-    """Reads a type from left to right."""
+    """Parse a type from left to right, by recursive descent."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -99,7 +99,7 @@ class _Parser:
         raise self._error(place, f"there is no type {name!r}" if name else "a type is missing")
 
     def end(self) -> None:
-        """Check that nothing is left."""
+        """Check that no text is left."""
         place, token = self._next()
         if token:
             raise self._error(place, f"{token!r} is too much")

@@ -11,7 +11,7 @@ from enum import Enum
 from dormouse.errors import InvalidRequestError
 
 MAX_DEPTH = 16
-"""How deep types nest; deeper ones are a mistake, and engines recurse over them."""
+"""How deeply types may nest. Deeper ones are a mistake, and engines recurse over them."""
 _NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
 _NAME_HINT = "a name is 1 to 255 characters, none a control one"
 
@@ -36,13 +36,13 @@ class Primitive(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DecimalType:
-    """A decimal number of `precision` digits, `scale` of them after the point."""
+    """A decimal number of `precision` digits, `scale` of them after the decimal point."""
 
     precision: int
     scale: int
 
     def __post_init__(self) -> None:
-        """Refuse what Parquet cannot hold."""
+        """Refuse a precision or scale that Parquet cannot hold."""
         if not (1 <= self.precision <= 38 and 0 <= self.scale <= self.precision):
             raise InvalidRequestError(
                 f"DecimalType({self.precision}, {self.scale}) is not a decimal type",
@@ -95,12 +95,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class StructType:
-    """Named members of one type each."""
+    """A struct: named members, each of one type."""
 
     members: tuple[Member, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a struct without members, or with two of one name."""
+        """Refuse a struct without members, or with two members of one name."""
         names = [member.name for member in self.members]
         if not names:
             raise InvalidRequestError("a struct has no fields", hint="give it at least one")
@@ -121,7 +121,7 @@ UNITS: Mapping[str, Primitive] = {
     "microseconds": Primitive.TIMESTAMP,
     "nanoseconds": Primitive.TIMESTAMP,
 }
-"""What numbers in files can count since 1970, where times or dates are wanted."""
+"""What a number in an ingested file may count since 1970, where a timestamp or date is expected."""
 
 KEY_TYPES = frozenset(
     {
@@ -136,12 +136,12 @@ KEY_TYPES = frozenset(
 
 
 def type_name(kind: FieldType) -> str:
-    """Return the name of a type, without its parameters."""
+    """Return the name of a type without its parameters."""
     return kind.value if isinstance(kind, Primitive) else type(kind).__name__
 
 
 def leaf_columns(kind: FieldType) -> int:
-    """Count the columns of primitive type which a column of type `kind` takes in a file."""
+    """Count the columns of primitive type that a column of type `kind` takes in a file."""
     match kind:
         case Primitive() | DecimalType():
             return 1
@@ -153,22 +153,22 @@ def leaf_columns(kind: FieldType) -> int:
             return sum(leaf_columns(member.type) for member in members)
 
 
-def has(kind: FieldType, wanted: type[StructType | DecimalType] | Primitive) -> bool:
-    """Return whether a type is a wanted one, or has one at any depth."""
+def contains_type(kind: FieldType, wanted: type[StructType | DecimalType] | Primitive) -> bool:
+    """Return whether a type is `wanted`, or contains it at any depth."""
     if kind is wanted if isinstance(wanted, Primitive) else isinstance(kind, wanted):
         return True
     match kind:
         case ListType(element=inner):
-            return has(inner, wanted)
+            return contains_type(inner, wanted)
         case MapType(key=key, value=inner):
-            return key is wanted or has(inner, wanted)
+            return key is wanted or contains_type(inner, wanted)
         case StructType(members=members):
-            return any(has(member.type, wanted) for member in members)
+            return any(contains_type(member.type, wanted) for member in members)
     return False
 
 
 def check_column_name(name: str) -> str:
-    """Return `name` if a column can have that name; raise InvalidRequestError if it cannot."""
+    """Return `name` if a column can have it. Raises InvalidRequestError if not."""
     if not _NAME.fullmatch(name):
         raise InvalidRequestError(f"a column cannot be called {name!r}", hint=_NAME_HINT)
     return name
@@ -178,7 +178,7 @@ def parse_type(body: object, where: str, depth: int = 1) -> FieldType:
     """Build a type from its JSON form; `where` names it in errors.
 
     Raises:
-        InvalidRequestError: there is no such type.
+        InvalidRequestError: `body` is not a type.
     """
     if depth > MAX_DEPTH:
         raise InvalidRequestError(f"{where}: types nest at most {MAX_DEPTH} deep")
@@ -224,10 +224,11 @@ def _member(body: object, where: str, depth: int) -> Member:
 def parse_named(
     body: object, where: str, known: frozenset[str] = frozenset()
 ) -> tuple[str, Mapping[str, object], bool]:
-    """Return the name of a field in JSON form, its parts, which have a type, and if it may be null.
+    """Return the name of a field in JSON form, its parts, and whether it may be null.
 
     Raises:
-        InvalidRequestError: it has none, or parts beside those and the `known` ones.
+        InvalidRequestError: name or type is missing, or there are parts other than these and
+            `known`.
     """
     parts = parse_object(body, where)
     name, nullable = parts.get("name"), parts.get("nullable", False)
@@ -243,14 +244,16 @@ def parse_named(
 
 
 def parse_object(body: object, where: str) -> Mapping[str, object]:
-    """Return a JSON object. Raises InvalidRequestError if it is none."""
+    """Return `body` if it is a JSON object. Raises InvalidRequestError if not."""
     if not isinstance(body, Mapping):
         raise InvalidRequestError(f"{where} is not a JSON object")
     return body
 
 
 def parse_list(body: object, where: str) -> Sequence[object]:
-    """Return a JSON list, empty if it is left out. Raises InvalidRequestError if it is none."""
+    """Return `body` if it is a JSON list; empty if it is missing. Raises InvalidRequestError if it
+    is something else.
+    """
     if body is None:
         return ()
     if not isinstance(body, Sequence) or isinstance(body, str):

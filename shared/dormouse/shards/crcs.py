@@ -204,7 +204,7 @@ def write_crcs(local: Path) -> None:
         if place < 0:
             raise InvariantError(f"there is no room for the CRCs of {local}")
         footer[place : place + len(room)] = _MARK + b64encode(words)
-        place, digits = checksums.to_fill_in(bytes(footer))
+        place, digits = checksums.compute_checksum(bytes(footer))
         footer[place : place + len(digits)] = digits
         file.seek(start)
         file.write(footer)

@@ -19,16 +19,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, DamagedShardError
-from dormouse.keys.histogram import SampledKeys
+from dormouse.keys.histogram import KeyHistogram
 from dormouse.keys.ranges import Key, KeyRange, decode_key, encode_key
-from dormouse.model.provenance import Lineage, Origin
+from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects, Storage
 from dormouse.schema.schema import Schema
 from dormouse.shards.crcs import MAGIC, TRAILER_BYTES
 from dormouse.shards.parquet import estimated_footer_bytes
 from dormouse.stored import checksums
-from dormouse.stored.decoding import decode_json, told_as_corrupt
+from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.stored.names import shard_path
 
 METADATA_KEY = "dormouse"
@@ -48,16 +48,16 @@ class ShardFooter:
     table_id: str
     shard_id: str
     schema: Schema
-    origin: Origin
+    origin: Provenance
     rows: int
     min_key: Key
     max_key: Key
     samples: tuple[tuple[Key, int], ...]
 
     @property
-    def keys(self) -> SampledKeys:
+    def keys(self) -> KeyHistogram:
         """What is known of where its rows lie."""
-        return SampledKeys(self.samples, self.rows, self.max_key)
+        return KeyHistogram(self.samples, self.rows, self.max_key)
 
     def rows_below(self, key: Key) -> int:
         """Return the rows whose row key is less than `key`; exact at samples, else interpolated."""
@@ -129,7 +129,7 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
     Raises:
         CorruptDataError: it is no such footer.
     """
-    with told_as_corrupt(f"the footer of shard {path} is damaged"):
+    with raise_corrupt(f"the footer of shard {path} is damaged"):
         body = decode_json(stored, _Stored)
         if body.v != VERSION:
             raise CorruptDataError(f"it is of the unknown version {body.v}")

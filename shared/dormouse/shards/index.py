@@ -138,5 +138,5 @@ def read_index(
         schema.keys,
         read_crcs(metadata, path),
     )
-    cache.keep(path, index, _MEMORY_PER_FOOTER_BYTE * metadata.serialized_size)
+    cache.put(path, index, _MEMORY_PER_FOOTER_BYTE * metadata.serialized_size)
     return index

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.model.provenance import Lineage, Origin
+from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
 from dormouse.shards.footer import key_to_hex, range_from_hex
@@ -42,7 +42,7 @@ class RunMarker:
     """A run's end: `origin` is that of a last shard without rows; its number counts the others."""
 
     run: str
-    origin: Origin
+    origin: Provenance
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,10 +128,10 @@ def discard_shards(
     lacks others is taken for one that was committed. If the state has others of a run, the note
     stays.
     """
-    committed = {run_of(shard)[0] for shard in state.shards}
+    committed = {run_of_shard(shard)[0] for shard in state.shards}
     runs: dict[str, list[str]] = {}
     for shard in shards:
-        runs.setdefault(run_of(shard)[0], []).append(shard)
+        runs.setdefault(run_of_shard(shard)[0], []).append(shard)
     ends, others = [], []
     for run, found in runs.items():
         *before, last = sorted(found, key=run_of)
@@ -166,7 +166,7 @@ def obsolete_run_markers(
     if not endings:
         return [], damaged
     state = current()
-    runs = frozenset(run_of(shard)[0] for shard in state.shards)
+    runs = frozenset(run_of_shard(shard)[0] for shard in state.shards)
     spent = [
         run_marker_path(table_id, ending.run)
         for ending in endings
@@ -181,6 +181,6 @@ def _tells_something(ending: RunMarker, runs: frozenset[str], state: TableState)
         return True
     lineage = ending.origin.lineage
     shards = (*lineage.inputs, *lineage.superseded, *lineage.completed)
-    return any(run_of(shard)[0] in runs for shard in shards) or any(
+    return any(run_of_shard(shard)[0] in runs for shard in shards) or any(
         source in state.sources for source in lineage.sources
     )

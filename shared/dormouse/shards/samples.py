@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dormouse.arrow.order import rows_below
 from dormouse.arrow.types import row_key
-from dormouse.keys.histogram import SampledKeys
+from dormouse.keys.histogram import KeyHistogram
 from dormouse.keys.ranges import Key, encode_key
 from dormouse.schema.schema import Schema
 
@@ -86,9 +86,9 @@ class KeySampler:
         ranks = {sample.key: sample.rank for sample in self._samples}
         return tuple(ranks.items())
 
-    def keys(self) -> SampledKeys:
+    def keys(self) -> KeyHistogram:
         """Return what is known of where the rows lie."""
-        return SampledKeys(self.samples(), self.rows, self._last or ())
+        return KeyHistogram(self.samples(), self.rows, self._last or ())
 
     def _next(self, row: int) -> int:
         return row + -row % self._step

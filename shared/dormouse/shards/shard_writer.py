@@ -13,7 +13,7 @@ import pyarrow as pa
 from dormouse.errors import AlreadyExistsError
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.partitions import Partition
-from dormouse.model.provenance import Lineage, Origin
+from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import NewShard, Shard
 from dormouse.ports import Storage
 from dormouse.schema.schema import Schema
@@ -40,9 +40,9 @@ class ShardContext:
     lineage: Lineage = Lineage()
     part: int | None = None
 
-    def origin(self, span: KeyRange, *, number: int = 0, last: bool = True) -> Origin:
+    def origin(self, span: KeyRange, *, number: int = 0, last: bool = True) -> Provenance:
         """Return what the job's shard of that number and range says of where it comes from."""
-        return Origin(
+        return Provenance(
             range=span,
             job=self.job,
             written_ms=self.written_ms,

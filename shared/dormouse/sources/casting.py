@@ -63,23 +63,25 @@ def check_file_columns(names: Sequence[str], schema: Schema, *, of: str = "the f
         RefusedSourceError: a column is missing, unknown, or there twice.
     """
     wanted = {f.name for f in schema.fields}
-    has = "the table has: " + ", ".join(f.name for f in schema.fields)
+    columns_hint = "the table has: " + ", ".join(f.name for f in schema.fields)
     if unknown := [at for at, name in enumerate(names, start=1) if name not in wanted]:
         which = f"column{'s'[: len(unknown) > 1]} {', '.join(map(str, unknown[:_COUNTED]))}"
         more = f" and {len(unknown) - _COUNTED} more" if len(unknown) > _COUNTED else ""
         fates = [
             f"{name!r}: {fate}"
             for name in names
-            if name not in wanted and (fate := schema.fate_of(name))
+            if name not in wanted and (fate := schema.explain_former_name(name))
         ]
         known = f" ({'; '.join(fates)})" if fates else ""
-        raise RefusedSourceError(f"the table has no {which}{more} of {of}{known}", hint=has)
+        raise RefusedSourceError(
+            f"the table has no {which}{more} of {of}{known}", hint=columns_hint
+        )
     counts = Counter(names)
     if twice := sorted(name for name, count in counts.items() if count > 1):
         raise RefusedSourceError(f"{of} has {_quoted(twice)} more than once")
     required = [f.name for f in schema.fields if not f.nullable]
     if missing := [name for name in required if name not in counts]:
-        raise RefusedSourceError(f"the file has no {_quoted(missing)}", hint=has)
+        raise RefusedSourceError(f"the file has no {_quoted(missing)}", hint=columns_hint)
 
 
 def check_nulls(column: Array, field: Field, place: Place) -> None:
@@ -185,7 +187,7 @@ def cast(column: Array, kind: FieldType, unit: str = "") -> Array:
         column = column.cast(arrow_type(kind, widest_decimal))
     result = column if column.type.equals(wanted) else column.cast(wanted)
     result.validate(full=True)  # text that is not UTF-8 comes in here and would break readers
-    if has(kind, StructType):
+    if contains_type(kind, StructType):
         _check_members(result, kind)
     return result
 

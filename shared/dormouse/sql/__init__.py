@@ -1,1 +1,9 @@
-"""Conditions on rows: SQL text parsed to a tree of expressions, and the keys that it bounds."""
+"""Conditions on rows: SQL text is parsed to a checked tree of expressions, which bounds the keys.
+
+- `conditions`: `Condition`, the parsed form that queries, purges and row rules carry
+- `parser`: SQL text to a checked tree; only listed operators and functions pass
+- `text`: limits on the text of a condition, and the call of the SQL parser
+- `literals`: literals of a parsed condition, with types
+- `expressions`: the nodes of a tree, and rendering it as normal SQL
+- `key_bounds`: the key ranges, and the range of one column, that a condition leaves possible
+"""

@@ -1,4 +1,4 @@
-"""Conditions on rows: which rows match, in SQL that somebody wrote or made by code."""
+"""Conditions on rows: which rows match. People write them in SQL, and code makes them."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ from dormouse.sql.expressions import Call, Column, Expression, Literal, columns_
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition on a row: the row matches where it is true; not where it is false or null."""
+    """A condition on a row. A row matches if the condition is true of it; not if it is false or
+    null.
+    """
 
     expression: Expression
 
     @property
     def columns(self) -> frozenset[str]:
-        """The names of the columns it needs."""
+        """The names of the columns that it reads."""
         return frozenset(columns_of(self.expression))
 
     @property
     def sql(self) -> str:
-        """The normal form: SQL that parses to the same condition, the same for equal ones."""
+        """The normal form: SQL that parses to the same condition, the same for equal conditions."""
         return render(self.expression, leaf_sql)
 
     def negated(self) -> Condition:
-        """Return the condition which just those rows match that do not match this one."""
+        """Return the condition that matches exactly the rows that this one does not match."""
         is_true = Call("IS TRUE", (self.expression,), Primitive.BOOLEAN)
         return Condition(Call("NOT", (is_true,), Primitive.BOOLEAN))
 
     def and_also(self, other: Condition) -> Condition:
-        """Return the condition which those rows match that match both."""
+        """Return the condition that matches the rows that match both."""
         both = (self.expression, other.expression)
         return Condition(Call("AND", both, Primitive.BOOLEAN))
 
 
 def parse_condition(text: str, schema: Schema) -> Condition:
-    """Parse a condition in SQL on the columns of `schema`.
+    """Parse an SQL condition on the columns of `schema`.
 
     Raises:
-        InvalidRequestError: it is no condition, names something unknown, does what is not allowed,
-            or its types do not fit; the message says where and why.
+        InvalidRequestError: it is not a condition, names an unknown column or function, uses what
+            is not allowed, or its types do not fit. The message says where and why.
     """
     from dormouse.sql import parser as sql_parser  # most processes never see a condition
 
@@ -48,6 +50,6 @@ def parse_condition(text: str, schema: Schema) -> Condition:
 
 
 def greater_than(column: Column, value: int) -> Condition:
-    """Return the condition that a column, whose cells are whole numbers, is above `value`."""
+    """Return the condition that a column of whole numbers is greater than `value`."""
     least = Literal(value, column.type)
     return Condition(Call(">", (column, least), Primitive.BOOLEAN))

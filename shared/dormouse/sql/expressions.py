@@ -1,8 +1,9 @@
-"""Expressions on rows: checked trees of columns, literals and operators, and their normal SQL.
+"""Expressions on rows: checked trees of columns, literals and operators, and rendering as normal
+SQL.
 
-Nothing of a text somebody wrote survives in a tree but names of columns of the schema and literals;
-what is not in the tables below cannot be in one, and its types fit, so that evaluating it never
-fails. `sql_parser` makes trees of text, `conditions` asks rows by them.
+Of the text that somebody wrote, only names of columns of the schema and literals reach a tree. An
+operator that is not in the tables below cannot be in one. Types are checked, so that evaluating a
+tree never fails. `parser` builds trees from text, and `engine.predicates` evaluates them.
 """
 
 from __future__ import annotations
@@ -17,21 +18,20 @@ from typing import TypeAlias
 from dormouse.schema.schema import DecimalType, FieldType, Primitive
 
 MAX_TEXT = 16 * 1024
-"""How many characters a condition may have."""
+"""The most characters of a condition."""
 MAX_DEPTH = 16
-"""How deep it may be nested."""
+"""How deeply a condition may be nested."""
 MAX_BRACKETS = 2 * MAX_DEPTH
-"""How many brackets may be open at once: some do not nest, but the parser descends into each."""
+"""The most brackets that may be open at once. Some do not nest, but the parser recurses into
+each."""
 MAX_PATTERN = 1_000
-"""How many characters a pattern of LIKE or ILIKE may have. The engine makes an automaton of it: one
-of 11,000 is refused by it, one of 1,000 takes up to 4 CPU seconds a MB of text."""
+"""The most characters of a LIKE or ILIKE pattern. The engine builds an automaton from it: it
+refuses a pattern of 11,000 characters, and one of 1,000 takes up to 4 CPU seconds per MB of
+text."""
 MAX_LIST = 1_000
-"""How many values an IN list, or terms a chain of AND or OR, may have."""
+"""The most values of an IN list, and the most terms of one chain of AND or OR."""
 
-JUNCTIONS = ("AND", "OR")
-COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM")
 ARITHMETIC = ("+", "-", "*", "/", "%")
-PATTERNS = ("LIKE", "ILIKE")
 TESTS = ("IS NULL", "IS TRUE", "IS FALSE")
 FUNCTIONS: dict[str, tuple[Primitive, ...]] = {
     "lower": (Primitive.STRING,),
@@ -43,9 +43,10 @@ FUNCTIONS: dict[str, tuple[Primitive, ...]] = {
     "ends_with": (Primitive.STRING, Primitive.STRING),
     "contains": (Primitive.STRING, Primitive.STRING),
 }
-"""Functions of text, and the types they take; `coalesce` and `nullif` take any one type."""
+"""String functions with the types of their arguments. `coalesce` and `nullif` accept any one
+type."""
 DATE_PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "DOW", "DOY", "HOUR", "MINUTE")
-"""What EXTRACT can take from a timestamp, in UTC, or a date."""
+"""The parts that EXTRACT can take from a timestamp, in UTC, or from a date."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FINER = re.compile(r"[.,]\d{6}\d*[1-9]")
@@ -70,7 +71,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator or function of the tables above, applied; ``EXTRACT`` has the part after it."""
+    """An operator or function applied to arguments; the name of ``EXTRACT`` includes the part."""
 
     op: str
     arguments: tuple[Expression, ...]
@@ -81,7 +82,7 @@ Expression: TypeAlias = "Column | Literal | Call"
 
 
 def depth(expression: Expression) -> int:
-    """Return how deep an expression is nested: 0 for a column or literal."""
+    """Return how deeply an expression is nested: 0 for a column or literal."""
     if not isinstance(expression, Call):
         return 0
     return 1 + max(depth(argument) for argument in expression.arguments)
@@ -92,7 +93,7 @@ def render(
     leaf: Callable[[Column | Literal], str],
     finish: Callable[[Call, list[str]], str] | None = None,
 ) -> str:
-    """Return an expression as SQL; `leaf` writes columns and literals, `finish` calls."""
+    """Return an expression as SQL. `leaf` renders columns and literals, `finish` renders calls."""
     if not isinstance(expression, Call):
         return leaf(expression)
     parts = [render(argument, leaf, finish) for argument in expression.arguments]
@@ -100,7 +101,7 @@ def render(
 
 
 def call_sql(call: Call, parts: list[str]) -> str:
-    """Return a call as SQL whose arguments are `parts`."""
+    """Return a call as SQL; `parts` are its rendered arguments."""
     op = call.op
     if op == "IN":
         return f"({parts[0]} IN ({', '.join(parts[1:])}))"
@@ -126,8 +127,12 @@ def text_literal(value: str) -> str:
 
 
 def common_type(left: FieldType, right: FieldType) -> FieldType | None:
-    """Return the type in which values of two types can be compared exactly; None if there is
-    none."""
+    """Return the type in which values of both types compare exactly; None if there is none.
+
+    Two decimals need all the digits that either has on each side of the point: decimal(10, 2) and
+    decimal(6, 4) compare as decimal(12, 4). Whole and floating numbers have no common type, since a
+    double cannot hold every 64-bit integer.
+    """
     if left == right:
         return left
     if isinstance(left, DecimalType) and isinstance(right, DecimalType):
@@ -141,10 +146,10 @@ def common_type(left: FieldType, right: FieldType) -> FieldType | None:
 
 
 def time_of(text: str) -> dt.datetime:
-    """Return the time that an ISO 8601 text stands for.
+    """Return the time that an ISO 8601 text means.
 
     Raises:
-        ValueError: it stands for none, or for one between two microseconds: it would be cut.
+        ValueError: it is not a time, or is finer than a microsecond, which would be cut off.
     """
     if _FINER.search(text):
         raise ValueError("times are whole microseconds")

@@ -1,7 +1,12 @@
-"""Where the rows can lie that match a condition: ranges of keys, as far as the condition tells.
+"""Find the key ranges in which rows that match a condition can lie, as far as the condition says.
 
-They may hold other rows too, but never lack one that matches. Each key is bounded for itself;
-where the first is one of a few values, the second narrows further, and so on.
+The ranges may hold other rows too, but never miss a matching one. Each key column is bounded by
+itself. Where the first column can have only a few values, the second column narrows each of them,
+and so on.
+
+Example, with the row keys country and city: ``country IN ('DE', 'FR') AND city >= 'M'`` gives the
+ranges [(DE, M), (DE\\0)) and [(FR, M), (FR\\0)). ``country >= 'DE' AND city = 'Köln'`` gives only
+[(DE), end), because infinitely many values of country remain.
 """
 
 from __future__ import annotations
@@ -10,25 +15,29 @@ import re
 import sys
 from collections.abc import Sequence
 
-from dormouse.keys.ranges import KeyPart, KeyRange, after, intersected, merged
+from dormouse.keys.ranges import KeyPart, KeyRange, intersect_ranges, prefix_successor, union_ranges
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.sql.conditions import Condition
 from dormouse.sql.expressions import MAX_LIST, Call, Column, Expression, Literal
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WILD = re.compile(r"[%_\\]")
-"""Where a pattern ceases to be plain text."""
+"""The first character that makes a pattern more than plain text."""
 _WHOLE = (Primitive.INT, Primitive.LONG)
 
 
 def key_bounds(condition: Condition, schema: Schema) -> list[KeyRange]:
-    """Return disjoint ranges in key order that hold every row which matches; none if none can."""
+    """Return disjoint ranges in key order that hold every matching row; none if no row can
+    match.
+    """
     return _bounds(condition.expression, schema.keys)
 
 
 def column_bounds(condition: Condition, field: Field) -> KeyRange | None:
-    """Return the least range, as of keys of one part, that holds each value a column can have in a
-    row that matches; None if the condition does not bound it. A row that matches has a value then.
+    """Return the least range that holds every value which a column can have in a matching row, as a
+    range of keys of one part. None if the condition does not bound the column.
+
+    A column that is bounded is not null in any matching row.
     """
     found = _of_column(condition.expression, field)
     if not found:
@@ -49,29 +58,31 @@ def _bounds(expression: Expression, fields: Sequence[Field]) -> list[KeyRange]:
 
 
 def _within(value: KeyPart, rest: KeyRange) -> KeyRange:
-    """Return the keys that begin with `value` and go on in `rest`."""
-    high = after((value,)) if rest.max is None else (value, *rest.max)
+    """Return the range of the keys that begin with `value` and continue in `rest`."""
+    high = prefix_successor((value,)) if rest.max is None else (value, *rest.max)
     return KeyRange((value, *rest.min), high)
 
 
 def _only_value(span: KeyRange) -> KeyPart | None:
-    """Return the one value a range of one-part keys has room for; None if it may have more."""
+    """Return the only value in a range of one-part keys; None if there may be more."""
     if len(span.min) == 1 and span == KeyRange.exactly(span.min):
         return span.min[0]
     return None
 
 
 def _of_column(expression: Expression, field: Field) -> list[KeyRange]:
-    """Return the ranges of one column's values, as keys of one part, where a term can be true."""
+    """Return the ranges of one column's values, as one-part keys, in which `expression` can be
+    true.
+    """
     if not isinstance(expression, Call):
         return [KeyRange()]
     if expression.op == "AND":
         found = [KeyRange()]
         for term in expression.arguments:
-            found = intersected(found, _of_column(term, field))
+            found = intersect_ranges(found, _of_column(term, field))
         return found
     if expression.op == "OR":
-        return merged([s for term in expression.arguments for s in _of_column(term, field)])
+        return union_ranges([s for term in expression.arguments for s in _of_column(term, field)])
     return _of_test(expression, field)
 
 
@@ -81,7 +92,7 @@ def _of_test(call: Call, field: Field) -> list[KeyRange]:
         values = [_value(item, field) for item in rest]
         if not _is(head, field) or None in values:
             return [KeyRange()]
-        return merged([KeyRange.exactly((value,)) for value in values if value is not None])
+        return union_ranges([KeyRange.exactly((value,)) for value in values if value is not None])
     if len(rest) != 1:
         return [KeyRange()]
     if call.op in ("starts_with", "LIKE"):
@@ -91,11 +102,13 @@ def _of_test(call: Call, field: Field) -> list[KeyRange]:
         op, column, value = _MIRRORED.get(call.op, call.op), rest[0], _value(head, field)
     if value is None or not _is(column, field):
         return [KeyRange()]
-    return merged([_range_of(op, value)])
+    return union_ranges([_range_of(op, value)])
 
 
 def _of_beginning(op: str, head: Expression, text: KeyPart | None, field: Field) -> list[KeyRange]:
-    """Return the range of a text column where it can begin as a text or pattern does."""
+    """Return the range in which a string column can start with a text, or with the plain start of a
+    pattern.
+    """
     if not _is(head, field) or not isinstance(text, str):
         return [KeyRange()]
     wild = _WILD.search(text) if op == "LIKE" else None
@@ -107,7 +120,11 @@ def _of_beginning(op: str, head: Expression, text: KeyPart | None, field: Field)
 
 
 def _past_all(beginning: str) -> str | None:
-    """Return the least text greater than all that begin so; None if there is none."""
+    """Return the least string greater than all that begin with `beginning`; None if there is none.
+
+    The last character that can be raised is raised: "ab" gives "ac", and "a" followed by the
+    greatest code point gives "b".
+    """
     for at in reversed(range(len(beginning))):
         last = ord(beginning[at])
         if last < sys.maxunicode:  # no text has what lies between these two: halves of pairs
@@ -137,7 +154,7 @@ def _is(expression: Expression, field: Field) -> bool:
 
 
 def _value(expression: Expression, field: Field) -> KeyPart | None:
-    """Return a literal of the field's own type; None for anything else."""
+    """Return the value of a literal of the field's own type; None for any other expression."""
     if not isinstance(expression, Literal) or isinstance(expression.value, bool):
         return None
     alike = expression.type == field.type or (expression.type in _WHOLE and field.type in _WHOLE)

@@ -1,4 +1,4 @@
-"""The literals of SQL that somebody wrote, typed; used by `sql_parser`."""
+"""Literals in a parsed SQL condition, with their types; used by `parser`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
 _MOST_DIGITS = 400  # before the point or after it: a double has fewer
 
 
-def literal(node: exp.Expr) -> Literal:
-    """Return the value of a literal; a number has no type of its own yet, see `adapted`.
+def parse_literal(node: exp.Expr) -> Literal:
+    """Return the value of a literal. A number gets its final type later, by `coerce_literal`.
 
     Raises:
-        InvalidRequestError: it is malformed, or beyond what a column can hold.
+        InvalidRequestError: it is malformed, or no column can hold it.
     """
     match node:
         case exp.Boolean():
@@ -39,8 +39,8 @@ def literal(node: exp.Expr) -> Literal:
     return _number(node, node.name)
 
 
-def shown(node: exp.Expr) -> str:
-    """Return a part of a condition, shortened, to be shown in an error."""
+def show_node(node: exp.Expr) -> str:
+    """Return a part of a condition as text, shortened, for an error message."""
     text = node.sql(_DIALECT)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
@@ -50,17 +50,17 @@ def _number(node: exp.Expr, text: str) -> Literal:
         raise InvalidRequestError(f"{text!r} is no number")
     value = Decimal(text)
     if abs(value.adjusted()) > _MOST_DIGITS:
-        raise InvalidRequestError(f"{shown(node)} is beyond all numbers that a column can hold")
+        raise InvalidRequestError(f"{show_node(node)} is beyond all numbers that a column can hold")
     if value == value.to_integral_value() and INT64_MIN <= value <= INT64_MAX:
         return Literal(int(value), Primitive.LONG)
     return Literal(value, Primitive.DOUBLE)
 
 
-def adapted(node: exp.Expr, literal: Literal, kind: FieldType) -> Literal:
-    """Return a number as one of the type it is compared with; other literals as they are.
+def coerce_literal(node: exp.Expr, literal: Literal, kind: FieldType) -> Literal:
+    """Return a number as a literal of the type that it is compared with; other literals unchanged.
 
     Raises:
-        InvalidRequestError: that type cannot hold it.
+        InvalidRequestError: that type cannot hold the number.
     """
     value = literal.value
     if literal.type not in (Primitive.LONG, Primitive.DOUBLE):
@@ -70,11 +70,13 @@ def adapted(node: exp.Expr, literal: Literal, kind: FieldType) -> Literal:
     if kind in (Primitive.INT, Primitive.LONG):
         if exact == exact.to_integral_value() and INT64_MIN <= exact <= INT64_MAX:
             return Literal(int(exact), Primitive.LONG)
-        raise InvalidRequestError(f"{shown(node)}: {exact} is not a whole number of 64 bits")
+        raise InvalidRequestError(f"{show_node(node)}: {exact} is not a whole number of 64 bits")
     if kind in (Primitive.FLOAT, Primitive.DOUBLE):
         number = float(exact)
         if number in (float("inf"), float("-inf")):
-            raise InvalidRequestError(f"{shown(node)}: {exact} is beyond what a double can hold")
+            raise InvalidRequestError(
+                f"{show_node(node)}: {exact} is beyond what a double can hold"
+            )
         return Literal(number + 0.0, Primitive.DOUBLE)  # of -0.0, to which -1e-400 is rounded
     if isinstance(kind, DecimalType):
         return _decimal(node, exact, kind)
@@ -82,7 +84,7 @@ def adapted(node: exp.Expr, literal: Literal, kind: FieldType) -> Literal:
 
 
 def _decimal(node: exp.Expr, value: Decimal, kind: DecimalType) -> Literal:
-    """Return a decimal number with just the digits it has."""
+    """Return a number as a decimal with exactly the digits that it has."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     scale = max(0, -exponent)
@@ -92,7 +94,7 @@ def _decimal(node: exp.Expr, value: Decimal, kind: DecimalType) -> Literal:
         if common_type(own, kind) is not None:
             return Literal(value, own)
     raise InvalidRequestError(
-        f"{shown(node)}: {value} and {type_name(kind)} have no 38 digits in common"
+        f"{show_node(node)}: {value} and {type_name(kind)} have no 38 digits in common"
     )
 
 
@@ -104,7 +106,9 @@ def _bytes(node: exp.HexString) -> bytes:
 
 
 def _typed(node: exp.Cast) -> Literal:
-    """Read ``TIMESTAMP '…'`` and ``DATE '…'``, which the parser has as casts of text."""
+    """Return the literal ``TIMESTAMP '…'`` or ``DATE '…'``, which the parser represents as a cast
+    of text.
+    """
     if isinstance(node.this, exp.Literal) and node.this.is_string:
         text, kind = node.this.name, node.to.this
         try:
@@ -117,4 +121,4 @@ def _typed(node: exp.Cast) -> Literal:
         except (ValueError, OverflowError) as error:
             name = "time" if kind is not exp.DataType.Type.DATE else "date"
             raise InvalidRequestError(f"{text!r} is no {name}: {error}") from error
-    raise InvalidRequestError(f"{shown(node)}: values cannot be cast in a condition")
+    raise InvalidRequestError(f"{show_node(node)}: values cannot be cast in a condition")

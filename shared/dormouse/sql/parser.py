@@ -1,7 +1,7 @@
-"""SQL that somebody wrote → the checked tree of a condition, or a reason why not.
+"""Parse an SQL condition to a checked tree of expressions, or say why it is refused.
 
-Only what is listed here gets through. Called by `conditions`, which imports this, and with it the
-parser, when there is a condition to parse.
+Only what is listed here is accepted. `conditions` imports this module, and with it the SQL parser,
+only when there is a condition to parse: most processes never need it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from dormouse.sql.expressions import (
     render,
 )
 from dormouse.sql.expressions import depth as depth_of
-from dormouse.sql.literals import adapted, literal, shown
-from dormouse.sql.text import check_text, parsed, too_deep
+from dormouse.sql.literals import coerce_literal, parse_literal, show_node
+from dormouse.sql.text import check_text, parse_sql, too_deep
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -69,17 +69,17 @@ def parse(text: str, schema: Schema) -> Expression:
     """Return the checked tree of a condition.
 
     Raises:
-        InvalidRequestError: it is none; the message says where and why.
+        InvalidRequestError: it is not a condition; the message says where and why.
     """
     check_text(text)
     try:
-        tree = parsed(text)
+        tree = parse_sql(text)
         checked = _Checker(schema).check(tree, 0)
     except RecursionError as error:
         raise too_deep() from error
     if checked.type is not Primitive.BOOLEAN:
         raise InvalidRequestError(
-            f"{shown(tree)} is {type_name(checked.type)}, not a condition",
+            f"{show_node(tree)} is {type_name(checked.type)}, not a condition",
             hint="compare it with something",
         )
     # its normal form, which is kept, has to be accepted as well
@@ -90,21 +90,23 @@ def parse(text: str, schema: Schema) -> Expression:
 
 
 class _Checker:
-    """Checks a parsed tree from its leaves up."""
+    """Check a parsed tree from its leaves upwards."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 
     def check(self, node: exp.Expr, depth: int) -> Expression:
-        """Return the checked form of `node`, which lies below `depth` others."""
+        """Return the checked form of `node`, which is nested in `depth` others."""
         if depth > MAX_DEPTH:
             raise too_deep()
         handler = _HANDLERS.get(type(node))
         if handler is None:
-            raise InvalidRequestError(f"{shown(node)} is not allowed in a condition", hint=_ALLOWED)
+            raise InvalidRequestError(
+                f"{show_node(node)} is not allowed in a condition", hint=_ALLOWED
+            )
         said = {name for name, part in node.args.items() if part}
         if not said <= _PARTS.get(type(node), _TWO_PARTS):  # what is not looked at would be lost
-            raise InvalidRequestError(f"{shown(node)} says more than is allowed", hint=_ALLOWED)
+            raise InvalidRequestError(f"{show_node(node)} says more than is allowed", hint=_ALLOWED)
         return handler(self, node, depth)
 
     def _paren(self, node: exp.Expr, depth: int) -> Expression:
@@ -120,22 +122,26 @@ class _Checker:
     def _column(self, node: exp.Expr, depth: int) -> Column:
         parts = node.parts if isinstance(node, exp.Column) else [node]
         if len(parts) != 1 or not isinstance(parts[0], exp.Identifier):
-            raise InvalidRequestError(f"{shown(node)}: a column is named by itself alone")
+            raise InvalidRequestError(f"{show_node(node)}: a column is named by itself alone")
         field = self._schema.field_named(parts[0].name)
         return Column(field.name, field.type)
 
     def _literal(self, node: exp.Expr, depth: int) -> Expression:
-        return literal(node)
+        return parse_literal(node)
 
     def _negative(self, node: exp.Expr, depth: int) -> Expression:
         if isinstance(node.this, exp.Literal) and not node.this.is_string:
-            return literal(node)
+            return parse_literal(node)
         inner = self.check(node.this, depth + 1)
-        zero = adapted(node, Literal(0, Primitive.LONG), inner.type)
+        zero = coerce_literal(node, Literal(0, Primitive.LONG), inner.type)
         return _calculated(node, "-", [zero, inner])
 
     def _junction(self, node: exp.Expr, depth: int) -> Expression:
-        """Take a chain of the same operator as one, so that long ones are not deep."""
+        """Flatten a chain of the same operator to one call, so that a long chain is not deep.
+
+        The parser nests `a OR b OR c` as (a OR b) OR c. A thousand terms would be a thousand levels
+        deep; flattened, they are the arguments of one OR.
+        """
         terms: list[exp.Expr] = []
         rest = [node]
         while rest:
@@ -151,7 +157,7 @@ class _Checker:
         checked = self.check(node, depth)
         if checked.type is not Primitive.BOOLEAN:
             raise InvalidRequestError(
-                f"{shown(node)} is {type_name(checked.type)}; a condition is needed there"
+                f"{show_node(node)} is {type_name(checked.type)}; a condition is needed there"
             )
         return checked
 
@@ -163,7 +169,9 @@ class _Checker:
                 inner = self._boolean(node.this, depth + 1)
                 test = _call("IS TRUE" if value else "IS FALSE", [inner])
             case _:
-                raise InvalidRequestError(f"{shown(node)}: IS is followed by NULL, TRUE or FALSE")
+                raise InvalidRequestError(
+                    f"{show_node(node)}: IS is followed by NULL, TRUE or FALSE"
+                )
         return _call("NOT", [test]) if node.args.get("negate") else test
 
     def _between(self, node: exp.Expr, depth: int) -> Expression:
@@ -175,22 +183,22 @@ class _Checker:
     def _in(self, node: exp.Expr, depth: int) -> Expression:
         values = node.expressions
         if not values or node.args.get("query"):
-            raise InvalidRequestError(f"{shown(node)}: IN needs a list of values")
+            raise InvalidRequestError(f"{show_node(node)}: IN needs a list of values")
         _check_count(node, values)
         checked = self._alike(node, [node.this, *values], depth)
         if not all(isinstance(value, Literal) for value in checked[1:]):
-            raise InvalidRequestError(f"{shown(node)}: the list of IN may hold only values")
+            raise InvalidRequestError(f"{show_node(node)}: the list of IN may hold only values")
         return _call("IN", checked)
 
     def _pattern(self, node: exp.Expr, depth: int) -> Expression:
         text, pattern = (self.check(n, depth + 1) for n in (node.this, node.expression))
         _check_types(node, [text, pattern], (Primitive.STRING, Primitive.STRING))
         if not isinstance(pattern, Literal):
-            raise InvalidRequestError(f"{shown(node)}: the pattern must be a text in quotes")
+            raise InvalidRequestError(f"{show_node(node)}: the pattern must be a text in quotes")
         length = len(str(pattern.value))
         if length > MAX_PATTERN:
             raise InvalidRequestError(
-                f"{shown(node)}: the pattern has {length:,} characters; "
+                f"{show_node(node)}: the pattern has {length:,} characters; "
                 f"at most {MAX_PATTERN:,} are allowed",
                 hint="starts_with, ends_with and contains take texts of any length",
             )
@@ -210,12 +218,12 @@ class _Checker:
         part = node.this.name.upper()
         if part not in DATE_PARTS:
             raise InvalidRequestError(
-                f"{shown(node)}: {part} cannot be extracted",
+                f"{show_node(node)}: {part} cannot be extracted",
                 hint="parts: " + ", ".join(DATE_PARTS),
             )
         time = self.check(node.expression, depth + 1)
         if time.type not in (Primitive.TIMESTAMP, Primitive.DATE):
-            raise InvalidRequestError(f"{shown(node)} extracts from {type_name(time.type)}")
+            raise InvalidRequestError(f"{show_node(node)} extracts from {type_name(time.type)}")
         return Call(f"EXTRACT {part}", (time,), Primitive.LONG)
 
     def _arithmetic(self, node: exp.Expr, depth: int) -> Expression:
@@ -236,14 +244,16 @@ class _Checker:
         return Call(name, tuple(checked), _RESULTS.get(name, Primitive.BOOLEAN))
 
     def _alike(self, node: exp.Expr, operands: Sequence[exp.Expr], depth: int) -> list[Expression]:
-        """Check operands which must be of one type; literals take that of the others."""
+        """Check operands that must be of one type; literals take the type of the other operands."""
         checked = [self.check(operand, depth + 1) for operand in operands]
         others = [e for e in checked if not isinstance(e, Literal)] or checked
         wanted = others[0].type
-        checked = [adapted(node, e, wanted) if isinstance(e, Literal) else e for e in checked]
+        checked = [
+            coerce_literal(node, e, wanted) if isinstance(e, Literal) else e for e in checked
+        ]
         if not isinstance(wanted, Primitive | DecimalType):
             raise InvalidRequestError(
-                f"{shown(node)}: {type_name(wanted)} cannot be compared",
+                f"{show_node(node)}: {type_name(wanted)} cannot be compared",
                 hint="it can only be tested with IS NULL",
             )
         kind = checked[0].type
@@ -251,7 +261,8 @@ class _Checker:
             found = common_type(kind, other.type)
             if found is None:
                 raise InvalidRequestError(
-                    f"{shown(node)}: {type_name(kind)} and {type_name(other.type)} do not compare",
+                    f"{show_node(node)}: {type_name(kind)} and {type_name(other.type)} "
+                    "cannot be compared",
                     hint=_HINTS.get(other.type) or _HINTS.get(kind, ""),
                 )
             kind = found
@@ -292,7 +303,7 @@ _PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Anonymous: frozenset({"this", "expressions"}),
     **dict.fromkeys(_PATTERNS, frozenset({"this", "expression", "negate"})),
 }
-"""The parts of a node that its handler looks at, where they are others than those two."""
+"""The parts of a node that its handler reads, where they differ from `_TWO_PARTS`."""
 
 _RESULTS: dict[str, FieldType] = {
     "lower": Primitive.STRING,
@@ -313,17 +324,17 @@ def _call(op: str, arguments: Sequence[Expression]) -> Call:
 
 
 def _calculated(node: exp.Expr, op: str, both: Sequence[Expression]) -> Expression:
-    """Allow only what cannot fail on some row: no division by what may be zero."""
+    """Allow only what cannot fail on any row: no division by something that may be zero."""
     numbers = (Primitive.INT, Primitive.LONG, Primitive.FLOAT, Primitive.DOUBLE)
     if other := next((part.type for part in both if part.type not in numbers), None):
         raise InvalidRequestError(
-            f"{shown(node)} calculates with {type_name(other)}",
+            f"{show_node(node)} calculates with {type_name(other)}",
             hint="only whole and floating numbers can be calculated with",
         )
     kind = _common(both)
     divisor = both[1]
     if op in "/%" and not (isinstance(divisor, Literal) and _positive(divisor)):
-        raise InvalidRequestError(f"{shown(node)}: the divisor must be a number above zero")
+        raise InvalidRequestError(f"{show_node(node)}: the divisor must be a number above zero")
     whole = kind in (Primitive.INT, Primitive.LONG)
     return Call(op, tuple(both), Primitive.LONG if whole else Primitive.DOUBLE)
 
@@ -342,7 +353,7 @@ def _common(expressions: Sequence[Expression]) -> FieldType:
 def _check_count(node: exp.Expr, values: Sequence[object]) -> None:
     if len(values) > MAX_LIST:
         raise InvalidRequestError(
-            f"{shown(node)} has {len(values):,} parts; at most {MAX_LIST:,} are allowed"
+            f"{show_node(node)} has {len(values):,} parts; at most {MAX_LIST:,} are allowed"
         )
 
 
@@ -352,4 +363,4 @@ def _check_types(
     if [a.type for a in arguments] != list(wanted):
         found = ", ".join(type_name(a.type) for a in arguments)
         needed = ", ".join(type_name(kind) for kind in wanted)
-        raise InvalidRequestError(f"{shown(node)} is for {needed}, not for {found}")
+        raise InvalidRequestError(f"{show_node(node)} is for {needed}, not for {found}")

@@ -1,4 +1,4 @@
-"""The text of a condition, bounded, and what the parser makes of it; used by `sql_parser`."""
+"""Limit the text of a condition, and parse it to a syntax tree; used by `parser`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _DIALECT = "postgres"  # the one whose strings, names and X'…' are those of Da
 
 
 def too_deep() -> InvalidRequestError:
-    """Return the error for a condition that is nested too deep."""
+    """Return the error for a condition that is nested too deeply."""
     return InvalidRequestError(f"the condition is nested deeper than {MAX_DEPTH}")
 
 
-def parsed(text: str) -> exp.Expr:
-    """Return the tree that the parser makes of a text.
+def parse_sql(text: str) -> exp.Expr:
+    """Return the syntax tree of a text.
 
     Raises:
-        InvalidRequestError: it is no SQL.
-        RecursionError: it is too deep for the stack there is.
+        InvalidRequestError: it is not SQL.
+        RecursionError: it is too deep for the stack.
     """
     try:
         return sqlglot.parse_one(text, read=_DIALECT)
@@ -49,7 +49,7 @@ def _not_sql(error: SqlglotError) -> InvalidRequestError:
 
 
 def check_text(text: str) -> None:
-    """Refuse what is no text, or too long or too deep to be looked at.
+    """Refuse a value that is not text, or that is too long or too deep to parse.
 
     Raises:
         InvalidRequestError: it is one of these.
@@ -69,9 +69,10 @@ def check_text(text: str) -> None:
 
 
 def _open_brackets(text: str) -> int:
-    """Return how many brackets outside quotes are open at most.
+    """Return the greatest number of brackets outside quotes that are open at once.
 
-    The parser recurses, so that what it can take of them depends on the stack it is called on.
+    The parser recurses into each of them, so how many it can parse depends on the stack it is
+    called on.
     """
     most = now = 0
     quote = ""

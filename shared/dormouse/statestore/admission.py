@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dormouse.errors import InvalidRequestError
-from dormouse.fold.validation import faults
+from dormouse.fold.validation import entry_violations
 from dormouse.model.state import TableState
 from dormouse.model.transactions import RULES, Entry, InitialisePartitions, RaiseRules
 from dormouse.schema.key_types import KeyTypes
@@ -23,7 +23,7 @@ def admit(entries: Sequence[Entry], known: TableState, look: Callable[[], TableS
     """
     key_types = _key_types(entries, known, look)
     for entry in entries:
-        if broken := faults(entry, key_types):
+        if broken := entry_violations(entry, key_types):
             reasons = "; ".join(map(str, broken[:_REASONS]))
             raise InvalidRequestError(
                 f"a change of the table can never hold: {reasons}", hint="nothing was written"

@@ -40,7 +40,7 @@ from dormouse.schema.key_types import KeyTypes
 from dormouse.schema.schema import Primitive
 from dormouse.statestore.codec_columns import COLUMNS
 from dormouse.statestore.codec_file import read_file, write_file
-from dormouse.stored.decoding import convert_plain, told_as_corrupt
+from dormouse.stored.decoding import convert_plain, raise_corrupt
 
 KIND, FORMAT = "delta", 3
 
@@ -308,7 +308,7 @@ def stored_types(types: KeyTypes) -> tuple[str, ...]:
 
 def types_of_stored(names: Sequence[str]) -> KeyTypes:
     """Return the types of these names. Raises CorruptDataError if one is not known."""
-    with told_as_corrupt("the types of row keys cannot be read"):
+    with raise_corrupt("the types of row keys cannot be read"):
         return tuple(Primitive(name) for name in names)
 
 

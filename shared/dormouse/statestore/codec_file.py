@@ -46,7 +46,7 @@ def write_file(
             writer.write_table(table, row_group_size=max(1, table.num_rows))
         of_file = {_KIND: kind, _FORMAT: str(version), _CHECKSUM: checksums.BLANK}
         writer.add_key_value_metadata({**facts, **of_file})
-    place, digits = checksums.to_fill_in(sink.getvalue())
+    place, digits = checksums.compute_checksum(sink.getvalue())
     sink.seek(place)
     sink.write(digits)
     return sink.getvalue()
@@ -61,7 +61,7 @@ def open_file(
         CorruptDataError: it is damaged, not of this kind, or of another format than `version`.
     """
     try:
-        checksums.check(body)
+        checksums.verify(body)
         file = pq.ParquetFile(pa.BufferReader(body))
         stored = file.metadata.metadata or {}
         facts = {key.decode(): value.decode() for key, value in stored.items()}

@@ -9,7 +9,7 @@ import msgspec
 
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
-from dormouse.stored.decoding import decode_json, told_as_corrupt
+from dormouse.stored.decoding import decode_json, raise_corrupt
 
 
 class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,5 +33,5 @@ def decode_sealed(body: bytes, where: str) -> Sealed:
     Raises:
         CorruptDataError: it is damaged.
     """
-    with told_as_corrupt(f"{where} does not say which sources are sealed"):
+    with raise_corrupt(f"{where} does not say which sources are sealed"):
         return decode_json(body, Sealed)

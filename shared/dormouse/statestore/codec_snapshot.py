@@ -18,9 +18,9 @@ from rpds import HashTrieMap
 
 from dormouse.errors import CorruptDataError, InvariantError
 from dormouse.keys.ranges import encode_key
-from dormouse.model.overlay_map import GONE, LayeredMap
+from dormouse.model.overlay_map import TOMBSTONE, OverlayMap
 from dormouse.model.partitions import Partition, PartitionTree
-from dormouse.model.shards import Holding, Job, Shard
+from dormouse.model.shards import Job, PartitionReferences, Shard
 from dormouse.model.state import TableState
 from dormouse.statestore.codec import stored_types, types_of_stored
 from dormouse.statestore.codec_file import open_file, write_file
@@ -170,14 +170,14 @@ def _state(file: pq.ParquetFile, facts: dict[str, str]) -> TableState:
         generation=int(facts["dormouse.generation"]),
         rules=int(facts["dormouse.rules"]),
         key_types=types_of_stored(facts["dormouse.key_types"].split()),
-        partitions=PartitionTree(LayeredMap(partition_columns(partitions, partition_ids))),
-        shards=LayeredMap(shard_columns(shards, shard_ids)),
-        references=LayeredMap(ReferenceMap(references, partition_ids, shard_ids)),
+        partitions=PartitionTree(OverlayMap(partition_columns(partitions, partition_ids))),
+        shards=OverlayMap(shard_columns(shards, shard_ids)),
+        references=OverlayMap(ReferenceMap(references, partition_ids, shard_ids)),
         rows=pc.sum(references["rows"]).as_py() or 0,
         reference_count=len(references),
-        reference_counts=LayeredMap(counts),
-        taken=LayeredMap(taken_columns(rows_of("taken"))),
-        disputed=LayeredMap(dispute_columns(rows_of("dispute"))),
+        reference_counts=OverlayMap(counts),
+        taken=OverlayMap(taken_columns(rows_of("taken"))),
+        disputed=OverlayMap(dispute_columns(rows_of("dispute"))),
         unreferenced=_numbers(rows_of("unreferenced"), "time_ms"),
         jobs=HashTrieMap(jobs),
         sources=_numbers(rows_of("source"), "version"),
@@ -202,14 +202,14 @@ def _counted(references: pa.Table, shards: int) -> Column:
     return pc.subtract(column(counted, "counts"), 1)
 
 
-def _numbers(rows: pa.Table, number: str) -> LayeredMap[str, int]:
+def _numbers(rows: pa.Table, number: str) -> OverlayMap[str, int]:
     name = "id" if rows["digest"].null_count else "digest"
     kept = rows.select([name, number])
     ids = StoredIds(column(kept, name))
-    return LayeredMap(remembered_columns(kept, ids, number))
+    return OverlayMap(remembered_columns(kept, ids, number))
 
 
-def _remembered(numbers: LayeredMap[str, int], columns: tuple[str, str]) -> pa.Table:
+def _remembered(numbers: OverlayMap[str, int], columns: tuple[str, str]) -> pa.Table:
     rows = _merged(numbers, columns, lambda name, at: (name, at))
     digests = packed(column(rows, "id"))
     if digests is None:
@@ -218,7 +218,7 @@ def _remembered(numbers: LayeredMap[str, int], columns: tuple[str, str]) -> pa.T
 
 
 def _merged(
-    entries: LayeredMap[str, V],
+    entries: OverlayMap[str, V],
     columns: Sequence[str],
     row: Callable[[str, V], tuple[object, ...]],
 ) -> pa.Table:
@@ -234,18 +234,18 @@ def _merged(
         return stored
     changed = pa.array(list(entries.changes), pa.string())
     kept = stored.filter(pc.invert(pc.is_in(stored["id"], changed)))
-    fresh = [row(name, value) for name, value in entries.changes.items() if value is not GONE]
+    fresh = [row(name, value) for name, value in entries.changes.items() if value is not TOMBSTONE]
     return _sorted(pa.concat_tables([kept, _table(columns, fresh)]), "id")
 
 
 def _references(
-    references: LayeredMap[str, Holding], partitions: Column, shards: Column
+    references: OverlayMap[str, PartitionReferences], partitions: Column, shards: Column
 ) -> pa.Table:
     """Return all references as rows, which name partition and shard by their places in those
     ids."""
     base, changes = references.base, references.changes
     if isinstance(base, ReferenceMap):
-        held = [held for held in changes.values() if held is not GONE]
+        held = [held for held in changes.values() if held is not TOMBSTONE]
         kept = _moved(base, changes, partitions, shards)
     else:
         held, kept = list(references.values()), _table(_REFERENCE, [])

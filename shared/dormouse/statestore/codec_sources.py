@@ -109,7 +109,7 @@ def encode_sources(
             "dormouse.checksum": checksums.BLANK,
         }
         writer.add_key_value_metadata(facts)
-    place, digits = checksums.to_fill_in(sink.getvalue())
+    place, digits = checksums.compute_checksum(sink.getvalue())
     sink.seek(place)
     sink.write(digits)
     body = sink.getvalue()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dormouse.keys.ranges import KeyRange, decode_key, encode_key
-from dormouse.model.disputes import Dispute, DisputeReason, Taking
+from dormouse.model.disputes import Dispute, DisputeReason, RowsTaken
 from dormouse.statestore.items import Value, Values
-from dormouse.stored.decoding import told_as_corrupt
+from dormouse.stored.decoding import raise_corrupt
 
 
-def takings_to(shard: str, takings: tuple[Taking, ...]) -> dict[str, Values]:
+def takings_to(shard: str, takings: tuple[RowsTaken, ...]) -> dict[str, Values]:
     """Return the record of each taking of a shard by its name, which says its place among them.
 
     It does not say the job: one that ended can be assigned again, and take of another partition.
@@ -18,7 +18,7 @@ def takings_to(shard: str, takings: tuple[Taking, ...]) -> dict[str, Values]:
     return {f"{shard}/{place:09d}": _taking(taking) for place, taking in enumerate(takings)}
 
 
-def _taking(taking: Taking) -> Values:
+def _taking(taking: RowsTaken) -> Values:
     low, high = taking.range.min, taking.range.max
     record: dict[str, Value] = {"job": taking.job, "partition": taking.partition}
     record["low"] = encode_key(low)
@@ -27,18 +27,18 @@ def _taking(taking: Taking) -> Values:
     return record if taking.rows is None else {**record, "rows": taking.rows}
 
 
-def takings_of(records: Mapping[str, Values]) -> dict[str, tuple[Taking, ...]]:
+def takings_of(records: Mapping[str, Values]) -> dict[str, tuple[RowsTaken, ...]]:
     """Return the takings of records by their shard."""
-    found: dict[str, list[Taking]] = {}
+    found: dict[str, list[RowsTaken]] = {}
     for text, record in sorted(records.items()):
         shard = text.partition("/")[0]
-        with told_as_corrupt(f"what was taken, {text}, cannot be read"):
+        with raise_corrupt(f"what was taken, {text}, cannot be read"):
             match record:
                 case {"job": str(job), "partition": str(partition), "low": bytes(low)}:
                     rows, high = record.get("rows"), record.get("high")
                     end = decode_key(high) if isinstance(high, bytes) else None
                     counted = rows if isinstance(rows, int) else None
-                    taking = Taking(job, partition, counted, KeyRange(decode_key(low), end))
+                    taking = RowsTaken(job, partition, counted, KeyRange(decode_key(low), end))
                 case _:
                     raise ValueError(f"it has {', '.join(record)}")
         found.setdefault(shard, []).append(taking)
@@ -58,7 +58,7 @@ def dispute_to(dispute: Dispute | None) -> Values | None:
 
 def dispute_of(shard: str, record: Values) -> Dispute:
     """Return the dispute of a record."""
-    with told_as_corrupt(f"the dispute over shard {shard} cannot be read"):
+    with raise_corrupt(f"the dispute over shard {shard} cannot be read"):
         match record:
             case {"reason": str(reason), "since_ms": int(since_ms), "jobs": tuple(jobs)}:
                 return Dispute(DisputeReason(reason), since_ms, jobs)

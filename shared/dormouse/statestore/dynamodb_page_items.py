@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from dormouse.aws.dynamodb.stored_items import digest_of
 from dormouse.state_store import REBUILD
 from dormouse.statestore.pages import Head, Page, Root, Segment, Snapshot
-from dormouse.stored.decoding import told_as_corrupt
+from dormouse.stored.decoding import raise_corrupt
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
@@ -141,7 +141,7 @@ def _check(item: Item, checksum: str, *names: str) -> None:
 
 def _read(item: Item) -> AbstractContextManager[None]:
     where = f"{item.get('t')}, {item.get('g')}"
-    return told_as_corrupt(f"the item {where} of a table's log is damaged", hint=REBUILD)
+    return raise_corrupt(f"the item {where} of a table's log is damaged", hint=REBUILD)
 
 
 def _snapshot(snapshot: Snapshot) -> AttributeValueTypeDef:

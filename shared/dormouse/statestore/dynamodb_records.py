@@ -24,13 +24,13 @@ from rpds import HashTrieMap
 
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import KeyRange, decode_key, encode_key
-from dormouse.model.overlay_map import LayeredMap
+from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import Partition
-from dormouse.model.shards import Holding, Job, Reference, Shard
+from dormouse.model.shards import Job, PartitionReferences, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.statestore.dynamodb_disputes import dispute_to, takings_to
 from dormouse.statestore.items import Item, ItemKey, ItemTable, Value, Values
-from dormouse.stored.decoding import told_as_corrupt
+from dormouse.stored.decoding import raise_corrupt
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -119,7 +119,7 @@ def hashes(table_id: str, kind: Kind) -> tuple[ItemTable, list[str]]:
 def name_of(key: ItemKey) -> tuple[str, int]:
     """Return the name and the version in the key of a record's item."""
     text, _, version = key.range.rpartition("@")
-    with told_as_corrupt(f"item {key.range!r} of {key.hash!r} is that of no record"):
+    with raise_corrupt(f"item {key.range!r} of {key.hash!r} is that of no record"):
         return text, int(version)
 
 
@@ -148,7 +148,9 @@ def changes(before: TableState, after: TableState) -> Iterator[Change]:
     for shard in sorted(shards | changed(before.unreferenced, after.unreferenced)):
         yield from _change(Name("shard", shard), *(_shard(s, shard) for s in (before, after)))
     for partition in sorted(changed(before.references, after.references)):
-        old, new = (s.references.get(partition, Holding()).by_shard for s in (before, after))
+        old, new = (
+            s.references.get(partition, PartitionReferences()).by_shard for s in (before, after)
+        )
         for shard in sorted(changed(old, new)):
             name = Name("reference", f"{partition}/{shard}")
             yield from _change(name, *(_reference(held.get(shard)) for held in (old, new)))
@@ -164,7 +166,7 @@ def changes(before: TableState, after: TableState) -> Iterator[Change]:
         yield from _change(Name("dispute", shard), *records)
 
 
-def changed(before: LayeredMap[K, V], after: LayeredMap[K, V]) -> set[K]:
+def changed(before: OverlayMap[K, V], after: OverlayMap[K, V]) -> set[K]:
     """Return the keys whose entries may differ: few if both lie over one base."""
     if before.base is after.base:
         return {*before.changes, *after.changes}
@@ -174,7 +176,7 @@ def changed(before: LayeredMap[K, V], after: LayeredMap[K, V]) -> set[K]:
 def partition_of(partition_id: str, record: Values) -> Partition:
     """Return the partition of a record."""
     high, parent, left = record.get("high"), record.get("parent"), record.get("left")
-    with told_as_corrupt(f"the record of partition {partition_id} cannot be read"):
+    with raise_corrupt(f"the record of partition {partition_id} cannot be read"):
         low = decode_key(_field(record, "low", bytes))
         return Partition(
             partition_id,
@@ -187,7 +189,7 @@ def partition_of(partition_id: str, record: Values) -> Partition:
 
 def shard_of(shard_id: str, record: Values) -> KeptShard:
     """Return the shard of a record."""
-    with told_as_corrupt(f"the record of shard {shard_id} cannot be read"):
+    with raise_corrupt(f"the record of shard {shard_id} cannot be read"):
         shard = Shard(
             shard_id,
             _field(record, "rows", int),
@@ -201,12 +203,12 @@ def shard_of(shard_id: str, record: Values) -> KeptShard:
     )
 
 
-def holding_of(references: Iterable[Reference]) -> Holding:
+def holding_of(references: Iterable[Reference]) -> PartitionReferences:
     """Return the holding of one partition's references, as a base without changes."""
     by_shard = {reference.shard: reference for reference in references}
     held = by_shard.values()
     rows, free = sum(r.rows for r in held), sum(r.job is None for r in held)
-    return Holding(LayeredMap(HashTrieMap(by_shard)), rows, free)
+    return PartitionReferences(OverlayMap(HashTrieMap(by_shard)), rows, free)
 
 
 def references_of(records: Mapping[str, Values]) -> Iterator[Reference]:

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 from rpds import HashTrieMap
 
-from dormouse.model.overlay_map import LayeredMap
-from dormouse.model.state import TRANSACTIONS_REMEMBERED_MS, TableState
+from dormouse.model.overlay_map import OverlayMap
+from dormouse.model.state import TRANSACTION_RETENTION_MS, TableState
 from dormouse.statestore.dynamodb_records import changed, padded
 from dormouse.statestore.items import Item, ItemKey
-from dormouse.stored.decoding import decode_json, told_as_corrupt
+from dormouse.stored.decoding import decode_json, raise_corrupt
 
 _PER_ITEM = 3000
 """Ids in one item: 20 bytes each if they are digests, and below 400 KB even if they are the longest
@@ -37,7 +37,7 @@ class _Numbered(msgspec.Struct, array_like=True):
 
 def remembered_since(sealed_to: int, time_ms: int) -> Mapping[str, int]:
     """Return, by the letter of each kind, the number above which what a state has of it counts."""
-    return {"I": sealed_to, "T": time_ms - TRANSACTIONS_REMEMBERED_MS}
+    return {"I": sealed_to, "T": time_ms - TRANSACTION_RETENTION_MS}
 
 
 def remembered_hash(table_id: str, letter: str) -> str:
@@ -75,7 +75,7 @@ def learned(table_id: str, before: TableState, after: TableState) -> Iterator[It
 
 def recalled(
     items: Iterable[Item], version: int, generation: int, since: int
-) -> LayeredMap[str, int]:
+) -> OverlayMap[str, int]:
     """Return what a state of that version and generation remembers, of all items of a kind.
 
     Only what has a number above `since` counts.
@@ -87,7 +87,7 @@ def recalled(
             held = _numbered(item)
             numbers.update(zip(held.ids, held.numbers, strict=True))
     kept = {name: at for name, at in numbers.items() if at > since}
-    return LayeredMap(HashTrieMap(kept))
+    return OverlayMap(HashTrieMap(kept))
 
 
 def is_forgotten(item: Item, since: int) -> bool:
@@ -98,7 +98,7 @@ def is_forgotten(item: Item, since: int) -> bool:
 
 def _numbered(item: Item) -> _Numbered:
     stored = item.values.get("ids")
-    with told_as_corrupt(f"item {item.key} holds no ids"):
+    with raise_corrupt(f"item {item.key} holds no ids"):
         try:
             body = zlib.decompress(stored if isinstance(stored, bytes) else b"")
         except zlib.error as error:

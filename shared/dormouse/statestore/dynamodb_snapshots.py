@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.model.overlay_map import LayeredMap
+from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.state import TableState
 from dormouse.state_store import REBUILD
 from dormouse.statestore.dynamodb_records import (
@@ -160,7 +160,7 @@ class DynamoSnapshots:
         with ThreadPoolExecutor(READS_AT_ONCE) as pool:
             return {name: record for r in pool.map(read, hash_keys) for name, record in r.items()}
 
-    def _remembered(self, totals: Totals) -> list[LayeredMap[str, int]]:
+    def _remembered(self, totals: Totals) -> list[OverlayMap[str, int]]:
         return [
             recalled(
                 self._items.query("references", remembered_hash(self._table_id, letter)),

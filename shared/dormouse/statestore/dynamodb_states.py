@@ -13,10 +13,10 @@ from typing import Generic, TypeVar
 from rpds import HashTrieMap
 
 from dormouse.errors import InvariantError
-from dormouse.model.disputes import Dispute, Taking
-from dormouse.model.overlay_map import GONE, LayeredMap
+from dormouse.model.disputes import Dispute, RowsTaken
+from dormouse.model.overlay_map import TOMBSTONE, OverlayMap
 from dormouse.model.partitions import Partition, PartitionTree
-from dormouse.model.shards import Holding, Reference
+from dormouse.model.shards import PartitionReferences, Reference
 from dormouse.model.state import TableState
 from dormouse.statestore.codec import stored_types, types_of_stored
 from dormouse.statestore.codec_sealed import Sealed, decode_sealed, encode_sealed
@@ -30,11 +30,11 @@ from dormouse.statestore.dynamodb_records import (
     shard_of,
 )
 from dormouse.statestore.items import Values
-from dormouse.stored.decoding import convert_plain, told_as_corrupt
+from dormouse.stored.decoding import convert_plain, raise_corrupt
 
 V = TypeVar("V")
 Records = Mapping[str, Values]
-Remembered = LayeredMap[str, int]
+Remembered = OverlayMap[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Totals:
         Raises:
             CorruptDataError: they are not all there.
         """
-        with told_as_corrupt("the item of a version is not whole"):
+        with raise_corrupt("the item of a version is not whole"):
             return convert_plain(dict(values), Totals)
 
     def values(self) -> Values:
@@ -125,15 +125,15 @@ def whole_state(
         generation=totals.generation,
         rules=totals.rules,
         key_types=types_of_stored(totals.key_types),
-        partitions=PartitionTree(LayeredMap(HashTrieMap(partitions))),
-        shards=LayeredMap(HashTrieMap({name: kept.shard for name, kept in shards.items()})),
-        references=LayeredMap(HashTrieMap(holdings)),
+        partitions=PartitionTree(OverlayMap(HashTrieMap(partitions))),
+        shards=OverlayMap(HashTrieMap({name: kept.shard for name, kept in shards.items()})),
+        references=OverlayMap(HashTrieMap(holdings)),
         rows=sum(holding.rows for holding in holdings.values()),
         reference_count=sum(map(len, holdings.values())),
-        reference_counts=LayeredMap(HashTrieMap({n: s.references for n, s in shards.items()})),
-        unreferenced=LayeredMap(HashTrieMap(since)),
-        taken=LayeredMap(HashTrieMap(takings_of(records["taking"]))),
-        disputed=LayeredMap(HashTrieMap(disputes)),
+        reference_counts=OverlayMap(HashTrieMap({n: s.references for n, s in shards.items()})),
+        unreferenced=OverlayMap(HashTrieMap(since)),
+        taken=OverlayMap(HashTrieMap(takings_of(records["taking"]))),
+        disputed=OverlayMap(HashTrieMap(disputes)),
         jobs=HashTrieMap(jobs_of(records["job"])),
         sources=sources,
         transactions=transactions,
@@ -159,16 +159,16 @@ def lazy_state(
     def kept(name: str) -> Values | None:
         return read("shard", name).get(name)
 
-    def holding(partition: str) -> Holding | None:
+    def holding(partition: str) -> PartitionReferences | None:
         held = holding_of(references_of(read("reference", partition)))
         return held or None
 
-    def of_shard(value: Callable[[str, Values], V | None], size: int) -> LayeredMap[str, V]:
-        return LayeredMap(
+    def of_shard(value: Callable[[str, Values], V | None], size: int) -> OverlayMap[str, V]:
+        return OverlayMap(
             LookUps(lambda name: None if (r := kept(name)) is None else value(name, r), size)
         )
 
-    def takings(shard: str) -> tuple[Taking, ...] | None:
+    def takings(shard: str) -> tuple[RowsTaken, ...] | None:
         return takings_of(read("taking", shard)).get(shard)
 
     def dispute(shard: str) -> Dispute | None:
@@ -185,15 +185,15 @@ def lazy_state(
         generation=totals.generation,
         rules=totals.rules,
         key_types=types_of_stored(totals.key_types),
-        partitions=PartitionTree(LayeredMap(LookUps(partition, totals.partitions))),
+        partitions=PartitionTree(OverlayMap(LookUps(partition, totals.partitions))),
         shards=of_shard(lambda name, r: shard_of(name, r).shard, totals.shards),
-        references=LayeredMap(LookUps(holding, totals.holders)),
+        references=OverlayMap(LookUps(holding, totals.holders)),
         rows=totals.rows,
         reference_count=totals.references,
         reference_counts=of_shard(lambda n, r: shard_of(n, r).references, totals.shards),
         unreferenced=of_shard(lambda n, r: shard_of(n, r).unreferenced_ms, totals.unreferenced),
-        taken=LayeredMap(LookUps(takings, totals.taken)),
-        disputed=LayeredMap(LookUps(dispute, totals.disputed)),
+        taken=OverlayMap(LookUps(takings, totals.taken)),
+        disputed=OverlayMap(LookUps(dispute, totals.disputed)),
         jobs=HashTrieMap(jobs_of(jobs)),
         sources=sources,
         transactions=transactions,
@@ -232,17 +232,17 @@ def settled(state: TableState) -> TableState:
 
 
 def _settled(
-    entries: LayeredMap[str, V], settle: Callable[[V], V] = lambda value: value
-) -> LayeredMap[str, V]:
+    entries: OverlayMap[str, V], settle: Callable[[V], V] = lambda value: value
+) -> OverlayMap[str, V]:
     base = entries.base
     if not isinstance(base, HashTrieMap):
         return entries
     for key, change in entries.changes.items():
-        base = base.discard(key) if change is GONE else base.insert(key, settle(change))
-    return LayeredMap(base)
+        base = base.discard(key) if change is TOMBSTONE else base.insert(key, settle(change))
+    return OverlayMap(base)
 
 
-def _settled_holding(held: Holding) -> Holding:
+def _settled_holding(held: PartitionReferences) -> PartitionReferences:
     return replace(held, by_shard=_settled(held.by_shard))
 
 

@@ -22,7 +22,7 @@ from dormouse.statestore.codec import decode_delta
 from dormouse.statestore.codec_segment import Delta, decode_segment
 from dormouse.statestore.log import CollectedError, Log
 from dormouse.statestore.pages import BEGINNING, Root, Segment, Snapshot, place_after
-from dormouse.stored.decoding import told_as_corrupt
+from dormouse.stored.decoding import raise_corrupt
 
 _FETCHES_AT_ONCE = 16
 _DELTAS_AT_ONCE = 256
@@ -158,7 +158,7 @@ class Reader:
             raise self._gone(f"segment {segment.id}", segment in self.root().segments) from error
 
     def _told(self) -> AbstractContextManager[None]:
-        return told_as_corrupt(f"the state of table {self.log.table_id} is damaged", hint=REBUILD)
+        return raise_corrupt(f"the state of table {self.log.table_id} is damaged", hint=REBUILD)
 
     def _gone(self, name: str, is_needed: bool) -> CollectedError | CorruptDataError:
         if not is_needed:

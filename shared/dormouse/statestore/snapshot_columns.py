@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.keys.ranges import KeyRange, decode_key
-from dormouse.model.overlay_map import LayeredMap
+from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import Partition
-from dormouse.model.shards import Holding, Reference, Shard
+from dormouse.model.shards import PartitionReferences, Reference, Shard
 
 V = TypeVar("V")
 Column: TypeAlias = "pa.Array[Any]"
@@ -158,7 +158,7 @@ class StoredMap(ColumnMap[V]):
         self.rows = rows
 
 
-class ReferenceMap(StoredMap[Holding]):
+class ReferenceMap(StoredMap[PartitionReferences]):
     """The references of each partition that has some, lying one after the other in `rows`.
 
     They name partition and shard by their rows among `partitions` and `shards`.
@@ -185,7 +185,7 @@ class ReferenceMap(StoredMap[Holding]):
         free_to = _sums_to(pc.is_null(job), runs.run_ends)
         names = ChosenIds(partitions, holders, 0, len(holders))
 
-        def held(run: int) -> Holding:
+        def held(run: int) -> PartitionReferences:
             start, stop = ends[run - 1] if run else 0, ends[run]
             partition, ids = names[run], ChosenIds(shards, held_shards, start, stop)
 
@@ -194,8 +194,8 @@ class ReferenceMap(StoredMap[Holding]):
                 free_or_job = job[at].as_py()
                 return Reference(partition, ids[place], counts[at], exact[at].as_py(), free_or_job)
 
-            return Holding(
-                LayeredMap(ColumnMap(ids, reference)),
+            return PartitionReferences(
+                OverlayMap(ColumnMap(ids, reference)),
                 rows_to[run + 1] - rows_to[run],
                 free_to[run + 1] - free_to[run],
             )

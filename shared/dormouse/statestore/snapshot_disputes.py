@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from dormouse.keys.ranges import KeyRange, decode_key, encode_key
-from dormouse.model.disputes import Dispute, DisputeReason, Taking
+from dormouse.model.disputes import Dispute, DisputeReason, RowsTaken
 from dormouse.statestore.snapshot_columns import StoredIds, StoredMap, column, integers, piece
 
 TAKINGS = pa.list_(
@@ -29,12 +29,12 @@ DISPUTE = ("id", "reason", "time_ms", "inputs")
 """The columns of each item. The inputs of a dispute are the jobs that raised it."""
 
 
-def taken_row(shard_id: str, takings: tuple[Taking, ...]) -> tuple[object, ...]:
+def taken_row(shard_id: str, takings: tuple[RowsTaken, ...]) -> tuple[object, ...]:
     """Return what was taken of a shard as a row."""
     return shard_id, [_taking(taking) for taking in takings]
 
 
-def _taking(taking: Taking) -> tuple[object, ...]:
+def _taking(taking: RowsTaken) -> tuple[object, ...]:
     high = taking.range.max
     ends = encode_key(taking.range.min), None if high is None else encode_key(high)
     return taking.job, taking.partition, taking.rows, *ends
@@ -45,13 +45,13 @@ def dispute_row(shard_id: str, dispute: Dispute) -> tuple[object, ...]:
     return shard_id, dispute.reason.value, dispute.since_ms, dispute.jobs
 
 
-def taken_columns(rows: pa.Table) -> StoredMap[tuple[Taking, ...]]:
+def taken_columns(rows: pa.Table) -> StoredMap[tuple[RowsTaken, ...]]:
     """Return what was taken of shards, whose columns are `rows`."""
     takings = column(rows, "takings")
 
-    def value(place: int) -> tuple[Taking, ...]:
+    def value(place: int) -> tuple[RowsTaken, ...]:
         return tuple(
-            Taking(taken["job"], taken["partition"], taken["rows"], _range(taken))
+            RowsTaken(taken["job"], taken["partition"], taken["rows"], _range(taken))
             for taken in takings[place].as_py()
         )
 

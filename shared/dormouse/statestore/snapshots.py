@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dormouse.model.state import TRANSACTIONS_REMEMBERED_MS, TableState
+from dormouse.model.state import TRANSACTION_RETENTION_MS, TableState
 
 
 def without_forgotten(state: TableState) -> TableState:
@@ -12,5 +12,5 @@ def without_forgotten(state: TableState) -> TableState:
 
     The fold would not heed them any more at this time or later, so nothing else changes.
     """
-    recent_ms = state.time_ms - TRANSACTIONS_REMEMBERED_MS
+    recent_ms = state.time_ms - TRANSACTION_RETENTION_MS
     return replace(state, transactions=state.transactions.retain(lambda at: at > recent_ms))

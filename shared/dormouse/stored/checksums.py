@@ -1,7 +1,7 @@
-"""A checksum that lies within the bytes it is of, as the footer of a Parquet file has room for one.
+"""A checksum that lies within the bytes it covers, such as in the footer of a Parquet file.
 
-It is of all bytes but its own digits. So a file says of itself whether it is as it was written,
-wherever it was kept; and one without a checksum was not written here.
+It covers all bytes except its own digits. So a file proves by itself that it is as it was written,
+wherever it is stored, and a file without a checksum was not written by Dormouse.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from hashlib import blake2b
 _DIGITS = 32
 _MARK = b"blake2b:"
 BLANK = _MARK.decode() + "0" * _DIGITS
-"""What is written where the checksum comes to stand, after all that may look like one."""
+"""The placeholder that is written where the checksum goes, after everything else that may look
+like one."""
 
 
-def to_fill_in(body: bytes) -> tuple[int, bytes]:
-    """Return where the digits of the checksum are to be put, and the digits.
+def compute_checksum(body: bytes) -> tuple[int, bytes]:
+    """Return the position of the checksum's digits, and the digits to put there.
 
     Raises:
-        ValueError: `BLANK` is not there, or not the last of its kind.
+        ValueError: `BLANK` is missing, or is not the last of its kind.
     """
     start = _place(body)
     if body[start : start + _DIGITS] != b"0" * _DIGITS:
@@ -26,11 +27,11 @@ def to_fill_in(body: bytes) -> tuple[int, bytes]:
     return start, _digits(body, start)
 
 
-def check(body: bytes) -> None:
-    """Check that bytes are those whose checksum was put among them.
+def verify(body: bytes) -> None:
+    """Check that bytes match the checksum that they contain.
 
     Raises:
-        ValueError: they are not, or they have none.
+        ValueError: they do not, or contain none.
     """
     start = _place(body)
     if body[start : start + _DIGITS] != _digits(body, start):

@@ -1,10 +1,10 @@
-"""Bytes and JSON from outside the process → values, with one error for all that is wrong with them.
+"""Decode bytes and JSON from outside the process to values, with one error for everything wrong.
 
-Used by whoever reads messages, notifications, notes beside tables, footers, deltas and items. All
-forms that several threads may read are met here: msgspec learns what is in a class when it first
-meets it, and where two threads do at once, one takes the half that is known for all, and the
-process dies of it. The cells of dropped files are no such form: whoever makes a decoder of them
-(`sources.json_cells`) makes its classes too, which no other thread knows.
+Messages, notifications, markers, footers, deltas and items are decoded here. All forms that several
+threads may read are registered here, under a lock: msgspec inspects a class when it first sees it,
+and if two threads do so at once, one may use the half-inspected class and crash the process. The
+cells of ingested files are no such form: a decoder of them (`sources.json_cells`) makes its own
+classes, which no other thread sees.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Return the decoder of a form; once it is made, all classes in the form are known."""
+    """Return the decoder of a form. Once it exists, msgspec has inspected all classes in the
+    form.
+    """
     with _LOCK:
         if kind not in _DECODERS:
             _DECODERS[kind] = msgspec.json.Decoder(kind)
@@ -44,7 +46,7 @@ def decode_json(text: str | bytes, kind: Any) -> Any:
     """Parse JSON of one form.
 
     Raises:
-        ValueError: it is not JSON, not of that form, or nested too deep to be looked at.
+        ValueError: it is not JSON, not of that form, or nested too deeply.
     """
     try:
         return _decoder(kind).decode(text)
@@ -63,21 +65,21 @@ def convert_plain(value: object, kind: Any) -> Any: ...  # a union is no type
 
 
 def convert_plain(value: object, kind: Any) -> Any:
-    """Make a value of one form of dictionaries, lists and the like.
+    """Convert dictionaries, lists and plain values to a value of one form.
 
     Raises:
-        msgspec.ValidationError: it is not of that form.
+        msgspec.ValidationError: they are not of that form.
     """
     _decoder(kind)
     return msgspec.convert(value, kind)
 
 
 @contextmanager
-def told_as_corrupt(problem: str, *, hint: str = "") -> Iterator[None]:
+def raise_corrupt(problem: str, *, hint: str = "") -> Iterator[None]:
     """Raise every error of decoding stored values as CorruptDataError.
 
-    The message is `problem`, which names what is damaged, and what was stumbled over. Whoever found
-    the damage may know better than `hint` what to do.
+    The message is `problem`, which names what is damaged, followed by the error. If the error is a
+    CorruptDataError with a hint of its own, that hint replaces `hint`.
     """
     try:
         yield

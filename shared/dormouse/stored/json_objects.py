@@ -1,7 +1,7 @@
-"""The stored form of what is kept as JSON beside a table: exports, purges, requests, trees, notes.
+"""The stored form of JSON objects beside a table: exports, purges, requests, trees, markers.
 
-Each object says what it is, in which format, and at which path it was put, and ends with a checksum
-of all of it (`checksums`). So one that is damaged, or that belongs elsewhere, is not believed.
+Each object contains its kind, its format number and the path at which it was put, and ends with a
+checksum of all of it (`checksums`). So an object that is damaged, or was moved, is not believed.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checksum: str = checksums.BLANK
 
 
-def to_stored(kind: str, version: int, path: str, body: msgspec.Struct) -> bytes:
-    """Return what is put at `path`; `version` is the format of this kind's bodies."""
+def encode_stored(kind: str, version: int, path: str, body: msgspec.Struct) -> bytes:
+    """Return the bytes to put at `path`; `version` is the format number of this kind of body."""
     envelope = _Envelope(kind, version, path, msgspec.Raw(msgspec.json.encode(body)))
     return with_checksum(msgspec.json.encode(envelope))
 
 
-def of_stored(kind: str, version: int, path: str, stored: bytes, form: type[_T]) -> _T:
+def decode_stored(kind: str, version: int, path: str, stored: bytes, form: type[_T]) -> _T:
     """Return the body of what was put at `path`.
 
     Raises:
-        ValueError: it is damaged, or of another kind or place.
-        CorruptDataError: it is of another format.
+        ValueError: it is damaged, or of another kind or path.
+        CorruptDataError: it has another format number.
     """
-    checksums.check(stored)
+    checksums.verify(stored)
     envelope = decode_json(stored, _Envelope)
     if (envelope.kind, envelope.path) != (kind, path):
         raise ValueError(f"it is {envelope.kind} and was put at {envelope.path}")
@@ -47,16 +47,16 @@ def of_stored(kind: str, version: int, path: str, stored: bytes, form: type[_T])
 
 
 def with_checksum(body: bytes) -> bytes:
-    """Return JSON whose last value is a blank checksum with that filled in."""
-    place, digits = checksums.to_fill_in(body)
+    """Return JSON whose last value is `BLANK`, with the checksum in its place."""
+    place, digits = checksums.compute_checksum(body)
     return body[:place] + digits + body[place + len(digits) :]
 
 
 def check_format(found: int, known: int) -> None:
-    """Refuse a format that this release does not know.
+    """Refuse a format number that this release does not know.
 
     Raises:
-        CorruptDataError: it does not.
+        CorruptDataError: the numbers differ.
     """
     if found != known:
         raise CorruptDataError(

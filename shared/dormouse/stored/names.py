@@ -29,7 +29,7 @@ REPLIES = "replies"
 """The queue for replies to administrators, who take them from there themselves."""
 
 
-def dead_letters(queue: str) -> str:
+def dead_letter_queue(queue: str) -> str:
     """Return the dead-letter queue of a queue."""
     return f"{queue}-dead"
 
@@ -126,7 +126,7 @@ def shard_id_of(path: str) -> str | None:
     return name.removesuffix(".parquet") if name.endswith(".parquet") else None
 
 
-def shard_id_in(run: str, number: int) -> str:
+def make_shard_id(run: str, number: int) -> str:
     """Return the id of the shard which a run of a job writes as its `number`-th, from 0."""
     return f"{run}-{number}"
 
@@ -135,13 +135,13 @@ PART_NUMBERS = 1_000_000
 """How many numbers for shards each part of a run has that several write side by side."""
 
 
-def number_in(part: int, number: int) -> int:
+def part_shard_number(part: int, number: int) -> int:
     """Return the number in its run of the `number`-th shard of a part; in key order, as parts
     are."""
     return part * PART_NUMBERS + number
 
 
-def run_of(shard_id: str) -> tuple[str, int]:
+def run_of_shard(shard_id: str) -> tuple[str, int]:
     """Return the run that wrote a shard, and the shard's number in it; -1 if the id tells none."""
     run, dash, number = shard_id.rpartition("-")
     return (run, int(number)) if dash and number.isdecimal() else (shard_id, -1)
@@ -253,7 +253,7 @@ def spark_run_path(table_id: str, job_id: str, attempt: int, run_id: str) -> str
     return f"{spark_runs_prefix(table_id, job_id)}{attempt:06d}-{run_id}"
 
 
-def spark_run_in(path: str) -> tuple[int, str]:
+def parse_spark_run_path(path: str) -> tuple[int, str]:
     """Return the attempt and the run of a path below a prefix of runs."""
     attempt, _, run_id = path.rpartition("/")[2].partition("-")
     return int(attempt), run_id
@@ -274,13 +274,13 @@ def step_path(table_id: str, job_id: str, first: int, end: int) -> str:
     return f"{steps_prefix(table_id, job_id)}{first:04d}-{end:04d}.json"
 
 
-def step_in(path: str) -> tuple[int, int]:
+def parse_step_path(path: str) -> tuple[int, int]:
     """Return the cells of the step whose note lies at a path."""
     first, _, end = path.rpartition("/")[2].removesuffix(".json").partition("-")
     return int(first), int(end)
 
 
-def step_tries_prefix(table_id: str, job_id: str, first: int, end: int) -> str:
+def step_attempts_prefix(table_id: str, job_id: str, first: int, end: int) -> str:
     """Return the prefix of the notes about the runs of one step."""
     return f"{job_notes_prefix(table_id)}{job_id}/tries/{first:04d}-{end:04d}/"
 
@@ -290,7 +290,7 @@ def set_aside_path(table_id: str, job_id: str, place: str) -> str:
     return f"{job_notes_prefix(table_id)}{job_id}/set-aside-{place}"
 
 
-def noted_job(path: str) -> tuple[str, str]:
+def parse_job_note_path(path: str) -> tuple[str, str]:
     """Return the job that a path below `job_notes_prefix` is about, and what follows in it."""
     job_id, _, rest = path.partition("/jobs/")[2].partition("/")
     return job_id, rest
@@ -309,17 +309,17 @@ def purge_path(table_id: str, purge_id: str) -> str:
     return f"{purge_prefix(table_id)}{purge_id}.json"
 
 
-def verdict_prefix(table_id: str, purge_id: str) -> str:
+def purge_matches_prefix(table_id: str, purge_id: str) -> str:
     """Return the prefix of what the steps of a purge found out about shards."""
     return f"{purge_prefix(table_id)}{purge_id}/"
 
 
-def verdict_path(table_id: str, purge_id: str, unique: str) -> str:
+def purge_matches_path(table_id: str, purge_id: str, unique: str) -> str:
     """Return the path of what one step of a purge found out."""
-    return f"{verdict_prefix(table_id, purge_id)}{unique}.json"
+    return f"{purge_matches_prefix(table_id, purge_id)}{unique}.json"
 
 
-def purge_in(path: str) -> tuple[str, bool]:
+def parse_purge_path(path: str) -> tuple[str, bool]:
     """Return the purge id of a path below a purge prefix, and whether its request lies there."""
     _, _, rest = path.partition("/purges/")
     purge_id, slash, _ = rest.partition("/")
@@ -366,7 +366,7 @@ def export_task_path(table_id: str, export_id: str, cut: str, task: int) -> str:
     return f"{export_parts_prefix(table_id, export_id)}{cut}/{task:05d}.json"
 
 
-def export_tries_prefix(table_id: str, export_id: str, task: int) -> str:
+def export_attempts_prefix(table_id: str, export_id: str, task: int) -> str:
     """Return the prefix of the notes about a task's runs by functions."""
     return f"{export_parts_prefix(table_id, export_id)}tries/{task:05d}/"
 
@@ -381,7 +381,7 @@ def export_done_path(table_id: str, export_id: str, task: int) -> str:
     return f"{export_done_prefix(table_id, export_id)}{task:05d}.json"
 
 
-def export_in(path: str) -> tuple[str, bool]:
+def parse_export_path(path: str) -> tuple[str, bool]:
     """Return the export id of a path below an export prefix, and whether it is that of the
     export."""
     _, _, rest = path.partition("/exports/")

@@ -1,4 +1,4 @@
-"""How the CSV files of a table are written: separator, quote, header, and the text of a null."""
+"""The CSV dialect of a table's files: separator, quote, header, and the text of a null."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dormouse.tables.properties import Properties
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """What RFC 4180 leaves open. `quote` is empty if nothing is quoted; a null is never quoted."""
+    """What RFC 4180 leaves open. If `quote` is empty, nothing is quoted. A null is never quoted."""
 
     separator: str = ","
     quote: str = '"'
@@ -18,7 +18,7 @@ class CsvDialect:
     null: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse characters that would mean two things at once."""
+        """Refuse characters that would have two meanings."""
         if self.separator == self.quote:
             raise InvalidRequestError("csv_separator and csv_quote are the same character")
         if {self.separator, self.quote} & set(self.null):
@@ -32,7 +32,7 @@ def csv_dialect(properties: Properties) -> CsvDialect:
     """Return the dialect that the properties of a table describe.
 
     Raises:
-        InvalidRequestError: they contradict each other.
+        InvalidRequestError: the properties contradict each other.
     """
     return CsvDialect(
         separator=properties.csv_separator.replace("\\t", "\t"),

@@ -1,7 +1,8 @@
-"""What must change for tables to be as a file declares them; pure.
+"""Plan the changes that make tables match a declaration file; pure.
 
-A declaration adds and changes, and never takes away: tables and columns it does not name stay as
-they are, and so does what it does not say of a table. So a second time nothing changes.
+A declaration adds and changes, and never removes. Tables and columns that it does not name stay as
+they are, and so does everything it does not mention about a table. Applying it a second time
+changes nothing.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import Key, show_key
 from dormouse.schema.schema import Field, Schema
 from dormouse.tables.csv_dialect import csv_dialect
-from dormouse.tables.evolution import Alteration, altered, check_columns
+from dormouse.tables.evolution import Alteration, apply_alteration, check_columns
 from dormouse.tables.row_rules import row_rules
-from dormouse.tables.table import Table, changed_settings, check_change, check_name
+from dormouse.tables.table import Table, check_change, check_name, merge_settings
 
 Value = int | str
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
-    """A table as it is wanted; None is not said. A property that is None is to be unset."""
+class TableDeclaration:
+    """A table as the file declares it. None means not declared; a property that is None is to be
+    unset.
+    """
 
     name: str
     schema: Schema | None = None
@@ -33,11 +36,11 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What makes one table as it is declared.
+    """The changes that make one table match its declaration.
 
-    `schema` is that of a table to be made, with its `splits`; `add` are columns for one that
-    exists, `units` those that columns of it get. `properties` are those to be set, None to be
-    unset, and `before` what they are until then. `online` is None if it stays.
+    `schema` and `splits` are those of a table to be created. `add` are columns to add to an
+    existing table, `units` the new units of existing columns. `properties` are those to set, or to
+    unset if None; `before` holds their present values. `online` is None if it stays as it is.
     """
 
     name: str
@@ -51,25 +54,24 @@ class TableChange:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing is to be done."""
+        """Return whether nothing has to change."""
         return self == TableChange(self.name)
 
 
-def plan_tables(
-    declared: Sequence[Declared],
+def plan_table_changes(
+    declared: Sequence[TableDeclaration],
     tables: Iterable[Table],
     split_keys: Mapping[str, Set[Key]],
     defaults: Mapping[str, Value],
 ) -> list[TableChange]:
-    """Return the changes, in the order of the declarations, those that are none left out.
+    """Return the changes, in the order of the declarations, without the empty ones.
 
-    `split_keys` are the keys at which partitions of the existing tables were ever split, by the
-    table's name, of those tables for which splits are declared; `defaults` the instance's
-    properties.
+    `split_keys` maps the name of each existing table for which splits are declared to the keys at
+    which its partitions were ever split. `defaults` are the instance's properties.
 
     Raises:
         InvalidRequestError: a declaration cannot be met by adding and changing; the message names
-            the table, and what stands in the way.
+            the table and the reason.
     """
     existing = {table.name: table for table in tables}
     changes = []
@@ -91,7 +93,7 @@ def plan_tables(
     return changes
 
 
-def _creation(wanted: Declared, defaults: Mapping[str, Value]) -> TableChange:
+def _creation(wanted: TableDeclaration, defaults: Mapping[str, Value]) -> TableChange:
     check_name(wanted.name)
     if wanted.schema is None:
         raise InvalidRequestError("it does not exist, and needs a schema to be made")
@@ -111,7 +113,7 @@ def _creation(wanted: Declared, defaults: Mapping[str, Value]) -> TableChange:
 
 
 def _change(
-    wanted: Declared, table: Table, split_keys: Set[Key], defaults: Mapping[str, Value]
+    wanted: TableDeclaration, table: Table, split_keys: Set[Key], defaults: Mapping[str, Value]
 ) -> TableChange:
     if table.deleting:
         raise InvalidRequestError("it is being deleted", hint="try again when it is gone")
@@ -120,7 +122,7 @@ def _change(
     units = _new_units(wanted.schema, table.schema) if wanted.schema else {}
     changed = table
     if add or units:
-        schema = altered(table.schema, Alteration(add=add, units=units), table.properties)
+        schema = apply_alteration(table.schema, Alteration(add=add, units=units), table.properties)
         changed = replace(changed, schema=schema)
     settings = {
         name: value
@@ -130,7 +132,7 @@ def _change(
     if settings:
         put = {name: value for name, value in settings.items() if value is not None}
         unset = settings.keys() - put.keys()
-        own = changed_settings(table.settings, put, unset)
+        own = merge_settings(table.settings, put, unset)
         changed = changed.with_settings(own, defaults)
         check_change(table, changed)
     return TableChange(
@@ -154,7 +156,7 @@ def _check_splits(wanted: Sequence[Key], there: Set[Key]) -> None:
 
 
 def _new_columns(wanted: Schema, there: Schema) -> tuple[Field, ...]:
-    """Return the columns to be added."""
+    """Return the columns to add."""
     for part, kept, asked in (
         ("row keys", there.row_keys, wanted.row_keys),
         ("sort keys", there.sort_keys, wanted.sort_keys),
@@ -180,7 +182,7 @@ def _new_columns(wanted: Schema, there: Schema) -> tuple[Field, ...]:
 
 
 def _new_units(wanted: Schema, there: Schema) -> dict[str, str]:
-    """Return the units that are said and are to be others, by the names of columns."""
+    """Return the declared units that differ from the present ones, by column name."""
     units = {item.name: item.unit for item in there.fields}
     return {
         item.name: item.unit
@@ -190,7 +192,7 @@ def _new_units(wanted: Schema, there: Schema) -> dict[str, str]:
 
 
 def _check_unknown(name: str, there: Schema) -> None:
-    if fate := there.fate_of(name):
+    if fate := there.explain_former_name(name):
         raise InvalidRequestError(
             f"it has no column {name!r} any more: {fate}",
             hint="change the file, or add the column anew with `dormouse table alter`",

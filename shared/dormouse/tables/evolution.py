@@ -1,8 +1,8 @@
 """Changes of a table's schema: columns added, dropped and renamed, units set; pure.
 
-What can be done without touching a shard is allowed: readers find columns by the ids of fields, so
-an added column is null in older shards, a dropped one is not looked for, a renamed one is found.
-Who empties the table can give it any other schema.
+A change is allowed if no shard has to be rewritten. Readers find columns by field id, so an added
+column is null in older shards, a dropped one is not read, and a renamed one is found. A table that
+is reset can get any other schema.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from dormouse.schema.types import check_column_name
 from dormouse.tables.properties import Properties
 from dormouse.tables.row_rules import row_rules
 
-NAMES_REMEMBERED = 100
-"""For how many names given up it is explained, to who uses them still, what became of them."""
+RETAINED_NAMES = 100
+"""The number of former column names that a schema keeps, so that errors can say what happened to
+them."""
 _NEW_TABLE = (
     "make a table with the schema you want, or give it to this one by `dormouse table reinitialise "
     "--schema`, and ingest the rows into it"
@@ -26,10 +27,10 @@ _NEW_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What is to change; `drop`, `rename` and `units` go by the names before the change.
+    """The changes to make. `drop`, `rename` and `units` use the names from before the change.
 
-    `rename` has the new names by the old ones. Added fields come after the others, in order.
-    `units` are those of fields, keys too; an empty one takes it away.
+    `rename` maps old names to new ones. Added fields come after the others, in order. `units` apply
+    to keys, too; an empty unit removes the present one.
     """
 
     add: tuple[Field, ...] = ()
@@ -38,11 +39,12 @@ class Alteration:
     units: Mapping[str, str] = field(default_factory=dict)
 
 
-def altered(schema: Schema, alteration: Alteration, properties: Properties) -> Schema:
-    """Return the schema with all of the changes; fields that stay keep their ids.
+def apply_alteration(schema: Schema, alteration: Alteration, properties: Properties) -> Schema:
+    """Return the schema with all of the changes. Fields that stay keep their ids.
 
     Raises:
-        InvalidRequestError: a change cannot be honoured, with the reason and what to do instead.
+        InvalidRequestError: a change is not possible; the message says why, the hint what to do
+            instead.
     """
     if alteration == Alteration():
         raise InvalidRequestError("no change is asked for", hint="add, drop or rename columns")
@@ -61,7 +63,7 @@ def altered(schema: Schema, alteration: Alteration, properties: Properties) -> S
     result = replace(
         schema,
         values=(*kept, *alteration.add),
-        former=(*schema.former, *former)[-NAMES_REMEMBERED:],
+        former=(*schema.former, *former)[-RETAINED_NAMES:],
     )
     if alteration.add:
         check_columns(result, properties)
@@ -69,14 +71,15 @@ def altered(schema: Schema, alteration: Alteration, properties: Properties) -> S
     return result
 
 
-def replaced(schema: Schema, wanted: Schema, properties: Properties) -> Schema:
-    """Return a wanted schema for a table that is emptied, with ids that no field of it ever had.
+def replace_schema(schema: Schema, wanted: Schema, properties: Properties) -> Schema:
+    """Return `wanted` as the schema of a table that is reset, with field ids that the table never
+    used.
 
-    So no column of an older shard is ever taken for one of the new schema. Ids that `wanted` has
-    are those of another table, or of this schema; they are not kept.
+    Without new ids, a column of an older shard could be taken for one of the new schema. Ids in
+    `wanted` come from another table, or from this schema, and are dropped.
 
     Raises:
-        InvalidRequestError: the table's properties do not allow it.
+        InvalidRequestError: the table's properties do not allow this schema.
     """
 
     def without_ids(items: tuple[Field, ...]) -> tuple[Field, ...]:
@@ -103,7 +106,7 @@ def check_columns(schema: Schema, properties: Properties) -> None:
     """Check that a schema has no more columns than the property `max_fields` allows.
 
     Raises:
-        InvalidRequestError: it has.
+        InvalidRequestError: it has more.
     """
     if schema.leaf_columns > properties.max_fields:
         raise InvalidRequestError(
@@ -172,7 +175,7 @@ def _check_distinct(schema: Schema, kept: list[Field], alteration: Alteration) -
 
 
 def _check_rules(before: Schema, after: Schema, properties: Properties) -> None:
-    """Check that the table's filters and aggregations mean after the change what they meant."""
+    """Check that the table's filters and aggregations mean the same after the change."""
     try:
         rules = row_rules(after, properties)
     except InvalidRequestError as error:

@@ -1,7 +1,7 @@
-"""What can be set for a table: every name with its type, bounds, default, unit and meaning.
+"""Every property of a table: name, type, bounds, default, unit and meaning.
 
-A table's own value counts; else the instance's; else the default here. docs/properties.md is made
-from this file.
+A table's own value takes precedence, then the instance's, then the default here. docs/properties.md
+is generated from this file.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dormouse.stored.decoding import convert_plain
 
 
 class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The properties of one table. Units are in the names; defaults are the original's where it
-    has them.
+    """The properties of one table. Units are part of the names. Defaults are those of GCHQ's
+    Sleeper where it has the property.
     """
 
     compaction_strategy: Annotated[
@@ -73,7 +73,7 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "rest of a failed job and deleted. Longer than any job runs.",
         ),
     ] = 7 * 24 * 60 * 60
-    job_patience_seconds: Annotated[
+    job_retry_seconds: Annotated[
         int,
         Meta(
             ge=0,
@@ -234,14 +234,16 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 1_000
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, however the properties were made."""
+        """Refuse values that a property cannot have, however the properties were made."""
         for known in KNOWN.values():
             known.check(getattr(self, known.name))
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One property as people are told of it. `choices` are all values of a text that has few."""
+    """One property as the documentation and errors describe it. `choices` lists all values of a
+    property that has only a few.
+    """
 
     name: str
     default: int | str
@@ -253,7 +255,9 @@ class Property:
 
     @property
     def unit(self) -> str:
-        """The unit of a number, which is the end of the property's name; else nothing."""
+        """The unit of a number, which is the last word of the property's name; empty if it has
+        none.
+        """
         end = self.name.rpartition("_")[2]
         return end if end in ("seconds", "bytes", "rows", "files", "fields") else ""
 
@@ -261,7 +265,7 @@ class Property:
         """Return `value` if the property can have it.
 
         Raises:
-            InvalidRequestError: it cannot; the message says what it can have.
+            InvalidRequestError: it cannot; the message says what is allowed.
         """
         if isinstance(self.default, int):
             if not isinstance(value, int) or isinstance(value, bool):
@@ -325,7 +329,7 @@ def property_named(name: str) -> Property:
 
 
 def parse_settings(body: object) -> dict[str, int | str]:
-    """Return the values set in parsed JSON, each checked by itself.
+    """Return the values set in parsed JSON, each checked against its property.
 
     Raises:
         InvalidRequestError: an unknown name or a bad value; the message says which.
@@ -336,8 +340,9 @@ def parse_settings(body: object) -> dict[str, int | str]:
 
 
 def properties_of(*settings: Mapping[str, int | str]) -> Properties:
-    """Return the properties that settings make, later ones before earlier ones, then the
-    defaults."""
+    """Return the properties with these settings. Later settings override earlier ones; the rest are
+    defaults.
+    """
     values: dict[str, int | str] = {}
     for each in settings:
         values.update(each)
@@ -345,7 +350,7 @@ def properties_of(*settings: Mapping[str, int | str]) -> Properties:
 
 
 def parse_properties(body: object) -> Properties:
-    """Build properties from parsed JSON, the defaults where it is silent.
+    """Build properties from parsed JSON, with defaults for what it does not set.
 
     Raises:
         InvalidRequestError: an unknown name or a bad value; the message says which.

@@ -1,8 +1,8 @@
-"""The rules of a table on its rows: which of them count, and which become one.
+"""The row rules of a table: filters, which hide rows, and aggregations, which combine rows.
 
-They hold whenever rows are written or read, so what they give must not depend on which shards were
-merged when. Therefore every aggregation is associative and commutative, and a filter of a table
-that aggregates looks only at fields which all rows of a group share.
+Both apply whenever rows are written or read, so the result must not depend on which shards have
+been merged so far. Therefore every aggregation is associative and commutative, and a filter of a
+table that aggregates may read only fields that all rows of a group share.
 """
 
 from __future__ import annotations
@@ -51,13 +51,15 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class AgeOff:
-    """Rows count while `column`, a time, is less than `age_ms` ago; not if it is null."""
+    """Keep rows whose `column`, a time, is less than `age_ms` ago. A row with a null there is
+    dropped.
+    """
 
     column: Column
     age_ms: int
 
     def condition(self, now_ms: int) -> Condition:
-        """Return the condition on the rows that count at `now_ms`."""
+        """Return the condition that rows to be kept at `now_ms` match."""
         oldest_ms = now_ms - self.age_ms
         micros = self.column.type is Primitive.TIMESTAMP
         oldest = oldest_ms * _MICROS if micros else oldest_ms
@@ -66,24 +68,24 @@ class AgeOff:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """How rows of one group become one.
+    """How the rows of a group become one row.
 
-    Either the rows with equal row and sort keys are folded, each value field by its operation; or,
-    if `kept` is set, of the rows with equal row keys the one with the least or greatest sort key
-    is kept.
+    Either rows with equal row keys and sort keys are combined, each value field by its operation.
+    Or, if `kept` is set, the row with the least (first) or greatest (last) sort key is kept of all
+    rows with equal row keys.
     """
 
     operations: tuple[tuple[str, Operation], ...] = ()
     kept: Kept | None = None
 
     def group_keys(self, schema: Schema) -> tuple[Field, ...]:
-        """Return the fields in which the rows of a group agree."""
+        """Return the fields that are equal in all rows of a group."""
         return schema.row_keys if self.kept else schema.keys
 
 
 @dataclass(frozen=True, slots=True)
 class RowRules:
-    """Filters, which come first, and the aggregation of a table."""
+    """The filters of a table, which apply first, and its aggregation."""
 
     age_off: AgeOff | None = None
     where: Condition | None = None
@@ -91,22 +93,26 @@ class RowRules:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether rows stay just as they are."""
+        """Return whether the rules change nothing."""
         return self == RowRules()
 
     @property
     def aggregates(self) -> bool:
-        """Return whether rows can become one, so that all of a group have to be read together."""
+        """Return whether rows may be combined, so that all rows of a group have to be read
+        together.
+        """
         return self.aggregation is not None
 
     @property
     def filter_columns(self) -> frozenset[str]:
-        """The names of the columns that the filters need."""
+        """The names of the columns that the filters read."""
         aged = {self.age_off.column.name} if self.age_off else set()
         return frozenset(aged) | (self.where.columns if self.where else frozenset())
 
     def needed(self, columns: Sequence[str], schema: Schema) -> list[str]:
-        """Return the columns to be read so that `columns` are right after `refined`, in order."""
+        """Return the columns to read so that `columns` are right once the rules are applied, in
+        schema order.
+        """
         names = {*columns, *self.filter_columns}
         if self.aggregation:
             names |= {field.name for field in schema.keys}
@@ -115,7 +121,9 @@ class RowRules:
         return [field.name for field in schema.fields if field.name in names]
 
     def filter_at(self, now_ms: int) -> Condition | None:
-        """Return the condition on the rows that count at `now_ms`; None if all do."""
+        """Return the condition that rows to be kept at `now_ms` match; None if all rows are
+        kept.
+        """
         aged = self.age_off.condition(now_ms) if self.age_off else None
         if aged and self.where:
             return aged.and_also(self.where)
@@ -123,11 +131,11 @@ class RowRules:
 
 
 def row_rules(schema: Schema, properties: Properties) -> RowRules:
-    """Parse the filters and aggregations among a table's properties, and check their sense.
+    """Parse and check the filters and aggregations among a table's properties.
 
     Raises:
-        InvalidRequestError: they are not well-formed, do not fit the schema, or would make rows
-            depend on when shards were merged; the message says which and why.
+        InvalidRequestError: they are malformed, do not fit the schema, or would make the rows
+            depend on which shards have been merged. The message says which and why.
     """
     age_off, where = _filters(properties.filters, schema)
     aggregation = _aggregation(properties.aggregations, schema)
@@ -214,7 +222,7 @@ def _aggregation(text: str, schema: Schema) -> Aggregation | None:
 
 
 def _check_fields(names: Sequence[str], schema: Schema) -> None:
-    """Check that every value field, and no other, is named just once."""
+    """Check that every value field, and no other field, is named exactly once."""
     values = [field.name for field in schema.values]
     keys = [field.name for field in schema.keys]
     for problem, fields in (
@@ -288,7 +296,7 @@ def _check_sum(op: Operation, field: Field, kind: FieldType) -> None:
 
 
 def _calls(text: str, where: str) -> Iterator[tuple[str, str]]:
-    """Return the ``name(argument)`` of a text that has them separated by commas."""
+    """Yield the name and argument of each ``name(argument)`` in a comma-separated text."""
     rest = text.strip()
     while rest:
         name, opened, after = rest.partition("(")
@@ -304,7 +312,9 @@ def _calls(text: str, where: str) -> Iterator[tuple[str, str]]:
 
 
 def _closing(text: str) -> int:
-    """Return where the bracket opened before `text` is closed; -1 if it is not."""
+    """Return the position at which the bracket that was opened before `text` is closed; -1 if it is
+    not.
+    """
     depth, quote = 1, ""
     for at, character in enumerate(text):
         if quote:
@@ -319,7 +329,7 @@ def _closing(text: str) -> int:
 
 
 def _unquoted(name: str) -> str:
-    """Return the field name in `name`, which may be quoted as in SQL."""
+    """Return a field name without the double quotes of SQL, if it has them."""
     name = name.strip()
     if len(name) > 1 and name[0] == name[-1] == '"':
         return name[1:-1].replace('""', '"')

@@ -1,4 +1,4 @@
-"""What somebody asks of Spark for one job, besides what the properties of its table say."""
+"""What a request asks of Spark for one job, in place of the properties of its table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dormouse.tables.properties import property_named
 
 
 class SparkOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The job is for Spark, however small it is. Each field is the property of that name for this
-    job alone, or null for the table's own. So many `spark_executors` are given, whatever it reads.
+    """Options of a job that Spark does, whatever its size. Each field overrides the property of the
+    same name for this job; null keeps the table's value. A number of `spark_executors` is used as
+    it is, whatever the job reads.
     """
 
     spark_executors: int | None = None

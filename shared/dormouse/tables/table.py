@@ -1,4 +1,4 @@
-"""A table as the registry knows it: name, immutable id, schema, properties, online or not."""
+"""A table as the registry records it: name, immutable id, schema, properties, online or offline."""
 
 from __future__ import annotations
 
@@ -14,24 +14,31 @@ from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.properties import KNOWN, Properties, properties_of
 from dormouse.tables.row_rules import row_rules
 
-REQUESTS_REMEMBERED = 16
-"""A request is repeated within moments, seldom after another one."""
+RETAINED_REQUESTS = 16
+"""The number of requests that a table remembers. A request is repeated within moments, and
+seldom after another one."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table. `id` never changes and is never used again; names can be.
+    """One table. Its `id` never changes and is never reused; its name may change.
 
-    `own` names the properties set for this very table; the others are the instance's or defaults.
-    A table being deleted keeps its name until the last of it is gone. `log` tells the log of its
-    state from earlier ones, if the state was ever rebuilt; `logs` are all that rebuilds ever began,
-    so that deletion finds them, too. `generation` counts how often the table
-    was emptied, last at `emptied_ms`: what was queued or dropped before is not for this generation.
-    Since `schema_generation` it has this schema: what was stored before has none of its columns.
-    `tree` is the id of the partitions it began with then, and empty if its partitions stayed.
-    `named_ms` is when it was last renamed: what was dropped before was for another table's name.
-    `applied` are the last requests that changed the table, the newest last.
+    `own` names the properties set for this table; the others come from the instance or the
+    defaults. A table that is being deleted keeps its name until everything of it is gone.
+
+    `log` distinguishes the log of its state from earlier logs, if the state was ever rebuilt;
+    `logs` lists every log that a rebuild began, so that deletion finds all of them.
+
+    `generation` counts the resets of the table, and `reset_ms` is the time of the last one:
+    messages and files from before are refused. The schema has been the same since
+    `schema_generation`; shards of earlier generations have none of its columns. `tree` is the id of
+    the stored partition tree that the generation started with, empty if the reset kept the
+    partitions.
+
+    `renamed_ms` is the time of the last renaming: files dropped before were for another table of
+    this name. `applied_requests` holds the ids of the last requests that changed the table, newest
+    last.
     """
 
     id: str
@@ -46,59 +53,73 @@ class Table:
     logs: tuple[str, ...] = ()
     generation: int = 0
     schema_generation: int = 0
-    emptied_ms: int = 0
+    reset_ms: int = 0
     tree: str = ""
-    named_ms: int = 0
-    applied: tuple[str, ...] = ()
+    renamed_ms: int = 0
+    applied_requests: tuple[str, ...] = ()
 
     @property
     def state_id(self) -> str:
-        """The id of the table's state; what it keeps in the data bucket lies below the table's."""
+        """The id of the table's state. What the state stores in the data bucket has the table's
+        prefix.
+        """
         return f"{self.id}/{self.log}" if self.log else self.id
 
     def states(self) -> Iterator[Table]:
-        """Return the table once for each state it ever began, to open the store of each."""
+        """Yield the table once for each state that was ever begun for it, to open each one's
+        store.
+        """
         for log in dict.fromkeys(("", *self.logs, self.log)):
             yield replace(self, log=log)
 
     @property
     def files_since_ms(self) -> int:
-        """From when on files dropped in the folder of its name are for it, and its generation."""
-        return max(self.created_ms, self.emptied_ms, self.named_ms)
+        """The time from which files dropped under the table's name are for this table and
+        generation.
+        """
+        return max(self.created_ms, self.reset_ms, self.renamed_ms)
 
     @property
     def settings(self) -> dict[str, int | str]:
-        """The properties set for this very table."""
+        """The properties set for this table itself."""
         return {name: getattr(self.properties, name) for name in KNOWN if name in self.own}
 
     def with_settings(
         self, settings: Mapping[str, int | str], defaults: Mapping[str, int | str]
     ) -> Table:
-        """Return the table with just these properties of its own, over the instance's defaults."""
+        """Return the table with exactly these properties of its own, over the instance's
+        defaults.
+        """
         return replace(self, properties=properties_of(defaults, settings), own=frozenset(settings))
 
 
-def property_origins(
+def property_sources(
     own: Container[str], defaults: Container[str]
 ) -> dict[str, Literal["table", "instance", "default"]]:
-    """Return where a table has each property from: its own, the instance's, or the default."""
+    """Return where the value of each property comes from: the table, the instance, or the
+    default.
+    """
     return {
         name: "table" if name in own else "instance" if name in defaults else "default"
         for name in KNOWN
     }
 
 
-def applied(table: Table, request_id: str) -> Table:
-    """Return the table with a request remembered, if it is one, as having changed it."""
+def with_applied_request(table: Table, request_id: str) -> Table:
+    """Return the table with a request recorded as applied; the same table if there is no request
+    id.
+    """
     if not request_id:
         return table
-    return replace(table, applied=(*table.applied, request_id)[-REQUESTS_REMEMBERED:])
+    return replace(
+        table, applied_requests=(*table.applied_requests, request_id)[-RETAINED_REQUESTS:]
+    )
 
 
-def changed_settings(
+def merge_settings(
     kept: Mapping[str, int | str], put: Mapping[str, int | str], unset: Iterable[str]
 ) -> dict[str, int | str]:
-    """Return settings with some changed and some taken away.
+    """Return `kept` with the properties in `put` changed and those in `unset` removed.
 
     Raises:
         InvalidRequestError: a property is in both.
@@ -110,7 +131,8 @@ def changed_settings(
 
 
 def check_change(kept: Table, changed: Table) -> None:
-    """Check that a table may become another: what never changes stays, and its rules fit.
+    """Check that a table may change in this way: fixed properties stay, and its row rules fit its
+    schema.
 
     Raises:
         InvalidRequestError: it may not.
@@ -126,22 +148,22 @@ def check_change(kept: Table, changed: Table) -> None:
     csv_dialect(changed.properties)
 
 
-def unknown_table(name: str, tables: Iterable[Table]) -> NotFoundError:
-    """Return the error that there is no table of that name; the hint names the nearest one."""
+def table_not_found(name: str, tables: Iterable[Table]) -> NotFoundError:
+    """Return the error that no table has this name; the hint suggests the most similar name."""
     near = get_close_matches(name, [table.name for table in tables if not table.deleting], 1)
     hint = f"did you mean {near[0]}?" if near else "list the tables"
     return NotFoundError(f"there is no table {name!r}", hint=hint)
 
 
 def can_be_name(name: str) -> bool:
-    """Return whether a table can be called so; there is no use in looking for another name."""
+    """Return whether a table can have this name."""
     return _NAME.fullmatch(name) is not None
 
 
 def check_name(name: str) -> str:
-    """Return `name` if a table can have it as its name.
+    """Return `name` if a table can have it.
 
-    Names are folders of the ingest bucket, so they are kept to a plain alphabet.
+    Names are folders of the ingest bucket, so they are limited to a plain alphabet.
 
     Raises:
         InvalidRequestError: it cannot.

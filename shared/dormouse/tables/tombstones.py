@@ -1,8 +1,9 @@
-"""The positive proof that an id belongs to no table and never will: kept for ever, a hundred bytes.
+"""Tombstones: the proof that an id belongs to no table and never will. They are kept for ever.
 
-The registry puts it before the first thing of a table is destroyed, and only over an id that is not
-registered or is in deletion; from then on it registers no table of that id. So what lies under an
-id with a tombstone can be deleted at any time, no matter which process put it there, and when.
+The registry writes the tombstone before the first object of a table is deleted, and only for an id
+that is not registered or whose table is being deleted. After that it registers no table with this
+id. So everything stored under an id with a tombstone may be deleted at any time, whichever process
+wrote it and when.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from dormouse.tables.properties import properties_of
 from dormouse.tables.table import Table
 
 _FORGOTTEN = Schema(row_keys=(Field("forgotten", Primitive.STRING),))
-"""Where a table is asked for whose columns nobody knows any more: a state is found without."""
+"""A schema for a `Table` whose columns nobody knows any more; opening its state does not need
+them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """What is kept of an id: the last name, when deletion began, and what leads to all states.
+    """What is kept about a deleted id: the last name, the start of deletion, and what leads to all
+    its states.
 
-    `was_registered` is false where a table was asked for and refused, after its state was begun.
+    `was_registered` is false if the creation of a table was refused after its state had been begun.
     """
 
     table_id: str
@@ -34,12 +37,14 @@ class Tombstone:
 
     @staticmethod
     def of(table: Table, deleted_ms: int, *, was_registered: bool = True) -> Tombstone:
-        """Return the tombstone of a table as the registry knew it last."""
+        """Return the tombstone of a table as the registry last knew it."""
         store, logs = table.properties.state_store, tuple(t.log for t in table.states() if t.log)
         return Tombstone(table.id, table.name, deleted_ms, was_registered, store, logs)
 
     def states(self) -> Iterator[Table]:
-        """Return the table once for each state it ever began, to open the store of each."""
+        """Yield the table once for each state that was ever begun for it, to open each one's
+        store.
+        """
         properties = properties_of({}, {"state_store": self.state_store})
         table = Table(self.table_id, self.name, _FORGOTTEN, properties, logs=self.logs)
         return replace(table, deleting=True).states()

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.model.overlay_map import LayeredMap
+from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import ROOT, PartitionTree
-from dormouse.model.shards import Holding, Reference, Shard
+from dormouse.model.shards import PartitionReferences, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse_cli.report.outline import outline
 
@@ -33,11 +33,11 @@ def state_of(rows_by_leaf: list[list[int]], on_the_root: int = 0) -> TableState:
     return replace(
         TableState(),
         partitions=tree,
-        shards=LayeredMap.of(shards),
-        references=LayeredMap.of(
+        shards=OverlayMap.of(shards),
+        references=OverlayMap.of(
             {
-                partition: Holding(
-                    LayeredMap.of({r.shard: r for r in found}), sum(r.rows for r in found)
+                partition: PartitionReferences(
+                    OverlayMap.of({r.shard: r for r in found}), sum(r.rows for r in found)
                 )
                 for partition, found in held.items()
             }

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dormouse.aws.base.metrics import WATCHED, LoggedMetrics, log_commit
-from dormouse.model.metrics import Measure
+from dormouse.model.metrics import Metric
 from dormouse.state_store import CommitReport
 
 
@@ -43,14 +43,14 @@ def test_what_is_measured_of_a_table_has_just_the_dimensions_instance_and_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, service: str
 ) -> None:
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", service)
-    LoggedMetrics("dev").emit("letters", dict.fromkeys(Measure, 1.5))
+    LoggedMetrics("dev").emit("letters", dict.fromkeys(Metric, 1.5))
     logged, watched = map(json.loads, capsys.readouterr().out.splitlines())
     (declared,) = logged["_aws"]["CloudWatchMetrics"]
     assert declared["Namespace"] == "Dormouse"
     assert declared["Dimensions"] == [["instance", "table"]]
     assert (logged["instance"], logged["table"]) == ("dev", "letters")
     units = {metric["Name"]: metric["Unit"] for metric in declared["Metrics"]}
-    assert units == {measure.title: measure.unit for measure in Measure}
+    assert units == {measure.title: measure.unit for measure in Metric}
     assert logged["OldestJobAge"] == [1.5]
     (by_instance,) = watched["_aws"]["CloudWatchMetrics"]
     assert by_instance["Dimensions"] == [["instance"]]
@@ -60,6 +60,6 @@ def test_what_is_measured_of_a_table_has_just_the_dimensions_instance_and_table(
 
 
 def test_what_is_counted_is_told_of_its_table_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    LoggedMetrics("dev").emit("letters", {Measure.ROWS_INGESTED: 7})
+    LoggedMetrics("dev").emit("letters", {Metric.ROWS_INGESTED: 7})
     (logged,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert logged["RowsIngested"] == [7]

@@ -27,7 +27,7 @@ from dormouse.tables.tombstones import Tombstone
 from tests.support.damaged_items import damages
 from tests.support.world import LETTERS
 
-TABLE = Table("a1", "letters", LETTERS, logs=("k",), tree="t", applied=("r",))
+TABLE = Table("a1", "letters", LETTERS, logs=("k",), tree="t", applied_requests=("r",))
 ENTRY = id_item(TABLE, 3)
 ITEMS = {
     "an entry": (ENTRY, lambda item: table_of(item, {})),

@@ -9,7 +9,7 @@ import pytest
 
 from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction import compact_in_steps as compact_apart
-from dormouse.messages import CompactionJob, Outgoing
+from dormouse.messages import CompactionJob, OutboundMessage
 from dormouse.model.transactions import AssignJob
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
@@ -21,7 +21,7 @@ MERGES = (
 )
 
 
-def job_of(world: World, *texts: str, **properties: object) -> tuple[Table, Outgoing]:
+def job_of(world: World, *texts: str, **properties: object) -> tuple[Table, OutboundMessage]:
     """Return a table with a shard for each text, and the message of a job that has them all."""
     table = world.create(**{"compaction_files": 100, "split_threshold_rows": 10**6, **properties})
     for number, text in enumerate(texts):
@@ -30,7 +30,7 @@ def job_of(world: World, *texts: str, **properties: object) -> tuple[Table, Outg
     world.queue.clear()
     inputs = tuple(sorted(world.state(table).shards))
     world.new_store(table).commit(AssignJob("heavy", "root", inputs), generation=0)
-    return table, Outgoing("compaction-jobs", CompactionJob(table.id, 0, "heavy"))
+    return table, OutboundMessage("compaction-jobs", CompactionJob(table.id, 0, "heavy"))
 
 
 def kills(patch: pytest.MonkeyPatch, when: Callable[..., bool]) -> list[tuple[object, object]]:
@@ -50,7 +50,7 @@ def kills(patch: pytest.MonkeyPatch, when: Callable[..., bool]) -> list[tuple[ob
     return tried
 
 
-def drive(world: World, message: Outgoing, limit: int = 300) -> list[str]:
+def drive(world: World, message: OutboundMessage, limit: int = 300) -> list[str]:
     """Deliver a message, and what follows, as often as SQS would; return the queues of all sent."""
     sent = []
     world.queue.append(message)

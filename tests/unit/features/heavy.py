@@ -18,14 +18,14 @@ from dormouse.messages import (
     ExportJob,
     GarbageCandidates,
     IngestJob,
-    Outgoing,
-    SparkAgain,
+    OutboundMessage,
     SparkJob,
+    SparkJobStep,
     SparkRunChanged,
     TableChanged,
 )
 from dormouse.model.transactions import AssignJob
-from dormouse.ports import JobRecord, Unmeasured
+from dormouse.ports import JobRecord, NoMetrics
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 
@@ -38,21 +38,21 @@ class Heavy:
     table: Table
     job: SparkJob
 
-    def dispatch(self) -> list[Outgoing]:
+    def dispatch(self) -> list[OutboundMessage]:
         return dispatch_spark(self.world.services, self.job)
 
-    def end(self, outcome: str, reason: str = "") -> list[Outgoing]:
+    def end(self, outcome: str, reason: str = "") -> list[OutboundMessage]:
         """Let the newest run end so, and tell of it."""
         _, run_id = newest_run(self.world.services, self.job)
         self.world.spark.ended[run_id] = (outcome, reason)
         return self.told(run_id)
 
-    def told(self, run_id: str) -> list[Outgoing]:
+    def told(self, run_id: str) -> list[OutboundMessage]:
         return track_spark(self.world.services, SparkRunChanged(run_id))
 
     def work(self) -> None:
         """Do what the run is to do, as its driver does, who sends and counts nothing."""
-        services = replace(self.world.services, metrics=Unmeasured())
+        services = replace(self.world.services, metrics=NoMetrics())
         match self.job:
             case IngestJob():
                 ingest(services, self.job)
@@ -75,18 +75,18 @@ class Heavy:
         return [request.job.job_id for request in requests]
 
     @property
-    def again(self) -> SparkAgain:
-        return SparkAgain(self.table.id, self.job.job_id)
+    def again(self) -> SparkJobStep:
+        return SparkJobStep(self.table.id, self.job.job_id)
 
     @property
-    def changed(self) -> Outgoing:
-        return Outgoing("table-changes", TableChanged(self.table.id))
+    def changed(self) -> OutboundMessage:
+        return OutboundMessage("table-changes", TableChanged(self.table.id))
 
     @property
-    def follows(self) -> list[Outgoing]:
+    def follows(self) -> list[OutboundMessage]:
         """What is to be sent once the job is done: the change, and the shards it set free."""
         freed = tuple(sorted(self.world.state(self.table).unreferenced))
-        garbage = Outgoing("gc-candidates", GarbageCandidates(self.table.id, 0, freed))
+        garbage = OutboundMessage("gc-candidates", GarbageCandidates(self.table.id, 0, freed))
         assert bool(freed) == isinstance(self.job, CompactionJob)
         return [self.changed, garbage] if freed else [self.changed]
 

@@ -22,7 +22,7 @@ from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.rebuild.rebuilding import FoundShard, RebuildPlan, plan_rebuild, rebuilt
 from dormouse.features.sweep.sweep import sweep
-from dormouse.messages import Outgoing
+from dormouse.messages import OutboundMessage
 from dormouse.model.shards import Shard
 from dormouse.ports import StoredObject
 from dormouse.shards.footer import read_footer
@@ -102,7 +102,7 @@ class History:
             compaction_files=self.random.choice([2, 3]),
             gc_delay_seconds=60,
             orphan_age_seconds=3600,
-            job_patience_seconds=60,
+            job_retry_seconds=60,
         )
         self.observer = world.new_store(self.table)
 
@@ -144,7 +144,7 @@ class History:
         if not queue:
             return
         message = self.random.choice(list({str(m): m for m in queue}.values()))
-        sent: list[Outgoing] = []
+        sent: list[OutboundMessage] = []
         if self._run(lambda: sent.extend(self.world.deliver(message))):
             self.kinds[message.queue] += 1
             fate = self.random.random()
@@ -217,7 +217,7 @@ class History:
             self.found[shard_id] = (FoundShard(shard, footer.origin), rows)
         return self.found[shard_id][0]
 
-    def _sweep(self) -> list[Outgoing]:
+    def _sweep(self) -> list[OutboundMessage]:
         return list(sweep(self.world.services, self.table, audit=self.random.random() < 0.3))
 
     def _run(self, action: Callable[[], object]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from dormouse.features.administration.follow_request import follow_request
 from dormouse.features.requests.resolve_table import Naming, binding_key
-from dormouse.messages import Outgoing, RequestStep
+from dormouse.messages import OutboundMessage, RequestStep
 from dormouse.replies import Counts, Reply
 from dormouse.requests import (
     AdminRequest,
@@ -39,7 +39,7 @@ def asked(world: World, request: AdminRequest) -> Reply:
     return first[0]
 
 
-def look(world: World, table: Table, request: Naming) -> list[Outgoing]:
+def look(world: World, table: Table, request: Naming) -> list[OutboundMessage]:
     """Do one step of a request, as if its time had come."""
     return follow_request(world.services, RequestStep(table.id, binding_key(request)))
 

@@ -8,7 +8,13 @@ from dormouse.features.compaction.compact import compact
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.ingest.ingest import ingest
 from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.messages import CompactionJob, IngestJob, Outgoing, PartitionSplits, TableChanged
+from dormouse.messages import (
+    CompactionJob,
+    IngestJob,
+    OutboundMessage,
+    PartitionSplits,
+    TableChanged,
+)
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE
 from dormouse.requests import CreateTable, RenameTable
@@ -76,7 +82,7 @@ def test_a_job_that_lost_a_source_to_another_job_ingests_the_rest(world: World) 
         world.deliver(alone)
 
     world.before_next_commit(other_job_lands)
-    assert ingest(world.services, job) == [Outgoing("table-changes", TableChanged(table.id))]
+    assert ingest(world.services, job) == [OutboundMessage("table-changes", TableChanged(table.id))]
     assert [row["letter"] for row in world.rows(table)] == ["a", "b", "c", "d"]
     # Its role deletes no shard, so those of the rejected commit wait for the audit.
     assert len(world.shard_objects(table) - set(world.state(table).shards)) == 1
@@ -112,7 +118,7 @@ def test_a_split_between_reading_the_tree_and_the_commit_is_harmless(world: Worl
     (job,) = batch_files(world.services, [late])
 
     def split() -> None:
-        world.deliver(Outgoing("partition-splits", PartitionSplits(table.id, 0, ("root",))))
+        world.deliver(OutboundMessage("partition-splits", PartitionSplits(table.id, 0, ("root",))))
 
     world.before_next_commit(split)
     world.deliver(job)
@@ -201,7 +207,7 @@ def test_an_offline_table_ingests_but_is_neither_compacted_nor_split(world: Worl
 
 
 def test_a_compaction_whose_message_was_lost_is_sent_again_by_the_sweep(world: World) -> None:
-    table = world.create(job_patience_seconds=600)
+    table = world.create(job_retry_seconds=600)
     for i in range(4):
         world.drop(f"letters/{i}.parquet", letters("abc", at=i))
     while world.queue:
@@ -309,7 +315,7 @@ def test_the_output_of_an_assigned_job_is_kept_for_its_next_run_however_old(worl
         compact(world.services, CompactionJob(table.id, 0, "job"))
     world.age_objects(seconds=4000)
     world.sweep(audit=True)
-    world.queue.append(Outgoing("compaction-jobs", CompactionJob(table.id, 0, "job")))
+    world.queue.append(OutboundMessage("compaction-jobs", CompactionJob(table.id, 0, "job")))
     world.settle()
     assert len(world.rows(table)) == 2
 

@@ -8,7 +8,7 @@ import pytest
 from dormouse.errors import InvalidRequestError
 from dormouse.messages import CompactionJob
 from dormouse.schema.schema import Schema
-from dormouse.stored.names import run_of
+from dormouse.stored.names import run_of_shard
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 
@@ -90,7 +90,7 @@ def test_a_compaction_that_runs_again_later_makes_the_same_though_rows_aged_off_
     world.clock.advance(seconds=HOUR)
     world.queue += world.deliver(job)
     assert isinstance(job.message, CompactionJob)
-    assert job.message.job_id in {run_of(shard)[0] for shard in world.state(table).shards}
+    assert job.message.job_id in {run_of_shard(shard)[0] for shard in world.state(table).shards}
     world.settle()
     assert {row["letter"] for row in world.rows(table)} == {"c", "d"}
 

@@ -13,7 +13,7 @@ from dormouse.fold.fold import apply
 from dormouse.fold.invariants import broken_invariants
 from dormouse.fold.rules import Rule
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.model.disputes import Dispute, DisputeReason, Taking
+from dormouse.model.disputes import Dispute, DisputeReason, RowsTaken
 from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
@@ -59,7 +59,7 @@ def merge(job: str, leaf: str, rows: int, removed: int = 0) -> tuple[Transaction
 
 def test_all_rows_taken_by_two_jobs_are_remembered_until_the_second_and_no_longer() -> None:
     state = folded(*SPLIT, *merge("left", LEFT, 8))
-    assert state.taken["s"] == (Taking("left", LEFT, 8, KeyRange((), ("i",))),)
+    assert state.taken["s"] == (RowsTaken("left", LEFT, 8, KeyRange((), ("i",))),)
     state = folded(*merge("right", RIGHT, 8), start=state)
     assert not len(state.taken)
     assert not len(state.disputed)
@@ -71,8 +71,8 @@ def test_one_row_of_sixteen_lost_after_a_split_disputes_the_shard_with_both_jobs
     assert state.disputed["s"].reason is DisputeReason.ROWS_LOST
     assert state.jobs_in_dispute("s") == ["left", "right"]
     assert state.taken["s"] == (
-        Taking("left", LEFT, 8, KeyRange((), ("i",))),
-        Taking("right", RIGHT, 7, KeyRange(("i",))),
+        RowsTaken("left", LEFT, 8, KeyRange((), ("i",))),
+        RowsTaken("right", RIGHT, 7, KeyRange(("i",))),
     )
     assert not len(state.jobs), "the job itself is accepted"
     assert collectable(state, ["s"], 10**12, 0) == ([], [])
@@ -174,9 +174,12 @@ def test_emptying_a_table_ends_what_was_counted_and_disputed() -> None:
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
-        ({"taken": (Taking("j", LEFT, 8),), "shard": "x"}, "which is unknown"),
-        ({"taken": (Taking("j", LEFT, 17),), "shard": "s"}, "than it can have"),
-        ({"taken": (Taking("j", LEFT, 1), Taking("k", LEFT, 1)), "shard": "s"}, "taken twice"),
+        ({"taken": (RowsTaken("j", LEFT, 8),), "shard": "x"}, "which is unknown"),
+        ({"taken": (RowsTaken("j", LEFT, 17),), "shard": "s"}, "than it can have"),
+        (
+            {"taken": (RowsTaken("j", LEFT, 1), RowsTaken("k", LEFT, 1)), "shard": "s"},
+            "taken twice",
+        ),
         ({"disputed": Dispute(DisputeReason.ROWS_LOST, 1), "shard": "x"}, "disputed but unknown"),
     ],
 )

@@ -219,12 +219,10 @@ def test_a_tree_extended_by_several_splits_moves_references_all_the_way_down() -
     }
 
 
-def test_a_state_tells_what_is_free_assigned_and_unreferenced_since_when() -> None:
+def test_an_assigned_reference_names_its_job_and_a_replaced_input_when_it_became_garbage() -> None:
     state = state_after(ADDED, ASSIGNED, time_ms=5)
-    assert [(r.partition, r.shard) for r in state.free_references()] == [(RIGHT, "an")]
-    assert state.is_assigned("job", LEFT, ["an", "b"])
-    assert not state.is_assigned("job", RIGHT, ["an"])
-    assert not state.is_assigned("job", LEFT, ["unknown"])
-    assert state.has_shards
+    free = [(r.partition, r.shard) for r in state.all_references() if r.job is None]
+    assert free == [(RIGHT, "an")]
+    assert {state.reference(LEFT, shard).job for shard in ("an", "b")} == {"job"}  # type: ignore[union-attr]
     done, _ = apply(state, Entry(ReplaceShards("job", LEFT, ("an", "b"), ()), 9, 0))
-    assert (done.unreferenced_before(9), done.unreferenced_before(10)) == ([], ["b"])
+    assert dict(done.unreferenced.items()) == {"b": 9}

@@ -9,9 +9,9 @@ import pytest
 
 from dormouse.fold.invariants import broken_invariants
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.overlay_map import LayeredMap
+from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import Partition, PartitionTree
-from dormouse.model.shards import Holding, Job, Reference, Shard
+from dormouse.model.shards import Job, PartitionReferences, Reference, Shard
 from dormouse.model.state import TableState
 from tests.support.trees import LEFT, RIGHT, TEXT
 
@@ -20,11 +20,11 @@ SHARD = Shard("s", 2, 200, ("a",), ("b",))
 SOUND = TableState(
     key_types=TEXT,
     partitions=TREE,
-    shards=LayeredMap.of({"s": SHARD}),
-    references=LayeredMap.of({LEFT: Holding().insert(Reference(LEFT, "s", 2))}),
+    shards=OverlayMap.of({"s": SHARD}),
+    references=OverlayMap.of({LEFT: PartitionReferences().insert(Reference(LEFT, "s", 2))}),
     rows=2,
     reference_count=1,
-    reference_counts=LayeredMap.of({"s": 1}),
+    reference_counts=OverlayMap.of({"s": 1}),
 )
 
 
@@ -32,11 +32,11 @@ def rebased(state: TableState) -> TableState:
     """The same state as it would be if it was stored and read: nothing has changed since."""
     return replace(
         state,
-        partitions=PartitionTree(LayeredMap(state.partitions.by_id)),
-        shards=LayeredMap(state.shards),
-        references=LayeredMap(state.references),
-        reference_counts=LayeredMap(state.reference_counts),
-        unreferenced=LayeredMap(state.unreferenced),
+        partitions=PartitionTree(OverlayMap(state.partitions.by_id)),
+        shards=OverlayMap(state.shards),
+        references=OverlayMap(state.references),
+        reference_counts=OverlayMap(state.reference_counts),
+        unreferenced=OverlayMap(state.unreferenced),
     )
 
 
@@ -46,7 +46,7 @@ def with_partition(state: TableState, partition: Partition) -> TableState:
 
 
 def with_reference(state: TableState, reference: Reference) -> TableState:
-    held = state.references.get(reference.partition, Holding()).insert(reference)
+    held = state.references.get(reference.partition, PartitionReferences()).insert(reference)
     return replace(state, references=state.references.insert(reference.partition, held))
 
 

@@ -7,22 +7,22 @@ from hypothesis import strategies as st
 
 from dormouse.errors import ContendedError, CorruptDataError, OutcomeUnknownError, UnavailableError
 from dormouse.jobs.retrying import (
-    LONGEST_PAUSE,
+    MAX_PAUSE_FACTOR,
     SWEEP_SECONDS,
-    is_overdue,
-    is_spent,
-    reason_to_give_up,
-    rest_ms,
+    backoff_ms,
+    is_chain_expired,
+    is_retry_due,
+    permanent_failure,
 )
 
 PATIENCE_MS = 1000
 
 
-def due(times: int, every_ms: int, patience_ms: int = PATIENCE_MS) -> list[int]:
+def due(times: int, every_ms: int, retry_ms: int = PATIENCE_MS) -> list[int]:
     """Return when what began at 0 was due, looked at so many times, remembering the last time."""
     found: list[int] = []
     for now_ms in range(every_ms, (times + 1) * every_ms, every_ms):
-        if is_overdue(0, found[-1] if found else 0, now_ms, patience_ms):
+        if is_retry_due(0, found[-1] if found else 0, now_ms, retry_ms):
             found.append(now_ms)
     return found
 
@@ -36,46 +36,46 @@ def test_looks_that_come_at_odd_times_find_what_became_due_between_them() -> Non
 
 
 def test_without_patience_it_is_always_due() -> None:
-    assert due(3, 10, patience_ms=0) == [10, 20, 30]
+    assert due(3, 10, retry_ms=0) == [10, 20, 30]
 
 
 def test_what_begins_later_by_another_clock_is_not_due() -> None:
-    assert not is_overdue(5000, 0, 1000, PATIENCE_MS)
-    assert not is_overdue(5000, 9000, 1000, PATIENCE_MS)
+    assert not is_retry_due(5000, 0, 1000, PATIENCE_MS)
+    assert not is_retry_due(5000, 9000, 1000, PATIENCE_MS)
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**6))
-def test_no_pause_is_longer_than_the_longest(since_ms: int, patience_ms: int) -> None:
-    assert is_overdue(0, since_ms, since_ms + (LONGEST_PAUSE + 1) * patience_ms, patience_ms)
+def test_no_pause_is_longer_than_the_longest(since_ms: int, retry_ms: int) -> None:
+    assert is_retry_due(0, since_ms, since_ms + (MAX_PAUSE_FACTOR + 1) * retry_ms, retry_ms)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**7))
-def test_no_chain_is_spent_before_a_sweep_begins_the_next(begun_ms: int, patience_ms: int) -> None:
+def test_no_chain_is_spent_before_a_sweep_begins_the_next(begun_ms: int, retry_ms: int) -> None:
     """Looked at by every sweep, from when the chain began until it is spent."""
     sweep_ms = SWEEP_SECONDS * 1000
     now_ms = begun_ms
-    while not is_spent(begun_ms, 0, now_ms + sweep_ms, patience_ms):
+    while not is_chain_expired(begun_ms, 0, now_ms + sweep_ms, retry_ms):
         now_ms += sweep_ms
-    assert is_overdue(0, begun_ms, now_ms, patience_ms)
+    assert is_retry_due(0, begun_ms, now_ms, retry_ms)
 
 
 def test_a_chain_ends() -> None:
-    for patience_ms in (0, 1000, 3_600_000):
-        longest_ms = 2 * max(LONGEST_PAUSE * patience_ms, SWEEP_SECONDS * 1000)
-        assert is_spent(10**12, 0, 10**12 + longest_ms + 1, patience_ms)
+    for retry_ms in (0, 1000, 3_600_000):
+        longest_ms = 2 * max(MAX_PAUSE_FACTOR * retry_ms, SWEEP_SECONDS * 1000)
+        assert is_chain_expired(10**12, 0, 10**12 + longest_ms + 1, retry_ms)
 
 
 def test_what_is_tried_to_no_avail_rests_twice_as_long_each_time_up_to_an_hour() -> None:
-    rests = [rest_ms(attempts) // 1000 for attempts in (0, 1, 2, 3, 7, 8, 100, 10**9)]
+    rests = [backoff_ms(attempts) // 1000 for attempts in (0, 1, 2, 3, 7, 8, 100, 10**9)]
     assert rests == [30, 30, 60, 120, 1920, 3600, 3600, 3600]
 
 
 def test_only_what_no_wait_cures_is_a_reason_to_give_up() -> None:
     corrupt = CorruptDataError("it is damaged", hint="look")
-    assert reason_to_give_up(corrupt) == "it is damaged; look"
+    assert permanent_failure(corrupt) == "it is damaged; look"
     group = ExceptionGroup("", [corrupt, ExceptionGroup("", [CorruptDataError("so is this")])])
-    assert reason_to_give_up(group) == "it is damaged; look; so is this"
+    assert permanent_failure(group) == "it is damaged; look; so is this"
     for passing in (UnavailableError(""), ContendedError("x"), OutcomeUnknownError("x")):
-        assert not reason_to_give_up(passing)
-        assert not reason_to_give_up(ExceptionGroup("", [corrupt, passing]))
-    assert not reason_to_give_up(KeyError("a row"))
+        assert not permanent_failure(passing)
+        assert not permanent_failure(ExceptionGroup("", [corrupt, passing]))
+    assert not permanent_failure(KeyError("a row"))

@@ -9,12 +9,12 @@ from dormouse.keys.ranges import (
     INT64_MAX,
     Key,
     KeyRange,
-    after,
     decode_key,
     encode_key,
-    intersected,
-    merged,
+    intersect_ranges,
+    prefix_successor,
     show_key,
+    union_ranges,
 )
 from tests.support.strategies import keys_of_one_table, short_keys, short_ranges, text
 
@@ -52,9 +52,9 @@ def test_exactly_a_prefix_holds_just_the_keys_that_begin_with_it(pair: list[Key]
 
 
 def test_after_the_greatest_integer_the_part_before_it_moves_on() -> None:
-    assert after(("a", INT64_MAX)) == ("a\0",)
-    assert after((INT64_MAX,)) is None
-    assert after(()) is None
+    assert prefix_successor(("a", INT64_MAX)) == ("a\0",)
+    assert prefix_successor((INT64_MAX,)) is None
+    assert prefix_successor(()) is None
 
 
 @given(short_ranges(), short_ranges(), short_keys)
@@ -66,9 +66,9 @@ def test_an_intersection_holds_what_both_ranges_hold(a: KeyRange, b: KeyRange, k
 
 @given(st.lists(short_ranges(), max_size=5), short_keys)
 def test_merged_ranges_hold_the_same_keys_each_once(ranges: list[KeyRange], key: Key) -> None:
-    holding = [r for r in merged(ranges) if r.contains(key)]
+    holding = [r for r in union_ranges(ranges) if r.contains(key)]
     assert len(holding) == any(r.contains(key) for r in ranges)
-    assert merged(ranges) == sorted(merged(ranges), key=lambda r: r.min)
+    assert union_ranges(ranges) == sorted(union_ranges(ranges), key=lambda r: r.min)
 
 
 @given(short_ranges(), st.tuples(short_keys, short_keys))
@@ -100,7 +100,7 @@ def test_a_span_ends_after_all_keys_that_begin_with_its_end(
 def test_a_widened_range_holds_all_it_held_and_cuts_between_keys_of_so_many_parts(
     span: KeyRange, parts: int, key: Key
 ) -> None:
-    wide = span.widened(parts)
+    wide = span.widen_to_parts(parts)
     assert not span.contains(key) or wide.contains(key)
     assert all(len(end) <= parts for end in (wide.min, wide.max or ()))
     if max(len(span.min), len(span.max or ())) <= parts:
@@ -127,4 +127,4 @@ def test_all_that_lies_in_both_of_two_lists_of_ranges_is_given() -> None:
         KeyRange((9,), (10,)),
         KeyRange((20,), (30,)),
     ]
-    assert intersected(these, those) == intersected(those, these) == both
+    assert intersect_ranges(these, those) == intersect_ranges(those, these) == both

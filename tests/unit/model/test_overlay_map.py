@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rpds import HashTrieMap
 
-from dormouse.model.overlay_map import GONE, LayeredMap
+from dormouse.model.overlay_map import TOMBSTONE, OverlayMap
 
 keys = st.sampled_from("abcdefgh")
 entries = st.dictionaries(keys, st.integers(0, 3))
@@ -21,8 +21,8 @@ steps = st.lists(
 
 
 def changed(
-    layered: LayeredMap[str, int], plain: dict[str, int], step: tuple[str, str, int]
-) -> tuple[LayeredMap[str, int], dict[str, int]]:
+    layered: OverlayMap[str, int], plain: dict[str, int], step: tuple[str, str, int]
+) -> tuple[OverlayMap[str, int], dict[str, int]]:
     kind, key, number = step
     if kind == "insert":
         return layered.insert(key, number), plain | {key: number}
@@ -36,7 +36,7 @@ def changed(
 def test_it_holds_what_a_dict_would_hold(
     base: dict[str, int], changes: list[tuple[str, str, int]]
 ) -> None:
-    layered, plain = LayeredMap(HashTrieMap(base)), dict(base)
+    layered, plain = OverlayMap(HashTrieMap(base)), dict(base)
     for step in changes:
         layered, plain = changed(layered, plain, step)
         assert len(layered) == len(plain)
@@ -47,19 +47,19 @@ def test_it_holds_what_a_dict_would_hold(
             assert (key in layered) == (key in plain)
             assert layered.get(key) == plain.get(key)
             assert layered.get(key, 9) == plain.get(key, 9)
-        assert layered == LayeredMap.of(plain)
+        assert layered == OverlayMap.of(plain)
 
 
 @given(entries, steps)
 def test_the_base_with_the_changes_made_in_it_is_the_map(
     base: dict[str, int], changes: list[tuple[str, str, int]]
 ) -> None:
-    layered, plain = LayeredMap(HashTrieMap(base)), dict(base)
+    layered, plain = OverlayMap(HashTrieMap(base)), dict(base)
     for step in changes:
         layered, plain = changed(layered, plain, step)
     written = dict(base)
     for key, value in layered.changes.items():
-        if value is GONE:
+        if value is TOMBSTONE:
             del written[key]  # never for a key which the base has not
         else:
             written[key] = value
@@ -70,7 +70,7 @@ def test_the_base_with_the_changes_made_in_it_is_the_map(
 def test_a_change_leaves_the_map_it_was_made_of_as_it_was(
     base: dict[str, int], more: dict[str, int]
 ) -> None:
-    before = LayeredMap(HashTrieMap(base))
+    before = OverlayMap(HashTrieMap(base))
     after = before.update(more)
     for key in base:
         after = after.discard(key)
@@ -81,4 +81,4 @@ def test_a_change_leaves_the_map_it_was_made_of_as_it_was(
 def test_maps_are_equal_only_if_their_entries_are(
     one: dict[str, int], other: dict[str, int]
 ) -> None:
-    assert (LayeredMap.of(one) == LayeredMap(HashTrieMap(other))) == (one == other)
+    assert (OverlayMap.of(one) == OverlayMap(HashTrieMap(other))) == (one == other)

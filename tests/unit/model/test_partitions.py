@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dormouse.errors import InvalidRequestError, InvariantError, NotFoundError
 from dormouse.fold.invariants import broken_tree
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.model.partitions import ROOT, Partition, PartitionTree, id_of
+from dormouse.model.partitions import ROOT, Partition, PartitionTree, partition_id_of
 from tests.support.strategies import int64, short_keys, short_ranges
 from tests.support.trees import LEFT, RIGHT
 
@@ -137,7 +137,7 @@ def test_a_partition_is_called_by_its_range_alone(tree: PartitionTree, at: Key) 
     leaf = tree.leaf_containing(at)
     if leaf.range.min < at:
         tree = tree.split(leaf.id, at)
-    assert all(name == id_of(tree.get(name).range) for name in tree.by_id)
+    assert all(name == partition_id_of(tree.get(name).range) for name in tree.by_id)
     assert all(name == ROOT or len(name) == 20 for name in tree.by_id)
 
 

@@ -245,7 +245,7 @@ def test_the_end_that_is_merged_is_that_by_which_its_parts_were_chosen(tmp_path:
     end = len(other) - footer_length(shard.body) - 8
     digits = other.rfind(b"blake2b:") + len(b"blake2b:")
     other[digits : digits + 32] = b"0" * 32
-    place, right = checksums.to_fill_in(bytes(other[end:]))
+    place, right = checksums.compute_checksum(bytes(other[end:]))
     other[end + place : end + place + len(right)] = right
     assert read_footer(shard.table.storage, shard.path, len(other)).origin.written_ms == 0
     bodies = Bodies(tmp_path / "data")

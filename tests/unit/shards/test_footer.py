@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.model.provenance import Lineage, Origin
+from dormouse.model.provenance import Lineage, Provenance
 from dormouse.schema.schema import Schema
 from dormouse.shards.footer import (
     ShardFooter,
@@ -45,7 +45,7 @@ def footer_of(sampler: KeySampler) -> ShardFooter:
         table_id="t",
         shard_id="s",
         schema=SCHEMA,
-        origin=Origin(
+        origin=Provenance(
             KeyRange((), (7,)),
             "j",
             written_ms=5,
@@ -165,7 +165,7 @@ def proven(shard: bytes, stored: bytes, other: bytes) -> bytes:
     footer = len(body) - footer_length(shard) - 8
     digits = body.rfind(b"blake2b:") + len(b"blake2b:")
     body[digits : digits + 32] = b"0" * 32
-    place, right = checksums.to_fill_in(bytes(body[footer:]))
+    place, right = checksums.compute_checksum(bytes(body[footer:]))
     body[footer + place : footer + place + len(right)] = right
     return bytes(body)
 

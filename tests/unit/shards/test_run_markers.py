@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.provenance import Lineage, Origin
+from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.shards.run_markers import (

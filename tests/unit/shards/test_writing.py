@@ -16,7 +16,7 @@ from dormouse.arrow.order import OrderCheck
 from dormouse.errors import AlreadyExistsError, InvariantError, UnavailableError, UnsortedRowsError
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import Partition, PartitionTree
-from dormouse.model.provenance import Lineage, Origin
+from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import NewShard
 from dormouse.ports import Storage
 from dormouse.schema.schema import Schema
@@ -164,7 +164,7 @@ def test_a_shard_says_to_any_parquet_reader_how_it_is_sorted(
     assert group.column(0).has_column_index
     assert group.column(0).has_offset_index
     footer = read_footer(storage, path, new.shard.size_bytes)
-    assert footer.origin == Origin(job="job", lineage=Lineage(inputs=("x", "y")))
+    assert footer.origin == Provenance(job="job", lineage=Lineage(inputs=("x", "y")))
     assert (footer.min_key, footer.max_key, footer.rows) == (("a", 0), ("b", 1), 2)
 
 
@@ -200,7 +200,7 @@ def test_shards_are_cut_at_their_target_between_row_keys_wherever_batches_end(
     leaves = list(SPLIT.leaves())
     rows = [row(a, b, i) for i, (a, b) in enumerate(sorted(keys))]
 
-    def run(size: int) -> tuple[list[NewShard], list[Origin]]:
+    def run(size: int) -> tuple[list[NewShard], list[Provenance]]:
         storage = MemoryStorage()
         context = ShardContext("table", SCHEMA, "job")
         shards = write_shards(

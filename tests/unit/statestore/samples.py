@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.partitions import ROOT, Partition, PartitionTree, id_of
+from dormouse.model.partitions import ROOT, Partition, PartitionTree, partition_id_of
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
@@ -50,7 +50,7 @@ _TREE = tuple(
         PartitionTree.from_split_points([_AT]).by_id.values(), key=lambda p: (p.range.min, p.height)
     )
 )
-_LEFT, _RIGHT = id_of(KeyRange((), _AT)), id_of(KeyRange(_AT))
+_LEFT, _RIGHT = partition_id_of(KeyRange((), _AT)), partition_id_of(KeyRange(_AT))
 _SHARD = Shard("s1", 12, 3456, ("a", -1, b""), ("\U0001f42d", 2**63 - 1, b"\xff"))
 _OUTPUT = Shard("s2", 5, 789, ("a", -1, b""), ("b", 0, b""))
 
@@ -80,7 +80,7 @@ ENTRIES = {
     "settle_disputes": Entry(SettleDisputes((("s2", 6_200),)), 6_400, 0),
     "forget_shards": Entry(ForgetShards(("s0", "s9")), 7_000, 0),
     "extend_tree": Entry(
-        ExtendTree(((_LEFT, ("c",)), (id_of(KeyRange((), ("c",))), ("b", 0)))), 7_500, 0
+        ExtendTree(((_LEFT, ("c",)), (partition_id_of(KeyRange((), ("c",))), ("b", 0)))), 7_500, 0
     ),
     "seal_sources": Entry(SealSources(_SEALED), 7_800, 0),
     "clear_table": Entry(

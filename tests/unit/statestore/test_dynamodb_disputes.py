@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.disputes import Dispute, DisputeReason, Taking
+from dormouse.model.disputes import Dispute, DisputeReason, RowsTaken
 from dormouse.statestore.dynamodb_disputes import dispute_of, dispute_to, takings_of, takings_to
 from dormouse.statestore.items import Values
 
 TAKINGS = (
-    Taking("z", "0", 4),
-    Taking("a", "10", 0),
-    Taking("m", "11", None),
-    *(Taking("z", str(number), number) for number in range(12)),
+    RowsTaken("z", "0", 4),
+    RowsTaken("a", "10", 0),
+    RowsTaken("m", "11", None),
+    *(RowsTaken("z", str(number), number) for number in range(12)),
 )
 
 

@@ -15,8 +15,8 @@ from hypothesis.stateful import rule
 from dormouse.errors import CorruptDataError
 from dormouse.fold.fold import Verdict, apply
 from dormouse.fold.invariants import broken_invariants
-from dormouse.model.overlay_map import LayeredMap
-from dormouse.model.shards import Holding, Reference, Shard
+from dormouse.model.overlay_map import OverlayMap
+from dormouse.model.shards import PartitionReferences, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, Transaction
 from dormouse.statestore.codec_file import open_file, write_file
@@ -97,7 +97,7 @@ def test_an_id_that_bytes_would_not_give_back_keeps_all_as_text(odd: str) -> Non
 @given(histories())
 def test_nothing_changed_since_it_was_read(history: list) -> None:  # type: ignore[type-arg]
     state = decode_snapshot("t", encode_snapshot("t", fold_all(history)), "x")
-    maps: list[LayeredMap] = [  # type: ignore[type-arg]
+    maps: list[OverlayMap] = [  # type: ignore[type-arg]
         state.shards,
         state.references,
         state.reference_counts,
@@ -111,7 +111,7 @@ def test_nothing_changed_since_it_was_read(history: list) -> None:  # type: igno
 
 def test_a_source_that_is_no_digest_joins_those_that_are() -> None:
     digests = {blake2b(str(n).encode(), digest_size=16).hexdigest(): n for n in range(3)}
-    body = encode_snapshot("t", TableState(sources=LayeredMap.of(digests)))
+    body = encode_snapshot("t", TableState(sources=OverlayMap.of(digests)))
     state = decode_snapshot("t", body, "x")
     odd = TableState(sources=state.sources.insert("by hand", 9))
     again = decode_snapshot("t", encode_snapshot("t", odd), "x")
@@ -120,8 +120,8 @@ def test_a_source_that_is_no_digest_joins_those_that_are() -> None:
 
 def test_many_references_in_many_partitions_are_each_found() -> None:
     held = {
-        f"{p:03d}": Holding(
-            LayeredMap.of(
+        f"{p:03d}": PartitionReferences(
+            OverlayMap.of(
                 {
                     f"s{s}": Reference(f"{p:03d}", f"s{s}", s, job="j" if s % 2 else None)
                     for s in have
@@ -137,8 +137,8 @@ def test_many_references_in_many_partitions_are_each_found() -> None:
     tree = before.partitions.by_id.update(dict.fromkeys(held, root))
     state = TableState(
         partitions=type(before.partitions)(tree),
-        shards=LayeredMap.of({f"s{s}": Shard(f"s{s}", s, s, ("a",), ("b",)) for s in range(9)}),
-        references=LayeredMap.of(held),
+        shards=OverlayMap.of({f"s{s}": Shard(f"s{s}", s, s, ("a",), ("b",)) for s in range(9)}),
+        references=OverlayMap.of(held),
     )
     again = decode_snapshot("t", encode_snapshot("t", state), "x")
     assert again.references == state.references

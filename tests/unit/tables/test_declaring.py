@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse.tables.declaring import Declared, TableChange, plan_tables
-from dormouse.tables.evolution import Alteration, altered
-from dormouse.tables.table import Table, changed_settings
+from dormouse.tables.declaring import TableChange, TableDeclaration, plan_table_changes
+from dormouse.tables.evolution import Alteration, apply_alteration
+from dormouse.tables.table import Table, merge_settings
 
 KEY = Field("k", Primitive.LONG)
 OLD = Field("old", Primitive.STRING)
@@ -21,8 +21,8 @@ SCHEMA = Schema((KEY,), values=(OLD,))
 TABLE = Table("1", "t", SCHEMA).with_settings({"compaction_files": 5}, {})
 
 
-def planned(*declared: Declared, table: Table = TABLE) -> list[TableChange]:
-    return plan_tables(declared, [table], {"t": {(10,)}}, {})
+def planned(*declared: TableDeclaration, table: Table = TABLE) -> list[TableChange]:
+    return plan_table_changes(declared, [table], {"t": {(10,)}}, {})
 
 
 def made(change: TableChange, table: Table | None) -> Table:
@@ -33,22 +33,23 @@ def made(change: TableChange, table: Table | None) -> Table:
     assert table is not None
     if change.add:
         table = replace(
-            table, schema=altered(table.schema, Alteration(add=change.add), table.properties)
+            table,
+            schema=apply_alteration(table.schema, Alteration(add=change.add), table.properties),
         )
-    own = changed_settings(table.settings, put, change.properties.keys() - put.keys())
+    own = merge_settings(table.settings, put, change.properties.keys() - put.keys())
     table = table.with_settings(own, {})
     return table if change.online is None else replace(table, online=change.online)
 
 
 def test_what_is_not_said_stays() -> None:
     assert planned() == []
-    assert planned(Declared("t")) == []
-    assert planned(Declared("t", Schema((KEY,)))) == []
-    assert planned(Declared("t", SCHEMA, {"compaction_files": 5}, online=True)) == []
+    assert planned(TableDeclaration("t")) == []
+    assert planned(TableDeclaration("t", Schema((KEY,)))) == []
+    assert planned(TableDeclaration("t", SCHEMA, {"compaction_files": 5}, online=True)) == []
 
 
 def test_columns_are_added_properties_set_and_unset_and_the_table_taken_offline() -> None:
-    wanted = Declared(
+    wanted = TableDeclaration(
         "t",
         Schema((KEY,), values=(NEW,)),
         {"compaction_files": None, "gc_delay_seconds": 7},
@@ -64,7 +65,7 @@ def test_columns_are_added_properties_set_and_unset_and_the_table_taken_offline(
 
 def test_a_table_that_is_not_there_is_made_whole() -> None:
     (change,) = planned(
-        Declared("u", SCHEMA, {"compaction_files": 3}, online=True, splits=((1,), (2,)))
+        TableDeclaration("u", SCHEMA, {"compaction_files": 3}, online=True, splits=((1,), (2,)))
     )
     assert change.schema == SCHEMA
     assert change.splits == ((1,), (2,))
@@ -74,34 +75,40 @@ def test_a_table_that_is_not_there_is_made_whole() -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (Declared("u"), "table 'u': it does not exist, and needs a schema"),
-        (Declared("../u", SCHEMA), "cannot be called"),
-        (Declared("u", SCHEMA, {"filters": "ageOff(nothing,1)"}), "nothing"),
-        (Declared("t", Schema((Field("j", Primitive.LONG),))), r"its row keys \(k\) cannot be"),
-        (Declared("t", Schema((Field("k", Primitive.INT),))), r"its row keys \(k\) cannot be"),
+        (TableDeclaration("u"), "table 'u': it does not exist, and needs a schema"),
+        (TableDeclaration("../u", SCHEMA), "cannot be called"),
+        (TableDeclaration("u", SCHEMA, {"filters": "ageOff(nothing,1)"}), "nothing"),
         (
-            Declared("t", Schema((KEY,), (Field("at", Primitive.LONG),))),
+            TableDeclaration("t", Schema((Field("j", Primitive.LONG),))),
+            r"its row keys \(k\) cannot be",
+        ),
+        (
+            TableDeclaration("t", Schema((Field("k", Primitive.INT),))),
+            r"its row keys \(k\) cannot be",
+        ),
+        (
+            TableDeclaration("t", Schema((KEY,), (Field("at", Primitive.LONG),))),
             r"its sort keys \(none\) cannot be",
         ),
-        (Declared("t", Schema((KEY,), values=(replace(NEW, name="old"),))), "another type"),
-        (Declared("t", Schema((KEY,), values=(replace(OLD, name="new"),))), "never null"),
-        (Declared("t", splits=((10,), (11,))), r"not split at \(11\)"),
-        (Declared("t", properties={"state_store": "dynamodb"}), "stays so"),
-        (Declared("t", properties={"aggregations": "sum(k)"}), "table 't': "),
+        (TableDeclaration("t", Schema((KEY,), values=(replace(NEW, name="old"),))), "another type"),
+        (TableDeclaration("t", Schema((KEY,), values=(replace(OLD, name="new"),))), "never null"),
+        (TableDeclaration("t", splits=((10,), (11,))), r"not split at \(11\)"),
+        (TableDeclaration("t", properties={"state_store": "dynamodb"}), "stays so"),
+        (TableDeclaration("t", properties={"aggregations": "sum(k)"}), "table 't': "),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_table_and_the_reason(
-    wanted: Declared, said: str
+    wanted: TableDeclaration, said: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=said):
-        planned(Declared("fine", SCHEMA), wanted)
+        planned(TableDeclaration("fine", SCHEMA), wanted)
 
 
 def test_a_table_cannot_be_declared_twice_nor_while_it_is_deleted() -> None:
     with pytest.raises(InvalidRequestError, match="declared twice"):
-        planned(Declared("t"), Declared("t"))
+        planned(TableDeclaration("t"), TableDeclaration("t"))
     with pytest.raises(InvalidRequestError, match="being deleted"):
-        planned(Declared("t"), table=replace(TABLE, deleting=True))
+        planned(TableDeclaration("t"), table=replace(TABLE, deleting=True))
 
 
 @pytest.mark.parametrize(
@@ -111,9 +118,9 @@ def test_a_table_cannot_be_declared_twice_nor_while_it_is_deleted() -> None:
 def test_a_file_older_than_its_table_does_not_bring_columns_back(
     alteration: Alteration, fate: str
 ) -> None:
-    table = replace(TABLE, schema=altered(SCHEMA, alteration, TABLE.properties))
+    table = replace(TABLE, schema=apply_alteration(SCHEMA, alteration, TABLE.properties))
     with pytest.raises(InvalidRequestError, match=fate):
-        planned(Declared("t", SCHEMA), table=table)
+        planned(TableDeclaration("t", SCHEMA), table=table)
 
 
 SETTINGS = st.dictionaries(
@@ -136,11 +143,11 @@ def test_a_second_time_nothing_changes(
 ) -> None:
     kept = {name: value for name, value in own.items() if value is not None}
     table = Table("1", "t", Schema((KEY,), values=before)).with_settings(kept, {})
-    wanted = Declared("t", Schema((KEY,), values=after), settings, online)
+    wanted = TableDeclaration("t", Schema((KEY,), values=after), settings, online)
     tables = [table] if exists else []
-    for change in plan_tables([wanted], tables, {}, {}):
+    for change in plan_table_changes([wanted], tables, {}, {}):
         tables = [made(change, table)]
-    assert plan_tables([wanted], tables, {}, {}) == []
+    assert plan_table_changes([wanted], tables, {}, {}) == []
     (result,) = tables
     assert {item.name for item in after} <= {item.name for item in result.schema.values}
     if exists:
@@ -151,7 +158,7 @@ def test_units_that_are_said_are_set_and_others_stay() -> None:
     at = Field("at", Primitive.TIMESTAMP, nullable=True)
     seconds = replace(at, unit="seconds")
     plain, counted = Schema((KEY,), values=(at,)), Schema((KEY,), values=(seconds,))
-    (change,) = planned(Declared("t", counted), table=replace(TABLE, schema=plain))
+    (change,) = planned(TableDeclaration("t", counted), table=replace(TABLE, schema=plain))
     assert change.units == {"at": "seconds"}
-    assert planned(Declared("t", plain), table=replace(TABLE, schema=counted)) == []
-    assert planned(Declared("t", counted), table=replace(TABLE, schema=counted)) == []
+    assert planned(TableDeclaration("t", plain), table=replace(TABLE, schema=counted)) == []
+    assert planned(TableDeclaration("t", counted), table=replace(TABLE, schema=counted)) == []

@@ -6,7 +6,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Field, Member, Primitive, Schema, StructType
-from dormouse.tables.evolution import NAMES_REMEMBERED, Alteration, altered
+from dormouse.tables.evolution import RETAINED_NAMES, Alteration, apply_alteration
 from dormouse.tables.properties import Properties
 
 LONG = Primitive.LONG
@@ -21,7 +21,7 @@ NEW = Field("new", LONG, nullable=True)
 def alter(
     *, properties: Properties | None = None, schema: Schema = SCHEMA, **what: object
 ) -> Schema:
-    return altered(schema, Alteration(**what), properties or Properties())  # type: ignore[arg-type]
+    return apply_alteration(schema, Alteration(**what), properties or Properties())  # type: ignore[arg-type]
 
 
 def ids(schema: Schema) -> dict[str, int]:
@@ -55,10 +55,10 @@ def test_what_became_of_a_name_is_told_as_long_as_it_is_remembered() -> None:
     for name, fate in (("a", "renamed to 'a2'"), ("a1", "renamed to 'a2'"), ("b", "was dropped")):
         with pytest.raises(InvalidRequestError, match=fate):
             schema.field_named(name)
-    for i in range(NAMES_REMEMBERED):
+    for i in range(RETAINED_NAMES):
         schema = alter(schema=schema, rename={f"a{i + 2}": f"a{i + 3}"})
-    assert schema.fate_of("a") == ""
-    assert schema.fate_of("nobody") == ""
+    assert schema.explain_former_name("a") == ""
+    assert schema.explain_former_name("nobody") == ""
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_folding_needs_the_keys_the_columns_asked_for_and_those_of_filters() -> 
         ("ageOff(key, 5)", "key, which is StringType; it takes a LongType"),
         ("ageOff(at, 5), ageOff(count, 5)", "ageOff is there twice"),
         ("where(count > 1), where(count < 5)", "twice; combine conditions with AND"),
-        ("where(count > 'a')", "LongType and StringType do not compare"),
+        ("where(count > 'a')", "LongType and StringType cannot be compared"),
         ("where(count > 1) ageOff(at, 5)", "a comma is expected before 'ageOff"),
         ("ageOff(at, 5),", "a comma is expected before ','"),
         ("keep(at)", "no filter 'keep'"),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-from dormouse.model.metrics import Measure
+from dormouse.model.metrics import Metric
 from dormouse.state_store import CommitReport
 
 NAMESPACE = "Dormouse"
@@ -17,10 +17,10 @@ _NO_SERVICE = ""  # else Powertools adds a dimension of its own
 
 
 WATCHED = (
-    Measure.REFERENCES_PER_LEAF,
-    Measure.OLDEST_JOB_AGE_SECONDS,
-    Measure.DISPUTED_SHARDS,
-    Measure.UNREGISTERED,
+    Metric.REFERENCES_PER_LEAF,
+    Metric.OLDEST_JOB_AGE_SECONDS,
+    Metric.DISPUTED_SHARDS,
+    Metric.UNREGISTERED,
 )
 """What alarms watch the greatest of, over all tables: these are told by instance, too."""
 
@@ -35,13 +35,13 @@ class LoggedMetrics:
         """Publish metrics of the tables of `instance`."""
         self._instance = instance
 
-    def emit(self, table_name: str, values: Mapping[Measure, float]) -> None:
+    def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
         """Print what was measured of a table."""
         self._print(values, table=table_name)
         if watched := {measure: values[measure] for measure in WATCHED if measure in values}:
             self._print(watched)
 
-    def _print(self, values: Mapping[Measure, float], **dimensions: str) -> None:
+    def _print(self, values: Mapping[Metric, float], **dimensions: str) -> None:
         metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
         for name, value in {"instance": self._instance, **dimensions}.items():
             metrics.add_dimension(name, value)

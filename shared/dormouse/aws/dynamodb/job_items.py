@@ -55,7 +55,7 @@ def following(kept: JobRecord | None, record: JobRecord) -> JobRecord | None:
         started_ms=record.updated_ms if begun else before.started_ms,
         finished_ms=0 if begun else ended_ms or before.finished_ms,
         attempts=before.attempts + begun,
-        silent=0 if record.is_finished else before.silent + begun,
+        crashed_attempts=0 if record.is_finished else before.crashed_attempts + begun,
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 import msgspec
 
 from dormouse.errors import CorruptDataError
-from dormouse.stored.decoding import told_as_corrupt
+from dormouse.stored.decoding import raise_corrupt
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
@@ -37,7 +37,7 @@ class Condition(_ConditionOnly, total=False):
     ReturnValuesOnConditionCheckFailure: Literal["ALL_OLD", "NONE"]
 
 
-FORMAT = 1
+FORMAT = 2
 CHECKSUM, _FORMAT = "sum", "format"
 _DIGEST_BYTES = 8
 
@@ -55,7 +55,7 @@ def opened(kind: str, item: Item, problem: str, *, hint: str) -> Iterator[None]:
     Raises:
         CorruptDataError: it is not, or not of the format known here; `problem` names the item.
     """
-    with told_as_corrupt(problem, hint=hint):
+    with raise_corrupt(problem, hint=hint):
         _check(kind, item)
         yield
 

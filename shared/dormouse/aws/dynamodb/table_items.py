@@ -49,10 +49,10 @@ def id_item(table: Table, revision: int) -> Item:
         "logs": {"L": [{"S": log} for log in table.logs]},
         "generation": {"N": str(table.generation)},
         "schema_generation": {"N": str(table.schema_generation)},
-        "emptied_ms": {"N": str(table.emptied_ms)},
+        "reset_ms": {"N": str(table.reset_ms)},
         **({"tree": {"S": table.tree}} if table.tree else {}),
-        "named_ms": {"N": str(table.named_ms)},
-        "applied": {"L": [{"S": request} for request in table.applied]},
+        "renamed_ms": {"N": str(table.renamed_ms)},
+        "applied_requests": {"L": [{"S": request} for request in table.applied_requests]},
     }
     return sealed(_KIND, held)
 
@@ -128,10 +128,10 @@ def table_of(item: Item, defaults: Mapping[str, int | str], name: str = "") -> T
             logs=tuple(log["S"] for log in item["logs"]["L"]),
             generation=int(item["generation"]["N"]),
             schema_generation=int(item["schema_generation"]["N"]),
-            emptied_ms=int(item["emptied_ms"]["N"]),
+            reset_ms=int(item["reset_ms"]["N"]),
             tree=item["tree"]["S"] if "tree" in item else "",
-            named_ms=int(item["named_ms"]["N"]),
-            applied=tuple(request["S"] for request in item["applied"]["L"]),
+            renamed_ms=int(item["renamed_ms"]["N"]),
+            applied_requests=tuple(request["S"] for request in item["applied_requests"]["L"]),
         )
         settings = parse_settings(decode_json(item["properties"]["S"], dict[str, object]))
     return table.with_settings(settings, defaults)

@@ -46,14 +46,14 @@ class Repair:
     client: DynamoDBClient
     table_name: str
     tombstones: DynamoTombstones
-    mended: list[str] = field(default_factory=list)
+    repaired: list[str] = field(default_factory=list)
     hopeless: list[str] = field(default_factory=list)
 
-    def mend(self, items: Iterable[Item], which: str) -> list[str]:
+    def repair(self, items: Iterable[Item], which: str) -> list[str]:
         """Mend what of these items is damaged, of the table of this name or id, if one is given.
 
         Raises:
-            CorruptDataError: some cannot be mended; all else was.
+            CorruptDataError: some cannot be repaired; all else was.
         """
         there = {item["pk"]["S"]: item for item in items}
         entries = {pk.removeprefix(COPY) for pk in there if not pk.startswith(NAME)}
@@ -69,8 +69,8 @@ class Repair:
             if which in ("", name, found[0].id if found else name):
                 self._mend_name(name, found, there.get(NAME + name, {}))
         if not which:
-            mended, hopeless = self.tombstones.mend()
-            self.mended += mended
+            repaired, hopeless = self.tombstones.repair()
+            self.repaired += repaired
             self.hopeless += hopeless
         if self.hopeless:
             raise CorruptDataError(
@@ -78,7 +78,7 @@ class Repair:
                 hint="restore these items, of the table of tables in DynamoDB or of that of logs, "
                 "from a point-in-time backup",
             )
-        return self.mended
+        return self.repaired
 
     def _whole_entry(self, pk: str, there: Mapping[str, Item], which: str) -> Item | None:
         """Return an entry as it should be, and put it, or its copy, where it is damaged."""
@@ -138,7 +138,7 @@ class Repair:
         with suppress(ConditionFailedError):  # others changed it just now, which mends it too
             with writing("DynamoDB"):
                 self.client.transact_write_items(TransactItems=items)
-            self.mended.append(what)
+            self.repaired.append(what)
 
 
 def _is_whole(item: Item) -> bool:

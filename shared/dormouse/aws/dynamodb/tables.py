@@ -42,7 +42,7 @@ from dormouse.errors import (
     DamagedEntryError,
     NotFoundError,
 )
-from dormouse.tables.table import Table, applied, can_be_name
+from dormouse.tables.table import Table, can_be_name, with_applied_request
 from dormouse.tables.tombstones import Tombstone
 
 if TYPE_CHECKING:
@@ -83,12 +83,12 @@ class DynamoTables:
 
     def all(self) -> list[Table]:
         """Return all tables by name. Raises CorruptDataError if anything is damaged."""
-        tables, damaged = self.survey()
+        tables, damaged = self.list_readable()
         if damaged:
             raise damaged[0]
         return tables
 
-    def survey(self) -> tuple[list[Table], list[DamagedEntryError]]:
+    def list_readable(self) -> tuple[list[Table], list[DamagedEntryError]]:
         """Return all tables that can be read, by name, and what is damaged besides."""
         items = self._scan(ID, NAME)
         defaults, wrong = self._defaults(closely=True)
@@ -100,14 +100,14 @@ class DynamoTables:
             survey.look(table.name, lambda table=table: self._found(table))  # type: ignore[misc]
         return survey.tables, [*survey.damaged, *([wrong] if wrong else [])]
 
-    def mend(self, which: str = "") -> list[str]:
+    def repair(self, which: str = "") -> list[str]:
         """Bring back what of a table, or of anything, is damaged; return what was, for people.
 
         Raises:
             CorruptDataError: some cannot be brought back; all else was.
         """
         items = self._scan(ID, NAME, INSTANCE, COPY)
-        return Repair(self._client, self._table_name, self._tombstones).mend(items, which)
+        return Repair(self._client, self._table_name, self._tombstones).repair(items, which)
 
     def create(self, table: Table) -> None:
         """Add a table; that it was added before, by the same id and name, is no error.
@@ -146,16 +146,16 @@ class DynamoTables:
             kept = table_of(item, self.defaults()) if item else None
             if kept is None:
                 raise NotFoundError(f"there is no table {table_id!r} any more")
-            if request_id and request_id in kept.applied:
+            if request_id and request_id in kept.applied_requests:
                 return kept
-            wanted = applied(change(kept), request_id)
+            wanted = with_applied_request(change(kept), request_id)
             if kept.deleting and not wanted.deleting:
                 raise NotFoundError(f"table {kept.name!r} is being deleted")
             if wanted == kept or self._replace(kept, wanted, item):
                 return wanted
         raise ContendedError(f"others keep changing table {table_id!r}; try again")
 
-    def bury(self, tombstone: Tombstone) -> Tombstone | None:
+    def put_tombstone(self, tombstone: Tombstone) -> Tombstone | None:
         """Keep for ever that an id is no table's; return the tombstone it has, the first one put.
 
         Return None, with nothing done, if the id is registered and not in deletion.

@@ -53,9 +53,9 @@ class DynamoTombstones:
                 damaged.append(error)
         return found, damaged
 
-    def mend(self) -> tuple[list[str], list[str]]:
+    def repair(self) -> tuple[list[str], list[str]]:
         """Bring back each item that is damaged from its other; return which, and which not."""
-        mended, hopeless = [], []
+        repaired, hopeless = [], []
         for item in self._in_order(0):
             tombstone, table_id = _whole(item), item.get("id", {}).get("S", "")
             other_key = _key(tombstone.table_id if tombstone else table_id)
@@ -64,16 +64,16 @@ class DynamoTombstones:
             if tombstone is not None:
                 if _whole(other) is None:
                     self._swap(_sealed(other_key, tombstone), other)
-                    mended.append(told)
+                    repaired.append(told)
             elif (kept := _whole(other)) is not None and _same_key(_place(kept), item):
                 self._swap(_sealed(_place(kept), kept), item)
-                mended.append(told)
+                repaired.append(told)
             else:
                 hopeless.append(f"{item['t'].get('S')!r}, {item['g'].get('N')}")
-        return mended, hopeless
+        return repaired, hopeless
 
     def _swap(self, new: Item, seen: Item) -> None:
-        with suppress(ConditionFailedError), writing("DynamoDB"):  # somebody else mended it
+        with suppress(ConditionFailedError), writing("DynamoDB"):  # somebody else repaired it
             self._client.put_item(TableName=self._table_name, Item=new, **unchanged(seen))
 
     def _in_order(self, time_ms: int) -> Iterator[Item]:

@@ -26,7 +26,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from dormouse.aws.base.logs import logger
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.errors import DormouseError, InvalidRequestError
-from dormouse.jobs.retrying import MOST_RECEIVES, reason_to_give_up
+from dormouse.jobs.retrying import MAX_RECEIVES, permanent_failure
 
 SECONDS_AFTER_FIRST_FAILURE = 30
 _Decoded = TypeVar("_Decoded")
@@ -69,7 +69,7 @@ class Deliveries:
         try:
             return decoder(record.body)
         except InvalidRequestError as error:
-            self.bury(record, str(error))
+            self.move_to_dead_letters(record, str(error))
             return None
 
     def gave_up(self, record: SQSRecord, error: Exception) -> bool:
@@ -78,11 +78,11 @@ class Deliveries:
         It is if it came for the last time and failed for good. Where it cannot be put there, SQS
         moves it.
         """
-        reason = reason_to_give_up(error)
-        if not reason or _receives(record) < MOST_RECEIVES:
+        reason = permanent_failure(error)
+        if not reason or _receives(record) < MAX_RECEIVES:
             return False
         try:
-            self.bury(record, reason)
+            self.move_to_dead_letters(record, reason)
         except DormouseError as unsent:
             logger.warning(
                 "given up without its reason",
@@ -92,7 +92,7 @@ class Deliveries:
             return False
         return True
 
-    def bury(self, record: SQSRecord, reason: str) -> None:
+    def move_to_dead_letters(self, record: SQSRecord, reason: str) -> None:
         """Put a message among the dead letters of its queue, with the reason."""
         self._outbox.send_to_dead_letters(self._queue, record.body, reason)
         # not the reason, which the letter has: it may quote the message, and that may name rows

@@ -26,7 +26,7 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.messages import FilesWaiting, Message, Outgoing, TableChanged, decode
+from dormouse.messages import FilesWaiting, Message, OutboundMessage, TableChanged, decode
 from dormouse.model.sources import Source
 from dormouse.ports import Services
 from dormouse.tables.table import Table
@@ -50,7 +50,7 @@ def handle_messages(
     context: LambdaContext,
     queue: str,
     kind: type[_Kind],
-    stage: Callable[[Services, _Kind], Iterable[Outgoing]],
+    stage: Callable[[Services, _Kind], Iterable[OutboundMessage]],
 ) -> PartialItemFailureResponse:
     """Run `stage` for each message of a batch; give the ids of those that must come again."""
     return handle_decoded(event, context, queue, lambda body: decode(body, kind), stage)
@@ -61,7 +61,7 @@ def handle_decoded(
     context: LambdaContext,
     queue: str,
     decoder: Callable[[str], _Kind],
-    stage: Callable[[Services, _Kind], Iterable[Outgoing]],
+    stage: Callable[[Services, _Kind], Iterable[OutboundMessage]],
 ) -> PartialItemFailureResponse:
     """Do as `handle_messages` does, with messages that are not all of one kind, or not ours."""
 
@@ -79,7 +79,7 @@ def handle_changes(
     event: Event,
     context: LambdaContext,
     queue: str,
-    stage: Callable[[Services, TableChanged], Iterable[Outgoing]],
+    stage: Callable[[Services, TableChanged], Iterable[OutboundMessage]],
 ) -> PartialItemFailureResponse:
     """Run `stage` once for each table of a batch, however many messages tell of it.
 
@@ -98,7 +98,7 @@ def handle_changes(
             run = (message.table_id, True)
         if run not in outcomes:
             if context.get_remaining_time_in_millis() < LEAST_MS_FOR_A_TABLE:
-                wiring().outbox.send([Outgoing(queue, message)])
+                wiring().outbox.send([OutboundMessage(queue, message)])
                 return
             try:
                 _run(message, lambda: stage(wiring().services, message))
@@ -115,7 +115,7 @@ def handle_notifications(
     event: Event,
     context: LambdaContext,
     queue: str,
-    stage: Callable[[Services, list[Source], list[FilesWaiting]], Iterable[Outgoing]],
+    stage: Callable[[Services, list[Source], list[FilesWaiting]], Iterable[OutboundMessage]],
 ) -> PartialItemFailureResponse:
     """Run `stage` once with the objects that all notifications of a batch tell of.
 
@@ -147,7 +147,7 @@ _Telling = tuple[SQSRecord, list[Source] | FilesWaiting]
 
 def _batched(
     telling: Sequence[_Telling],
-    stage: Callable[[Services, list[Source], list[FilesWaiting]], Iterable[Outgoing]],
+    stage: Callable[[Services, list[Source], list[FilesWaiting]], Iterable[OutboundMessage]],
 ) -> list[tuple[SQSRecord, Exception]]:
     """Run `stage` for all together; give the messages that failed, and why each did.
 
@@ -177,7 +177,7 @@ def _files_in(body: str, bucket: str) -> list[Source] | FilesWaiting:
 
 def handle_schedule(
     event: Mapping[str, object],
-    stage: Callable[..., Iterable[Outgoing]],
+    stage: Callable[..., Iterable[OutboundMessage]],
     audit_all: Callable[[Services], list[str]],
 ) -> dict[str, int]:
     """Run `stage` for each table because its time has come; the input says if it is an audit.
@@ -202,7 +202,9 @@ def handle_schedule(
 
 
 def handle_tables(
-    stage: Callable[[Services, Table], Iterable[Outgoing]], *, failed: Sequence[Exception] = ()
+    stage: Callable[[Services, Table], Iterable[OutboundMessage]],
+    *,
+    failed: Sequence[Exception] = (),
 ) -> dict[str, int]:
     """Run `stage` for each table; what has `failed` before counts with what fails.
 
@@ -231,21 +233,21 @@ def _in_turn(services: Services) -> tuple[list[Table], list[DamagedEntryError]]:
     """Return all tables, each time from another one on: should time run out, it is not always for
     the same ones. Those that cannot be read do not keep the others from their turn.
     """
-    tables, damaged = services.tables.survey()
+    tables, damaged = services.tables.list_readable()
     start = services.clock.now_ms() // TURN_MS % max(1, len(tables))
     return [*tables[start:], *tables[:start]], damaged
 
 
-def _run(message: Message, stage: Callable[[], Iterable[Outgoing]]) -> None:
+def _run(message: Message, stage: Callable[[], Iterable[OutboundMessage]]) -> None:
     with about(message):
         logger.info("done", sent=_send(stage()))
 
 
-def _send(messages: Iterable[Outgoing]) -> dict[str, int]:
+def _send(messages: Iterable[OutboundMessage]) -> dict[str, int]:
     """Send messages as they are made; tell how many went to each queue."""
     sent: Counter[str] = Counter()
 
-    def counted() -> Iterator[Outgoing]:
+    def counted() -> Iterator[OutboundMessage]:
         for outgoing in messages:
             sent[outgoing.queue] += 1
             yield outgoing

@@ -19,13 +19,13 @@ from dormouse.errors import AlreadyExistsError, DormouseError, InvalidRequestErr
 from dormouse.features.administration.answering import forget_answered
 from dormouse.features.administration.follow_request import follow_request
 from dormouse.features.administration.malformed import refuse_malformed
-from dormouse.messages import Message, Outgoing, RequestStep
+from dormouse.messages import Message, OutboundMessage, RequestStep
 from dormouse.ports import Services
 from dormouse.replies import Reply, refusal
 from dormouse.requests import AdminRequest, decode_admin
 from dormouse.stored.names import REPLIES
 
-Stage = Callable[[Services, AdminRequest], Sequence[Outgoing]]
+Stage = Callable[[Services, AdminRequest], Sequence[OutboundMessage]]
 
 
 def handle_requests(
@@ -44,7 +44,7 @@ def handle_requests(
         except InvalidRequestError as error:
             replies = refuse_malformed(services, record.body, error.explanation)
             if not replies:
-                deliveries.bury(record, error.explanation)
+                deliveries.move_to_dead_letters(record, error.explanation)
                 return
             logger.warning("refused", message_id=record.message_id, error=type(error).__name__)
             _reply(replies)
@@ -71,7 +71,7 @@ def _do(services: Services, request: AdminRequest, stage: Stage) -> None:
     _send(messages)
 
 
-def _send(messages: Sequence[Outgoing]) -> bool:
+def _send(messages: Sequence[OutboundMessage]) -> bool:
     """Send messages, then replies; return whether a last reply was among them."""
     work = [outgoing for outgoing in messages if outgoing.queue != REPLIES]
     replies = [outgoing for outgoing in messages if outgoing.queue == REPLIES]
@@ -81,7 +81,7 @@ def _send(messages: Sequence[Outgoing]) -> bool:
     return any(_is_last(outgoing.message) for outgoing in replies)
 
 
-def _reply(replies: Sequence[Outgoing]) -> None:
+def _reply(replies: Sequence[OutboundMessage]) -> None:
     """Send replies.
 
     Raises:

@@ -22,7 +22,7 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.model.sources import Source
-from dormouse.ports import EarlierObject, StoredObject
+from dormouse.ports import NoncurrentObject, StoredObject
 from dormouse.statestore.patience import Patience
 from dormouse.storage import check_path, check_prefix
 
@@ -120,7 +120,7 @@ class S3Storage:
         for item in _listed(self._client, self._bucket, check_prefix(prefix)):
             yield StoredObject(item["Key"], item["Size"], _modified_ms(item))
 
-    def earlier(self, prefix: str) -> Iterator[EarlierObject]:
+    def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
         """Return what a versioned bucket keeps of objects that were deleted or replaced."""
         lasting_ms: int | None = None
         for number, found in enumerate(
@@ -132,7 +132,7 @@ class S3Storage:
                 self._client, self._bucket, patience=self._patience, version=found.version
             )
             until_ms = None if lasting_ms is None else found.ended_ms + lasting_ms
-            yield EarlierObject(found.stored, storage, until_ms)
+            yield NoncurrentObject(found.stored, storage, until_ms)
 
     def folders(self) -> Iterator[str]:
         """Return the first part of all paths of several parts, in order, each once."""

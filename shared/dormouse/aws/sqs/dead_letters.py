@@ -11,7 +11,7 @@ from dormouse.aws.base import system
 from dormouse.aws.sqs.queues import MAX_BATCH_BYTES, MAX_BATCH_ENTRIES, SqsQueues, unavailable
 from dormouse.ports import DeadLetter
 from dormouse.statestore.patience import Patience
-from dormouse.stored.names import InstanceNames, dead_letters
+from dormouse.stored.names import InstanceNames, dead_letter_queue
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -42,9 +42,9 @@ class SqsDeadLetters:
         self._client, self._look_seconds = client, look_seconds
         self._queues = SqsQueues(client, names, patience or system.patience())
 
-    def take(self, queue: str, most: int) -> list[DeadLetter]:
+    def receive(self, queue: str, most: int) -> list[DeadLetter]:
         """Take letters, to be seen by nobody else for some minutes unless they are given back."""
-        dead = dead_letters(queue)
+        dead = dead_letter_queue(queue)
         taken: dict[str, DeadLetter] = {}
         found: list[MessageTypeDef] = []
         while len(taken) < most:
@@ -56,7 +56,7 @@ class SqsDeadLetters:
             taken |= {letter.id: letter for letter in map(_letter, found)}
         return list(taken.values())
 
-    def give_back(self, queue: str, letters: Sequence[DeadLetter]) -> None:
+    def release(self, queue: str, letters: Sequence[DeadLetter]) -> None:
         """Let others see letters again at once; where that fails, when their time is over."""
 
         def request(url: str, entries: list[dict[str, object]]) -> _Failed:
@@ -69,9 +69,9 @@ class SqsDeadLetters:
             )
             return answer.get("Failed", [])
 
-        self._each(dead_letters(queue), letters, request)
+        self._each(dead_letter_queue(queue), letters, request)
 
-    def send_back(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    def redrive(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         """Send what the letters say to their queue again, and give those for which that landed."""
 
         def request(url: str, entries: list[dict[str, object]]) -> _Failed:
@@ -94,7 +94,7 @@ class SqsDeadLetters:
             )
             return answer.get("Failed", [])
 
-        return self._each(dead_letters(queue), letters, request)
+        return self._each(dead_letter_queue(queue), letters, request)
 
     def _each(
         self, queue: str, letters: Sequence[DeadLetter], request: _Request

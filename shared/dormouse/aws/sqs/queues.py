@@ -11,10 +11,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from dormouse.aws.base import system
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
-from dormouse.messages import OfTable, Outgoing, encode
+from dormouse.messages import OfTable, OutboundMessage, encode
 from dormouse.ports import QueueCounts
 from dormouse.statestore.patience import Patience
-from dormouse.stored.names import InstanceNames, dead_letters
+from dormouse.stored.names import InstanceNames, dead_letter_queue
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -103,7 +103,7 @@ class SqsOutbox:
         self._client, self._names = client, names
         self._queues = SqsQueues(client, names, patience or system.patience())
 
-    def send(self, messages: Iterable[Outgoing]) -> None:
+    def send(self, messages: Iterable[OutboundMessage]) -> None:
         """Send all messages, in as few requests as they fit in, while they are still being made.
 
         If making them fails, those made before are sent all the same. A message about a table is
@@ -141,7 +141,7 @@ class SqsOutbox:
         Raises:
             UnavailableError: it may not be there; send it again.
         """
-        url = self._queues.url(dead_letters(queue))
+        url = self._queues.url(dead_letter_queue(queue))
         try:
             self._client.send_message(
                 QueueUrl=url,
@@ -149,7 +149,7 @@ class SqsOutbox:
                 MessageAttributes=_reason(reason, body),
             )
         except (BotoCoreError, ClientError) as error:
-            raise unavailable(dead_letters(queue), error) from error
+            raise unavailable(dead_letter_queue(queue), error) from error
 
     def return_in(self, queue: str, receipt_handle: str, seconds: int) -> None:
         """Let a message that is being worked on come again in `seconds`.
@@ -210,7 +210,7 @@ class _Batch:
         fits = self.size_bytes + size_bytes <= MAX_BATCH_BYTES
         return fits and len(self.entries) < MAX_BATCH_ENTRIES
 
-    def add(self, outgoing: Outgoing, body: str, size_bytes: int) -> None:
+    def add(self, outgoing: OutboundMessage, body: str, size_bytes: int) -> None:
         entry: SendMessageBatchRequestEntryTypeDef = {
             "Id": str(len(self.entries)),
             "MessageBody": body,
@@ -225,7 +225,7 @@ class _Batch:
 
 
 def _batches(
-    messages: Iterable[Outgoing],
+    messages: Iterable[OutboundMessage],
 ) -> Iterator[tuple[str, list[SendMessageBatchRequestEntryTypeDef]]]:
     """Return messages as batches of a request each, with their queue; each queue's in order."""
     begun: dict[str, _Batch] = {}

@@ -21,9 +21,9 @@ from dormouse.features.requests.resolve_table import binding_key, bound_id
 from dormouse.features.requests.work import Begun, jobs_of
 from dormouse.features.tables.create_table import created_id
 from dormouse.jobs.tracking import record_request
-from dormouse.messages import Outgoing
+from dormouse.messages import OutboundMessage
 from dormouse.ports import NO_TABLE, JobRecord, Services
-from dormouse.replies import Counts, Outcome, Reply, reply_to, sent
+from dormouse.replies import Counts, Outcome, Reply, reply_to, to_outbound
 from dormouse.requests import (
     AdminRequest,
     CollectGarbage,
@@ -129,15 +129,15 @@ class About:
                 hint="ask under another request_id",
             )
 
-    def repeated(self, earlier: JobRecord) -> list[Outgoing]:
+    def repeated(self, earlier: JobRecord) -> list[OutboundMessage]:
         """Return the reply to a request that was done before."""
         if not self.request.reply:
             return []
         counts = Counts(rows=earlier.rows, files=earlier.files, size_bytes=earlier.size_bytes)
         outcome = _OUTCOMES[earlier.state]
-        return [sent(self.reply(outcome, reason=earlier.reason, counts=counts))]
+        return [to_outbound(self.reply(outcome, reason=earlier.reason, counts=counts))]
 
-    def begin(self, begun: Begun) -> list[Outgoing]:
+    def begin(self, begun: Begun) -> list[OutboundMessage]:
         """Record what a request has begun; return the reply, and the step that waits for its jobs.
 
         What is to be waited for is kept before anybody can send a message.
@@ -145,7 +145,7 @@ class About:
         if begun.work is None:
             reply = self.reply("finished", counts=begun.counts)
             self.record(reply)
-            return [sent(reply)] if self.request.reply else []
+            return [to_outbound(reply)] if self.request.reply else []
         counts = begun.counts + Counts(jobs=len(jobs_of(begun.work)))
         now_ms = self.services.clock.now_ms()
         asked = Asked(self.request.request_id, self.verb, self.subject, now_ms, begun.work, counts)
@@ -154,11 +154,11 @@ class About:
         self.record(self.accepted(asked))
         return self.follow(asked)
 
-    def follow(self, asked: Asked) -> list[Outgoing]:
+    def follow(self, asked: Asked) -> list[OutboundMessage]:
         """Return the reply that the jobs have begun, and the step that waits for them."""
         if not self.request.reply:
             return []
-        return [sent(self.accepted(asked)), first_step(self.table_id, self.key, asked)]
+        return [to_outbound(self.accepted(asked)), first_step(self.table_id, self.key, asked)]
 
     def accepted(self, asked: Asked) -> Reply:
         """Return the reply that names the jobs which the request caused."""

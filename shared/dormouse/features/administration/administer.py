@@ -30,9 +30,9 @@ from dormouse.features.tables.reinitialise_table import reinitialise_table
 from dormouse.features.tables.rename_table import rename_table
 from dormouse.features.tables.set_online import set_online
 from dormouse.features.tables.set_properties import set_defaults, set_properties
-from dormouse.messages import Outgoing
+from dormouse.messages import OutboundMessage
 from dormouse.ports import Services
-from dormouse.replies import sent
+from dormouse.replies import to_outbound
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -53,7 +53,7 @@ from dormouse.requests import (
     SplitPartitions,
 )
 
-VERBS: Mapping[type[Request], Callable[..., Begun | list[Outgoing] | None]] = {
+VERBS: Mapping[type[Request], Callable[..., Begun | list[OutboundMessage] | None]] = {
     AlterSchema: alter_schema,
     CollectGarbage: collect_garbage,
     CompactTable: compact_table,
@@ -75,7 +75,7 @@ AGAIN = (IngestFiles, SplitPartitions)
 """Of these, nobody else sends the messages if they were lost."""
 
 
-def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
+def administer(services: Services, request: AdminRequest) -> list[OutboundMessage]:
     """Do what is asked, or record why not.
 
     Raises:
@@ -87,7 +87,7 @@ def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
     about = About.of(services, request)
     if (last := about.last_reply()) is not None:
         about.check_verb(last.request)
-        return [sent(last)]
+        return [to_outbound(last)]
     earlier = about.earlier()
     if (asked := about.asked()) is not None:
         about.check_verb(asked.request)
@@ -105,7 +105,7 @@ def administer(services: Services, request: AdminRequest) -> list[Outgoing]:
     return [*begun.messages, *about.begin(begun)]
 
 
-def _begun_before(services: Services, about: About, asked: Asked) -> list[Outgoing]:
+def _begun_before(services: Services, about: About, asked: Asked) -> list[OutboundMessage]:
     """Return the messages of what is left of a request: those of its beginning may be lost."""
     table = services.table(about.table_id)
     about.record(about.accepted(asked))

@@ -21,12 +21,12 @@ from dormouse.features.requests.request_names import (
     request_reply_path,
 )
 from dormouse.features.requests.work import Work
-from dormouse.messages import Outgoing, RequestStep
+from dormouse.messages import OutboundMessage, RequestStep
 from dormouse.model.state import DAY_MS
 from dormouse.ports import Services
 from dormouse.replies import Counts, Reply
-from dormouse.stored.decoding import told_as_corrupt
-from dormouse.stored.json_objects import of_stored, to_stored
+from dormouse.stored.decoding import raise_corrupt
+from dormouse.stored.json_objects import decode_stored, encode_stored
 
 FIRST_LOOK_SECONDS = 2
 _Body = TypeVar("_Body", bound=msgspec.Struct)
@@ -64,7 +64,7 @@ class _Kind(Generic[_Body]):
 
     def put(self, services: Services, path: str, body: _Body) -> bool:
         """Return whether it was put: what is there stays."""
-        return services.storage.put(path, to_stored(self.name, FORMAT, path, body))
+        return services.storage.put(path, encode_stored(self.name, FORMAT, path, body))
 
     def get(self, services: Services, path: str) -> _Body | None:
         """Return what is kept there; None if nothing is.
@@ -76,8 +76,8 @@ class _Kind(Generic[_Body]):
             stored = services.storage.get(path)
         except NotFoundError:
             return None
-        with told_as_corrupt(f"{path} is not {self.name}", hint=self.hint):
-            return of_stored(self.name, FORMAT, path, stored, self.form)
+        with raise_corrupt(f"{path} is not {self.name}", hint=self.hint):
+            return decode_stored(self.name, FORMAT, path, stored, self.form)
 
 
 _ASKED = _Kind(
@@ -147,10 +147,10 @@ def forget_answered(services: Services, step: RequestStep) -> None:
     services.storage.delete(paths)
 
 
-def first_step(table_id: str, key: str, asked: Asked) -> Outgoing:
+def first_step(table_id: str, key: str, asked: Asked) -> OutboundMessage:
     """Return the message that begins to look after a request."""
     step = RequestStep(table_id, key, asked.request_id, asked.request)
-    return Outgoing("admin", step, FIRST_LOOK_SECONDS)
+    return OutboundMessage("admin", step, FIRST_LOOK_SECONDS)
 
 
 def unanswered(services: Services, table_id: str, now_ms: int) -> tuple[dict[str, int], list[str]]:

@@ -20,14 +20,14 @@ from dormouse.features.ingest.known_sources import look_up
 from dormouse.features.planning.splitting import fewest_rows
 from dormouse.features.purge.stored import purge_request
 from dormouse.features.requests.work import Compactions, Export, Files, Garbage, Purge, Splits, Work
-from dormouse.jobs.retrying import MOST_RECEIVES, rest_ms
-from dormouse.jobs.tracking import KNOWN, SETTLED, is_apart
+from dormouse.jobs.retrying import MAX_RECEIVES, backoff_ms
+from dormouse.jobs.tracking import ALREADY_INGESTED, OUTCOME_UNKNOWN, is_isolated
 from dormouse.messages import IngestJob
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
 from dormouse.replies import Counts, JobState
-from dormouse.stored.names import data_prefix, run_of, split_job_id
+from dormouse.stored.names import data_prefix, run_of_shard, split_job_id
 from dormouse.tables.table import Table
 
 SILENT_MS = 12 * 60 * 60 * 1000
@@ -98,7 +98,7 @@ class _Look:
     @cached_property
     def runs(self) -> set[str]:
         """The runs that wrote the shards which the table has, or had until a while ago."""
-        return {run_of(shard)[0] for shard in self.state.shards}
+        return {run_of_shard(shard)[0] for shard in self.state.shards}
 
     def record(self, job_id: str) -> JobRecord | None:
         """Return what was told of a job last."""
@@ -116,14 +116,14 @@ class _Look:
 
     def _was_given_up(self, told: JobRecord) -> bool:
         """Return whether the job's message came for the last time, as far as can be told."""
-        if told.attempts < MOST_RECEIVES:
+        if told.attempts < MAX_RECEIVES:
             return False
         silent_ms = self.now_ms - told.updated_ms
         return told.state == "failed" or (told.state == "running" and silent_ms > SILENT_MS)
 
     def over(self, kind: str, job_id: str, told: JobRecord | None, done: Callable[[], End]) -> End:
         """Return how a job ended of which nothing is left to do, if its record says so."""
-        if told is not None and told.state == "finished" and told.reason != SETTLED:
+        if told is not None and told.state == "finished" and told.reason != OUTCOME_UNKNOWN:
             return done()
         if told is not None and told.state == "failed":
             return End(kind, job_id, "failed", told.reason)
@@ -172,7 +172,7 @@ def _compaction(look: _Look, work: Compactions, job_id: str) -> End:
         if look.is_telling(told):
             return look.telling("compaction", job_id, told)
         shards = look.state.shards.values()
-        rows = sum(shard.rows for shard in shards if run_of(shard.id)[0] == job_id)
+        rows = sum(shard.rows for shard in shards if run_of_shard(shard.id)[0] == job_id)
         return End("compaction", job_id, counts=Counts(finished=1, rows=rows))
     return look.over("compaction", job_id, told, done)
 
@@ -218,9 +218,9 @@ def _file(look: _Look, job: IngestJob, source: Source) -> End:
 
 def _rows(look: _Look, job: IngestJob, told: JobRecord | None) -> int:
     """Return how many rows came of a job, or of the jobs of its files if it was taken apart."""
-    if told is None or told.state != "finished" or told.reason == KNOWN:
+    if told is None or told.state != "finished" or told.reason == ALREADY_INGESTED:
         return 0
-    if not is_apart(told):
+    if not is_isolated(told):
         return told.rows
     alone = (look.record_since(job_id_of((s,), job.generation)) for s in job.sources)
     return sum(each.rows for each in alone if each is not None and each.state == "finished")
@@ -297,8 +297,8 @@ def _split(look: _Look, work: Splits, partition: str) -> End:
     if look.state.rows_in(partition) < fewest_rows(look.table.properties, forced=work.forced):
         return End("split", job_id, "failed", "not split: it has too few rows by now")
     told = look.record(job_id)
-    if told is not None and told.state == "finished" and told.reason not in ("", SETTLED):
-        rests = not work.forced and look.now_ms - told.updated_ms < rest_ms(told.attempts)
+    if told is not None and told.state == "finished" and told.reason not in ("", OUTCOME_UNKNOWN):
+        rests = not work.forced and look.now_ms - told.updated_ms < backoff_ms(told.attempts)
         if rests or told.updated_ms >= look.asked_ms:
             return End("split", job_id, "failed", told.reason)
     since = told if told is not None and told.updated_ms >= look.asked_ms else None

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dormouse.features.administration.answering import Asked, keep_reply, kept_asked, kept_reply
 from dormouse.features.administration.ends import End, ends
 from dormouse.features.requests.work import Purge
-from dormouse.jobs.retrying import is_spent
+from dormouse.jobs.retrying import is_chain_expired
 from dormouse.jobs.tracking import record_request
-from dormouse.messages import Outgoing, RequestStep
+from dormouse.messages import OutboundMessage, RequestStep
 from dormouse.model.state import DAY_MS
 from dormouse.ports import NO_TABLE, Services
-from dormouse.replies import Reply, ReplyJob, reply_to, sent
+from dormouse.replies import Reply, ReplyJob, reply_to, to_outbound
 from dormouse.tables.table import Table
 
 LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 2, 300
@@ -27,7 +27,7 @@ PATIENCE_MS = 3 * DAY_MS
 GONE = "the table was deleted before it was known that all was done"
 
 
-def follow_request(services: Services, step: RequestStep) -> list[Outgoing]:
+def follow_request(services: Services, step: RequestStep) -> list[OutboundMessage]:
     """Look at the jobs of a request; return its last reply, or the step that looks again.
 
     Raises:
@@ -41,14 +41,14 @@ def follow_request(services: Services, step: RequestStep) -> list[Outgoing]:
         return []
     reply = kept_reply(services, table.id, step.key) or _last(services, table, step.key, asked)
     if reply is not None:
-        return [sent(reply)]
+        return [to_outbound(reply)]
     now_ms = services.clock.now_ms()
-    patience_ms = table.properties.job_patience_seconds * 1000
-    if is_spent(step.begun_ms or asked.asked_ms, asked.asked_ms, now_ms, patience_ms):
+    retry_ms = table.properties.job_retry_seconds * 1000
+    if is_chain_expired(step.begun_ms or asked.asked_ms, asked.asked_ms, now_ms, retry_ms):
         return []
     age_seconds = (now_ms - asked.asked_ms) // 1000
     wait = min(max(age_seconds // WAITS_PER_AGE, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)
-    return [Outgoing("admin", step, wait)]
+    return [OutboundMessage("admin", step, wait)]
 
 
 def _last(services: Services, table: Table, key: str, asked: Asked) -> Reply | None:
@@ -72,11 +72,11 @@ def _last(services: Services, table: Table, key: str, asked: Asked) -> Reply | N
 
 def _ended(services: Services, table: Table, key: str, asked: Asked) -> list[End] | None:
     """Return how all jobs ended; None while one is worth waiting for."""
-    patience_ms = PATIENCE_MS
+    retry_ms = PATIENCE_MS
     if isinstance(asked.work, Purge):  # objects go when nobody can need them any more
         properties = table.properties
-        patience_ms += (properties.gc_delay_seconds + properties.orphan_age_seconds) * 1000
-    is_late = services.clock.now_ms() - asked.asked_ms > patience_ms
+        retry_ms += (properties.gc_delay_seconds + properties.orphan_age_seconds) * 1000
+    is_late = services.clock.now_ms() - asked.asked_ms > retry_ms
     found = []
     for end in ends(services, table, key, asked.work, asked.asked_ms):
         if end.is_pending and not is_late:
@@ -85,11 +85,11 @@ def _ended(services: Services, table: Table, key: str, asked: Asked) -> list[End
     return found
 
 
-def _gone(services: Services, step: RequestStep) -> list[Outgoing]:
+def _gone(services: Services, step: RequestStep) -> list[OutboundMessage]:
     """Return the last reply to a request about a table that is gone, unless it was made before."""
     reply = kept_reply(services, step.table_id, step.key)
     if reply is not None:
-        return [sent(reply)]
+        return [to_outbound(reply)]
     if not step.request_id or not step.request:
         return []
     told = services.tracker.get(step.table_id, step.request_id)
@@ -97,7 +97,7 @@ def _gone(services: Services, step: RequestStep) -> list[Outgoing]:
         return []
     reply = reply_to(step.request_id, step.request, "failed", table_id=step.table_id, reason=GONE)
     record_request(services, NO_TABLE, reply, told.subject if told is not None else "")
-    return [sent(reply)]
+    return [to_outbound(reply)]
 
 
 def _summary(undone: list[ReplyJob]) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import get_args
 
 from dormouse.jobs.tracking import record_request
-from dormouse.messages import Outgoing
+from dormouse.messages import OutboundMessage
 from dormouse.ports import NO_TABLE, Services
-from dormouse.replies import Reply, reply_to, sent
+from dormouse.replies import Reply, reply_to, to_outbound
 from dormouse.requests import AdminRequest, is_request_id
 from dormouse.stored.decoding import decode_json
 from dormouse.tables.table import can_be_name
@@ -20,7 +20,7 @@ VERBS = {str(kind.__struct_config__.tag) for kind in get_args(AdminRequest)}
 UNKNOWN_VERB = "request"
 
 
-def refuse_malformed(services: Services, body: str, reason: str) -> list[Outgoing]:
+def refuse_malformed(services: Services, body: str, reason: str) -> list[OutboundMessage]:
     """Record that a message is no request, and return the reply; empty if none can be given."""
     try:
         said = decode_json(body, dict[str, object])
@@ -34,7 +34,7 @@ def refuse_malformed(services: Services, body: str, reason: str) -> list[Outgoin
     known = verb if isinstance(verb, str) and verb in VERBS else UNKNOWN_VERB
     reply = reply_to(request_id, known, "refused", reason=reason)
     _record(services, reply, said.get("name"))
-    return [sent(reply)]
+    return [to_outbound(reply)]
 
 
 def _record(services: Services, reply: Reply, name: object) -> None:

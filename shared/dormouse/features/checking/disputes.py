@@ -17,8 +17,8 @@ from dormouse.errors import (
 )
 from dormouse.features.checking.findings import Finding, dispute_finding
 from dormouse.features.garbage.collect_garbage import candidates
-from dormouse.jobs.tracking import record, settle
-from dormouse.messages import Outgoing
+from dormouse.jobs.tracking import finalise, record
+from dormouse.messages import OutboundMessage
 from dormouse.model.disputes import dispute_id
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
@@ -80,7 +80,7 @@ def _recounted(
     return {taking.job: rows for taking, rows in zip(takings, counts, strict=True)}
 
 
-def acknowledge(services: Services, table: Table, shards: Sequence[str]) -> list[Outgoing]:
+def acknowledge(services: Services, table: Table, shards: Sequence[str]) -> list[OutboundMessage]:
     """Settle the disputes over some shards, by the decision of a person.
 
     Those that nothing references wait for their collection from now on; return its messages.
@@ -105,6 +105,6 @@ def acknowledge(services: Services, table: Table, shards: Sequence[str]) -> list
             hint=f"look at it again with `dormouse check {table.name}`",
         )
     for shard in wanted:
-        settle(services, table.id, dispute_id(shard), failed=True)
+        finalise(services, table.id, dispute_id(shard), failed=True)
     newest = store.current()
     return candidates(table, newest, [shard for shard in wanted if shard in newest.unreferenced])

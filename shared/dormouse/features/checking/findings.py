@@ -14,10 +14,10 @@ from dormouse.features.garbage.garbage import collectable
 from dormouse.fold.invariants import broken_invariants
 from dormouse.keys.ranges import Key, show_key
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.provenance import Origin
+from dormouse.model.provenance import Provenance
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
-from dormouse.stored.names import run_of, shard_id_of
+from dormouse.stored.names import run_of_shard, shard_id_of
 from dormouse.tables.properties import Properties
 
 JOBS_TOLD = 20
@@ -70,7 +70,7 @@ class ShardFacts(Protocol):
         """Its own id."""
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> Provenance:
         """The partition it was written for, which holds all its rows, and more."""
 
     @property
@@ -219,7 +219,9 @@ def strays(state: TableState, paths: Iterable[str]) -> Iterator[str]:
     """Return the paths that belong to no shard of the state and to no output of an assigned job."""
     for path in paths:
         shard = shard_id_of(path)
-        known = shard is not None and (shard in state.shards or run_of(shard)[0] in state.jobs)
+        known = shard is not None and (
+            shard in state.shards or run_of_shard(shard)[0] in state.jobs
+        )
         if not known:
             yield path
 

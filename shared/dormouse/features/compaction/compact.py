@@ -29,11 +29,11 @@ from dormouse.features.garbage.collect_garbage import MAX_DELAY_SECONDS
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.purge.stored import purge_request
 from dormouse.features.tables.reset import is_for
-from dormouse.jobs.tracking import record, settle, tracked
+from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import CompactionJob, GarbageCandidates, Outgoing, TableChanged
+from dormouse.messages import CompactionJob, GarbageCandidates, OutboundMessage, TableChanged
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.provenance import lineage_of
+from dormouse.model.provenance import merge_lineages
 from dormouse.model.shards import Job
 from dormouse.model.state import TableState
 from dormouse.model.transactions import DisputeShards, ReleaseJob, ReplaceShards
@@ -72,14 +72,14 @@ def merge_here(services: Services, compaction: Compaction) -> Merged:
 
 def compact(
     services: Services, message: CompactionJob, merge: Merge = merge_here
-) -> list[Outgoing]:
+) -> list[OutboundMessage]:
     """Run the job if it is still to be run; announce the change and the shards set free."""
-    changed = Outgoing("table-changes", TableChanged(message.table_id))
+    changed = OutboundMessage("table-changes", TableChanged(message.table_id))
     found = assigned_job(services, message)
     if found is None:
         if services.table(message.table_id) is None:
             return []
-        settle(services, message.table_id, message.job_id)
+        finalise(services, message.table_id, message.job_id)
         return [changed]  # done or taken back: whoever did that may have died before telling
     table, state, job = found
     try:
@@ -101,7 +101,7 @@ def compact(
             return [changed]
         if isinstance(done, Unfinished):
             record(services, table.id, job.id, "compaction", "assigned", reason=done.reason)
-            return [Outgoing("compaction-jobs", message)]
+            return [OutboundMessage("compaction-jobs", message)]
         (outcome,) = services.store(table).commit(done, generation=state.generation)
         if isinstance(outcome, Rejected):
             reason = f"the result came too late: {outcome}"
@@ -187,7 +187,9 @@ def _compaction(
         job=job.id,
         written_ms=services.clock.now_ms(),
         generation=state.generation,
-        lineage=lineage_of(dict(zip(job.inputs, (f.origin for f in footers), strict=True)), state),
+        lineage=merge_lineages(
+            dict(zip(job.inputs, (f.origin for f in footers), strict=True)), state
+        ),
     )
     return Compaction(
         table=table,
@@ -275,8 +277,8 @@ def check_conserved(job: Job, merged: Merged, taken: tuple[tuple[str, int], ...]
         )
 
 
-def _garbage(state: TableState, table: Table, job: Job) -> list[Outgoing]:
+def _garbage(state: TableState, table: Table, job: Job) -> list[OutboundMessage]:
     freed = tuple(sorted(s for s in job.inputs if s in state.unreferenced))
     delay_seconds = min(table.properties.gc_delay_seconds, MAX_DELAY_SECONDS)
     candidates = GarbageCandidates(table.id, state.generation, freed)
-    return [Outgoing("gc-candidates", candidates, delay_seconds)] if freed else []
+    return [OutboundMessage("gc-candidates", candidates, delay_seconds)] if freed else []

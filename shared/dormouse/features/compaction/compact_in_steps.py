@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dormouse.errors import AlreadyExistsError, CorruptDataError, NotFoundError, OutgrownError
+from dormouse.errors import AlreadyExistsError, CorruptDataError, JobTooLargeError, NotFoundError
 from dormouse.features.compaction.compact import (
     Unfinished,
     assigned_job,
@@ -42,23 +42,30 @@ from dormouse.features.compaction.steps import (
     digest_of,
     encode_fate,
 )
-from dormouse.jobs.attempts import forgive, silent_runs, tried
-from dormouse.jobs.crashes import FUNCTION, SILENT, SILENT_RUNS, hand_over, has_crashed, set_aside
+from dormouse.jobs.attempts import clear_crashes, crashed_attempts, record_attempt
+from dormouse.jobs.crashes import (
+    CRASH_LIMIT,
+    CRASHED,
+    FUNCTION,
+    hand_to_spark,
+    has_crashed,
+    set_aside,
+)
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import CompactionJob, Outgoing
+from dormouse.messages import CompactionJob, OutboundMessage
 from dormouse.model.spark_threshold import is_heavy_compaction
 from dormouse.ports import Services
 from dormouse.shards.run_markers import discard_shards
-from dormouse.stored.decoding import told_as_corrupt
+from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.names import (
     PART_NUMBERS,
-    dead_letters,
-    run_of,
+    dead_letter_queue,
+    parse_step_path,
+    run_of_shard,
     shard_id_of,
     shard_prefix,
-    step_in,
+    step_attempts_prefix,
     step_path,
-    step_tries_prefix,
     steps_prefix,
 )
 
@@ -69,7 +76,7 @@ WHAT_TO_DO = (
 )
 
 
-def compact_or_cut(services: Services, message: CompactionJob) -> list[Outgoing]:
+def compact_or_cut(services: Services, message: CompactionJob) -> list[OutboundMessage]:
     """Run a job, or the next step of one; give it to Spark if it is too much for a function."""
     found = assigned_job(services, message)
     if found is None:
@@ -84,12 +91,14 @@ def compact_or_cut(services: Services, message: CompactionJob) -> list[Outgoing]
     if not is_crashed and not is_heavy:
         return compact(services, message)
     if services.has_spark:
-        return hand_over(services, message, "compaction", SILENT if is_crashed else TOO_LARGE)
+        return hand_to_spark(services, message, "compaction", CRASHED if is_crashed else TOO_LARGE)
     try:
         return compact(services, message, _Stepping(steps, is_crashed).merge)
-    except OutgrownError as error:
+    except JobTooLargeError as error:
         set_aside(services, table.id, job.id, FUNCTION)
-        return [Outgoing(dead_letters("compaction-jobs"), message, reason=error.explanation)]
+        return [
+            OutboundMessage(dead_letter_queue("compaction-jobs"), message, reason=error.explanation)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +127,7 @@ class _Stepping:
         """Do what is next of the job.
 
         Raises:
-            OutgrownError: a function cannot do it, and it cannot be cut.
+            JobTooLargeError: a function cannot do it, and it cannot be cut.
             AlreadyExistsError: the job was cut in another way, by other code.
         """
         cells = even_ranges(compaction.partition.range, compaction.known, MOST_CELLS)
@@ -144,7 +153,7 @@ class _Stepping:
             _decide(services, compaction, whole, Cut(into), cells)
             return Unfinished(f"it is done in {len(into)} steps")
         if self.is_crashed:
-            raise OutgrownError(f"{SILENT}, and its rows are of one key", hint=WHAT_TO_DO)
+            raise JobTooLargeError(f"{CRASHED}, and its rows are of one key", hint=WHAT_TO_DO)
         return merge_here(services, compaction)
 
 
@@ -161,8 +170,8 @@ def kept_steps(services: Services, table_id: str, job_id: str) -> Steps:
             body = services.storage.get(stored.path)
         except NotFoundError:  # the job is over, and an audit deletes what was noted
             continue
-        with told_as_corrupt(f"{stored.path} is not where a step is noted"):
-            step = Step(*step_in(stored.path))
+        with raise_corrupt(f"{stored.path} is not where a step is noted"):
+            step = Step(*parse_step_path(stored.path))
         fates[step], digest = decode_fate(body, stored.path)
     return Steps(fates, digest)
 
@@ -173,18 +182,18 @@ def _go_on(
     """Do a step, or cut it if its runs ended without a word; return what became of it.
 
     Raises:
-        OutgrownError: it cannot be cut.
+        JobTooLargeError: it cannot be cut.
     """
     table, job = compaction.table, compaction.job
-    runs = step_tries_prefix(table.id, job.id, step.first, step.end)
-    if len(silent_runs(services, runs)) >= SILENT_RUNS:
+    runs = step_attempts_prefix(table.id, job.id, step.first, step.end)
+    if len(crashed_attempts(services, runs)) >= CRASH_LIMIT:
         if step.cells == 1:
-            forgive(services, runs)
-            raise OutgrownError(f"{SILENT}, in a step that cannot be smaller", hint=WHAT_TO_DO)
+            clear_crashes(services, runs)
+            raise JobTooLargeError(f"{CRASHED}, in a step that cannot be smaller", hint=WHAT_TO_DO)
         fate: Fate = Cut(step.cut(2))
         _decide(services, compaction, step, fate, cells)
         return fate
-    with tried(services, runs):
+    with record_attempt(services, runs):
         merged = _merged(services, compaction, step, step.range_in(cells))
         fate = Done(merged.outputs, merged.rows_read, merged.rows_kept, merged.rows_removed)
         _decide(services, compaction, step, fate, cells)
@@ -242,7 +251,7 @@ def _discard_superseded(services: Services, compaction: Compaction, steps: Steps
     """Delete what runs of the whole job, or of steps that were cut, have written."""
     table, parts = compaction.table, {step.part for step in steps.current}
     stored = _stored(services, compaction)
-    superseded = [shard for shard in stored if run_of(shard)[1] // PART_NUMBERS not in parts]
+    superseded = [shard for shard in stored if run_of_shard(shard)[1] // PART_NUMBERS not in parts]
     if superseded:
         state = services.store(table).current()
         discard_shards(services.storage, table.id, superseded, state)

@@ -13,13 +13,13 @@ from dormouse.arrow.row_counter import RowCounter, Tally
 from dormouse.engine.merging import Slice, merge_slices
 from dormouse.engine.row_rules import apply_row_rules
 from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.keys.histogram import SampledKeys, pooled
+from dormouse.keys.histogram import KeyHistogram, merge_histograms
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import Job, NewShard, Shard
 from dormouse.ports import Storage
 from dormouse.shards.writing import ShardContext, write_shards
-from dormouse.stored.names import shard_id_in
+from dormouse.stored.names import make_shard_id
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
@@ -38,7 +38,7 @@ class Compaction:
     partition: Partition
     inputs: tuple[Shard, ...]
     context: ShardContext
-    keys: tuple[SampledKeys, ...] = ()
+    keys: tuple[KeyHistogram, ...] = ()
     removed: RowMatcher | None = None
 
     @property
@@ -47,9 +47,9 @@ class Compaction:
         return sum(shard.size_bytes for shard in self.inputs)
 
     @property
-    def known(self) -> SampledKeys:
+    def known(self) -> KeyHistogram:
         """What is known of where the rows of all inputs together lie."""
-        return pooled(self.keys)
+        return merge_histograms(self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def merge_inputs(
         kept,
         replace(compaction.context, part=part),
         [compaction.partition],
-        lambda n: shard_id_in(job.id, n),
+        lambda n: make_shard_id(job.id, n),
         scratch=scratch,
         target_bytes=table.properties.shard_target_bytes,
     )

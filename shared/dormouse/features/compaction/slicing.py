@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dormouse.keys.histogram import SampledKeys
+from dormouse.keys.histogram import KeyHistogram
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.partitions import Partition
 
@@ -35,7 +35,7 @@ class KeyTask:
     leaves: tuple[Partition, ...]
 
 
-def even_ranges(span: KeyRange, known: SampledKeys, parts: int) -> list[KeyRange]:
+def even_ranges(span: KeyRange, known: KeyHistogram, parts: int) -> list[KeyRange]:
     """Cut `span` into up to `parts` ranges of about equal rows.
 
     A range holds more than its share only by what two neighbouring samples are apart, or if it is
@@ -58,7 +58,7 @@ def even_ranges(span: KeyRange, known: SampledKeys, parts: int) -> list[KeyRange
 
 
 def merge_ranges(
-    span: KeyRange, known: SampledKeys, size_bytes: int, target_bytes: int
+    span: KeyRange, known: KeyHistogram, size_bytes: int, target_bytes: int
 ) -> list[KeyRange]:
     """Cut a compaction of shards that take `size_bytes` into tasks; the same for every run of it.
 
@@ -69,7 +69,7 @@ def merge_ranges(
 
 
 def task_rows(
-    leaves: Sequence[Partition], known: SampledKeys, size_bytes: int, parallelism: int
+    leaves: Sequence[Partition], known: KeyHistogram, size_bytes: int, parallelism: int
 ) -> int:
     """Return how many rows a task is to write at most: their share if each leaf were one.
 
@@ -82,7 +82,7 @@ def task_rows(
     return max(1, known.rows * limit_bytes // max(size_bytes, 1))
 
 
-def leaf_tasks(leaves: Sequence[Partition], known: SampledKeys, limit_rows: int) -> list[KeyTask]:
+def leaf_tasks(leaves: Sequence[Partition], known: KeyHistogram, limit_rows: int) -> list[KeyTask]:
     """Cut rows that go to leaves into tasks of about `limit_rows` at most.
 
     Small neighbours are one task. A leaf which holds half as much again as the limit is cut into
@@ -93,7 +93,7 @@ def leaf_tasks(leaves: Sequence[Partition], known: SampledKeys, limit_rows: int)
 
 
 def _cut(
-    leaves: Sequence[Partition], known: SampledKeys, limit_rows: int
+    leaves: Sequence[Partition], known: KeyHistogram, limit_rows: int
 ) -> Iterator[tuple[KeyTask, int]]:
     for leaf in leaves:
         rows = known.rows_in(leaf.range)

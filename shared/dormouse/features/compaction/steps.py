@@ -16,8 +16,8 @@ import msgspec
 
 from dormouse.keys.ranges import KeyRange, decode_key, encode_key
 from dormouse.model.shards import NewShard, Shard
-from dormouse.stored.decoding import told_as_corrupt
-from dormouse.stored.json_objects import of_stored, to_stored
+from dormouse.stored.decoding import raise_corrupt
+from dormouse.stored.json_objects import decode_stored, encode_stored
 
 MOST_CELLS = 1024
 
@@ -141,7 +141,7 @@ def encode_fate(fate: Fate, digest: str, path: str) -> bytes:
     else:
         outputs = tuple(map(_stored_shard, fate.outputs))
         stored = _Stored(digest, (), outputs, fate.rows_read, fate.rows_kept, fate.rows_removed)
-    return to_stored(_KIND, FORMAT, path, stored)
+    return encode_stored(_KIND, FORMAT, path, stored)
 
 
 def decode_fate(body: bytes, path: str) -> tuple[Fate, str]:
@@ -150,8 +150,8 @@ def decode_fate(body: bytes, path: str) -> tuple[Fate, str]:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    with told_as_corrupt(f"{path} does not say what became of a step"):
-        stored = of_stored(_KIND, FORMAT, path, body, _Stored)
+    with raise_corrupt(f"{path} does not say what became of a step"):
+        stored = decode_stored(_KIND, FORMAT, path, body, _Stored)
         if stored.into:
             return Cut(tuple(Step(*cells) for cells in stored.into)), stored.cells
         outputs = tuple(map(_shard, stored.outputs))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from dormouse.errors import NotFoundError
 from dormouse.ports import NO_TABLE, DeadLetter, JobRecord, Services
-from dormouse.stored.names import QUEUES, dead_letters
+from dormouse.stored.names import QUEUES, dead_letter_queue
 from dormouse.tables.table import can_be_name
 
 MOST_AT_ONCE = 10_000
@@ -43,7 +43,7 @@ def queue_named(name: str) -> str:
     Raises:
         NotFoundError: there is none.
     """
-    queue = name.removesuffix(dead_letters(""))
+    queue = name.removesuffix(dead_letter_queue(""))
     if queue not in QUEUES:
         raise NotFoundError(f"there is no queue {name!r}", hint=f"there are {', '.join(QUEUES)}")
     return queue
@@ -55,8 +55,8 @@ def look(services: Services, queue: str, most: int = MOST_AT_ONCE) -> list[DeadL
     The reason of one that failed again and again is that of the job it is about, where the tracker
     has it. While they are looked at, for an instant, nobody else sees them.
     """
-    taken = services.dead_letters.take(queue, most)
-    services.dead_letters.give_back(queue, taken)
+    taken = services.dead_letters.receive(queue, most)
+    services.dead_letters.release(queue, taken)
     explained = [replace(each, reason=_reason(services, each)) for each in taken]
     return sorted(explained, key=lambda letter: (letter.sent_ms, letter.id))
 
@@ -81,7 +81,7 @@ def redrive(services: Services, queue: str, ids: Collection[str] = ()) -> Redriv
             )
             left = [letter for letter in left if letter.id not in done.sent]
     finally:
-        services.dead_letters.give_back(queue, left)
+        services.dead_letters.release(queue, left)
     return result
 
 
@@ -97,7 +97,7 @@ def discard(services: Services, queue: str, ids: Collection[str] = ()) -> Redriv
     try:
         left = services.dead_letters.delete(queue, letters)
     finally:
-        services.dead_letters.give_back(queue, left)
+        services.dead_letters.release(queue, left)
     kept = {letter.id for letter in left}
     gone = tuple(letter.id for letter in letters if letter.id not in kept)
     return Redriven(sent=gone, unsent=tuple(sorted(kept)))
@@ -105,25 +105,25 @@ def discard(services: Services, queue: str, ids: Collection[str] = ()) -> Redriv
 
 def _take(services: Services, queue: str, ids: Collection[str]) -> list[DeadLetter]:
     """Take the letters that are meant; the others are given back at once."""
-    taken = services.dead_letters.take(queue, MOST_AT_ONCE)
+    taken = services.dead_letters.receive(queue, MOST_AT_ONCE)
     if not ids:
         return taken
     meant = [letter for letter in taken if letter.id in ids]
     missing = sorted({*ids} - {letter.id for letter in meant})
     if missing:
-        services.dead_letters.give_back(queue, taken)
+        services.dead_letters.release(queue, taken)
         raise NotFoundError(
             f"there is no dead letter {', '.join(missing)} of queue {queue!r}",
             hint="list them; somebody else may have them in hand just now",
         )
-    services.dead_letters.give_back(queue, [each for each in taken if each.id not in ids])
+    services.dead_letters.release(queue, [each for each in taken if each.id not in ids])
     return meant
 
 
 def _redrive_some(services: Services, queue: str, letters: Sequence[DeadLetter]) -> Redriven:
     before = [letter for letter in letters if _was_sent(services, letter)]
     fresh = [letter for letter in letters if letter not in before]
-    landed = before + services.dead_letters.send_back(queue, fresh)
+    landed = before + services.dead_letters.redrive(queue, fresh)
     undeleted = list(landed)
     try:
         undeleted = services.dead_letters.delete(queue, landed)

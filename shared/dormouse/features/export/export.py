@@ -17,8 +17,8 @@ from dormouse.keys.ranges import KeyRange, decode_key, encode_key
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.schema.schema import Schema
-from dormouse.stored.decoding import told_as_corrupt
-from dormouse.stored.json_objects import of_stored, to_stored
+from dormouse.stored.decoding import raise_corrupt
+from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.tables.properties import properties_of
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
@@ -166,7 +166,7 @@ _ENDED = "the export has failed: ask for it once more"
 
 def encode_export(export: Export, path: str) -> bytes:
     """Return what is put at `path` of an export."""
-    return to_stored(
+    return encode_stored(
         _EXPORT,
         FORMAT,
         path,
@@ -197,8 +197,8 @@ def decode_export(stored: bytes, path: str) -> Export:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    with told_as_corrupt(f"{path} is no export", hint=_ASK_AGAIN):
-        body = of_stored(_EXPORT, FORMAT, path, stored, _Stored)
+    with raise_corrupt(f"{path} is no export", hint=_ASK_AGAIN):
+        body = decode_stored(_EXPORT, FORMAT, path, stored, _Stored)
         return Export(
             body.id,
             body.to,
@@ -232,7 +232,7 @@ def encode_pieces(pieces: Sequence[Piece], path: str) -> bytes:
         (_stored_range(piece.range), tuple(numbers[shard.id] for shard in piece.shards))
         for piece in pieces
     )
-    return to_stored(_TASK, FORMAT, path, _StoredPieces(tuple(shards), tuple(stored)))
+    return encode_stored(_TASK, FORMAT, path, _StoredPieces(tuple(shards), tuple(stored)))
 
 
 def decode_pieces(stored: bytes, path: str) -> tuple[Piece, ...]:
@@ -241,8 +241,8 @@ def decode_pieces(stored: bytes, path: str) -> tuple[Piece, ...]:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    with told_as_corrupt(f"{path} is no task of an export", hint=_ENDED):
-        body = of_stored(_TASK, FORMAT, path, stored, _StoredPieces)
+    with raise_corrupt(f"{path} is no task of an export", hint=_ENDED):
+        body = decode_stored(_TASK, FORMAT, path, stored, _StoredPieces)
         shards = [_shard(shard) for shard in body.shards]
         return tuple(
             Piece(_range(wanted), tuple(shards[number] for number in numbers))
@@ -252,7 +252,7 @@ def decode_pieces(stored: bytes, path: str) -> tuple[Piece, ...]:
 
 def encode_files(files: Sequence[ExportedFile], path: str) -> bytes:
     """Return what is put at `path` of what a finished task wrote."""
-    return to_stored(_FILES, FORMAT, path, _StoredFiles(tuple(files)))
+    return encode_stored(_FILES, FORMAT, path, _StoredFiles(tuple(files)))
 
 
 def decode_files(stored: bytes, path: str) -> tuple[ExportedFile, ...]:
@@ -261,8 +261,8 @@ def decode_files(stored: bytes, path: str) -> tuple[ExportedFile, ...]:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    with told_as_corrupt(f"{path} names no files of an export", hint=_ENDED):
-        return of_stored(_FILES, FORMAT, path, stored, _StoredFiles).files
+    with raise_corrupt(f"{path} names no files of an export", hint=_ENDED):
+        return decode_stored(_FILES, FORMAT, path, stored, _StoredFiles).files
 
 
 def _stored_range(wanted: KeyRange) -> tuple[str, str | None]:

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 from dormouse.errors import (
     DormouseError,
+    JobTooLargeError,
     NotFoundError,
     OutcomeUnknownError,
-    OutgrownError,
     UnavailableError,
 )
 from dormouse.features.export.export import Export
@@ -30,12 +30,12 @@ from dormouse.features.export.stored import (
     kept_export,
     tasks_left,
 )
-from dormouse.jobs.attempts import silent_runs, tried
-from dormouse.jobs.crashes import SILENT, SILENT_RUNS, hand_over
+from dormouse.jobs.attempts import crashed_attempts, record_attempt
+from dormouse.jobs.crashes import CRASH_LIMIT, CRASHED, hand_to_spark
 from dormouse.jobs.tracking import record
-from dormouse.messages import ExportJob, ExportTask, Outgoing
+from dormouse.messages import ExportJob, ExportTask, OutboundMessage
 from dormouse.ports import Services
-from dormouse.stored.names import export_tries_prefix
+from dormouse.stored.names import export_attempts_prefix
 
 WHAT_TO_DO = (
     "export it in parts, by ranges of keys, or raise MemorySize of export_rows, or deploy with "
@@ -54,7 +54,7 @@ def export_rows(
     *,
     step_seconds: float = STEP_SECONDS,
     file_bytes: int = FILE_BYTES,
-) -> list[Outgoing]:
+) -> list[OutboundMessage]:
     """Do a task of an export, unless the export has ended.
 
     Raises:
@@ -69,21 +69,21 @@ def export_rows(
         return services.clock.now_ms() >= end_ms
 
     manifest = None
-    runs = export_tries_prefix(export.table_id, export.id, message.task)
-    has_failed = len(silent_runs(services, runs)) >= SILENT_RUNS
+    runs = export_attempts_prefix(export.table_id, export.id, message.task)
+    has_failed = len(crashed_attempts(services, runs)) >= CRASH_LIMIT
     if has_failed and services.has_spark:
-        return hand_over(services, ExportJob(export.table_id, export.id), "export", SILENT)
+        return hand_to_spark(services, ExportJob(export.table_id, export.id), "export", CRASHED)
     with _given_up_if_hopeless(services, export):
         if has_failed:
-            raise OutgrownError(f"{SILENT}, in task {message.task}", hint=WHAT_TO_DO)
+            raise JobTooLargeError(f"{CRASHED}, in task {message.task}", hint=WHAT_TO_DO)
         if not is_done(services.storage, export, message.task):
             _tell_running(services, export)
-            with tried(services, runs):
+            with record_attempt(services, runs):
                 is_whole = write_task(
                     services, export, message.task, is_late=is_late, file_bytes=file_bytes
                 )
             if not is_whole:
-                return [Outgoing("exports", message)]
+                return [OutboundMessage("exports", message)]
         manifest = _manifest_if_done(services, export)
     _finish(services, export, manifest)
     return []

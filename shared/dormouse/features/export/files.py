@@ -21,7 +21,7 @@ from dormouse.keys.ranges import Key, decode_key, encode_key
 from dormouse.ports import Objects
 from dormouse.schema.schema import Schema
 from dormouse.shards.footer import read_metadata
-from dormouse.stored.decoding import decode_json, told_as_corrupt
+from dormouse.stored.decoding import decode_json, raise_corrupt
 
 METADATA_KEY = "dormouse-export"
 FILE_BYTES = 256 * 1024 * 1024
@@ -197,7 +197,7 @@ def read_written(objects: Objects, path: str, size_bytes: int, place: Place) -> 
     stored = (metadata.metadata or {}).get(METADATA_KEY.encode())
     if stored is None:
         raise _foreign(path)
-    with told_as_corrupt(f"{path} is damaged"):
+    with raise_corrupt(f"{path} is damaged"):
         told = decode_json(stored, _Stored)
         rest = None if told.rest is None else decode_key(bytes.fromhex(told.rest))
     if Place(told.export, told.task, told.number) != place:

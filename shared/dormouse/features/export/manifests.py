@@ -13,7 +13,7 @@ from dormouse.features.export.export import Export, ExportedFile
 from dormouse.key_forms.json import key_to_json
 from dormouse.ports import Services, Storage
 from dormouse.stored import checksums
-from dormouse.stored.decoding import decode_json, told_as_corrupt
+from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.stored.json_objects import check_format, with_checksum
 from dormouse.stored.names import MANIFEST
 
@@ -110,8 +110,8 @@ def manifest_at(results: Storage, to: str) -> Manifest | None:
         body = results.get(path)
     except NotFoundError:
         return None
-    with told_as_corrupt(f"{path} is no manifest of an export", hint="export the rows once more"):
-        checksums.check(body)
+    with raise_corrupt(f"{path} is no manifest of an export", hint="export the rows once more"):
+        checksums.verify(body)
         manifest = decode_json(body, Manifest)
         check_format(manifest.v, FORMAT)
         return replace(manifest, checksum=checksums.BLANK)

@@ -20,16 +20,16 @@ from dormouse.features.export.export import (
     encode_files,
     encode_pieces,
 )
-from dormouse.messages import ExportJob, ExportTask, Outgoing
+from dormouse.messages import ExportJob, ExportTask, OutboundMessage
 from dormouse.ports import Services, Storage
 from dormouse.stored.names import (
     export_done_path,
     export_done_prefix,
-    export_in,
     export_parts_prefix,
     export_path,
     export_prefix,
     export_task_path,
+    parse_export_path,
 )
 
 OBJECTS_AT_ONCE = 8
@@ -85,16 +85,18 @@ def _windows(tasks: Iterable[Sequence[Piece]]) -> Iterable[list[Sequence[Piece]]
         yield window
 
 
-def messages_of(export: Export) -> list[Outgoing]:
+def messages_of(export: Export) -> list[OutboundMessage]:
     """Return the messages by which an export runs: one for Spark, or one for each task."""
     if export.spark is None:
         return task_messages(export, range(export.tasks))
-    return [Outgoing("spark-jobs", ExportJob(export.table_id, export.id, export.spark))]
+    return [OutboundMessage("spark-jobs", ExportJob(export.table_id, export.id, export.spark))]
 
 
-def task_messages(export: Export, tasks: Iterable[int]) -> list[Outgoing]:
+def task_messages(export: Export, tasks: Iterable[int]) -> list[OutboundMessage]:
     """Return the messages that have functions do tasks."""
-    return [Outgoing("exports", ExportTask(export.table_id, export.id, task)) for task in tasks]
+    return [
+        OutboundMessage("exports", ExportTask(export.table_id, export.id, task)) for task in tasks
+    ]
 
 
 def pieces_of(storage: Storage, export: Export, task: int) -> tuple[Piece, ...]:
@@ -175,7 +177,7 @@ def kept_exports(
     begun_ms: dict[str, int] = {}
     parts: list[tuple[str, str]] = []
     for stored in services.storage.list(export_prefix(table_id)):
-        export_id, is_export = export_in(stored.path)
+        export_id, is_export = parse_export_path(stored.path)
         if is_export:
             running.add(export_id)
         if stored.modified_ms > before_ms:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from dormouse.features.garbage.garbage import collectable, waiting_seconds
-from dormouse.jobs.tracking import record, settle, tracked
-from dormouse.messages import GarbageCandidates, Outgoing
+from dormouse.jobs.tracking import finalise, record, tracked
+from dormouse.messages import GarbageCandidates, OutboundMessage
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ForgetShards
 from dormouse.ports import Services
@@ -26,10 +26,10 @@ MAX_DELAY_SECONDS = 15 * 60
 CANDIDATES_PER_MESSAGE = 1000
 
 
-def candidates(table: Table, state: TableState, shards: Sequence[str]) -> list[Outgoing]:
+def candidates(table: Table, state: TableState, shards: Sequence[str]) -> list[OutboundMessage]:
     """Return the messages that name these shards as candidates, with no delay."""
     return [
-        Outgoing("gc-candidates", GarbageCandidates(table.id, state.generation, some))
+        OutboundMessage("gc-candidates", GarbageCandidates(table.id, state.generation, some))
         for some in together(shards)
     ]
 
@@ -40,7 +40,7 @@ def together(shards: Sequence[str]) -> list[tuple[str, ...]]:
     return [tuple(shards[start : start + CANDIDATES_PER_MESSAGE]) for start in starts]
 
 
-def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outgoing]:
+def collect_garbage(services: Services, message: GarbageCandidates) -> list[OutboundMessage]:
     """Delete the candidates whose delay is over; send the others round again."""
     table = services.table(message.table_id)
     if table is None:
@@ -49,19 +49,19 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outg
     state = store.current()
     job_id = garbage_job_id(message.shards)
     if message.generation != state.generation:
-        settle(services, table.id, job_id)
+        finalise(services, table.id, job_id)
         return []
     now_ms, delay_seconds = services.clock.now_ms(), table.properties.gc_delay_seconds
     due, waiting = collectable(state, message.shards, now_ms, delay_seconds)
     if not due:
-        settle(services, table.id, job_id)
+        finalise(services, table.id, job_id)
     elif not _delete(services, table, state, job_id, due):
-        return [Outgoing("gc-candidates", message)]
+        return [OutboundMessage("gc-candidates", message)]
     if not waiting:
         return []
     left = max(waiting_seconds(state, shard, now_ms, delay_seconds) for shard in waiting)
     again = GarbageCandidates(table.id, state.generation, tuple(waiting))
-    return [Outgoing("gc-candidates", again, min(left, MAX_DELAY_SECONDS))]
+    return [OutboundMessage("gc-candidates", again, min(left, MAX_DELAY_SECONDS))]
 
 
 def garbage_job_id(shards: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dormouse.model.state import TableState
-from dormouse.stored.names import run_of
+from dormouse.stored.names import run_of_shard
 
 
 def waiting_seconds(state: TableState, shard: str, now_ms: int, delay_seconds: int) -> int:
@@ -41,7 +41,7 @@ def orphans(state: TableState, modified_ms: Mapping[str, int], oldest_ms: int) -
     """
     runs: dict[str, list[str]] = {}
     for shard in modified_ms:
-        run, _ = run_of(shard)
+        run, _ = run_of_shard(shard)
         if shard not in state.shards and run not in state.jobs:
             runs.setdefault(run, []).append(shard)
     return [

@@ -20,7 +20,7 @@ from msgspec import UNSET
 from dormouse.errors import RefusedSourceError
 from dormouse.features.ingest.batching import batches, gathered, seconds_to_wait
 from dormouse.jobs.tracking import record
-from dormouse.messages import FilesWaiting, IngestJob, Outgoing
+from dormouse.messages import FilesWaiting, IngestJob, OutboundMessage
 from dormouse.model.sources import Source, job_id_of, table_name_of
 from dormouse.model.spark_threshold import ingest_queue
 from dormouse.ports import NO_TABLE, Services
@@ -46,14 +46,14 @@ class _Gathering:
         self.since_ms = min(self.since_ms, since_ms)
         self.sources.update((source.id, source) for source in sources)
 
-    def jobs(self, jobs: Sequence[tuple[Source, ...]]) -> Iterator[Outgoing]:
+    def jobs(self, jobs: Sequence[tuple[Source, ...]]) -> Iterator[OutboundMessage]:
         for job in jobs:
             yield ingest_message(self.table, self.generation, job)
 
 
 def ingest_message(
     table: Table, generation: int, sources: tuple[Source, ...], asked: SparkOptions | None = None
-) -> Outgoing:
+) -> OutboundMessage:
     """Return the job to ingest these sources together, for a function or, if it is heavy or that is
     `asked`, for Spark.
     """
@@ -61,7 +61,7 @@ def ingest_message(
     queue = ingest_queue(size_bytes, table.properties, asked)
     job_id = job_id_of(sources, generation)
     job = IngestJob(table.id, generation, job_id, sources, asked or UNSET)
-    return Outgoing(queue, job)
+    return OutboundMessage(queue, job)
 
 
 def batch_files(
@@ -70,7 +70,7 @@ def batch_files(
     waiting: Sequence[FilesWaiting] = (),
     *,
     at_once: bool = False,
-) -> list[Outgoing]:
+) -> list[OutboundMessage]:
     """Return the ingest jobs of `sources` and of those `waiting`; what is too few waits on.
 
     What belongs to no table is recorded as refused. With `at_once`, nothing waits.
@@ -89,7 +89,7 @@ def batch_files(
     return [message for each in found.values() for message in _messages(each, now_ms, at_once)]
 
 
-def _messages(gathering: _Gathering, now_ms: int, at_once: bool) -> Iterator[Outgoing]:
+def _messages(gathering: _Gathering, now_ms: int, at_once: bool) -> Iterator[OutboundMessage]:
     table, sources = gathering.table, tuple(gathering.sources.values())
     max_age_seconds = table.properties.ingest_batch_max_age_seconds
     seconds = seconds_to_wait(gathering.since_ms, now_ms, max_age_seconds)
@@ -101,7 +101,7 @@ def _messages(gathering: _Gathering, now_ms: int, at_once: bool) -> Iterator[Out
     if left:
         since_ms = gathering.since_ms
         message = FilesWaiting(table.id, gathering.generation, since_ms, left)
-        yield Outgoing("files", message, seconds)
+        yield OutboundMessage("files", message, seconds)
 
 
 def _with_tables(services: Services, sources: Sequence[Source]) -> Iterator[tuple[Table, Source]]:

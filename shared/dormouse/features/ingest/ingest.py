@@ -18,8 +18,8 @@ from dormouse.errors import ContendedError, CrowdedError, RefusedSourceError
 from dormouse.features.ingest.known_sources import look_up
 from dormouse.features.ingest.placement import leaves_holding, spans_leaves
 from dormouse.fold.rules import Rule, Violation
-from dormouse.jobs.tracking import KNOWN, record, tracked
-from dormouse.messages import IngestJob, Outgoing, TableChanged
+from dormouse.jobs.tracking import ALREADY_INGESTED, record, tracked
+from dormouse.messages import IngestJob, OutboundMessage, TableChanged
 from dormouse.model.provenance import Lineage
 from dormouse.model.shards import NewShard
 from dormouse.model.sources import Source, job_id_of
@@ -29,7 +29,7 @@ from dormouse.ports import NO_TABLE, Services
 from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.sources.loader import SourceLoader, load_source
 from dormouse.state_store import Outcome, Rejected
-from dormouse.stored.names import shard_id_in
+from dormouse.stored.names import make_shard_id
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
@@ -80,7 +80,7 @@ def write_here(
     A source that does not fit into the scratch space alone is refused.
 
     Raises:
-        CrowdedError: the sources do not fit together; whether each does, is not known.
+        OutOfSpaceError: the sources do not fit together; whether each does, is not known.
     """
     try:
         return _write_in_scratch(services, table, state, sources)
@@ -88,7 +88,7 @@ def write_here(
         if error.errno != errno.ENOSPC:
             raise
         if len(sources) > 1:
-            raise CrowdedError(FULL, hint="ingest fewer files at once") from error
+            raise OutOfSpaceError(FULL, hint="ingest fewer files at once") from error
     too_large = RefusedSourceError(FULL, hint="drop the rows in smaller files")
     refuse(services, table, sources[0], too_large)
     return Written()
@@ -111,18 +111,18 @@ def _write_in_scratch(
     return Written(accepted, intake.rows, tuple(shards))
 
 
-def ingest(services: Services, job: IngestJob, write: Write = write_here) -> list[Outgoing]:
+def ingest(services: Services, job: IngestJob, write: Write = write_here) -> list[OutboundMessage]:
     """Ingest those sources of `job` which are not ingested yet; refuse bad ones, file by file.
 
     Raises:
         ContendedError: others kept ingesting the same sources; the message should come again.
-        CrowdedError: the files do not fit into the scratch space together.
+        OutOfSpaceError: the files do not fit into the scratch space together.
     """
     table = services.table(job.table_id)
     if table is None:
         _refuse_all(services, job)
         return []
-    changed = [Outgoing("table-changes", TableChanged(table.id))]
+    changed = [OutboundMessage("table-changes", TableChanged(table.id))]
     if _is_known(services, table, job):
         _record_known(services, table, job)
         return changed  # that it changed may not have been told
@@ -178,7 +178,9 @@ def _is_known(services: Services, table: Table, job: IngestJob) -> bool:
 def _record_known(services: Services, table: Table, job: IngestJob) -> None:
     """Record that a job added nothing, and keep what is recorded of the run that did."""
     earlier = services.tracker.get(table.id, job.job_id)
-    is_told = earlier is not None and earlier.state == "finished" and earlier.reason != KNOWN
+    is_told = (
+        earlier is not None and earlier.state == "finished" and earlier.reason != ALREADY_INGESTED
+    )
     record(
         services,
         table.id,
@@ -186,7 +188,7 @@ def _record_known(services: Services, table: Table, job: IngestJob) -> None:
         "ingest",
         "finished",
         subject=_subject(job),
-        reason=KNOWN,
+        reason=ALREADY_INGESTED,
         files=len(job.sources),
         size_bytes=sum(source.size_bytes for source in job.sources),
     )
@@ -203,7 +205,7 @@ def _why_fewer(written: Written, job: IngestJob) -> str:
     if not written.known:
         return ""
     if written.known == len(job.sources):
-        return KNOWN
+        return ALREADY_INGESTED
     return f"{written.known} of {len(job.sources)} files were already ingested"
 
 
@@ -313,7 +315,7 @@ def _write(
         apply_row_rules(intake.sorted_rows(), table.schema, rules, context.written_ms),
         context,
         leaves,
-        lambda n: shard_id_in(attempt, n),
+        lambda n: make_shard_id(attempt, n),
         scratch=folder,
         target_bytes=table.properties.shard_target_bytes,
         spanning=spans_leaves(strategy, intake.size_bytes, holding),

@@ -9,24 +9,24 @@ together are taken apart at once.
 
 from __future__ import annotations
 
-from dormouse.errors import CrowdedError, RefusedSourceError
+from dormouse.errors import OutOfSpaceError, RefusedSourceError
 from dormouse.features.ingest.ingest import ingest, refuse
-from dormouse.jobs.crashes import SILENT, hand_over, has_crashed
-from dormouse.jobs.tracking import APART, is_apart, record
-from dormouse.messages import IngestJob, Outgoing
+from dormouse.jobs.crashes import CRASHED, hand_to_spark, has_crashed
+from dormouse.jobs.tracking import ISOLATED, is_isolated, record
+from dormouse.messages import IngestJob, OutboundMessage
 from dormouse.model.sources import job_id_of
 from dormouse.ports import Services
-from dormouse.stored.names import dead_letters
+from dormouse.stored.names import dead_letter_queue
 
-TAKEN_APART = f"{SILENT}: {APART}"
+TAKEN_APART = f"{CRASHED}: {ISOLATED}"
 WHAT_TO_DO = (
     "drop its rows in smaller files, or raise MemorySize of ingest, or deploy with Spark=yes, and "
     "then: dormouse dlq redrive ingest-jobs"
 )
-CROWDED = f"the files do not fit into the scratch space together: {APART}"
+CROWDED = f"the files do not fit into the scratch space together: {ISOLATED}"
 
 
-def ingest_or_part(services: Services, job: IngestJob) -> list[Outgoing]:
+def ingest_or_part(services: Services, job: IngestJob) -> list[OutboundMessage]:
     """Ingest a job; return a job for each of its files if they are too much together, or one for
     Spark if a file is too much alone.
 
@@ -42,29 +42,29 @@ def ingest_or_part(services: Services, job: IngestJob) -> list[Outgoing]:
         return _part(services, job, reason)
     try:
         return ingest(services, job)
-    except CrowdedError:
+    except OutOfSpaceError:
         return _part(services, job, CROWDED)
 
 
-def _alone(services: Services, job: IngestJob) -> list[Outgoing]:
+def _alone(services: Services, job: IngestJob) -> list[OutboundMessage]:
     """Ingest a file alone, unless that was in vain."""
     table = services.table(job.table_id)
     if table is None or not has_crashed(services, job.table_id, job.job_id):
         return ingest(services, job)
     if services.has_spark:
-        return hand_over(services, job, "ingest", SILENT)
+        return hand_to_spark(services, job, "ingest", CRASHED)
     (source,) = job.sources
-    error = RefusedSourceError(SILENT, hint=WHAT_TO_DO)
+    error = RefusedSourceError(CRASHED, hint=WHAT_TO_DO)
     refuse(services, table, source, error)
     record(services, job.table_id, job.job_id, "ingest", "failed", reason=error.explanation)
-    return [Outgoing(dead_letters("ingest-jobs"), job, reason=error.explanation)]
+    return [OutboundMessage(dead_letter_queue("ingest-jobs"), job, reason=error.explanation)]
 
 
-def _part(services: Services, job: IngestJob, reason: str) -> list[Outgoing]:
+def _part(services: Services, job: IngestJob, reason: str) -> list[OutboundMessage]:
     record(services, job.table_id, job.job_id, "ingest", "finished", reason=reason)
     generation, alone = job.generation, [(source,) for source in job.sources]
     return [
-        Outgoing(
+        OutboundMessage(
             "ingest-jobs", IngestJob(job.table_id, generation, job_id_of(one, generation), one)
         )
         for one in alone
@@ -78,6 +78,6 @@ def _why_to_part(services: Services, job: IngestJob) -> str:
     known = services.tracker.get(job.table_id, job.job_id)
     if known is None:
         return ""
-    if is_apart(known):
+    if is_isolated(known):
         return known.reason
     return TAKEN_APART if has_crashed(services, job.table_id, job.job_id) else ""

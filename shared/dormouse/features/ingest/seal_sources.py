@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.features.ingest.sealing import SEAL_AT, taken_in, whole_chain
-from dormouse.jobs.tracking import record, settle
+from dormouse.jobs.tracking import finalise, record
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import SealSources
@@ -47,7 +47,7 @@ def seal_sources(services: Services, table: Table, *, least: int = SEAL_AT) -> N
         record(services, table.id, SEALING, "sealing", "failed", reason=reason)
     else:
         if replaced:
-            settle(services, table.id, SEALING, failed=True)
+            finalise(services, table.id, SEALING, failed=True)
 
 
 def _seal(

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from dormouse.features.planning.compaction import CompactionPlan
 from dormouse.features.spark.requests import keep_request
-from dormouse.messages import CompactionJob, Outgoing
+from dormouse.messages import CompactionJob, OutboundMessage
 from dormouse.model.spark_threshold import compaction_queue
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob
@@ -35,7 +35,7 @@ def assign(
     generation: int,
     jobs: Iterable[AssignJob],
     asked: SparkOptions | None = None,
-) -> Iterator[Outgoing]:
+) -> Iterator[OutboundMessage]:
     """Assign jobs, and give the messages of those which that succeeded for, commit by commit.
 
     With options for it, which are `asked`, Spark is to do them. A request that is kept of a job
@@ -55,7 +55,7 @@ def assign(
             if isinstance(outcome, Committed):
                 queue = compaction_queue(state, job, table.properties, asked)
                 message = CompactionJob(table.id, generation, job.job, asked or UNSET)
-                yield Outgoing(queue, message)
+                yield OutboundMessage(queue, message)
 
 
 def jobs_of(services: Services, plans: Iterable[CompactionPlan]) -> Iterator[AssignJob]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from dormouse.model.shards import Reference
 from dormouse.model.state import TableState
-from dormouse.stored.names import run_of
+from dormouse.stored.names import run_of_shard
 from dormouse.tables.properties import Properties
 
 MAX_INPUTS = 1000
@@ -90,11 +90,11 @@ def sorted_runs(references: Iterable[Reference], disputed: Container[str] = ()) 
     """
     by_run: dict[str, list[Reference]] = {}
     for reference in references:
-        by_run.setdefault(run_of(reference.shard)[0], []).append(reference)
+        by_run.setdefault(run_of_shard(reference.shard)[0], []).append(reference)
     runs = [
         SortedRun(
             sum(r.rows for r in found),
-            tuple(sorted((r.shard for r in found), key=run_of)),
+            tuple(sorted((r.shard for r in found), key=run_of_shard)),
         )
         for found in by_run.values()
         if all(r.job is None and r.shard not in disputed for r in found)

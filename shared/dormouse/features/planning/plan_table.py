@@ -15,7 +15,7 @@ from dormouse.features.planning.compaction import CompactionPlan, plan_compactio
 from dormouse.features.planning.retention import plan_rewrites
 from dormouse.features.planning.splitting import splits_due
 from dormouse.features.tables.reset import begun
-from dormouse.messages import Outgoing, PartitionSplits, TableChanged
+from dormouse.messages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.model.state import TableState
 from dormouse.ports import Services
 from dormouse.tables.row_rules import row_rules
@@ -25,7 +25,7 @@ SPLITS_PER_MESSAGE = 50
 """Every planning asks anew for all that are due; of so many footers are read in a minute or two."""
 
 
-def plan_table(services: Services, message: TableChanged) -> Iterator[Outgoing]:
+def plan_table(services: Services, message: TableChanged) -> Iterator[OutboundMessage]:
     """Return the messages for what is due; nothing for a table that is offline or gone."""
     table = services.table(message.table_id)
     if table is None:
@@ -44,12 +44,12 @@ def plan_table(services: Services, message: TableChanged) -> Iterator[Outgoing]:
 
 def splits(
     table: Table, state: TableState, partitions: Sequence[str], *, forced: bool = False
-) -> Iterator[Outgoing]:
+) -> Iterator[OutboundMessage]:
     """Return the messages that ask for these leaves to be split."""
     for start in range(0, len(partitions), SPLITS_PER_MESSAGE):
         some = tuple(partitions[start : start + SPLITS_PER_MESSAGE])
         message = PartitionSplits(table.id, state.generation, some, forced)
-        yield Outgoing("partition-splits", message)
+        yield OutboundMessage("partition-splits", message)
 
 
 def _compactions(

@@ -16,10 +16,10 @@ from dormouse.features.tables.versions import read_version
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
-from dormouse.ports import EarlierObject, Services, StoredObject
+from dormouse.ports import NoncurrentObject, Services, StoredObject
 from dormouse.readers.reading import Slice
 from dormouse.shards.footer import read_footer
-from dormouse.stored.names import data_prefix, run_of, shard_id_of, shard_path
+from dormouse.stored.names import data_prefix, run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
 
 LOOKS_AT_ONCE = 4
@@ -81,10 +81,10 @@ def prove_purge(
     # Listed after the state was read, so that every object the state knows of was there by then;
     # what is deleted meanwhile and kept as an earlier version is seen at least once.
     objects = list(services.storage.list(data_prefix(table.id)))
-    earlier = list(services.storage.earlier(data_prefix(table.id)))
+    earlier = list(services.storage.list_noncurrent(data_prefix(table.id)))
 
-    def look(stored: StoredObject | EarlierObject) -> Remains | None:
-        if isinstance(stored, EarlierObject):
+    def look(stored: StoredObject | NoncurrentObject) -> Remains | None:
+        if isinstance(stored, NoncurrentObject):
             return _look_at_earlier(services, table, matcher, stored)
         return _look(services, table, state, matcher, stored)
 
@@ -126,7 +126,7 @@ def _look(
 
 
 def _look_at_earlier(
-    services: Services, table: Table, matcher: RowMatcher, earlier: EarlierObject
+    services: Services, table: Table, matcher: RowMatcher, earlier: NoncurrentObject
 ) -> Remains | None:
     """Look at what the bucket keeps of an object that the table has no more."""
     there = replace(services, storage=earlier.storage)
@@ -174,7 +174,7 @@ def _why(
     if since_ms is not None:
         until_ms = since_ms + table.properties.gc_delay_seconds * 1000
         return "it was replaced, and waits for queries that began before", until_ms
-    if run_of(shard)[0] in state.jobs:
+    if run_of_shard(shard)[0] in state.jobs:
         return "a job that is not finished wrote it", None
     return "no commit refers to it; the daily audit deletes it", _audited_ms(table, stored)
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dormouse.keys.ranges import Key, KeyRange, decode_key, encode_key, merged
+from dormouse.keys.ranges import Key, KeyRange, decode_key, encode_key, union_ranges
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
-from dormouse.stored.decoding import told_as_corrupt
-from dormouse.stored.json_objects import of_stored, to_stored
+from dormouse.stored.decoding import raise_corrupt
+from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.tables.spark_options import SparkOptions
 
 MAX_INPUTS = 50
@@ -50,7 +50,11 @@ class PurgeRequest:
     @property
     def ranges(self) -> list[KeyRange]:
         """The ranges of keys whose rows can match, disjoint and in order."""
-        return merged([KeyRange.exactly(key) for key in self.keys]) if self.keys else [KeyRange()]
+        return (
+            union_ranges([KeyRange.exactly(key) for key in self.keys])
+            if self.keys
+            else [KeyRange()]
+        )
 
     def can_match(self, shard: Shard) -> bool:
         """Return whether, by its least and greatest key, a shard can hold rows to remove."""
@@ -167,7 +171,7 @@ def encode_request(request: PurgeRequest, path: str) -> bytes:
         keys,
         request.spark or UNSET,
     )
-    return to_stored(_REQUEST, FORMAT, path, stored)
+    return encode_stored(_REQUEST, FORMAT, path, stored)
 
 
 def decode_request(stored: bytes, path: str) -> PurgeRequest:
@@ -177,8 +181,8 @@ def decode_request(stored: bytes, path: str) -> PurgeRequest:
         CorruptDataError: it is no such thing; `path` is named.
     """
     hint = "ask for the purge once more, and delete this object: nobody can tell what it was about"
-    with told_as_corrupt(f"{path} is no request of a purge", hint=hint):
-        body = of_stored(_REQUEST, FORMAT, path, stored, _StoredRequest)
+    with raise_corrupt(f"{path} is no request of a purge", hint=hint):
+        body = decode_stored(_REQUEST, FORMAT, path, stored, _StoredRequest)
         keys = tuple(decode_key(bytes.fromhex(key)) for key in body.keys)
     return PurgeRequest(
         body.id,
@@ -194,7 +198,7 @@ def decode_request(stored: bytes, path: str) -> PurgeRequest:
 def encode_verdicts(verdicts: Verdicts, path: str) -> bytes:
     """Return what is put at `path` of verdicts."""
     stored = _StoredVerdicts(tuple(sorted(verdicts.matching)), tuple(sorted(verdicts.clean)))
-    return to_stored(_VERDICTS, FORMAT, path, stored)
+    return encode_stored(_VERDICTS, FORMAT, path, stored)
 
 
 def decode_verdicts(stored: bytes, path: str) -> Verdicts:
@@ -203,6 +207,6 @@ def decode_verdicts(stored: bytes, path: str) -> Verdicts:
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
-    with told_as_corrupt(f"{path} holds no verdicts of a purge"):
-        body = of_stored(_VERDICTS, FORMAT, path, stored, _StoredVerdicts)
+    with raise_corrupt(f"{path} holds no verdicts of a purge"):
+        body = decode_stored(_VERDICTS, FORMAT, path, stored, _StoredVerdicts)
     return Verdicts(frozenset(body.matching), frozenset(body.clean))

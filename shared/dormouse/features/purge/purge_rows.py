@@ -34,10 +34,10 @@ from dormouse.features.purge.stored import (
     purge_request,
 )
 from dormouse.features.tables.reset import is_for
-from dormouse.jobs.retrying import is_spent
+from dormouse.jobs.retrying import is_chain_expired
 from dormouse.jobs.tracking import record
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import Outgoing, PurgeStep
+from dormouse.messages import OutboundMessage, PurgeStep
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob
@@ -56,7 +56,7 @@ WAITS_PER_AGE = 8
 
 def purge_rows(
     services: Services, message: PurgeStep, *, step_seconds: float = STEP_SECONDS
-) -> Iterator[Outgoing]:
+) -> Iterator[OutboundMessage]:
     """Go on with a purge, unless it is finished; give the jobs and the step that follow.
 
     Raises:
@@ -106,7 +106,7 @@ def _step(
     matcher: RowMatcher,
     message: PurgeStep,
     seconds: float,
-) -> Generator[Outgoing, None, _Finished | None]:
+) -> Generator[OutboundMessage, None, _Finished | None]:
     request = matcher.request
     known = known_verdicts(services, table.id, request.id)
     unknown = unknown_shards(state, request, known)
@@ -124,14 +124,14 @@ def _step(
     if damaged is not None:
         raise damaged
     now_ms = services.clock.now_ms()
-    patience_ms = table.properties.job_patience_seconds * 1000
-    if is_spent(
-        message.begun_ms or request.requested_ms, request.requested_ms, now_ms, patience_ms
+    retry_ms = table.properties.job_retry_seconds * 1000
+    if is_chain_expired(
+        message.begun_ms or request.requested_ms, request.requested_ms, now_ms, retry_ms
     ):
         return None
     age_seconds = (now_ms - request.requested_ms) // 1000
     wait = min(max(age_seconds // WAITS_PER_AGE, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)
-    yield Outgoing("purges", message, 0 if left else wait)
+    yield OutboundMessage("purges", message, 0 if left else wait)
     return None
 
 
@@ -184,7 +184,7 @@ def _assign(
     state: TableState,
     request: PurgeRequest,
     references: Iterable[Reference],
-) -> Iterator[Outgoing]:
+) -> Iterator[OutboundMessage]:
     """Assign jobs for the free references. What dies before they are sent, the sweep sends."""
     jobs = [
         AssignJob(purge_job_id(request.id, services.ids.new()), partition, inputs)

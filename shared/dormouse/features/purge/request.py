@@ -13,7 +13,7 @@ from dormouse.features.requests.work import Begun, Purge
 from dormouse.features.tables.versions import read_version
 from dormouse.jobs.tracking import record
 from dormouse.key_forms.json import key_of_json
-from dormouse.messages import Outgoing, PurgeStep
+from dormouse.messages import OutboundMessage, PurgeStep
 from dormouse.ports import Services
 from dormouse.requests import PurgeRows
 from dormouse.sql.conditions import parse_condition
@@ -36,7 +36,7 @@ def purge_rows(services: Services, request: PurgeRows) -> Begun:
     services.storage.put(path, encode_request(purge, path))
     # Not what it removes: records live longer than what is to be forgotten.
     record(services, table.id, purge.id, "purge", "assigned", subject=request.request_id)
-    return Begun([Outgoing("purges", PurgeStep(table.id, purge.id))], Purge(purge.id))
+    return Begun([OutboundMessage("purges", PurgeStep(table.id, purge.id))], Purge(purge.id))
 
 
 def purge_id_of(request_id: str) -> str:

@@ -13,7 +13,13 @@ from dormouse.features.purge.purge import (
     encode_verdicts,
 )
 from dormouse.ports import Services
-from dormouse.stored.names import purge_in, purge_path, purge_prefix, verdict_path, verdict_prefix
+from dormouse.stored.names import (
+    parse_purge_path,
+    purge_matches_path,
+    purge_matches_prefix,
+    purge_path,
+    purge_prefix,
+)
 
 
 def purge_request(services: Services, table_id: str, purge_id: str) -> PurgeRequest | None:
@@ -35,7 +41,7 @@ def known_verdicts(services: Services, table_id: str, purge_id: str) -> Verdicts
     What is damaged counts as not found out: its shards are looked at once more.
     """
     known = Verdicts()
-    for stored in services.storage.list(verdict_prefix(table_id, purge_id)):
+    for stored in services.storage.list(purge_matches_prefix(table_id, purge_id)):
         try:
             body = services.storage.get(stored.path)
         except NotFoundError:  # another delivery finished the purge just now
@@ -47,13 +53,13 @@ def known_verdicts(services: Services, table_id: str, purge_id: str) -> Verdicts
 
 def keep_verdicts(services: Services, table_id: str, purge_id: str, found: Verdicts) -> None:
     """Keep what a step found out, for the steps to come."""
-    path = verdict_path(table_id, purge_id, services.ids.new())
+    path = purge_matches_path(table_id, purge_id, services.ids.new())
     services.storage.put(path, encode_verdicts(found, path))
 
 
 def forget_purge(services: Services, table_id: str, purge_id: str) -> None:
     """Delete all that is kept of a purge; its request last, so that a redelivery finds the rest."""
-    verdicts = services.storage.list(verdict_prefix(table_id, purge_id))
+    verdicts = services.storage.list(purge_matches_prefix(table_id, purge_id))
     paths = [stored.path for stored in verdicts]
     if paths:
         services.storage.delete(paths)
@@ -68,7 +74,7 @@ def kept_purges(services: Services, table_id: str) -> tuple[dict[str, int], list
     requested_ms: dict[str, int] = {}
     verdicts: list[tuple[str, str]] = []
     for stored in services.storage.list(purge_prefix(table_id)):
-        purge_id, is_request = purge_in(stored.path)
+        purge_id, is_request = parse_purge_path(stored.path)
         if is_request:
             requested_ms[purge_id] = stored.modified_ms
         else:

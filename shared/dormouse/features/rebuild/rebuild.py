@@ -24,7 +24,7 @@ from dormouse.features.rebuild.rebuilding import (
     rebuilt,
     transactions,
 )
-from dormouse.messages import Outgoing, TableChanged
+from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ClearTable
@@ -62,7 +62,7 @@ def preview(services: Services, table: Table, watch: Progress | None = None) -> 
 
 def rebuild(
     services: Services, table: Table, watch: Progress | None = None
-) -> tuple[Rebuilt, list[Outgoing]]:
+) -> tuple[Rebuilt, list[OutboundMessage]]:
     """Make the state of the table anew, whatever became of the old one, which is given up.
 
     Raises:
@@ -89,7 +89,9 @@ def rebuild(
         store.destroy()
         raise
     services.store(table).destroy()
-    return Rebuilt(expected, plan.left_out), [Outgoing("table-changes", TableChanged(table.id))]
+    return Rebuilt(expected, plan.left_out), [
+        OutboundMessage("table-changes", TableChanged(table.id))
+    ]
 
 
 def _registered(services: Services, table: Table) -> Table:

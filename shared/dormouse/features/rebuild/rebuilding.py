@@ -13,9 +13,9 @@ from dormouse.errors import InvariantError
 from dormouse.features.rebuild.runs import LAST_NUMBER, choose_runs, written_twice
 from dormouse.fold.fold import apply
 from dormouse.fold.invariants import broken_invariants
-from dormouse.keys.ranges import KeyRange, after
+from dormouse.keys.ranges import KeyRange, prefix_successor
 from dormouse.model.partitions import ROOT, PartitionTree
-from dormouse.model.provenance import Origin
+from dormouse.model.provenance import Provenance
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
@@ -29,8 +29,8 @@ from dormouse.model.transactions import (
     ReplaceShards,
     Transaction,
 )
-from dormouse.schema.key_types import KeyTypes, key_fault
-from dormouse.stored.names import run_of, shard_id_in
+from dormouse.schema.key_types import KeyTypes, key_problem
+from dormouse.stored.names import make_shard_id, run_of_shard
 
 SHARDS_PER_TRANSACTION = 1000
 SOURCES_PER_TRANSACTION = 10_000
@@ -41,7 +41,7 @@ class FoundShard:
     """A shard as its object and footer show it."""
 
     shard: Shard
-    origin: Origin
+    origin: Provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Refusal:
 def plan_rebuild(
     found: Iterable[FoundShard],
     key_types: KeyTypes,
-    endings: Mapping[str, Origin] | None = None,
+    endings: Mapping[str, Provenance] | None = None,
     generation: int = 0,
 ) -> RebuildPlan | Refusal:
     """Decide which rows of which shards count, from all shards of a table at its generation.
@@ -99,7 +99,7 @@ def plan_rebuild(
     by_id = {shard: item for shard, item in by_id.items() if shard not in twice}
     choice = choose_runs({shard: item.origin for shard, item in by_id.items()})
     reasons += choice.contradictions
-    counted = [item for shard, item in by_id.items() if run_of(shard)[0] in choice.counted]
+    counted = [item for shard, item in by_id.items() if run_of_shard(shard)[0] in choice.counted]
     claims = _claims(counted)
     placed = tuple(_place(item, claims, by_id, tree) for item in counted)
     reasons += _overlaps(claims, {item.shard.id: item for item in placed}, by_id)
@@ -108,7 +108,7 @@ def plan_rebuild(
     left_out = tuple(
         (shard, reason)
         for shard in by_id
-        if (reason := choice.left_out.get(run_of(shard)[0])) is not None
+        if (reason := choice.left_out.get(run_of_shard(shard)[0])) is not None
     )
     left_out += tuple((shard, "its rows are in other shards of its run") for shard in sorted(twice))
     left_out += tuple((shard, "it is of before the table was emptied") for shard in emptied)
@@ -117,9 +117,9 @@ def plan_rebuild(
     return RebuildPlan(tree, shards, tuple(sorted(sources)), left_out, key_types, generation)
 
 
-def _without_rows(run: str, ending: Origin) -> FoundShard:
+def _without_rows(run: str, ending: Provenance) -> FoundShard:
     # by a number which none of the shards it counts can have
-    return FoundShard(Shard(shard_id_in(run, LAST_NUMBER), 0, 0, (), ()), ending)
+    return FoundShard(Shard(make_shard_id(run, LAST_NUMBER), 0, 0, (), ()), ending)
 
 
 def transactions(plan: RebuildPlan) -> Iterator[Transaction]:
@@ -177,8 +177,8 @@ def _unfit(found: Iterable[FoundShard], key_types: KeyTypes) -> Iterator[str]:
         span = item.origin.range
         ends = [span.min] if span.max is None else [span.min, span.max]
         keys = (item.shard.min_key, item.shard.max_key) if item.shard.rows else ()
-        faults = [key_fault(end, key_types, fewest_parts=0) for end in ends]
-        faults += [key_fault(key, key_types, fewest_parts=len(key_types)) for key in keys]
+        faults = [key_problem(end, key_types, fewest_parts=0) for end in ends]
+        faults += [key_problem(key, key_types, fewest_parts=len(key_types)) for key in keys]
         for fault in filter(None, faults):
             yield f"a key in shard {item.shard.id} is none of the table: {fault}"
 
@@ -217,7 +217,7 @@ def _place(
     shard = item.shard
     if not shard.rows:
         return PlacedShard(shard, (), ())
-    span = KeyRange(shard.min_key, after(shard.max_key))
+    span = KeyRange(shard.min_key, prefix_successor(shard.max_key))
     taken = [by_id[claimant].origin.range for claimant in claims.get(shard.id, ())]
     live: list[str] = []
     merged: list[str] = []
@@ -236,7 +236,7 @@ def _overlaps(
     The shards of a run have no rows in common, nor has what was merged from different ones.
     """
     for shard, claimants in sorted(claims.items()):
-        runs = {run_of(claimant)[0] for claimant in claimants}
+        runs = {run_of_shard(claimant)[0] for claimant in claimants}
         holders: dict[str, list[tuple[str, set[str]]]] = {}
         for claimant in claimants:
             within = runs & _runs_in(by_id[claimant])
@@ -249,11 +249,13 @@ def _overlaps(
                         f"partition {leaf}"
                     )
                     break
-                if all(run_of(other)[0] != run_of(claimant)[0] for other, _ in others):
+                if all(run_of_shard(other)[0] != run_of_shard(claimant)[0] for other, _ in others):
                     others.append((claimant, within))
 
 
 def _runs_in(item: FoundShard) -> set[str]:
     """Return the runs of which a shard has rows: its own, and those of what it was merged from."""
     lineage = item.origin.lineage
-    return {run_of(shard)[0] for shard in (item.shard.id, *lineage.inputs, *lineage.superseded)}
+    return {
+        run_of_shard(shard)[0] for shard in (item.shard.id, *lineage.inputs, *lineage.superseded)
+    }

@@ -16,8 +16,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.provenance import Origin
-from dormouse.stored.names import PART_NUMBERS, run_of
+from dormouse.model.provenance import Provenance
+from dormouse.stored.names import PART_NUMBERS, run_of_shard
 
 LAST_NUMBER = 2**63
 _BROKEN_OFF = "its run was broken off, and so never committed"
@@ -46,7 +46,7 @@ class _Run:
         return not self.sources.isdisjoint(other.sources)
 
 
-def choose_runs(origins: Mapping[str, Origin]) -> Choice:
+def choose_runs(origins: Mapping[str, Provenance]) -> Choice:
     """Choose among the runs of all shards there are, given by id."""
     merged = _merged(origins.values())
     ingested, compacted = _runs(origins)
@@ -83,31 +83,31 @@ def choose_runs(origins: Mapping[str, Origin]) -> Choice:
     return Choice(counted, left_out, tuple(contradictions))
 
 
-def _merged(origins: Iterable[Origin]) -> frozenset[str]:
+def _merged(origins: Iterable[Provenance]) -> frozenset[str]:
     """Return the runs of which a shard is known to have been merged."""
     lineages = [origin.lineage for origin in origins]
     return frozenset(
-        run_of(shard)[0]
+        run_of_shard(shard)[0]
         for lineage in lineages
         for shard in (*lineage.inputs, *lineage.superseded, *lineage.completed)
     )
 
 
 def _runs(
-    origins: Mapping[str, Origin],
-) -> tuple[list[tuple[str, list[Origin]]], list[tuple[str, list[Origin]]]]:
+    origins: Mapping[str, Provenance],
+) -> tuple[list[tuple[str, list[Provenance]]], list[tuple[str, list[Provenance]]]]:
     """Return what there is of ingest runs and of compactions, by id, shards in order."""
-    ingested: dict[str, list[Origin]] = {}
-    compacted: dict[str, list[Origin]] = {}
+    ingested: dict[str, list[Provenance]] = {}
+    compacted: dict[str, list[Provenance]] = {}
     for shard, origin in origins.items():
         runs = compacted if origin.lineage.inputs else ingested
-        runs.setdefault(run_of(shard)[0], []).append(origin)
+        runs.setdefault(run_of_shard(shard)[0], []).append(origin)
     for found in (*ingested.values(), *compacted.values()):
         found.sort(key=lambda origin: (origin.last, origin.number))
     return sorted(ingested.items()), sorted(compacted.items())
 
 
-def _run(run: str, found: Sequence[Origin], merged: bool) -> _Run:
+def _run(run: str, found: Sequence[Provenance], merged: bool) -> _Run:
     last = found[-1]
     lacks_others = last.last and len(found) <= last.number
     sources = frozenset(last.lineage.sources)
@@ -115,7 +115,7 @@ def _run(run: str, found: Sequence[Origin], merged: bool) -> _Run:
 
 
 def _whole_compactions(
-    compacted: Iterable[tuple[str, Sequence[Origin]]],
+    compacted: Iterable[tuple[str, Sequence[Provenance]]],
     merged: frozenset[str],
     shards: Container[str],
 ) -> tuple[frozenset[str], dict[str, str]]:
@@ -141,7 +141,7 @@ def _whole_compactions(
     return frozenset(counted), left_out
 
 
-def written_twice(origins: Mapping[str, Origin]) -> frozenset[str]:
+def written_twice(origins: Mapping[str, Provenance]) -> frozenset[str]:
     """Return the shards of compactions that do not count, as others of their run have their rows.
 
     A run that died before its commit may have written everything, as shard 0, the last. Is the job
@@ -150,12 +150,12 @@ def written_twice(origins: Mapping[str, Origin]) -> frozenset[str]:
     """
     lineages = [origin.lineage for origin in origins.values()]
     merged = {shard for each in lineages for shard in (*each.inputs, *each.superseded)}
-    whole_merged = {run for run, number in map(run_of, merged) if number < PART_NUMBERS}
-    parts_merged = {run for run, number in map(run_of, merged) if number >= PART_NUMBERS}
+    whole_merged = {run for run, number in map(run_of_shard, merged) if number < PART_NUMBERS}
+    parts_merged = {run for run, number in map(run_of_shard, merged) if number >= PART_NUMBERS}
     runs: dict[str, dict[int, str]] = {}
     for shard, origin in origins.items():
         if origin.lineage.inputs:
-            run, number = run_of(shard)
+            run, number = run_of_shard(shard)
             runs.setdefault(run, {})[number] = shard
     twice: set[str] = set()
     for run, shards in runs.items():
@@ -169,7 +169,7 @@ def written_twice(origins: Mapping[str, Origin]) -> frozenset[str]:
     return frozenset(twice)
 
 
-def _was_ingested(run: _Run, committed: Iterable[_Run], carried: Iterable[Origin]) -> bool:
+def _was_ingested(run: _Run, committed: Iterable[_Run], carried: Iterable[Provenance]) -> bool:
     """Return whether a source of `run` counts already."""
     return any(run.repeats(other) for other in committed) or any(
         not run.sources.isdisjoint(origin.lineage.sources) for origin in carried

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from dormouse.errors import NotFoundError
 from dormouse.ports import NO_TABLE, Services
-from dormouse.tables.table import Table, unknown_table
+from dormouse.tables.table import Table, table_not_found
 
 
 class Naming(Protocol):
@@ -37,7 +37,7 @@ def bound(services: Services, request: Naming) -> Table | None:
     if table_id != NO_TABLE:
         return services.tables.get(table_id)
     if found is None:
-        raise unknown_table(request.name, services.tables.survey()[0])
+        raise table_not_found(request.name, services.tables.list_readable()[0])
     raise NotFoundError(
         f"there was no table {request.name!r} when this was asked for first",
         hint="ask again under another request_id",

@@ -17,7 +17,7 @@ from dormouse.features.garbage.collect_garbage import candidates, garbage_job_id
 from dormouse.features.ingest.batch_files import ingest_message
 from dormouse.features.planning.plan_table import splits
 from dormouse.features.purge.stored import purge_request
-from dormouse.messages import CompactionJob, IngestJob, Outgoing, PurgeStep
+from dormouse.messages import CompactionJob, IngestJob, OutboundMessage, PurgeStep
 from dormouse.model.spark_threshold import compaction_queue
 from dormouse.model.state import TableState
 from dormouse.ports import Services
@@ -83,7 +83,7 @@ class Begun:
     `counts` are what is known when it begins.
     """
 
-    messages: list[Outgoing] = field(default_factory=list)
+    messages: list[OutboundMessage] = field(default_factory=list)
     work: Work | None = None
     counts: Counts = Counts()
 
@@ -111,7 +111,7 @@ def kind_of(work: Work) -> str:
     return str(type(work).__struct_config__.tag)
 
 
-def messages_again(services: Services, table: Table, work: Work) -> list[Outgoing]:
+def messages_again(services: Services, table: Table, work: Work) -> list[OutboundMessage]:
     """Return the messages of what is left of some work: those of its beginning may be lost."""
     match work:
         case Compactions():
@@ -127,7 +127,9 @@ def messages_again(services: Services, table: Table, work: Work) -> list[Outgoin
             return messages_of(export) if export is not None else []
         case Purge():
             is_left = purge_request(services, table.id, work.purge_id) is not None
-            return [Outgoing("purges", PurgeStep(table.id, work.purge_id))] if is_left else []
+            return (
+                [OutboundMessage("purges", PurgeStep(table.id, work.purge_id))] if is_left else []
+            )
         case Splits():
             state = services.store(table).current()
             leaves = _leaves(state, work) if state.generation == work.generation else []
@@ -138,13 +140,13 @@ def messages_again(services: Services, table: Table, work: Work) -> list[Outgoin
             return candidates(table, state, shards) if state.generation == work.generation else []
 
 
-def _compactions(table: Table, state: TableState, work: Compactions) -> Iterator[Outgoing]:
+def _compactions(table: Table, state: TableState, work: Compactions) -> Iterator[OutboundMessage]:
     for job_id in work.jobs:
         job = state.jobs.get(job_id)
         if job is not None and state.generation == work.generation:
             queue = compaction_queue(state, job, table.properties, work.spark)
             message = CompactionJob(table.id, work.generation, job_id, work.spark or UNSET)
-            yield Outgoing(queue, message)
+            yield OutboundMessage(queue, message)
 
 
 def _leaves(state: TableState, work: Splits) -> list[str]:

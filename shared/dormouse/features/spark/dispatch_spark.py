@@ -39,14 +39,14 @@ from dormouse.features.spark.requests import (
     spark_request,
 )
 from dormouse.jobs.tracking import record
-from dormouse.messages import CompactionJob, Outgoing, SparkAgain, SparkJob
+from dormouse.messages import CompactionJob, OutboundMessage, SparkJob, SparkJobStep
 from dormouse.model.spark_threshold import PATIENCE_SECONDS, cluster_size
 from dormouse.model.state import TableState
 from dormouse.ports import Services, Spark, SparkRun
 from dormouse.tables.table import Table
 
 
-def dispatch_spark(services: Services, message: SparkJob | SparkAgain) -> list[Outgoing]:
+def dispatch_spark(services: Services, message: SparkJob | SparkJobStep) -> list[OutboundMessage]:
     """Have Spark do the job, unless it is done, being done, or was tried too often.
 
     A message to go on with a job that was given up meanwhile does nothing: it must not begin anew.
@@ -72,7 +72,7 @@ def dispatch_spark(services: Services, message: SparkJob | SparkAgain) -> list[O
     attempt, run_id = newest_run(services, job)
     reason = ""
     if attempt:
-        run = services.spark.look(run_id)
+        run = services.spark.describe(run_id)
         if run is not None and not run.outcome:
             return []
         reason = f"run {run_id}: {run.reason or run.outcome}" if run else f"run {run_id} is unknown"
@@ -82,8 +82,8 @@ def dispatch_spark(services: Services, message: SparkJob | SparkAgain) -> list[O
     return _start(services, services.spark, table, state, request, attempt + 1)
 
 
-def _job_of(services: Services, message: SparkJob | SparkAgain) -> SparkJob | None:
-    if not isinstance(message, SparkAgain):
+def _job_of(services: Services, message: SparkJob | SparkJobStep) -> SparkJob | None:
+    if not isinstance(message, SparkJobStep):
         return message
     request = spark_request(services, message.table_id, message.job_id)
     return None if request is None else request.job
@@ -96,7 +96,7 @@ def _start(
     state: TableState,
     request: SparkRequest,
     attempt: int,
-) -> list[Outgoing]:
+) -> list[OutboundMessage]:
     job = request.job
     files, size_bytes = input_of(services, state, job)
     size = cluster_size(size_bytes, table.properties, job.spark or None)
@@ -135,7 +135,7 @@ def _token(*asked: object) -> str:
 
 def _give_up(
     services: Services, table: Table, job: SparkJob, reason: str, *, has_run: bool = False
-) -> list[Outgoing]:
+) -> list[OutboundMessage]:
     """Return a job up. All that is kept of it goes: who sends it back has it tried from the
     start."""
     record(services, table.id, job.job_id, kind_of(job), "failed", reason=reason)

@@ -12,21 +12,21 @@ from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.features.ingest.known_sources import look_up
 from dormouse.features.spark.requests import SparkRequest, forget, spark_request
 from dormouse.jobs.crashes import SPARK, set_aside
-from dormouse.jobs.tracking import count, record, settle
+from dormouse.jobs.tracking import finalise, publish_counts, record
 from dormouse.messages import (
     CompactionJob,
     ExportJob,
     IngestJob,
-    Outgoing,
-    SparkAgain,
+    OutboundMessage,
     SparkJob,
+    SparkJobStep,
     TableChanged,
 )
 from dormouse.model.sources import Source
 from dormouse.model.spark_threshold import wait_seconds
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
-from dormouse.stored.names import dead_letters
+from dormouse.stored.names import dead_letter_queue
 from dormouse.tables.table import Table
 
 QUEUE = "spark-jobs"
@@ -90,19 +90,21 @@ def input_of(services: Services, state: TableState, job: SparkJob) -> tuple[int,
             return 0, export.size_bytes if export else 0
 
 
-def in_functions(services: Services, job: SparkJob) -> list[Outgoing]:
+def in_functions(services: Services, job: SparkJob) -> list[OutboundMessage]:
     """Return the messages that have functions do a job, where there is no Spark."""
     match job:
         case IngestJob():
-            return [Outgoing("ingest-jobs", job)]
+            return [OutboundMessage("ingest-jobs", job)]
         case CompactionJob():
-            return [Outgoing("compaction-jobs", job)]
+            return [OutboundMessage("compaction-jobs", job)]
         case ExportJob():
             export = kept_export(services, job.table_id, job.job_id)
             return task_messages(export, tasks_left(services, export) or [0]) if export else []
 
 
-def abandon(services: Services, job: SparkJob, reason: str, *, has_run: bool) -> list[Outgoing]:
+def abandon(
+    services: Services, job: SparkJob, reason: str, *, has_run: bool
+) -> list[OutboundMessage]:
     """Let go of what a job holds that is given up, and return its dead letter.
 
     What Spark `has_run` as often as it may is not begun again by itself: the files of an ingest are
@@ -121,7 +123,7 @@ def abandon(services: Services, job: SparkJob, reason: str, *, has_run: bool) ->
             set_aside(services, job.table_id, job.job_id, SPARK)
         case IngestJob() if has_run or len(job.sources) == 1:  # one is of a function that crashed
             _refuse(services, job, reason)
-    return [Outgoing(dead_letters(QUEUE), job, reason=reason)]
+    return [OutboundMessage(dead_letter_queue(QUEUE), job, reason=reason)]
 
 
 def _refuse(services: Services, job: IngestJob, reason: str) -> None:
@@ -140,7 +142,9 @@ def replaced_by(state: TableState, job: SparkJob) -> tuple[str, ...]:
     return assigned.inputs if assigned else ()
 
 
-def finish(services: Services, table: Table, state: TableState, job: SparkJob) -> list[Outgoing]:
+def finish(
+    services: Services, table: Table, state: TableState, job: SparkJob
+) -> list[OutboundMessage]:
     """Forget a job that is settled, count it, and return the messages that follow from it.
 
     No driver sends or counts anything. What is forgotten is counted no more, so a message that
@@ -150,14 +154,14 @@ def finish(services: Services, table: Table, state: TableState, job: SparkJob) -
     request = spark_request(services, job.table_id, job.job_id)
     told = _told_by_driver(services, table, request) if request is not None else []
     if not isinstance(job, ExportJob) or _is_whole(services, job):
-        settle(services, job.table_id, job.job_id)
+        finalise(services, job.table_id, job.job_id)
     else:
         _tell_given_up(services, job)
     forget(services, job)
     for each in told:
-        count(services, table.name, each)
+        publish_counts(services, table.name, each)
     freed = [s for s in request.inputs if s in state.unreferenced] if request is not None else []
-    changed = Outgoing("table-changes", TableChanged(job.table_id))
+    changed = OutboundMessage("table-changes", TableChanged(job.table_id))
     return [changed, *candidates(table, state, freed)]
 
 
@@ -193,11 +197,11 @@ def _tell_given_up(services: Services, job: ExportJob) -> None:
         record(services, job.table_id, job.job_id, known.kind, "failed", reason=reason)
 
 
-def again(services: Services, request: SparkRequest) -> Outgoing:
+def again(services: Services, request: SparkRequest) -> OutboundMessage:
     """Return the message that has a job tried again, later the older it is."""
     job = request.job
     seconds = wait_seconds(age_seconds(services, request))
-    return Outgoing(QUEUE, SparkAgain(job.table_id, job.job_id), seconds)
+    return OutboundMessage(QUEUE, SparkJobStep(job.table_id, job.job_id), seconds)
 
 
 def age_seconds(services: Services, request: SparkRequest) -> float:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from dormouse.stored.decoding import decode_json, told_as_corrupt
+from dormouse.stored.decoding import decode_json, raise_corrupt
 
 DESCRIPTION = "package.json"
 """What describes a package; it is put last, so where it lies, all else of the package does."""
@@ -36,5 +36,5 @@ def decode_package(body: bytes, path: str) -> SparkPackage:
     Raises:
         CorruptDataError: it is none.
     """
-    with told_as_corrupt(f"{path} does not describe a package of Spark jobs"):
+    with raise_corrupt(f"{path} does not describe a package of Spark jobs"):
         return decode_json(body, SparkPackage)

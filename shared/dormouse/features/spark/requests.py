@@ -11,13 +11,13 @@ import msgspec
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.messages import Id, SparkJob
 from dormouse.ports import Services
-from dormouse.stored.decoding import told_as_corrupt
-from dormouse.stored.json_objects import of_stored, to_stored
+from dormouse.stored.decoding import raise_corrupt
+from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.stored.names import (
+    parse_spark_run_path,
     spark_job_of,
     spark_prefix,
     spark_request_path,
-    spark_run_in,
     spark_run_path,
     spark_runs_prefix,
 )
@@ -60,7 +60,7 @@ def keep_request(services: Services, job: SparkJob, inputs: tuple[str, ...] = ()
     """
     path = spark_request_path(job.table_id, job.job_id)
     request = SparkRequest(job, services.ids.new(), services.clock.now_ms(), inputs)
-    if services.storage.put(path, to_stored(_KIND, FORMAT, path, request)):
+    if services.storage.put(path, encode_stored(_KIND, FORMAT, path, request)):
         return request
     return _read(services, path) or request  # None if it was settled just now
 
@@ -115,7 +115,7 @@ def keep_run(services: Services, job: SparkJob, attempt: int, run_id: str) -> No
 def newest_run(services: Services, job: SparkJob) -> tuple[int, str]:
     """Return the newest attempt at a job that is noted, and its run; 0 if there is none."""
     listed = services.storage.list(spark_runs_prefix(job.table_id, job.job_id))
-    return max((spark_run_in(stored.path) for stored in listed), default=(0, ""))
+    return max((parse_spark_run_path(stored.path) for stored in listed), default=(0, ""))
 
 
 def forget(services: Services, job: SparkJob) -> None:
@@ -132,5 +132,5 @@ def _read(services: Services, path: str) -> SparkRequest | None:
         body = services.storage.get(path)
     except NotFoundError:
         return None
-    with told_as_corrupt(f"{path} is not a request for Spark", hint=_HINT):
-        return of_stored(_KIND, FORMAT, path, body, SparkRequest)
+    with raise_corrupt(f"{path} is not a request for Spark", hint=_HINT):
+        return decode_stored(_KIND, FORMAT, path, body, SparkRequest)

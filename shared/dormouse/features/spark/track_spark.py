@@ -10,17 +10,17 @@ from __future__ import annotations
 from dormouse.features.spark.jobs import again, finish, is_settled, kind_of
 from dormouse.features.spark.requests import newest_run, spark_request
 from dormouse.jobs.tracking import record
-from dormouse.messages import Outgoing, SparkRunChanged, TableChanged
+from dormouse.messages import OutboundMessage, SparkRunChanged, TableChanged
 from dormouse.ports import Services
 
 
-def track_spark(services: Services, message: SparkRunChanged) -> list[Outgoing]:
+def track_spark(services: Services, message: SparkRunChanged) -> list[OutboundMessage]:
     """See what became of the run's job; send it to be tried again if it is not done.
 
     Raises:
         UnavailableError: Spark does not say how the run stands; the message should come again.
     """
-    run = services.spark.look(message.run_id) if services.spark else None
+    run = services.spark.describe(message.run_id) if services.spark else None
     if run is None or not run.outcome:
         return []
     table = services.table(run.table_id)
@@ -28,7 +28,7 @@ def track_spark(services: Services, message: SparkRunChanged) -> list[Outgoing]:
         return []
     request = spark_request(services, run.table_id, run.job_id)
     if request is None:  # whoever forgot it may have died before it announced the change
-        return [Outgoing("table-changes", TableChanged(table.id))]
+        return [OutboundMessage("table-changes", TableChanged(table.id))]
     job = request.job
     state = services.store(table).current()
     if is_settled(services, state, job):

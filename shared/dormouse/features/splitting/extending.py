@@ -9,21 +9,21 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from dormouse.features.planning.splitting import plan_split
-from dormouse.keys.histogram import SampledKeys
+from dormouse.keys.histogram import KeyHistogram
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.model.partitions import Partition, PartitionTree, id_of
+from dormouse.model.partitions import Partition, PartitionTree, partition_id_of
 
 MIN_ROWS_TO_SPLIT = 1000
 """A leaf that is to get fewer rows is left alone."""
 MIN_SHARE = 10
 """So is one that is to get less than this part of what the leaves get on average."""
 
-_Leaf = tuple[int, Key, str, SampledKeys]
+_Leaf = tuple[int, Key, str, KeyHistogram]
 """The rows to come, less than none so that the fullest comes first; where it lies, and its id."""
 
 
 def plan_extension(
-    tree: PartitionTree, known: SampledKeys, min_leaves: int
+    tree: PartitionTree, known: KeyHistogram, min_leaves: int
 ) -> tuple[tuple[str, Key], ...]:
     """Return the splits, in order, which make at least `min_leaves` leaves of those there are.
 
@@ -46,11 +46,11 @@ def plan_extension(
             span = tree.get(leaf_id).range
             tree = tree.split(leaf_id, plan.at)
             for half in (KeyRange(span.min, plan.at), KeyRange(plan.at, span.max)):
-                _put(fullest, tree.get(id_of(half)), inside, MIN_ROWS_TO_SPLIT)
+                _put(fullest, tree.get(partition_id_of(half)), inside, MIN_ROWS_TO_SPLIT)
     return tuple(splits)
 
 
-def _put(fullest: list[_Leaf], leaf: Partition, known: SampledKeys, least: int) -> None:
+def _put(fullest: list[_Leaf], leaf: Partition, known: KeyHistogram, least: int) -> None:
     inside = known.within(leaf.range)
     if inside.rows >= least:
         heappush(fullest, (-inside.rows, leaf.range.min, leaf.id, inside))

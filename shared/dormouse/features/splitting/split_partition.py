@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dormouse.errors import DormouseError
 from dormouse.features.planning.splitting import KeyRanks, SplitPlan, fewest_rows, plan_split
 from dormouse.features.tables.reset import is_for
-from dormouse.jobs.retrying import rest_ms
-from dormouse.jobs.tracking import record, settle, tracked
-from dormouse.messages import Outgoing, PartitionSplits, TableChanged
+from dormouse.jobs.retrying import backoff_ms
+from dormouse.jobs.tracking import finalise, record, tracked
+from dormouse.messages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.model.state import TableState
 from dormouse.model.transactions import SplitPartition
 from dormouse.ports import Services
@@ -27,7 +27,7 @@ MAX_FOOTERS = 50
 """The shards with most rows speak for a partition; more footers would move the cut but little."""
 
 
-def split_partition(services: Services, message: PartitionSplits) -> Iterator[Outgoing]:
+def split_partition(services: Services, message: PartitionSplits) -> Iterator[OutboundMessage]:
     """Split those leaves which were not split already, and do have too many rows.
 
     Those that are forced are split if any of their rows differ in their keys.
@@ -41,14 +41,14 @@ def split_partition(services: Services, message: PartitionSplits) -> Iterator[Ou
     state = services.store(table).current()
     if not is_for(message.generation, table, state):
         for partition in message.partitions:
-            settle(services, table.id, split_job_id(partition))
+            finalise(services, table.id, split_job_id(partition))
         return
     plans: dict[str, SplitPlan] = {}
     failures: list[DormouseError] = []
     fewest = fewest_rows(table.properties, forced=message.forced)
     for partition in message.partitions:
         if not _is_due(state, partition, fewest):
-            settle(services, table.id, split_job_id(partition))  # whoever split it may have died
+            finalise(services, table.id, split_job_id(partition))  # whoever split it may have died
             continue
         if not message.forced and _rests(services, table, partition):
             continue
@@ -65,7 +65,7 @@ def split_partition(services: Services, message: PartitionSplits) -> Iterator[Ou
         _commit(services, table, state.generation, plans)
         # Nothing is announced for leaves split already: every planning before that split may have
         # sent its own message, and each announcement would cause another planning.
-        yield Outgoing("table-changes", TableChanged(table.id))
+        yield OutboundMessage("table-changes", TableChanged(table.id))
     if failures:
         raise ExceptionGroup("some partitions could not be split", failures)
 
@@ -83,9 +83,9 @@ def _rests(services: Services, table: Table, partition: str) -> bool:
     last = services.tracker.get(table.id, split_job_id(partition))
     if last is None or not last.is_finished or not last.reason:
         return False  # it was split, so this is another leaf of the same id
-    if last.updated_ms < table.emptied_ms:
+    if last.updated_ms < table.reset_ms:
         return False
-    return services.clock.now_ms() - last.updated_ms < rest_ms(last.attempts)
+    return services.clock.now_ms() - last.updated_ms < backoff_ms(last.attempts)
 
 
 def _plan(

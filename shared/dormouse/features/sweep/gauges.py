@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dormouse.model.metrics import Measure
+from dormouse.model.metrics import Metric
 from dormouse.model.state import TableState
 
 
-def gauges(state: TableState, now_ms: int, log_length: int) -> dict[Measure, float]:
+def gauges(state: TableState, now_ms: int, log_length: int) -> dict[Metric, float]:
     """Return the levels of a table at one version.
 
     References per leaf is how many shards a look-up may have to open; it grows while compaction
@@ -15,15 +15,15 @@ def gauges(state: TableState, now_ms: int, log_length: int) -> dict[Measure, flo
     leaves = (len(state.partitions) + 1) // 2  # every split turns one leaf into two
     oldest_ms = min((job.assigned_ms for job in state.jobs.values()), default=now_ms)
     return {
-        Measure.SHARDS: len(state.shards) - len(state.unreferenced),
-        Measure.ROWS: state.rows,
-        Measure.REFERENCES: state.reference_count,
-        Measure.PARTITIONS: len(state.partitions),
-        Measure.LEAF_PARTITIONS: leaves,
-        Measure.REFERENCES_PER_LEAF: state.reference_count / leaves if leaves else 0.0,
-        Measure.JOBS_ASSIGNED: len(state.jobs),
-        Measure.OLDEST_JOB_AGE_SECONDS: max(0, now_ms - oldest_ms) / 1000,
-        Measure.GARBAGE_SHARDS: len(state.unreferenced),
-        Measure.DISPUTED_SHARDS: len(state.disputed),
-        Measure.LOG_LENGTH: log_length,
+        Metric.SHARDS: len(state.shards) - len(state.unreferenced),
+        Metric.ROWS: state.rows,
+        Metric.REFERENCES: state.reference_count,
+        Metric.PARTITIONS: len(state.partitions),
+        Metric.LEAF_PARTITIONS: leaves,
+        Metric.REFERENCES_PER_LEAF: state.reference_count / leaves if leaves else 0.0,
+        Metric.JOBS_ASSIGNED: len(state.jobs),
+        Metric.OLDEST_JOB_AGE_SECONDS: max(0, now_ms - oldest_ms) / 1000,
+        Metric.GARBAGE_SHARDS: len(state.unreferenced),
+        Metric.DISPUTED_SHARDS: len(state.disputed),
+        Metric.LOG_LENGTH: log_length,
     }

@@ -30,15 +30,15 @@ from dormouse.features.spark.requests import SparkRequest, kept_requests, spent_
 from dormouse.features.tables.delete_table import delete_all_of
 from dormouse.features.tables.reset import spent_trees
 from dormouse.jobs.crashes import SPARK, JobNotes, job_notes
-from dormouse.jobs.retrying import is_overdue
-from dormouse.jobs.tracking import record, settle, tracked
+from dormouse.jobs.retrying import is_retry_due
+from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.messages import (
     CompactionJob,
     IngestJob,
-    Outgoing,
+    OutboundMessage,
     PurgeStep,
     RequestStep,
-    SparkAgain,
+    SparkJobStep,
     TableChanged,
 )
 from dormouse.model.sources import Source
@@ -64,7 +64,7 @@ CLOCKS_APART_MS = 5 * 60 * 1000
 """How far the clocks of a function and of the object store may be apart, generously."""
 
 
-def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[Outgoing]:
+def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[OutboundMessage]:
     """Return the messages a table should have had; `audit` also looks at what lies in the buckets.
 
     An audit sends files again that were never ingested, and deletes shards which no commit ever
@@ -78,7 +78,7 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[
         delete_all_of(services, table)
         return
     state = _current(services, table)
-    yield Outgoing("table-changes", TableChanged(table.id, swept=True))
+    yield OutboundMessage("table-changes", TableChanged(table.id, swept=True))
     spark, unread = kept_requests(services, table.id)
     messages, damaged = _again(services, table, state, spark, unread.keys())
     yield from messages
@@ -114,7 +114,7 @@ def _again(
     state: TableState,
     spark: Sequence[SparkRequest],
     unread: Set[str],
-) -> tuple[list[Outgoing], list[CorruptDataError]]:
+) -> tuple[list[OutboundMessage], list[CorruptDataError]]:
     """Return what was begun so long ago that a message or an event of it may be lost; and what is
     wrong with that which is damaged.
 
@@ -139,7 +139,7 @@ def _again(
 
 def _is_due(services: Services, table: Table) -> _IsDue:
     """Return how to tell whether what was begun at a time has become due since the last sending."""
-    now_ms, patience_ms = services.clock.now_ms(), table.properties.job_patience_seconds * 1000
+    now_ms, retry_ms = services.clock.now_ms(), table.properties.job_retry_seconds * 1000
 
     @cache
     def since_ms() -> int:  # most tables have nothing that is old
@@ -147,8 +147,8 @@ def _is_due(services: Services, table: Table) -> _IsDue:
         return earlier.updated_ms if earlier is not None else 0
 
     def is_due(begun_ms: int) -> bool:
-        is_old = now_ms - begun_ms >= patience_ms
-        return is_old and is_overdue(begun_ms, since_ms(), now_ms, patience_ms)
+        is_old = now_ms - begun_ms >= retry_ms
+        return is_old and is_retry_due(begun_ms, since_ms(), now_ms, retry_ms)
 
     return is_due
 
@@ -159,7 +159,7 @@ def _stale_jobs(
     state: TableState,
     with_spark: set[str],
     is_due: _IsDue,
-) -> Iterator[Outgoing]:
+) -> Iterator[OutboundMessage]:
     """Return assigned jobs, save those which Spark has in hand, get on, or are set aside."""
     notes = job_notes(services, table.id) if len(state.jobs) else {}
     for job in sorted(state.jobs.values(), key=lambda job: job.id):
@@ -168,21 +168,21 @@ def _stale_jobs(
             continue
         message = CompactionJob(table.id, state.generation, job.id)
         if not note.set_aside:
-            yield Outgoing(compaction_queue(state, job, table.properties), message)
+            yield OutboundMessage(compaction_queue(state, job, table.properties), message)
         elif SPARK not in note.set_aside and services.has_spark:  # there was none then
-            yield Outgoing(SPARK_QUEUE, message)
+            yield OutboundMessage(SPARK_QUEUE, message)
 
 
 def _unsettled_spark(
     table: Table, requests: Iterable[SparkRequest], is_due: _IsDue
-) -> Iterator[Outgoing]:
+) -> Iterator[OutboundMessage]:
     """Return jobs which Spark has in hand: the event of a run may be lost."""
     for request in requests:
         if is_due(request.requested_ms):
-            yield Outgoing(SPARK_QUEUE, SparkAgain(table.id, request.job.job_id))
+            yield OutboundMessage(SPARK_QUEUE, SparkJobStep(table.id, request.job.job_id))
 
 
-def _overdue_garbage(services: Services, table: Table, state: TableState) -> list[Outgoing]:
+def _overdue_garbage(services: Services, table: Table, state: TableState) -> list[OutboundMessage]:
     """Return what could have been deleted two delays ago: its own message must be lost."""
     delay_seconds = 2 * table.properties.gc_delay_seconds
     now_ms = services.clock.now_ms()
@@ -192,7 +192,7 @@ def _overdue_garbage(services: Services, table: Table, state: TableState) -> lis
 
 def _missed_files(
     services: Services, table: Table, spark: Iterable[SparkRequest]
-) -> list[Outgoing]:
+) -> list[OutboundMessage]:
     """Return ingest jobs for files that were neither ingested nor refused while they could be.
 
     Those which Spark is ingesting are left to it.
@@ -209,26 +209,26 @@ def _missed_files(
     return batch_files(services, missed, at_once=True)
 
 
-def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[Outgoing]:
+def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[OutboundMessage]:
     """Return a step to each purge that should have got far by now; delete what finished ones
     left."""
     requested_ms, leftovers = kept_purges(services, table.id)
     delete_all(services, leftovers)
     now_ms = services.clock.now_ms()
     return [
-        Outgoing("purges", PurgeStep(table.id, purge_id, now_ms))
+        OutboundMessage("purges", PurgeStep(table.id, purge_id, now_ms))
         for purge_id, time_ms in sorted(requested_ms.items())
         if is_due(time_ms)
     ]
 
 
-def _unanswered_requests(services: Services, table: Table, is_due: _IsDue) -> list[Outgoing]:
+def _unanswered_requests(services: Services, table: Table, is_due: _IsDue) -> list[OutboundMessage]:
     """Return a step for each request that waits for its reply; delete what nobody waits for."""
     now_ms = services.clock.now_ms()
     asked_ms, spent = unanswered(services, table.id, now_ms)
     delete_all(services, spent)
     return [
-        Outgoing("admin", RequestStep(table.id, key, begun_ms=now_ms))
+        OutboundMessage("admin", RequestStep(table.id, key, begun_ms=now_ms))
         for key, time_ms in sorted(asked_ms.items())
         if is_due(time_ms)
     ]
@@ -236,12 +236,12 @@ def _unanswered_requests(services: Services, table: Table, is_due: _IsDue) -> li
 
 def _old_exports(
     services: Services, table: Table, with_spark: set[str], is_due: _IsDue
-) -> tuple[list[Outgoing], list[CorruptDataError]]:
+) -> tuple[list[OutboundMessage], list[CorruptDataError]]:
     """Return what is left of exports that should have got far by now; delete what others left.
 
     Besides, what is wrong with those that are damaged.
     """
-    oldest_ms = services.clock.now_ms() - table.properties.job_patience_seconds * 1000
+    oldest_ms = services.clock.now_ms() - table.properties.job_retry_seconds * 1000
     begun_ms, leftovers = kept_exports(services, table.id, oldest_ms)
     delete_all(services, leftovers)
     messages, damaged = [], []
@@ -254,7 +254,7 @@ def _old_exports(
     return messages, damaged
 
 
-def _rest_of(services: Services, table: Table, export_id: str) -> list[Outgoing]:
+def _rest_of(services: Services, table: Table, export_id: str) -> list[OutboundMessage]:
     """Return what is left of an export; where all is done, any task that comes again finishes
     it."""
     export = kept_export(services, table.id, export_id)
@@ -271,7 +271,7 @@ def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:
     Gives what is wrong with notes that are damaged.
     """
     storage, now_ms = services.storage, services.clock.now_ms()
-    patience_ms = table.properties.job_patience_seconds * 1000
+    retry_ms = table.properties.job_retry_seconds * 1000
     orphan_age_ms = table.properties.orphan_age_seconds * 1000
     endings, damaged = obsolete_run_markers(
         storage,
@@ -280,7 +280,7 @@ def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:
         before_ms=now_ms - orphan_age_ms,
     )
     delete_all(services, endings)
-    delete_all(services, spent_notes(services, table.id, now_ms - patience_ms))
+    delete_all(services, spent_notes(services, table.id, now_ms - retry_ms))
     noted = job_notes(services, table.id)
     state = _current(services, table)
     spent = (notes.paths for job_id, notes in noted.items() if job_id not in state.jobs)
@@ -297,12 +297,12 @@ def _delete_orphans(services: Services, table: Table) -> None:
     state = _current(services, table)
     now_ms = services.clock.now_ms()
     oldest_ms = now_ms - table.properties.orphan_age_seconds * 1000
-    if now_ms - table.emptied_ms >= table.properties.gc_delay_seconds * 1000:
+    if now_ms - table.reset_ms >= table.properties.gc_delay_seconds * 1000:
         # What was there long before the table was emptied can be in no commit any more.
-        oldest_ms = max(oldest_ms, table.emptied_ms - CLOCKS_APART_MS)
+        oldest_ms = max(oldest_ms, table.reset_ms - CLOCKS_APART_MS)
     found = orphans(state, modified_ms, oldest_ms)
     if not found:
-        settle(services, table.id, ORPHANS, failed=True)
+        finalise(services, table.id, ORPHANS, failed=True)
         return
     subject = f"{len(found)} shards nobody committed"
     with tracked(services, table.id, ORPHANS, "garbage", subject=subject, files=len(found)):

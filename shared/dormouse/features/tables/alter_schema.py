@@ -13,7 +13,7 @@ from dormouse.features.requests.resolve_table import named
 from dormouse.ports import Services
 from dormouse.requests import AlterSchema
 from dormouse.schema.schema import parse_field
-from dormouse.tables.evolution import Alteration, altered
+from dormouse.tables.evolution import Alteration, apply_alteration
 from dormouse.tables.table import Table
 
 
@@ -35,6 +35,6 @@ def alter_schema(services: Services, request: AlterSchema) -> None:
     def change(kept: Table) -> Table:
         if kept.deleting:
             raise NotFoundError(f"table {kept.name!r} is being deleted")
-        return replace(kept, schema=altered(kept.schema, alteration, kept.properties))
+        return replace(kept, schema=apply_alteration(kept.schema, alteration, kept.properties))
 
     services.tables.change(table.id, change, request_id=request.request_id)

@@ -95,7 +95,7 @@ def _refuse(services: Services, table: Table) -> None:
     if _was_made(services, table):
         return
     now_ms = services.clock.now_ms()
-    tombstone = services.tables.bury(Tombstone.of(table, now_ms, was_registered=False))
+    tombstone = services.tables.put_tombstone(Tombstone.of(table, now_ms, was_registered=False))
     if tombstone is not None and not tombstone.was_registered:
         services.store(table).destroy()
         raise _taken(table)

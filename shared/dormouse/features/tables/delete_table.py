@@ -43,7 +43,7 @@ def delete_all_of(services: Services, table: Table) -> None:
     would seem to be damaged.
     """
     table = services.tables.change(table.id, lambda t: replace(t, online=False, deleting=True))
-    if services.tables.bury(Tombstone.of(table, services.clock.now_ms())) is None:
+    if services.tables.put_tombstone(Tombstone.of(table, services.clock.now_ms())) is None:
         raise InvariantError(f"table {table.id} is not in deletion, though it was just put there")
     for state in table.states():
         services.store(state).destroy()

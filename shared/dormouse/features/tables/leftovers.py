@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from dormouse.errors import CorruptDataError
 from dormouse.features.tables.delete_table import delete_objects_of
 from dormouse.features.tables.tombstone_policy import LOOKED_AFTER_MS, STRANGER_AGE_MS, in_turn
-from dormouse.model.metrics import Measure
+from dormouse.model.metrics import Metric
 from dormouse.ports import NO_TABLE, Services
 from dormouse.stored.names import SPARK_CODE, table_prefix
 from dormouse.tables.tombstones import Tombstone
@@ -54,7 +54,7 @@ def collect_leftovers(services: Services) -> list[str]:
     tombstones, unread = services.tables.tombstones(now_ms - LOOKED_AFTER_MS)
     for tombstone in in_turn(tombstones, now_ms):
         _delete_items(services, tombstone)
-    services.metrics.emit(NO_TABLE, {Measure.UNREGISTERED: len(unaccounted)})
+    services.metrics.emit(NO_TABLE, {Metric.UNREGISTERED: len(unaccounted)})
     for error in (*damaged, *unread):
         raise error
     return unaccounted
@@ -86,7 +86,7 @@ def _unregistered(
 
     Besides, what is wrong with tombstones that are damaged.
     """
-    registered = {table.id for table in services.tables.survey()[0]}
+    registered = {table.id for table in services.tables.list_readable()[0]}
     found, damaged = [], []
     for table_id in services.storage.folders():
         if table_id == SPARK_CODE or table_id in registered:

@@ -10,14 +10,14 @@ from msgspec import UnsetType
 from dormouse.features.requests.resolve_table import living
 from dormouse.features.tables.reset import Beginning, begun, empty
 from dormouse.key_forms.json import split_points_of_json
-from dormouse.messages import Outgoing, TableChanged
+from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.requests import ReinitialiseTable
 from dormouse.schema.schema import Schema
 from dormouse.tables.table import Table
 
 
-def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[Outgoing]:
+def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[OutboundMessage]:
     """Empty the table once, however often the request comes.
 
     Raises:
@@ -28,11 +28,11 @@ def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[O
         CorruptDataError: partitions are to stay, and which these are is lost.
     """
     table = living(services, request)
-    if request.request_id in table.applied:  # who let the registry count it may have died since
+    if request.request_id in table.applied_requests:  # its first attempt may have crashed since
         begun(services, table)
     else:
         empty(services, table, _beginning(table, request), request_id=request.request_id)
-    return [Outgoing("table-changes", TableChanged(table.id))]
+    return [OutboundMessage("table-changes", TableChanged(table.id))]
 
 
 def _beginning(table: Table, request: ReinitialiseTable) -> Beginning:

@@ -28,6 +28,6 @@ def rename_table(services: Services, request: RenameTable) -> None:
     def renamed(kept: Table) -> Table:
         if kept.name != request.name:
             raise NotFoundError(f"table {request.name!r} is called {kept.name!r} by now")
-        return replace(kept, name=new_name, named_ms=now_ms)
+        return replace(kept, name=new_name, renamed_ms=now_ms)
 
     services.tables.change(table.id, renamed, request_id=request.request_id)

@@ -19,13 +19,13 @@ from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ClearTable
 from dormouse.ports import Services
-from dormouse.schema.key_types import key_fault
+from dormouse.schema.key_types import key_problem
 from dormouse.schema.schema import Schema
 from dormouse.state_store import accepted
-from dormouse.stored.decoding import told_as_corrupt
-from dormouse.stored.json_objects import of_stored, to_stored
+from dormouse.stored.decoding import raise_corrupt
+from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.stored.names import tree_path, tree_prefix
-from dormouse.tables.evolution import replaced
+from dormouse.tables.evolution import replace_schema
 from dormouse.tables.table import Table
 
 LOST = "empty the table again, and give the split points"
@@ -71,7 +71,7 @@ def empty(services: Services, table: Table, beginning: Beginning, *, request_id:
         # What stays is what an emptying before was to leave, if it died.
         tree = given or _staying(services, kept, changed.schema)
         now_ms = services.clock.now_ms()
-        return replace(changed, generation=kept.generation + 1, emptied_ms=now_ms, tree=tree)
+        return replace(changed, generation=kept.generation + 1, reset_ms=now_ms, tree=tree)
 
     begun(services, services.tables.change(table.id, next_generation, request_id=request_id))
 
@@ -127,7 +127,7 @@ def _with_schema(kept: Table, schema: Schema | None) -> Table:
     """Return the table with the schema that its next generation is to have."""
     if schema is None:
         return kept
-    fresh = replaced(kept.schema, schema, kept.properties)
+    fresh = replace_schema(kept.schema, schema, kept.properties)
     return replace(kept, schema=fresh, schema_generation=kept.generation + 1)
 
 
@@ -145,7 +145,7 @@ def _staying(services: Services, kept: Table, schema: Schema) -> str:
         return ""
     points = [leaf.range.min for leaf in state.partitions.leaves() if leaf.range.min]
     for point in points:
-        if fault := key_fault(point, types, fewest_parts=1):
+        if fault := key_problem(point, types, fewest_parts=1):
             raise InvalidRequestError(
                 f"the partitions of table {kept.name!r} cannot stay: where they meet is no key of "
                 f"the new schema ({fault})",
@@ -163,7 +163,7 @@ def _keep(services: Services, table: Table, points: Sequence[Key]) -> str:
     tree = services.ids.new()
     stored = _Stored(tuple(encode_key(point).hex() for point in points))
     path = tree_path(table.id, tree)
-    services.storage.put(path, to_stored(_KIND, FORMAT, path, stored))
+    services.storage.put(path, encode_stored(_KIND, FORMAT, path, stored))
     return tree
 
 
@@ -177,8 +177,8 @@ def _partitions(services: Services, table: Table, state: TableState) -> tuple[Pa
     if table.tree:
         path = tree_path(table.id, table.tree)
         body = services.storage.get(path)
-        with told_as_corrupt(f"{path} is no tree of partitions", hint=LOST):
-            points = of_stored(_KIND, FORMAT, path, body, _Stored).split_points
+        with raise_corrupt(f"{path} is no tree of partitions", hint=LOST):
+            points = decode_stored(_KIND, FORMAT, path, body, _Stored).split_points
             keys = [decode_key(bytes.fromhex(point)) for point in points]
             tree = PartitionTree.from_split_points(keys)
     return tuple(tree.by_id.values())

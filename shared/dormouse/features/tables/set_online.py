@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dormouse.features.requests.resolve_table import named
-from dormouse.messages import Outgoing, TableChanged
+from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.requests import SetOnline
 
 
-def set_online(services: Services, request: SetOnline) -> list[Outgoing]:
+def set_online(services: Services, request: SetOnline) -> list[OutboundMessage]:
     """Change it; what became due while it was offline is planned once it is online.
 
     Raises:
@@ -20,4 +20,4 @@ def set_online(services: Services, request: SetOnline) -> list[Outgoing]:
     services.tables.change(
         table.id, lambda t: replace(t, online=request.online), request_id=request.request_id
     )
-    return [Outgoing("table-changes", TableChanged(table.id))] if request.online else []
+    return [OutboundMessage("table-changes", TableChanged(table.id))] if request.online else []

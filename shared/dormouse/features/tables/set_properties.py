@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dormouse.features.requests.resolve_table import named
-from dormouse.messages import Outgoing, TableChanged
+from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.requests import SetDefaults, SetProperties
 from dormouse.tables.properties import parse_settings, property_named
-from dormouse.tables.table import Table, changed_settings, check_change
+from dormouse.tables.table import Table, check_change, merge_settings
 
 
-def set_properties(services: Services, request: SetProperties) -> list[Outgoing]:
+def set_properties(services: Services, request: SetProperties) -> list[OutboundMessage]:
     """Change the table's own properties, and plan by them.
 
     Raises:
@@ -25,12 +25,12 @@ def set_properties(services: Services, request: SetProperties) -> list[Outgoing]
     defaults = services.tables.defaults()
 
     def change(kept: Table) -> Table:
-        changed = kept.with_settings(changed_settings(kept.settings, put, unset), defaults)
+        changed = kept.with_settings(merge_settings(kept.settings, put, unset), defaults)
         check_change(kept, changed)
         return changed
 
     services.tables.change(table.id, change, request_id=request.request_id)
-    return [Outgoing("table-changes", TableChanged(table.id))]
+    return [OutboundMessage("table-changes", TableChanged(table.id))]
 
 
 def set_defaults(services: Services, request: SetDefaults) -> None:
@@ -41,10 +41,10 @@ def set_defaults(services: Services, request: SetDefaults) -> None:
     """
     put, unset = _checked(request.properties, request.unset)
     kept = services.tables.defaults()
-    wanted = changed_settings(kept, put, unset)
+    wanted = merge_settings(kept, put, unset)
     for table in services.tables.all():
         check_change(table, table.with_settings(table.settings, wanted))
-    services.tables.change_defaults(lambda kept: changed_settings(kept, put, unset))
+    services.tables.change_defaults(lambda kept: merge_settings(kept, put, unset))
 
 
 def _checked(

@@ -72,7 +72,7 @@ def test_a_compaction_asked_for_whose_message_is_lost_is_sent_by_the_sweep(world
     table = filled(world, "ab", "ab", compaction_files=100)
     world.administer(CompactTable("c", "letters", all=True))
     world.queue.clear()
-    world.clock.advance(seconds=table.properties.job_patience_seconds)
+    world.clock.advance(seconds=table.properties.job_retry_seconds)
     world.sweep()
     world.settle()
     assert shards_by_leaf(world, table) == [1, 0]

@@ -62,7 +62,7 @@ def test_a_damaged_request_is_not_answered_and_stops_no_other(
 def test_a_sweep_goes_on_to_other_requests_than_a_damaged_one(world: World, table: Table) -> None:
     damaged(world, request_path(table.id, KEY), request_path(table.id, KEY), "cut short")
     world.queue.clear()
-    world.age_objects(seconds=2 * table.properties.job_patience_seconds)
+    world.age_objects(seconds=2 * table.properties.job_retry_seconds)
     world.sweep()
     steps = {m.message.key for m in world.queue if isinstance(m.message, RequestStep)}
     assert steps == {KEY, binding_key(OTHER)}

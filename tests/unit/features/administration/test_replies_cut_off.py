@@ -14,7 +14,7 @@ from dormouse.features.administration.follow_request import follow_request
 from dormouse.features.requests.request_names import request_prefix
 from dormouse.features.requests.resolve_table import binding_key
 from dormouse.messages import RequestStep
-from dormouse.replies import NAMED, Reply
+from dormouse.replies import MAX_JOBS_LISTED, Reply
 from dormouse.requests import (
     AdminRequest,
     CompactTable,
@@ -164,11 +164,11 @@ def test_a_chain_that_was_lost_is_begun_again_by_the_sweep(tmp_path: Path, lost:
     world.sweep()
     assert not [m for m in world.queue if m.queue == "admin"], "so soon, it may be on its way"
     world.age_objects(seconds=0)
-    world.clock.advance(seconds=table.properties.job_patience_seconds)
+    world.clock.advance(seconds=table.properties.job_retry_seconds)
     world.sweep()
     world.settle()
     assert last(world).outcome == "finished"
-    world.clock.advance(seconds=table.properties.job_patience_seconds * 2)
+    world.clock.advance(seconds=table.properties.job_retry_seconds * 2)
     world.sweep()
     assert not [m for m in world.queue if m.queue == "admin"], "what was answered is left alone"
 
@@ -205,12 +205,16 @@ def test_what_nobody_can_wait_for_any_more_is_deleted(tmp_path: Path) -> None:
 
 def test_a_reply_names_so_many_jobs_and_counts_the_others(tmp_path: Path) -> None:
     world, _ = filled(tmp_path)
-    for number in range(NAMED + 3):
+    for number in range(MAX_JOBS_LISTED + 3):
         world.sources.drop(f"bad/{number}.parquet", b"no rows")
     world.administer(IngestFiles("r", "letters", ("bad",), reply=True))
     world.settle()
     end = last(world)
-    assert (len(end.jobs), end.more, end.counts.refused) == (NAMED, 3, NAMED + 3)
+    assert (len(end.jobs), end.more, end.counts.refused) == (
+        MAX_JOBS_LISTED,
+        3,
+        MAX_JOBS_LISTED + 3,
+    )
 
 
 @pytest.mark.parametrize("verb", ["compact", "export", "ingest"])

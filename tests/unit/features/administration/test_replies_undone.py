@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from dormouse.features.administration.follow_request import PATIENCE_MS
-from dormouse.jobs.retrying import MOST_RECEIVES
+from dormouse.jobs.retrying import MAX_RECEIVES
 from dormouse.jobs.tracking import record
 from dormouse.messages import CompactionJob
 from dormouse.model.transactions import ReleaseJob
@@ -115,7 +115,7 @@ def test_a_job_that_failed_and_comes_again_is_waited_for(world: World) -> None:
     request = CompactTable("r", "letters", all=True, reply=True)
     world.administer(request)
     for job in world.state(table).jobs:
-        for _ in range(MOST_RECEIVES - 1):
+        for _ in range(MAX_RECEIVES - 1):
             record(world.services, table.id, job, "compaction", "running")
             record(world.services, table.id, job, "compaction", "failed", reason="no answer")
     assert look(world, table, request)[0].queue == "admin"
@@ -131,7 +131,7 @@ def test_a_job_whose_message_was_given_up_is_called_unfinished_and_not_failed(
     request = CompactTable("r", "letters", all=True, reply=True)
     world.administer(request)
     job, other = world.state(table).jobs
-    for _ in range(MOST_RECEIVES):
+    for _ in range(MAX_RECEIVES):
         record(world.services, table.id, job, "compaction", "running")
         if ending:
             record(world.services, table.id, job, "compaction", "failed", reason="no room")

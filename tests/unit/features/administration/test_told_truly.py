@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.messages import Outgoing, PartitionSplits
+from dormouse.messages import OutboundMessage, PartitionSplits
 from dormouse.ports import JobRecord
 from dormouse.requests import ReinitialiseTable, SplitPartitions
 from dormouse.tables.table import Table
@@ -49,7 +49,7 @@ def untold(
     queue: str,
     kind: str,
     properties: dict[str, object],
-) -> tuple[Table, Outgoing]:
+) -> tuple[Table, OutboundMessage]:
     """Bring a table to a job whose process dies when about to tell; give its message, too."""
     pairs = {"compaction_strategy": "batch", "compaction_files": 2}
     table = filled(world, **pairs, **properties)

@@ -10,7 +10,7 @@ import pytest
 from dormouse.errors import CorruptDataError
 from dormouse.features.checking.check import CheckReport, check
 from dormouse.features.checking.findings import Damage
-from dormouse.model.overlay_map import LayeredMap
+from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.state import TableState
 from dormouse.model.transactions import SplitPartition
 from dormouse.state_store import StateStore
@@ -133,7 +133,7 @@ def test_an_object_under_another_shards_name_is_found(world: World, table: Table
 def test_rows_and_keys_that_differ_from_the_footers_are_found(world: World, table: Table) -> None:
     state = world.state(table)
     shards = {s.id: replace(s, rows=s.rows + 1, min_key=("A",)) for s in state.shards.values()}
-    wrong = replace(state, shards=LayeredMap.of(shards))
+    wrong = replace(state, shards=OverlayMap.of(shards))
     details = {
         f.detail
         for f in check(

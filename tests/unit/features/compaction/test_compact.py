@@ -13,7 +13,7 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.errors import UnavailableError, UnsortedRowsError
 from dormouse.features.compaction.compact import compact
 from dormouse.features.rebuild.rebuild import preview
-from dormouse.messages import CompactionJob, Outgoing, TableChanged
+from dormouse.messages import CompactionJob, OutboundMessage, TableChanged
 from dormouse.model.transactions import AddShards, AssignJob, ReleaseJob
 from dormouse.shards import parquet
 from dormouse.shards.writing import ShardContext, write_shards
@@ -44,7 +44,7 @@ def table_with_job(world: World, files: int = 2, **properties: object) -> tuple[
     return table, job
 
 
-def run(world: World, table: Table, job: str) -> list[Outgoing]:
+def run(world: World, table: Table, job: str) -> list[OutboundMessage]:
     return compact(world.services, CompactionJob(table.id, 0, job))
 
 
@@ -99,7 +99,7 @@ def test_outputs_that_are_not_what_the_job_would_write_are_deleted_and_the_job_p
         patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 7)
         run(world, table, job)
     before = world.shard_objects(table)
-    assert run(world, table, job) == [Outgoing("table-changes", TableChanged(table.id))]
+    assert run(world, table, job) == [OutboundMessage("table-changes", TableChanged(table.id))]
     state = world.state(table)
     assert world.shard_objects(table) == set(state.shards) < before
     assert not len(state.jobs)
@@ -107,7 +107,7 @@ def test_outputs_that_are_not_what_the_job_would_write_are_deleted_and_the_job_p
     assert record is not None
     assert record.state == "failed"
     assert "does not hold" in record.reason
-    world.queue.append(Outgoing("table-changes", TableChanged(table.id)))
+    world.queue.append(OutboundMessage("table-changes", TableChanged(table.id)))
     world.settle()
     assert world.rows(table) == in_order(world, files=4)
     assert {shard.rpartition("-")[0] for shard in world.state(table).shards}.isdisjoint({job})
@@ -140,7 +140,7 @@ def test_a_result_that_comes_too_late_is_told_to_have_failed_and_changes_nothing
     table, job = table_with_job(world)
     store = world.new_store(table)
     world.before_next_commit(lambda: store.commit(ReleaseJob(job), generation=0))
-    assert run(world, table, job) == [Outgoing("table-changes", TableChanged(table.id))]
+    assert run(world, table, job) == [OutboundMessage("table-changes", TableChanged(table.id))]
     record = world.tracker.get(table.id, job)
     assert record is not None
     assert record.state == "failed"
@@ -156,7 +156,7 @@ def test_a_job_whose_run_died_just_after_its_commit_is_announced_by_the_next(
     world.after_next_commit(world.crash)
     with pytest.raises(Crash):
         run(world, table, job)
-    assert run(world, table, job) == [Outgoing("table-changes", TableChanged(table.id))]
+    assert run(world, table, job) == [OutboundMessage("table-changes", TableChanged(table.id))]
 
 
 def test_an_upload_that_fails_leaves_the_job_to_be_run_again(

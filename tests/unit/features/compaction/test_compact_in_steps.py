@@ -11,9 +11,9 @@ import pytest
 
 from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction import compact_in_steps as compact_apart
-from dormouse.jobs.crashes import SILENT_RUNS
+from dormouse.jobs.crashes import CRASH_LIMIT
 from dormouse.model.state import DAY_MS
-from dormouse.stored.names import PART_NUMBERS, job_notes_prefix, run_of, set_aside_path
+from dormouse.stored.names import PART_NUMBERS, job_notes_prefix, run_of_shard, set_aside_path
 from tests.support.world import Crash, World
 from tests.unit.features.crashing import WORDS, drive, job_of, kills
 
@@ -64,14 +64,14 @@ def test_a_compaction_that_crashed_twice_goes_to_spark_and_to_no_function_again(
     table, message = job_of(world, WORDS, WORDS, spark_attempts=1)
     tried = kills(monkeypatch, lambda span, part: True)
     drive(world, message)
-    assert len(tried) == SILENT_RUNS and len(world.spark.runs) == 1
+    assert len(tried) == CRASH_LIMIT and len(world.spark.runs) == 1
     world.spark.ended["run1"] = ("failed", "out of memory, too")
     for _ in range(40):
         world.clock.advance(seconds=DAY_MS // 1000)
         world.age_objects(seconds=DAY_MS // 1000)
         world.sweep(audit=True)
         world.settle()
-    assert len(tried) == SILENT_RUNS and len(world.spark.runs) == 1
+    assert len(tried) == CRASH_LIMIT and len(world.spark.runs) == 1
     (dead,) = world.dead
     assert (dead.queue, dead.message) == ("spark-jobs-dead", message.message)
     world.redrive()
@@ -88,11 +88,11 @@ def test_a_compaction_crashed_twice_is_sparks_though_spark_took_nothing_for_long
     drive(world, message)
     world.storage.delete([o.path for o in world.storage.list(f"{table.id}/spark/")])
     world.tracker.kept.clear()
-    world.clock.advance(seconds=table.properties.job_patience_seconds)
-    world.age_objects(seconds=table.properties.job_patience_seconds)
+    world.clock.advance(seconds=table.properties.job_retry_seconds)
+    world.age_objects(seconds=table.properties.job_retry_seconds)
     world.sweep()
     assert [m.queue for m in world.queue if m.message == message.message] == ["spark-jobs"]
-    assert len(tried) == SILENT_RUNS
+    assert len(tried) == CRASH_LIMIT
 
 
 def test_without_spark_a_compaction_that_crashed_twice_is_halved_as_often_as_it_needs(
@@ -112,7 +112,7 @@ def test_without_spark_a_compaction_that_crashed_twice_is_halved_as_often_as_it_
     drive(world, message)
     assert world.names(table) == "".join(sorted(2 * WORDS))
     times = [tried.count(each) for each in tried]
-    assert max(times) == SILENT_RUNS, "nothing is tried a third time in one place"
+    assert max(times) == CRASH_LIMIT, "nothing is tried a third time in one place"
     assert not world.state(table).jobs
     assert not world.dead
 
@@ -123,7 +123,7 @@ def test_shards_of_what_was_cut_are_gone_before_the_commit(
     table, message = job_of(world, WORDS, WORDS, shard_target_bytes=1)
     with monkeypatch.context() as patch:  # the whole job is written, and dies before its commit
         patch.setattr(compact_stage, "rows_taken", lambda *_: World.crash())
-        for _ in range(SILENT_RUNS):
+        for _ in range(CRASH_LIMIT):
             with pytest.raises(Crash):
                 world.deliver(message)
     written = world.shard_objects(table) - {*world.state(table).shards}
@@ -131,13 +131,13 @@ def test_shards_of_what_was_cut_are_gone_before_the_commit(
     (again,) = world.deliver(message)
     with monkeypatch.context() as patch:  # and so does its first half
         patch.setattr(compact_apart, "rows_taken", lambda *_: World.crash())
-        for _ in range(SILENT_RUNS):
+        for _ in range(CRASH_LIMIT):
             with pytest.raises(Crash):
                 world.deliver(again)
     drive(world, again)
     state = world.state(table)
     assert world.shard_objects(table) == {*state.shards}
-    numbers = [run_of(s)[1] // PART_NUMBERS for s in state.shards if s.startswith("heavy-")]
+    numbers = [run_of_shard(s)[1] // PART_NUMBERS for s in state.shards if s.startswith("heavy-")]
     assert len({*numbers}) == 3 and 0 not in numbers
     assert world.names(table) == "".join(sorted(2 * WORDS))
 
@@ -154,7 +154,7 @@ def test_rows_of_one_key_that_no_function_can_merge_are_told_once_and_left_alone
             world.age_objects(seconds=DAY_MS // 1000)
             world.sweep(audit=True)
             world.settle()
-        assert len(tried) == SILENT_RUNS
+        assert len(tried) == CRASH_LIMIT
         (dead,) = world.dead
         assert (dead.queue, dead.message) == ("compaction-jobs-dead", message.message)
         assert "dormouse dlq redrive compaction-jobs" in dead.reason
@@ -183,13 +183,13 @@ def test_a_step_of_one_key_that_no_function_can_merge_is_told_once_and_left_alon
             world.sweep(audit=True)
             with suppress(Crash):  # a run that the sweep asked for may be one of the two
                 world.settle()
-        assert max(tried.count(each) for each in tried) == SILENT_RUNS
+        assert max(tried.count(each) for each in tried) == CRASH_LIMIT
         (dead,) = world.dead
         assert "dlq redrive compaction-jobs" in dead.reason
         world.redrive()
         before = len(tried)
         drive(world, world.queue.popleft())
-        assert len(tried) == before + SILENT_RUNS, "a person can have it tried again"
+        assert len(tried) == before + CRASH_LIMIT, "a person can have it tried again"
         assert len(world.dead) == 1
     world.redrive()
     world.settle()

@@ -15,7 +15,7 @@ from dormouse.engine import merge_windows as steps
 from dormouse.errors import DamagedShardError
 from dormouse.features.checking.disputes import is_sound
 from dormouse.features.compaction.compact import compact
-from dormouse.messages import CompactionJob, Outgoing
+from dormouse.messages import CompactionJob, OutboundMessage
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.transactions import AssignJob
 from dormouse.shards import parquet
@@ -52,7 +52,7 @@ def table_with_job(world: World, files: int = 2, **properties: object) -> tuple[
     return table, job
 
 
-def run(world: World, table: Table, job: str) -> list[Outgoing]:
+def run(world: World, table: Table, job: str) -> list[OutboundMessage]:
     return compact(world.services, CompactionJob(table.id, 0, job))
 
 

@@ -13,9 +13,9 @@ from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction import compact_in_steps as compact_apart
 from dormouse.features.compaction.merge import EVERYTHING, Compaction, Merged
 from dormouse.features.spark.track_spark import track_spark
-from dormouse.keys.histogram import SampledKeys
+from dormouse.keys.histogram import KeyHistogram
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import CompactionJob, Outgoing, SparkRunChanged
+from dormouse.messages import CompactionJob, OutboundMessage, SparkRunChanged
 from dormouse.model.partitions import ROOT
 from dormouse.model.provenance import Lineage
 from dormouse.model.shards import Job, NewShard, Shard
@@ -24,7 +24,7 @@ from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.transactions import AddShards, AssignJob
 from dormouse.ports import Services
 from dormouse.shards.writing import ShardContext
-from dormouse.stored.names import PART_NUMBERS, shard_id_in, shard_path
+from dormouse.stored.names import PART_NUMBERS, make_shard_id, shard_path
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World
 
@@ -58,7 +58,7 @@ class Leaf:
     most_bytes: int
     tried: Counter[tuple[str, object]] = field(default_factory=Counter)
 
-    def begin(self) -> tuple[Table, Outgoing]:
+    def begin(self) -> tuple[Table, OutboundMessage]:
         table = self.world.create()
         store = self.world.new_store(table)
         rows = ROWS // SHARDS
@@ -72,11 +72,11 @@ class Leaf:
         state = store.current()
         assert state.rows == rows * SHARDS
         queue = compaction_queue(state, state.jobs["full"], table.properties)
-        return table, Outgoing(queue, CompactionJob(table.id, 0, "full"))
+        return table, OutboundMessage(queue, CompactionJob(table.id, 0, "full"))
 
-    def known(self) -> SampledKeys:
+    def known(self) -> KeyHistogram:
         step = ROWS // SAMPLES
-        return SampledKeys(tuple((key(n), n) for n in range(0, ROWS, step)), ROWS, key(ROWS - 1))
+        return KeyHistogram(tuple((key(n), n) for n in range(0, ROWS, step)), ROWS, key(ROWS - 1))
 
     def merge(
         self,
@@ -92,7 +92,7 @@ class Leaf:
         rows = SHARDS * rows_of(span)
         if rows * self.row_bytes > self.most_bytes:
             raise Crash
-        name = shard_id_in("full", (part or 0) * PART_NUMBERS)
+        name = make_shard_id("full", (part or 0) * PART_NUMBERS)
         low = span.min or key(0)
         high = key(int(span.max[0]) - 1) if span.max else key(ROWS - 1)
         storage.put(shard_path(compaction.table.id, name), b"sizes only")
@@ -114,7 +114,7 @@ class Leaf:
         partition = state.partitions.get(job.partition)
         return Compaction(table, job, partition, inputs, context, keys=(self.known(),))
 
-    def drive(self, message: Outgoing, days: int = 40) -> None:
+    def drive(self, message: OutboundMessage, days: int = 40) -> None:
         """Deliver a message and what follows as SQS does, with an audit each day."""
         world, receives = self.world, Counter[int]()
         world.queue.append(message)

@@ -14,7 +14,7 @@ from dormouse.features.compaction.slicing import (
     merge_ranges,
     task_rows,
 )
-from dormouse.keys.histogram import SampledKeys, pooled
+from dormouse.keys.histogram import KeyHistogram, merge_histograms
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.partitions import PartitionTree
 
@@ -22,11 +22,11 @@ MIB = 1024 * 1024
 keys = st.lists(st.integers(0, 300), min_size=1, max_size=400)
 
 
-def sampled(rows: list[int], step: int) -> SampledKeys:
+def sampled(rows: list[int], step: int) -> KeyHistogram:
     """Sample sorted rows as shards do: the key of every `step`-th, with its rank."""
     ordered = sorted(rows)
     taken = {ordered[i]: bisect_left(ordered, ordered[i]) for i in range(0, len(ordered), step)}
-    return SampledKeys(tuple(((k,), n) for k, n in taken.items()), len(rows), (ordered[-1],))
+    return KeyHistogram(tuple(((k,), n) for k, n in taken.items()), len(rows), (ordered[-1],))
 
 
 def count(rows: list[int], span: KeyRange) -> int:
@@ -78,7 +78,7 @@ def test_ranges_stay_within_what_is_cut() -> None:
 
 def test_one_key_is_not_parted_and_nothing_known_is_one_range() -> None:
     assert even_ranges(KeyRange(), sampled([5] * 100, 3), 8) == [KeyRange()]
-    assert even_ranges(KeyRange(), SampledKeys(), 8) == [KeyRange()]
+    assert even_ranges(KeyRange(), KeyHistogram(), 8) == [KeyRange()]
 
 
 def test_a_small_compaction_has_few_tasks_and_a_large_one_as_many_as_shards() -> None:
@@ -139,7 +139,7 @@ def test_pooled_samples_of_every_row_know_where_all_rows_lie(
     parts: list[list[int]], point: int
 ) -> None:
     rows = [key for part in parts for key in part]
-    known = pooled(sampled(part, 1) for part in parts)
+    known = merge_histograms(sampled(part, 1) for part in parts)
     assert known == sampled(rows, 1)
     span: tuple[Key, Key | None] = ((point,), None)
     assert known.within(KeyRange(*span)).rows == known.rows_in(KeyRange(*span)) or point not in rows

@@ -151,7 +151,7 @@ def test_an_audit_leaves_what_steps_wrote_alone_however_old(world: World) -> Non
 
 def test_a_job_that_gets_on_is_not_begun_beside_itself_by_the_sweep(world: World) -> None:
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=3000)
-    patience = table.properties.job_patience_seconds
+    patience = table.properties.job_retry_seconds
     world.clock.advance(seconds=patience)
     (again,) = world.deliver(message)
     world.age_objects(seconds=0)
@@ -192,7 +192,7 @@ def test_a_purge_of_a_large_leaf_is_cut_and_leaves_its_rows_out(world: World) ->
     world.purge(table, "letter IN ('a', 'h', 'p')")
     world.settle()
     assert world.names(table) == "bcdefgijklmno"
-    parts = {run_of(s)[1] // PART_NUMBERS for s in world.state(table).shards}
+    parts = {run_of_shard(s)[1] // PART_NUMBERS for s in world.state(table).shards}
     assert len(parts) > 3
     world.purge(table, "at >= 0")
     world.settle()

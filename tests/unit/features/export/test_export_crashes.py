@@ -13,8 +13,8 @@ from dormouse.features.export import export as exports
 from dormouse.features.export import export_rows
 from dormouse.features.export.export_task import write_task
 from dormouse.features.export.stored import kept_export
-from dormouse.jobs.crashes import SILENT_RUNS
-from dormouse.messages import ExportJob, Outgoing
+from dormouse.jobs.crashes import CRASH_LIMIT
+from dormouse.messages import ExportJob, OutboundMessage
 from dormouse.model.state import DAY_MS
 from dormouse.stored.names import export_prefix
 from dormouse.tables.table import Table
@@ -49,7 +49,7 @@ def kills(patch: pytest.MonkeyPatch, dies: Callable[[int], bool]) -> list[int]:
     return tried
 
 
-def drive(world: World) -> list[Outgoing]:
+def drive(world: World) -> list[OutboundMessage]:
     """Deliver messages of exports as SQS does until none is left; return what is sent besides."""
     others, receives = [], dict[str, int]()
     while world.queue:
@@ -74,7 +74,7 @@ def test_with_spark_an_export_one_of_whose_tasks_crashed_twice_is_sparks(
     tried = kills(monkeypatch, lambda task: task == 1)
     (sent,) = drive(world)
     assert (sent.queue, sent.message) == ("spark-jobs", ExportJob(table.id, export_id))
-    assert tried.count(1) == SILENT_RUNS and tried.count(0) == 1
+    assert tried.count(1) == CRASH_LIMIT and tried.count(0) == 1
     world.deliver(sent)
     (run,) = world.spark.runs.values()
     assert (run.kind, run.job_id) == ("export", export_id)
@@ -91,7 +91,7 @@ def test_without_spark_an_export_one_of_whose_tasks_crashed_twice_fails_and_says
         world.clock.advance(seconds=DAY_MS // 1000)
         world.age_objects(seconds=DAY_MS // 1000)
         world.sweep(audit=True)
-    assert tried.count(1) == SILENT_RUNS and tried.count(0) == 1
+    assert tried.count(1) == CRASH_LIMIT and tried.count(0) == 1
     told = world.tracker.get(table.id, export_id)
     assert told is not None and told.state == "failed" and "export it in parts" in told.reason
     assert kept_export(world.services, table.id, export_id) is None

@@ -18,7 +18,7 @@ from dormouse.features.export import request as request
 from dormouse.features.export import stored as exports
 from dormouse.features.export.manifests import manifest_at, put_manifest
 from dormouse.features.export.stored import kept_export
-from dormouse.messages import ExportTask, Outgoing, PartitionSplits
+from dormouse.messages import ExportTask, OutboundMessage, PartitionSplits
 from dormouse.ports import JobRecord, Storage
 from dormouse.requests import ExportRows, ReinitialiseTable
 from dormouse.stored.names import shard_path
@@ -52,7 +52,9 @@ def test_what_happens_to_the_table_meanwhile_is_not_exported(world: World) -> No
     tasks = list(world.queue)
     world.queue.clear()
     for leaf in (LEFT, RIGHT):
-        world.queue.append(Outgoing("partition-splits", PartitionSplits(table.id, 0, (leaf,))))
+        world.queue.append(
+            OutboundMessage("partition-splits", PartitionSplits(table.id, 0, (leaf,)))
+        )
     world.set_online(table, True)
     world.drop("letters/late.parquet", letters("nobodyknows", at=900))
     world.alter(table, drop=["note"])
@@ -196,7 +198,7 @@ def test_tasks_that_wait_in_a_long_queue_are_sent_again_more_and_more_rarely(wor
     table = filled(world)
     world.export(table, to="out")
     world.age_objects(seconds=0)
-    patience_seconds = table.properties.job_patience_seconds
+    patience_seconds = table.properties.job_retry_seconds
     sent_again = []
     for look in range(4 * 9):  # four times in each patience
         world.clock.advance(seconds=patience_seconds / 4)

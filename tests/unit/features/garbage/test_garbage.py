@@ -9,7 +9,7 @@ import pytest
 from dormouse.errors import UnavailableError
 from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.messages import GarbageCandidates, encode
-from dormouse.model.metrics import Measure
+from dormouse.model.metrics import Metric
 from dormouse.query.rows import query_rows
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
@@ -37,7 +37,7 @@ def test_what_was_deleted_is_counted_in_the_job_and_the_metrics(world: World) ->
     world.settle()
     (record,) = [r for r in world.tracker.records(table.id) if r.kind == "garbage"]
     assert (record.state, record.files, record.subject) == ("finished", 4, "4 shards")
-    assert world.metrics.total(Measure.SHARDS_DELETED) == 4
+    assert world.metrics.total(Metric.SHARDS_DELETED) == 4
 
 
 def test_a_shard_whose_object_could_not_be_deleted_is_not_forgotten(
@@ -126,5 +126,5 @@ def test_shards_nobody_committed_are_counted_too(world: World) -> None:
     world.sweep(audit=True)
     (record,) = [r for r in world.tracker.records(table.id) if r.kind == "garbage"]
     assert (record.state, record.subject) == ("finished", "1 shards nobody committed")
-    assert world.metrics.total(Measure.SHARDS_DELETED) == 1
+    assert world.metrics.total(Metric.SHARDS_DELETED) == 1
     assert world.shard_objects(table) == set()

@@ -6,10 +6,10 @@ import pytest
 
 from dormouse.features.garbage.garbage import collectable, waiting_seconds
 from dormouse.model.disputes import Dispute, DisputeReason
-from dormouse.model.overlay_map import LayeredMap
+from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.state import TableState
 
-STATE = TableState(unreferenced=LayeredMap().insert("old", 1_000).insert("young", 9_500))
+STATE = TableState(unreferenced=OverlayMap().insert("old", 1_000).insert("young", 9_500))
 
 
 def test_candidates_are_due_waiting_or_neither() -> None:

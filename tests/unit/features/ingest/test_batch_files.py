@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dormouse.features.ingest.batch_files import batch_files
-from dormouse.messages import FilesWaiting, IngestJob, Outgoing
+from dormouse.messages import FilesWaiting, IngestJob, OutboundMessage
 from dormouse.requests import ReinitialiseTable
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
@@ -15,7 +15,7 @@ def gathering(world: World, **properties: object) -> Table:
     return world.create(ingest_batch_min_files=3, ingest_batch_max_age_seconds=300, **properties)
 
 
-def jobs(messages: list[Outgoing]) -> list[int]:
+def jobs(messages: list[OutboundMessage]) -> list[int]:
     return [len(m.message.sources) for m in messages if isinstance(m.message, IngestJob)]
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from dormouse.errors import ContendedError, CorruptDataError
 from dormouse.features.checking.check import check
-from dormouse.features.ingest.ingest import KNOWN, REPEATED, Written, ingest, write_here
+from dormouse.features.ingest.ingest import ALREADY_INGESTED, REPEATED, Written, ingest, write_here
 from dormouse.features.ingest.known_sources import look_up
 from dormouse.features.ingest.seal_sources import SEALING, seal_sources
 from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.messages import IngestJob, Outgoing, TableChanged
+from dormouse.messages import IngestJob, OutboundMessage, TableChanged
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.transactions import AddShards
 from dormouse.ports import Services
@@ -127,10 +127,10 @@ def test_a_file_dropped_again_for_a_table_to_be_emptied_waits_for_that_though_it
     world.before_next_commit(world.crash)
     with pytest.raises(Crash):
         world.administer(ReinitialiseTable("empty", table.name))
-    job = Outgoing("ingest-jobs", IngestJob(table.id, 1, "dropped-again", (source,)))
+    job = OutboundMessage("ingest-jobs", IngestJob(table.id, 1, "dropped-again", (source,)))
     with pytest.raises(ContendedError, match="about to be emptied"):
         world.deliver(job)
-    world.queue += [Outgoing("table-changes", TableChanged(table.id)), job]
+    world.queue += [OutboundMessage("table-changes", TableChanged(table.id)), job]
     world.settle()
     assert world.names(current(world, table)) == "abc"
 
@@ -336,7 +336,7 @@ def test_a_second_drop_says_so_and_leaves_the_record_of_the_first(
         world.settle(twice=True)
     assert records(world, table) == {
         job_id: told,
-        f"{REPEATED}{job_id}": ("finished", 0, KNOWN),
+        f"{REPEATED}{job_id}": ("finished", 0, ALREADY_INGESTED),
     }
 
 
@@ -348,10 +348,12 @@ def test_a_run_that_died_after_its_commit_is_finished_when_it_comes_again(world:
     with pytest.raises(Crash):
         world.settle()
     told = world.deliver(message)
-    assert told == [Outgoing("table-changes", TableChanged(table.id))], "nobody else may have"
+    assert told == [OutboundMessage("table-changes", TableChanged(table.id))], (
+        "nobody else may have"
+    )
     world.queue += told
     world.settle()
-    assert list(records(world, table).values()) == [("finished", 0, KNOWN)]
+    assert list(records(world, table).values()) == [("finished", 0, ALREADY_INGESTED)]
     assert world.names(table) == "abc"
 
 

@@ -10,7 +10,7 @@ from dormouse.errors import ContendedError, InvalidRequestError
 from dormouse.features.ingest import ingest as ingest_stage
 from dormouse.features.ingest.ingest import ingest
 from dormouse.fold.rules import Rule, Violation
-from dormouse.messages import IngestJob, Outgoing, PartitionSplits
+from dormouse.messages import IngestJob, OutboundMessage, PartitionSplits
 from dormouse.requests import ReinitialiseTable, SetProperties
 from dormouse.state_store import Rejected
 from dormouse.tables.table import Table
@@ -164,7 +164,9 @@ def test_a_leaf_split_just_before_the_commit_passes_the_rows_on_to_its_children(
     world.deliver(world.queue.popleft())
     world.drop("letters/1.parquet", letters("afez"))
     world.before_next_commit(
-        lambda: world.deliver(Outgoing("partition-splits", PartitionSplits(table.id, 0, (LEFT,))))
+        lambda: world.deliver(
+            OutboundMessage("partition-splits", PartitionSplits(table.id, 0, (LEFT,)))
+        )
     )
     world.deliver(world.queue.popleft())
     state = world.state(table)

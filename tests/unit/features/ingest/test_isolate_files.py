@@ -12,8 +12,8 @@ from msgspec import structs
 from dormouse.engine.sorting import Sorter
 from dormouse.errors import UnavailableError
 from dormouse.features.ingest.batch_files import ingest_message
-from dormouse.jobs.crashes import SILENT_RUNS
-from dormouse.messages import IngestJob, Outgoing
+from dormouse.jobs.crashes import CRASH_LIMIT
+from dormouse.messages import IngestJob, OutboundMessage
 from dormouse.model.sources import Source
 from dormouse.requests import ReinitialiseTable
 from dormouse.sources import loader as intake
@@ -69,7 +69,7 @@ def has_room_for(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
     monkeypatch.setattr(intake, "SHARE_HELD", 1 << 60)
 
 
-def deliver_all(world: World) -> list[Outgoing]:
+def deliver_all(world: World) -> list[OutboundMessage]:
     """Deliver what there is as SQS does; give the dead letters."""
     receives: Counter[str] = Counter()
     dead = []
@@ -106,7 +106,7 @@ def test_with_spark_a_file_that_crashed_twice_alone_is_sparks(
     (run,) = world.spark.runs.values()
     assert run.kind == "ingest"
     told = world.tracker.get(table.id, run.job_id)
-    assert told is not None and told.attempts == SILENT_RUNS
+    assert told is not None and told.attempts == CRASH_LIMIT
 
 
 def test_a_file_that_spark_fails_at_is_refused_with_what_to_do_and_begun_by_nobody_again(
@@ -148,7 +148,7 @@ def test_without_spark_a_file_that_crashed_twice_alone_is_refused_with_what_to_d
     (refused,) = [r for r in world.tracker.records(table.id) if r.state == "refused"]
     assert (refused.subject, refused.reason) == ("letters/a.csv", dead.reason)
     assert "dormouse dlq redrive ingest-jobs" in refused.reason
-    assert world.tracker.get(table.id, dead.message.job_id).attempts == SILENT_RUNS  # type: ignore
+    assert world.tracker.get(table.id, dead.message.job_id).attempts == CRASH_LIMIT  # type: ignore
     world.redrive()
     world.settle()
     assert world.names(table) == "a", "nothing is lost"
@@ -161,11 +161,11 @@ def test_the_job_of_one_file_has_the_id_that_whoever_forms_it_gives_it(world: Wo
     world.administer(ReinitialiseTable("empty", table.name))
     assert isinstance(whole.message, IngestJob)
     job = structs.replace(whole.message, generation=1)
-    for _ in range(SILENT_RUNS):
+    for _ in range(CRASH_LIMIT):
         world.before_next_commit(world.crash)
         with pytest.raises(Crash):
-            world.deliver(Outgoing("ingest-jobs", job))
-    parts = world.deliver(Outgoing("ingest-jobs", job))
+            world.deliver(OutboundMessage("ingest-jobs", job))
+    parts = world.deliver(OutboundMessage("ingest-jobs", job))
     emptied = world.services.table(table.id)
     assert emptied is not None
     assert parts == [ingest_message(emptied, 1, (source,)) for source in job.sources]
@@ -227,7 +227,7 @@ def test_a_job_whose_parts_were_not_sent_is_taken_apart_again(
     table = one_job(world, "letters/a.csv", POISON, "letters/c.csv")
     (job,) = world.queue
     kills(world, monkeypatch, Crash())
-    for _ in range(SILENT_RUNS):
+    for _ in range(CRASH_LIMIT):
         with pytest.raises(Crash):
             world.deliver(job)
     unsent = world.deliver(job)  # its function dies before it sends them

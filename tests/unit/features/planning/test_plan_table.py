@@ -12,7 +12,7 @@ from dormouse.errors import UnavailableError
 from dormouse.features.ingest.seal_sources import seal_sources
 from dormouse.features.planning import assign_jobs as assigning
 from dormouse.features.planning import plan_table
-from dormouse.messages import CompactionJob, Outgoing, PartitionSplits, TableChanged
+from dormouse.messages import CompactionJob, OutboundMessage, PartitionSplits, TableChanged
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 
@@ -38,11 +38,11 @@ def table_with_two_shards_a_leaf(world: World, **properties: object) -> Table:
     return table
 
 
-def plan(world: World, table: Table, *, swept: bool = False) -> list[Outgoing]:
-    return world.deliver(Outgoing(CHANGED, TableChanged(table.id, swept)))
+def plan(world: World, table: Table, *, swept: bool = False) -> list[OutboundMessage]:
+    return world.deliver(OutboundMessage(CHANGED, TableChanged(table.id, swept)))
 
 
-def jobs_in(messages: list[Outgoing]) -> list[str]:
+def jobs_in(messages: list[OutboundMessage]) -> list[str]:
     return [m.message.job_id for m in messages if isinstance(m.message, CompactionJob)]
 
 
@@ -65,7 +65,7 @@ def test_jobs_are_given_to_be_sent_before_more_are_assigned(world: World) -> Non
 def test_what_a_planning_cut_off_left_is_planned_by_the_next_or_sent_by_the_sweep(
     world: World, sent_before: int
 ) -> None:
-    table = table_with_two_shards_a_leaf(world, job_patience_seconds=600)
+    table = table_with_two_shards_a_leaf(world, job_retry_seconds=600)
     messages = plan_table.plan_table(world.services, TableChanged(table.id))
     world.queue += islice(messages, sent_before)  # then the process dies
     world.queue += plan(world, table)
@@ -96,7 +96,7 @@ def throttled() -> None:
 
 def test_two_plannings_at_once_assign_each_shard_once_and_send_each_job_once(world: World) -> None:
     table = table_with_two_shards_a_leaf(world)
-    other: list[Outgoing] = []
+    other: list[OutboundMessage] = []
     world.before_next_commit(lambda: other.extend(plan(world, table)))
     jobs = jobs_in([*plan(world, table), *other])
     assert sorted(jobs) == sorted(world.state(table).jobs)
@@ -133,7 +133,7 @@ def test_while_nothing_is_compacted_ingest_goes_on_and_plannings_ask_for_no_more
 
 
 def test_jobs_of_a_long_queue_are_sent_again_more_and_more_rarely(world: World) -> None:
-    table = table_with_two_shards_a_leaf(world, job_patience_seconds=600)
+    table = table_with_two_shards_a_leaf(world, job_retry_seconds=600)
     plan(world, table)  # whose messages wait behind others
     sent_again = []
     for _ in range(16):  # eighty minutes of sweeps
@@ -161,7 +161,7 @@ def test_splits_of_many_leaves_travel_together_and_are_one_commit_a_message(worl
     before = world.state(table).version
     changed = [world.deliver(outgoing) for outgoing in due if outgoing.queue == "partition-splits"]
     assert world.state(table).version == before + 3
-    assert changed == [[Outgoing(CHANGED, TableChanged(table.id))]] * 3
+    assert changed == [[OutboundMessage(CHANGED, TableChanged(table.id))]] * 3
     assert len(list(world.state(table).partitions.leaves())) == 16
     again = [world.deliver(outgoing) for outgoing in due if outgoing.queue == "partition-splits"]
     assert again == [[], [], []], "a repeated message finds nothing to do, and causes nothing"
@@ -171,7 +171,7 @@ def test_a_leaf_whose_footers_are_lost_does_not_keep_its_neighbours_from_being_s
     world: World,
 ) -> None:
     table, left, right = table_with_a_lost_shard(world)
-    message = Outgoing("partition-splits", PartitionSplits(table.id, 0, (left, right)))
+    message = OutboundMessage("partition-splits", PartitionSplits(table.id, 0, (left, right)))
     with pytest.raises(ExceptionGroup, match="could not be split"):
         world.deliver(message)
     after = world.state(table).partitions
@@ -215,7 +215,7 @@ def test_a_leaf_that_cannot_be_split_is_tried_more_and_more_rarely_though_asked_
     failed_at = split_at_every_planning(world, table, 2 * 60 * 60)
     assert failed_at == [0, 30, 90, 210, 450, 930, 1890, 3810]
     assert not world.state(table).partitions.get(right).is_leaf
-    forced = Outgoing("partition-splits", PartitionSplits(table.id, 0, (left,), forced=True))
+    forced = OutboundMessage("partition-splits", PartitionSplits(table.id, 0, (left,), forced=True))
     with pytest.raises(ExceptionGroup):  # whoever asks for it by name gets an answer
         world.deliver(forced)
 
@@ -224,7 +224,7 @@ def test_a_crash_before_the_commit_of_splits_leaves_them_to_the_redelivery(world
     table = world.create(split_threshold_rows=4)
     world.drop("letters/1.parquet", letters("abcd"))
     world.deliver(world.queue.popleft())
-    message = Outgoing("partition-splits", PartitionSplits(table.id, 0, ("root",)))
+    message = OutboundMessage("partition-splits", PartitionSplits(table.id, 0, ("root",)))
     world.before_next_commit(world.crash)
     with pytest.raises(Crash):
         world.deliver(message)

@@ -10,7 +10,7 @@ from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, AssignJob, DisputeShards, Entry
-from dormouse.stored.names import id_prefix, shard_id_in
+from dormouse.stored.names import id_prefix, make_shard_id
 from dormouse.tables.properties import Properties
 from tests.support.trees import initialise
 
@@ -19,7 +19,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def shard_begun(ms: int) -> str:
-    return shard_id_in(f"{id_prefix(ms)}{'0' * 20}", 0)
+    return make_shard_id(f"{id_prefix(ms)}{'0' * 20}", 0)
 
 
 def table_with(*begun_ms: int) -> TableState:

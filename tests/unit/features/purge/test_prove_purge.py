@@ -18,7 +18,7 @@ from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.messages import CompactionJob, IngestJob
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.transactions import AssignJob, DisputeShards
-from dormouse.ports import EarlierObject, StoredObject
+from dormouse.ports import NoncurrentObject, StoredObject
 from dormouse.storage import FolderStorage
 from dormouse.stored.names import data_prefix, shard_path
 from dormouse.tables.table import Table
@@ -153,9 +153,9 @@ class KeepingStorage(FolderStorage):
             self.kept.put(path, self.get(path))
         super().delete(paths)
 
-    def earlier(self, prefix: str) -> Iterator[EarlierObject]:
+    def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
         for stored in self.kept.list(prefix):
-            yield EarlierObject(stored, self.kept, stored.modified_ms + 1000)
+            yield NoncurrentObject(stored, self.kept, stored.modified_ms + 1000)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class History:
             compaction_files=self.random.choice([2, 3, 12]),
             split_threshold_rows=self.random.choice([10, 25, 1000]),
             gc_delay_seconds=30,
-            job_patience_seconds=300,
+            job_retry_seconds=300,
             orphan_age_seconds=3600,
             ingest_file_strategy=self.random.choice(["auto", "one_reference_per_leaf"]),
             compaction_spark_bytes=self.random.choice([0, 1, 4000, 12000]),

@@ -23,7 +23,7 @@ from tests.unit.features.purges import filled, in_table, stored
 
 
 def test_what_was_assigned_but_never_sent_is_sent_by_the_sweep(world: World) -> None:
-    table = filled(world, "ab", "bc", job_patience_seconds=600)
+    table = filled(world, "ab", "bc", job_retry_seconds=600)
     world.purge(table, "letter = 'b'")
     step = world.queue.popleft()
     world.deliver(step)  # dies before it sends
@@ -36,7 +36,7 @@ def test_what_was_assigned_but_never_sent_is_sent_by_the_sweep(world: World) -> 
 
 
 def test_the_sweep_goes_on_with_a_purge_whose_messages_were_lost(world: World) -> None:
-    table = filled(world, "ab", "bc", job_patience_seconds=600)
+    table = filled(world, "ab", "bc", job_retry_seconds=600)
     world.purge(table, "letter = 'b'")
     world.queue.clear()
     world.age_objects(seconds=0)
@@ -50,7 +50,7 @@ def test_the_sweep_goes_on_with_a_purge_whose_messages_were_lost(world: World) -
 def test_a_purge_of_a_table_with_little_patience_goes_on_by_itself_until_the_next_sweep(
     world: World, patience_seconds: int
 ) -> None:
-    table = filled(world, "ab", "bc", job_patience_seconds=patience_seconds)
+    table = filled(world, "ab", "bc", job_retry_seconds=patience_seconds)
     shards = tuple(sorted(r.shard for r in world.state(table).all_references()))
     world.new_store(table).commit(AssignJob("others", ROOT, shards), generation=0)
     world.purge(table, "letter = 'b'")

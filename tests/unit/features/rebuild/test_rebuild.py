@@ -138,7 +138,7 @@ def test_an_object_that_outlived_the_shard_it_was_merged_into_does_not_come_back
     world.drop("letters/2.parquet", letters("abc", at=20))
     merge_garbage_kept(world, table)
     world.clock.advance(seconds=61)
-    world.deliver(Outgoing("gc-candidates", GarbageCandidates(table.id, 0, (middle,))))
+    world.deliver(OutboundMessage("gc-candidates", GarbageCandidates(table.id, 0, (middle,))))
     assert middle not in world.shard_objects(table)
     assert len(world.rows(without_state(world, table))) == 9
 

@@ -10,7 +10,7 @@ import pytest
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
 from dormouse.features.rebuild import rebuild as rebuild_stage
 from dormouse.features.rebuild.rebuild import preview, rebuild
-from dormouse.messages import Outgoing
+from dormouse.messages import OutboundMessage
 from dormouse.model.state import TableState
 from dormouse.ports import StoredObject
 from dormouse.stored.names import data_prefix, run_marker_prefix
@@ -42,7 +42,7 @@ def test_a_commit_after_the_shards_were_listed_is_refused_and_comes_again(
 ) -> None:
     world.drop("letters/1.parquet", letters("xyz", at=10))
     (job,) = world.queue
-    refused: list[Outgoing] = []
+    refused: list[OutboundMessage] = []
 
     def lands() -> None:
         with pytest.raises(NotFoundError, match="destroyed"):

@@ -15,10 +15,10 @@ from dormouse.features.rebuild.rebuilding import (
 )
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import ROOT
-from dormouse.model.provenance import Lineage, Origin
+from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.state import DAY_MS
-from dormouse.stored.names import number_in, shard_id_in
+from dormouse.stored.names import make_shard_id, part_shard_number
 from tests.support.trees import LEFT, RIGHT, TEXT
 
 ALL, BELOW_M, FROM_M = KeyRange(), KeyRange((), ("m",)), KeyRange(("m",))
@@ -35,7 +35,7 @@ def shard(
     day: int = 0,
     lineage: Lineage | None = None,
 ) -> FoundShard:
-    origin = Origin(
+    origin = Provenance(
         span,
         "job",
         day * DAY_MS,
@@ -51,7 +51,7 @@ def merged(name: str, *inputs: str, **more: object) -> FoundShard:
 
 
 def planned(
-    found: list[FoundShard], endings: dict[str, Origin] | None = None
+    found: list[FoundShard], endings: dict[str, Provenance] | None = None
 ) -> RebuildPlan | Refusal:
     return plan_rebuild(found, TEXT, endings)
 
@@ -201,13 +201,13 @@ def test_what_an_inputs_inputs_were_does_not_count_though_the_input_is_gone() ->
 
 def part(run: str, task: int, low: str, high: str, *inputs: str) -> FoundShard:
     """A shard of a run that several wrote side by side: none of them says that it is the last."""
-    number = number_in(task, 0)
-    name = shard_id_in(run, number)
+    number = part_shard_number(task, 0)
+    name = make_shard_id(run, number)
     return shard(name, low, high, number=number, last=False, lineage=Lineage(inputs=inputs))
 
 
-def ending(shards: int, *inputs: str, sources: tuple[str, ...] = ()) -> Origin:
-    return Origin(job="job", number=shards, lineage=Lineage(sources, inputs))
+def ending(shards: int, *inputs: str, sources: tuple[str, ...] = ()) -> Provenance:
+    return Provenance(job="job", number=shards, lineage=Lineage(sources, inputs))
 
 
 def test_a_run_written_side_by_side_counts_with_the_note_that_ends_it_and_only_then() -> None:

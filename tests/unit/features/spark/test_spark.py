@@ -21,11 +21,11 @@ from dormouse.messages import (
     ExportTask,
     IngestJob,
     PurgeStep,
-    SparkAgain,
+    SparkJobStep,
     SparkRunChanged,
     TableChanged,
 )
-from dormouse.model.metrics import Measure
+from dormouse.model.metrics import Metric
 from dormouse.model.spark_threshold import compaction_queue
 from dormouse.model.state import DAY_MS
 from dormouse.model.transactions import AssignJob
@@ -85,7 +85,7 @@ def test_what_follows_from_a_job_whose_event_never_came_is_sent_after_a_sweep(
     heavy.dispatch()
     heavy.work()
     heavy.world.spark.ended["run1"] = ("succeeded", "")
-    heavy.world.clock.advance(seconds=heavy.table.properties.job_patience_seconds)
+    heavy.world.clock.advance(seconds=heavy.table.properties.job_retry_seconds)
     heavy.world.sweep()
     (again,) = [m for m in heavy.world.queue if m.queue == "spark-jobs"]
     assert heavy.world.deliver(again) == heavy.follows
@@ -97,7 +97,7 @@ def test_a_run_noted_after_its_job_was_settled_is_forgotten_by_an_audit(heavy: H
     heavy.work()
     heavy.end("succeeded")
     keep_run(heavy.world.services, heavy.job, 1, "run1")
-    patience_seconds = heavy.table.properties.job_patience_seconds
+    patience_seconds = heavy.table.properties.job_retry_seconds
     for seconds, left in ((0, 1), (patience_seconds + 1, 0)):
         heavy.world.clock.advance(seconds=seconds)
         heavy.world.age_objects(seconds=seconds)
@@ -165,7 +165,7 @@ def test_a_sweep_makes_up_for_a_lost_event_once_it_is_old(heavy: Heavy) -> None:
     heavy.world.spark.ended["run1"] = ("failed", "nobody was told")
     heavy.world.sweep()
     assert not [m for m in heavy.world.queue if m.queue == "spark-jobs"]
-    heavy.world.clock.advance(seconds=heavy.table.properties.job_patience_seconds)
+    heavy.world.clock.advance(seconds=heavy.table.properties.job_retry_seconds)
     heavy.world.sweep()
     (again,) = [m for m in heavy.world.queue if m.queue == "spark-jobs"]
     assert heavy.world.deliver(again) == []
@@ -174,7 +174,7 @@ def test_a_sweep_makes_up_for_a_lost_event_once_it_is_old(heavy: Heavy) -> None:
 
 def test_a_sweep_leaves_a_run_that_takes_long_alone(heavy: Heavy) -> None:
     heavy.dispatch()
-    heavy.world.clock.advance(seconds=heavy.table.properties.job_patience_seconds)
+    heavy.world.clock.advance(seconds=heavy.table.properties.job_retry_seconds)
     heavy.world.sweep()
     (again,) = [m for m in heavy.world.queue if m.queue == "spark-jobs"]
     assert heavy.world.deliver(again) == []
@@ -248,15 +248,15 @@ def test_an_ingest_whose_bad_files_are_known_is_settled(tmp_path: Path) -> None:
     heavy.dispatch()
     heavy.work()
     assert heavy.end("succeeded") == [heavy.changed]
-    assert world.metrics.total(Measure.FILES_REFUSED) == 1
-    assert world.metrics.total(Measure.ROWS_INGESTED) == 1
+    assert world.metrics.total(Metric.FILES_REFUSED) == 1
+    assert world.metrics.total(Metric.ROWS_INGESTED) == 1
 
 
 def test_the_rows_of_a_compaction_by_spark_are_counted_when_its_end_is_known(
     tmp_path: Path,
 ) -> None:
     heavy = heavy_compaction(World(tmp_path))
-    counted = [(heavy.table.name, {Measure.ROWS_COMPACTED: 6.0})]
+    counted = [(heavy.table.name, {Metric.ROWS_COMPACTED: 6.0})]
     before = list(heavy.world.metrics.emitted)
     heavy.dispatch()
     heavy.work()
@@ -291,7 +291,7 @@ def test_a_job_that_functions_did_after_all_is_counted_once(tmp_path: Path) -> N
         heavy.world.deliver(sent)
     dispatch_spark(without, heavy.again)
     assert heavy.kept() == []
-    assert heavy.world.metrics.total(Measure.ROWS_INGESTED) == 3
+    assert heavy.world.metrics.total(Metric.ROWS_INGESTED) == 3
 
 
 def test_an_instance_without_spark_has_functions_do_it(heavy: Heavy) -> None:
@@ -314,7 +314,7 @@ def test_a_job_that_spark_had_is_forgotten_once_functions_have_done_it(heavy: He
     heavy.world.services = without = replace(heavy.world.services, spark=None, has_spark=False)
     heavy.world.queue.extend(dispatch_spark(without, heavy.job))
     heavy.world.settle()
-    again = SparkAgain(heavy.table.id, heavy.job.job_id)
+    again = SparkJobStep(heavy.table.id, heavy.job.job_id)
     is_forgotten = isinstance(heavy.job, CompactionJob)  # at once, for the state has it
     assert dispatch_spark(without, again) == ([] if is_forgotten else heavy.follows)
     assert heavy.kept() == []
@@ -362,7 +362,7 @@ def test_a_compaction_of_so_many_bytes_goes_to_spark_and_again_when_it_is_lost(
     settings["compaction_spark_bytes"] += 1
     larger = table.with_settings(settings, {}).properties
     assert compaction_queue(world.state(table), job, larger) == "compaction-jobs"
-    world.clock.advance(seconds=table.properties.job_patience_seconds)
+    world.clock.advance(seconds=table.properties.job_retry_seconds)
     world.sweep()
     assert planned in world.queue
 

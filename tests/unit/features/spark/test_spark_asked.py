@@ -18,8 +18,8 @@ from dormouse.messages import (
     ExportJob,
     ExportTask,
     IngestJob,
-    Outgoing,
-    SparkAgain,
+    OutboundMessage,
+    SparkJobStep,
     decode,
     encode,
 )
@@ -41,7 +41,7 @@ def filled(world: World, *texts: str, **properties: object) -> Table:
     return table
 
 
-def for_spark(world: World) -> list[Outgoing]:
+def for_spark(world: World) -> list[OutboundMessage]:
     return [message for message in world.queue if message.queue == "spark-jobs"]
 
 
@@ -71,7 +71,7 @@ def test_a_compaction_asked_for_is_sparks_and_stays_so_when_it_is_tried_again(
     assert [type(m.message) for m in for_spark(world)] == [CompactionJob] * 2
     world.settle()
     world.spark.ended = dict.fromkeys(world.spark.runs, ("failed", "no room"))
-    world.clock.advance(seconds=table.properties.job_patience_seconds)
+    world.clock.advance(seconds=table.properties.job_retry_seconds)
     world.sweep()
     world.settle()
     assert [run.attempt for run in world.spark.runs.values()] == [1, 1, 2, 2]
@@ -87,7 +87,7 @@ def test_a_compaction_asked_for_is_sparks_though_it_was_never_sent(world: World,
         world.administer(request)
     world.administer(request)  # comes again, and finds the jobs assigned if that landed
     world.queue.clear()
-    world.clock.advance(seconds=table.properties.job_patience_seconds)
+    world.clock.advance(seconds=table.properties.job_retry_seconds)
     world.sweep()
     world.settle()
     assert {run.size.executors for run in world.spark.runs.values()} == {7}
@@ -109,8 +109,8 @@ def test_an_export_asked_for_whose_message_was_lost_is_sparks_as_asked(world: Wo
     table = filled(world, "abyz")
     world.export(table, to="out", spark=ASKED)
     world.queue.clear()
-    world.clock.advance(seconds=table.properties.job_patience_seconds)
-    world.age_objects(seconds=table.properties.job_patience_seconds)
+    world.clock.advance(seconds=table.properties.job_retry_seconds)
+    world.age_objects(seconds=table.properties.job_retry_seconds)
     world.sweep()
     (again,) = for_spark(world)
     world.deliver(again)
@@ -145,8 +145,8 @@ def test_an_export_whose_message_was_lost_is_sent_to_spark_again_once(world: Wor
     table = filled(world, "abyz", export_spark_bytes=1)
     export_id = world.export(table, to="out")
     world.queue.clear()
-    world.clock.advance(seconds=table.properties.job_patience_seconds)
-    world.age_objects(seconds=table.properties.job_patience_seconds)
+    world.clock.advance(seconds=table.properties.job_retry_seconds)
+    world.age_objects(seconds=table.properties.job_retry_seconds)
     world.sweep()
     (again,) = for_spark(world)
     assert again.message == ExportJob(table.id, export_id, SparkOptions())
@@ -196,9 +196,9 @@ def test_a_purges_job_whose_message_was_lost_is_sent_to_spark_again(world: World
     world.administer(PurgeRows("p", "letters", "letter = 'a'", spark=ASKED))
     sent = [message for message in world.deliver(world.queue.popleft()) if "spark" in message.queue]
     world.queue.clear()
-    world.clock.advance(seconds=table.properties.job_patience_seconds)
+    world.clock.advance(seconds=table.properties.job_retry_seconds)
     world.sweep()
-    again = [SparkAgain(table.id, m.message.job_id) for m in sent]  # type: ignore[attr-defined]
+    again = [SparkJobStep(table.id, m.message.job_id) for m in sent]  # type: ignore[attr-defined]
     assert [message.message for message in for_spark(world)] == again != []
     world.settle()
     assert {run.size.executors for run in world.spark.runs.values()} == {7}

@@ -33,7 +33,7 @@ def test_a_compaction_that_spark_failed_at_is_neither_planned_again_nor_tried_by
 ) -> None:
     heavy = heavy_compaction(World(tmp_path))
     world = heavy.world
-    patience_seconds = heavy.table.properties.job_patience_seconds
+    patience_seconds = heavy.table.properties.job_retry_seconds
     given_up = []
     for hour in range(48):
         world.clock.advance(seconds=patience_seconds)

@@ -110,7 +110,7 @@ def test_no_run_is_started_by_a_package_that_is_missing_or_of_another_version(
     assert (heavy.record().state, heavy.record().reason) == ("failed", dead.reason)
     assert world.spark.runs == {} and brought(world) == set()
     world.spark.package = fitting
-    heavy.dispatch()  # sent back once it is mended
+    heavy.dispatch()  # sent back once it is repaired
     heavy.work()
     assert heavy.end("succeeded") == heavy.follows
 

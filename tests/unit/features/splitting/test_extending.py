@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from dormouse.features.splitting.extending import plan_extension
 from dormouse.fold.fold import apply
-from dormouse.keys.histogram import SampledKeys
+from dormouse.keys.histogram import KeyHistogram
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.partitions import PartitionTree, id_of
+from dormouse.model.partitions import PartitionTree, partition_id_of
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, ExtendTree
 from tests.support.trees import NUMBER
@@ -17,12 +17,12 @@ from tests.support.trees import NUMBER
 ONE_LEAF = PartitionTree.from_split_points([])
 
 
-def known(keys: range, rows_each: int = 1) -> SampledKeys:
+def known(keys: range, rows_each: int = 1) -> KeyHistogram:
     samples = tuple(((key,), i * rows_each) for i, key in enumerate(keys))
-    return SampledKeys(samples, len(keys) * rows_each, (keys[-1],))
+    return KeyHistogram(samples, len(keys) * rows_each, (keys[-1],))
 
 
-def extended(tree: PartitionTree, rows: SampledKeys, least: int) -> PartitionTree:
+def extended(tree: PartitionTree, rows: KeyHistogram, least: int) -> PartitionTree:
     splits = plan_extension(tree, rows, least)
     if not splits:
         return tree
@@ -50,8 +50,8 @@ def test_the_fullest_leaf_is_split_first_and_at_its_median() -> None:
     tree = PartitionTree.from_split_points([(8000,)])
     splits = plan_extension(tree, known(range(10_000)), 4)
     assert splits == (
-        (id_of(KeyRange((), (8000,))), (4000,)),
-        (id_of(KeyRange((), (4000,))), (2000,)),
+        (partition_id_of(KeyRange((), (8000,))), (4000,)),
+        (partition_id_of(KeyRange((), (4000,))), (2000,)),
     )
 
 
@@ -70,5 +70,5 @@ def test_enough_leaves_are_left_as_they_are() -> None:
 
 def test_rows_of_one_key_are_not_parted_and_nothing_is_fine() -> None:
     assert plan_extension(ONE_LEAF, known(range(1), 50_000), 8) == ()
-    assert plan_extension(ONE_LEAF, SampledKeys(), 8) == ()
-    assert SampledKeys().within(KeyRange()) == SampledKeys()
+    assert plan_extension(ONE_LEAF, KeyHistogram(), 8) == ()
+    assert KeyHistogram().within(KeyRange()) == KeyHistogram()

@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.features.sweep import sweep
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.provenance import Lineage, Origin
+from dormouse.model.provenance import Lineage, Provenance
 from dormouse.ports import StoredObject
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.stored.names import (
@@ -111,7 +111,7 @@ def test_the_tasks_of_an_export_are_kept_while_the_export_itself_may_still_be_pu
     table = world.create()
     put = export_task_path(table.id, "0123", "cut", 0)
     world.storage.put(put, b"put, and the export not yet")
-    patience_seconds = table.properties.job_patience_seconds
+    patience_seconds = table.properties.job_retry_seconds
     world.age_objects(seconds=patience_seconds - 60)
     world.sweep()
     assert world.storage.get(put)

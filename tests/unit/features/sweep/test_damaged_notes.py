@@ -14,9 +14,9 @@ from dormouse.stored.names import (
     export_path,
     export_prefix,
     export_task_path,
+    purge_matches_prefix,
     purge_path,
     purge_prefix,
-    verdict_prefix,
 )
 from dormouse.tables.table import Table
 from tests.support.damage import flipped, rewrite
@@ -44,7 +44,7 @@ def test_verdicts_that_are_damaged_are_found_out_once_more(world: World, table: 
     purge_id = world.purge(table, "letter = 'b'")
     (shard,) = world.state(table).shards
     keep_verdicts(world.services, table.id, purge_id, Verdicts(clean=frozenset({shard})))
-    (kept,) = world.storage.list(verdict_prefix(table.id, purge_id))
+    (kept,) = world.storage.list(purge_matches_prefix(table.id, purge_id))
     damage(world, kept.path)
     world.settle()
     assert world.names(table) == "ac"

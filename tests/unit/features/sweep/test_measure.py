@@ -6,7 +6,7 @@ import pytest
 
 from dormouse.errors import UnavailableError
 from dormouse.features.sweep.measure import measure
-from dormouse.model.metrics import Measure
+from dormouse.model.metrics import Metric
 from dormouse.ports import NO_TABLE
 from tests.support.world import World, letters
 
@@ -28,12 +28,12 @@ def test_a_table_is_measured_as_its_state_is(world: World) -> None:
         world.queue += world.deliver(world.queue.popleft())
     found = levels(world)
     state = world.state(table)
-    assert found[Measure.ROWS] == 6
-    assert found[Measure.SHARDS] == len(state.shards)
-    assert (found[Measure.PARTITIONS], found[Measure.LEAF_PARTITIONS]) == (3, 2)
-    assert found[Measure.REFERENCES_PER_LEAF] == state.reference_count / 2
-    assert found[Measure.LOG_LENGTH] == state.version
-    assert (found[Measure.JOBS_ASSIGNED], found[Measure.OLDEST_JOB_AGE_SECONDS]) == (0, 0)
+    assert found[Metric.ROWS] == 6
+    assert found[Metric.SHARDS] == len(state.shards)
+    assert (found[Metric.PARTITIONS], found[Metric.LEAF_PARTITIONS]) == (3, 2)
+    assert found[Metric.REFERENCES_PER_LEAF] == state.reference_count / 2
+    assert found[Metric.LOG_LENGTH] == state.version
+    assert (found[Metric.JOBS_ASSIGNED], found[Metric.OLDEST_JOB_AGE_SECONDS]) == (0, 0)
 
 
 def test_jobs_grow_old_until_they_are_run_and_leave_garbage(world: World) -> None:
@@ -44,10 +44,10 @@ def test_jobs_grow_old_until_they_are_run_and_leave_garbage(world: World) -> Non
         world.queue += world.deliver(world.queue.popleft())  # both files, and both announcements
     world.clock.advance(seconds=90)
     waiting = levels(world)
-    assert (waiting[Measure.JOBS_ASSIGNED], waiting[Measure.OLDEST_JOB_AGE_SECONDS]) == (1, 90)
+    assert (waiting[Metric.JOBS_ASSIGNED], waiting[Metric.OLDEST_JOB_AGE_SECONDS]) == (1, 90)
     world.queue += world.deliver(world.queue.popleft())
     done = levels(world)
-    assert (done[Measure.JOBS_ASSIGNED], done[Measure.GARBAGE_SHARDS]) == (0, 2)
+    assert (done[Metric.JOBS_ASSIGNED], done[Metric.GARBAGE_SHARDS]) == (0, 2)
 
 
 def test_rows_and_refused_files_are_counted_by_table(world: World) -> None:
@@ -57,9 +57,9 @@ def test_rows_and_refused_files_are_counted_by_table(world: World) -> None:
     world.drop("letters/bad.csv", b"nonsense")
     world.settle()
     world.drop("nobody/stray.csv", b"")
-    assert world.metrics.total(Measure.ROWS_INGESTED) == 6
-    assert world.metrics.total(Measure.ROWS_COMPACTED) == 6
-    refused = [name for name, values in world.metrics.emitted if Measure.FILES_REFUSED in values]
+    assert world.metrics.total(Metric.ROWS_INGESTED) == 6
+    assert world.metrics.total(Metric.ROWS_COMPACTED) == 6
+    refused = [name for name, values in world.metrics.emitted if Metric.FILES_REFUSED in values]
     assert refused == ["letters", NO_TABLE]
 
 
@@ -72,4 +72,4 @@ def test_a_job_that_fails_is_counted(world: World) -> None:
     world.before_next_commit(unavailable)
     with pytest.raises(UnavailableError):
         world.settle()
-    assert world.metrics.total(Measure.JOBS_FAILED) == 1
+    assert world.metrics.total(Metric.JOBS_FAILED) == 1

@@ -87,8 +87,8 @@ def test_a_shard_that_is_committed_while_an_audit_lists_is_no_orphan(
 def test_what_lay_there_when_a_table_was_emptied_is_kept_for_queries_that_began_before(
     world: World,
 ) -> None:
-    table, emptied_ms = emptied(world)
-    put_orphan(world, table, emptied_ms - 60 * MINUTE_MS)
+    table, reset_ms = emptied(world)
+    put_orphan(world, table, reset_ms - 60 * MINUTE_MS)
     world.clock.advance(seconds=DELAY_SECONDS - 1)
     world.sweep(audit=True)
     assert len(world.shard_objects(table)) == 1
@@ -100,9 +100,9 @@ def test_what_lay_there_when_a_table_was_emptied_is_kept_for_queries_that_began_
 def test_what_was_put_about_when_a_table_was_emptied_may_be_of_a_commit_to_come(
     world: World,
 ) -> None:
-    table, emptied_ms = emptied(world)
-    put_orphan(world, table, emptied_ms - CLOCKS_APART_MS)
-    late = put_orphan(world, table, emptied_ms - CLOCKS_APART_MS + 1000)
+    table, reset_ms = emptied(world)
+    put_orphan(world, table, reset_ms - CLOCKS_APART_MS)
+    late = put_orphan(world, table, reset_ms - CLOCKS_APART_MS + 1000)
     world.clock.advance(seconds=DELAY_SECONDS)
     world.sweep(audit=True)
     assert world.shard_objects(table) == {late}

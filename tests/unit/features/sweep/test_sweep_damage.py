@@ -14,10 +14,10 @@ from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.stored.names import (
     data_prefix,
     export_path,
+    purge_matches_path,
     purge_path,
     run_marker_path,
     spark_run_path,
-    verdict_path,
 )
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
@@ -37,9 +37,9 @@ def table(world: World) -> Table:
     return table
 
 
-def swept(world: World, table: Table) -> tuple[list[Outgoing], str]:
+def swept(world: World, table: Table) -> tuple[list[OutboundMessage], str]:
     """Audit a table; give what was sent, and of what it told at the end."""
-    sent: list[Outgoing] = []
+    sent: list[OutboundMessage] = []
     try:
         for outgoing in sweep(world.services, table, audit=True):
             sent.append(outgoing)
@@ -78,7 +78,7 @@ def test_a_damaged_purge_and_its_verdicts_stop_nothing_that_a_sweep_does(
     world: World, table: Table
 ) -> None:
     world.storage.put(purge_path(table.id, "0damaged"), b"damaged")
-    world.storage.put(verdict_path(table.id, "0damaged", "1"), b"damaged")
+    world.storage.put(purge_matches_path(table.id, "0damaged", "1"), b"damaged")
     export_id = world.export(table)
     world.queue.clear()
     world.clock.advance(seconds=A_WEEK)

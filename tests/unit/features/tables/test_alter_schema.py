@@ -9,7 +9,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import administer
-from dormouse.messages import CompactionJob, Outgoing
+from dormouse.messages import CompactionJob, OutboundMessage
 from dormouse.requests import AlterSchema
 from dormouse.schema.schema import Field, Primitive
 from dormouse.shards.footer import read_footers
@@ -101,7 +101,7 @@ def test_an_ingest_that_began_before_the_alteration_is_harmless_after_it(world: 
     assert column(world, table, "note") == [None, None]
 
 
-def assigned(world: World, table: Table) -> Outgoing:
+def assigned(world: World, table: Table) -> OutboundMessage:
     """Return the message of a compaction job which is due."""
     for i in range(2):
         world.drop(f"letters/{i}.parquet", letters("ab", at=10 * i))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.messages import Outgoing, PartitionSplits, TableChanged
+from dormouse.messages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.requests import ReinitialiseTable, RenameTable
 from dormouse.stored.names import tree_prefix
 from dormouse.tables.table import Table
@@ -108,9 +108,9 @@ def test_split_points_of_an_earlier_emptying_are_not_those_of_the_next(
     assert len(leaves_from(world, table)) == 4
 
 
-def split_message(world: World, table: Table, leaf: str) -> Outgoing:
+def split_message(world: World, table: Table, leaf: str) -> OutboundMessage:
     generation = world.state(table).generation
-    return Outgoing("partition-splits", PartitionSplits(table.id, generation, (leaf,), True))
+    return OutboundMessage("partition-splits", PartitionSplits(table.id, generation, (leaf,), True))
 
 
 def test_a_table_renamed_when_it_was_half_emptied_takes_files_after_the_next_change_of_it(
@@ -119,7 +119,7 @@ def test_a_table_renamed_when_it_was_half_emptied_takes_files_after_the_next_cha
     dies(world, KEEP)
     world.administer(RenameTable("rename", "letters", "others"))
     assert world.names(now(world, table)) == "abz"
-    world.queue.append(Outgoing("table-changes", TableChanged(table.id)))
+    world.queue.append(OutboundMessage("table-changes", TableChanged(table.id)))
     world.settle()
     assert world.names(now(world, table)) == ""
     world.drop("others/2.parquet", letters("d"))
@@ -170,6 +170,6 @@ def test_split_points_that_were_deleted_when_they_were_not_needed_any_more_are_n
         return get(path)
 
     monkeypatch.setattr(world.storage, "get", late)
-    world.deliver(Outgoing("table-changes", TableChanged(behind.id, swept=True)))
+    world.deliver(OutboundMessage("table-changes", TableChanged(behind.id, swept=True)))
     assert leaves_from(world, table) == [(), ("f",), ("t",)]
     assert world.state(table).generation == 1

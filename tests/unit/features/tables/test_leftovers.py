@@ -13,7 +13,7 @@ from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.tables import tombstone_policy as tombstones
 from dormouse.features.tables.leftovers import collect_leftovers, strangers
 from dormouse.features.tables.tombstone_policy import in_turn
-from dormouse.model.metrics import Measure
+from dormouse.model.metrics import Metric
 from dormouse.ports import NO_TABLE
 from dormouse.requests import CreateTable
 from dormouse.stored.names import SPARK_CODE, shard_path
@@ -44,7 +44,7 @@ def lose_entry(world: World, table: Table) -> Table:
 def reported(world: World) -> float:
     """Return what the metric was told last."""
     (values,) = [v for n, v in world.metrics.emitted[-1:] if n == NO_TABLE]
-    return values[Measure.UNREGISTERED]
+    return values[Metric.UNREGISTERED]
 
 
 def test_what_came_after_a_deletion_is_deleted_whatever_the_time(world: World) -> None:
@@ -145,7 +145,7 @@ def test_a_listing_that_misses_a_table_costs_nothing(
 ) -> None:
     table = filled(world)
     before = objects(world, table)
-    monkeypatch.setattr(MemoryTables, "survey", lambda _: ([], []))
+    monkeypatch.setattr(MemoryTables, "list_readable", lambda _: ([], []))
     assert collect_leftovers(world.services) == []
     assert objects(world, table) == before
 

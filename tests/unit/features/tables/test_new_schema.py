@@ -14,7 +14,7 @@ from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.tables.versions import read_version
 from dormouse.keys.ranges import Key
-from dormouse.messages import Outgoing, PartitionSplits, TableChanged
+from dormouse.messages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.model.partitions import ROOT
 from dormouse.model.transactions import SplitPartition
 from dormouse.requests import CompactTable, ReinitialiseTable
@@ -215,20 +215,20 @@ def test_a_file_dropped_before_is_refused_because_the_table_was_emptied_not_for_
     assert world.state(table).generation == 1
 
 
-Begin = Callable[[World, Table], Outgoing]
+Begin = Callable[[World, Table], OutboundMessage]
 
 
-def a_compaction(world: World, table: Table) -> Outgoing:
+def a_compaction(world: World, table: Table) -> OutboundMessage:
     world.administer(CompactTable("compact", table.name, all=True))
     return world.queue.popleft()
 
 
-def a_split(world: World, table: Table) -> Outgoing:
+def a_split(world: World, table: Table) -> OutboundMessage:
     leaf = next(world.state(table).partitions.leaves())
-    return Outgoing("partition-splits", PartitionSplits(table.id, 0, (leaf.id,), True))
+    return OutboundMessage("partition-splits", PartitionSplits(table.id, 0, (leaf.id,), True))
 
 
-def a_purge(world: World, table: Table) -> Outgoing:
+def a_purge(world: World, table: Table) -> OutboundMessage:
     world.purge(table, "", "b")
     return world.queue.pop()
 
@@ -313,7 +313,7 @@ def test_a_rebuild_that_an_emptying_comes_before_keeps_the_rows_that_came_since(
 
     monkeypatch.setattr(world.tables, "change", late)
     rebuild(world.services, table)
-    world.queue.append(Outgoing("table-changes", TableChanged(table.id)))
+    world.queue.append(OutboundMessage("table-changes", TableChanged(table.id)))
     world.settle()
     assert [row["id"] for row in world.rows(now(world, table))] == [-3, 7]
 
