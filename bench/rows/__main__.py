@@ -1,4 +1,4 @@
-"""Measure the row engine: compaction, ingest, look-ups and memory, beside a floor and peers.
+"""Metric the row engine: compaction, ingest, look-ups and memory, beside a floor and peers.
 
 Run by ``make bench-rows``; ``ARGS=--quick`` takes a tenth of the rows and about a minute. Systems
 take turns, round by round. Tables go to standard output, with ``--page FILE`` also between the
@@ -108,7 +108,7 @@ def steps(folder: Path, scale: Scale, only: str) -> list[Step]:
 
 
 def main() -> int:
-    """Measure everything and show it; return 1 if something failed."""
+    """Metric everything and show it; return 1 if something failed."""
     asked = options(__doc__, "a tenth of the rows")
     asked.add_argument("--only", default="", help="measure the parts with this in their names")
     asked.add_argument("--rounds", type=int, help="how often all is measured, peers included")

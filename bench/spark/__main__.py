@@ -73,7 +73,7 @@ def steps(folder: Path, scale: Scale) -> Iterator[Step]:
 
 
 def main() -> int:
-    """Measure everything and show it; return 1 if something failed."""
+    """Metric everything and show it; return 1 if something failed."""
     asked = options(__doc__, "a tenth of the rows, once")
     asked.add_argument("--rounds", type=int, help="how often all is measured")
     given = asked.parse_args()

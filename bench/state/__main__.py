@@ -110,7 +110,7 @@ def report(figures: Figures) -> str:
 
 
 def main() -> int:
-    """Measure everything and show it; return 1 if something failed."""
+    """Metric everything and show it; return 1 if something failed."""
     given = options(__doc__, "small tables and short contests").parse_args()
     return benchmark("bench-state", given, lambda f: [*steps(f, quick=given.quick)], report)
 

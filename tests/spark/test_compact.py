@@ -18,7 +18,7 @@ from dormouse.stored.names import (
     purge_job_id,
     purge_path,
     run_marker_prefix,
-    run_of,
+    run_of_shard,
     shard_path,
 )
 from dormouse.tables.table import Table

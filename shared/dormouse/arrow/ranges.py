@@ -73,7 +73,7 @@ def requested_ranges(schema: Schema, ranges: Sequence[KeyRange]) -> list[KeyRang
     Raises:
         InvalidRequestError: a bound of the wrong type.
     """
-    return merged([fit_range(r, schema) for r in ranges]) if ranges else [KeyRange()]
+    return union_ranges([fit_range(r, schema) for r in ranges]) if ranges else [KeyRange()]
 
 
 def ranges_to_read(
@@ -91,7 +91,7 @@ def ranges_to_read(
     wanted = requested_ranges(schema, ranges)
     if condition is not None:
         bounds = [fit_range(r, schema) for r in key_bounds(condition, schema)]
-        wanted = intersected(wanted, merged(bounds))
+        wanted = intersect_ranges(wanted, union_ranges(bounds))
     shared = len(group_keys(schema, table.properties))
     return union_ranges([span.widen_to_parts(shared) for span in wanted])
 

@@ -145,8 +145,8 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
         )
 
 
-def _origin(body: _Stored) -> Origin:
-    return Origin(
+def _origin(body: _Stored) -> Provenance:
+    return Provenance(
         range=range_from_hex(body.range_min, body.range_max),
         job=body.job,
         written_ms=body.written_ms,
@@ -217,7 +217,7 @@ def check_identity(metadata: pq.FileMetaData, path: str, table_id: str, shard: S
         DamagedShardError: it is of another shard, even if that has the same size.
     """
     with raise_damaged(path):
-        with told_as_corrupt(f"the footer of shard {path} is damaged"):
+        with raise_corrupt(f"the footer of shard {path} is damaged"):
             found = decode_json(_stored(metadata, path), _Identity)
         _check_names(path, (found.table_id, found.shard_id), (table_id, shard.id))
         if metadata.num_rows != shard.rows:
@@ -278,7 +278,7 @@ def read_metadata(
             tail = _tail(file, path, size_bytes, length + TRAILER_BYTES)
     try:
         if is_shard:
-            checksums.check(tail[-length - TRAILER_BYTES :])
+            checksums.verify(tail[-length - TRAILER_BYTES :])
         return pq.read_metadata(pa.BufferReader(tail))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DamagedShardError(

@@ -19,13 +19,13 @@ from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
 from dormouse.shards.footer import key_to_hex, range_from_hex
-from dormouse.stored.decoding import told_as_corrupt
-from dormouse.stored.json_objects import of_stored, to_stored
+from dormouse.stored.decoding import raise_corrupt
+from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.stored.names import (
     run_marker_path,
     run_marker_prefix,
-    run_of,
     run_of_marker,
+    run_of_shard,
     shard_path,
 )
 
@@ -75,7 +75,7 @@ def put_run_marker(storage: Storage, table_id: str, ending: RunMarker) -> None:
         shards=origin.number,
     )
     path = run_marker_path(table_id, ending.run)
-    storage.put(path, to_stored(_KIND, FORMAT, path, body))
+    storage.put(path, encode_stored(_KIND, FORMAT, path, body))
 
 
 def read_run_markers(storage: Storage, table_id: str) -> list[RunMarker]:
@@ -106,10 +106,10 @@ def list_readable_run_markers(
     return endings, damaged
 
 
-def _origin(path: str, body: bytes) -> Origin:
-    with told_as_corrupt(f"{path} is damaged", hint=_HINT):
-        note = of_stored(_KIND, FORMAT, path, body, _Stored)
-        return Origin(
+def _origin(path: str, body: bytes) -> Provenance:
+    with raise_corrupt(f"{path} is damaged", hint=_HINT):
+        note = decode_stored(_KIND, FORMAT, path, body, _Stored)
+        return Provenance(
             range=range_from_hex(note.range_min, note.range_max),
             job=note.job,
             written_ms=note.written_ms,
@@ -134,7 +134,7 @@ def discard_shards(
         runs.setdefault(run_of_shard(shard)[0], []).append(shard)
     ends, others = [], []
     for run, found in runs.items():
-        *before, last = sorted(found, key=run_of)
+        *before, last = sorted(found, key=run_of_shard)
         ends += [] if run in committed else [run_marker_path(table_id, run)]
         ends.append(shard_path(table_id, last))
         others += [shard_path(table_id, shard) for shard in before]

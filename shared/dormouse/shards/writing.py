@@ -23,7 +23,7 @@ from dormouse.ports import Storage
 from dormouse.readahead import read_ahead
 from dormouse.schema.schema import Schema
 from dormouse.shards.shard_writer import ShardContext, ShardWriter
-from dormouse.stored.names import number_in
+from dormouse.stored.names import part_shard_number
 
 __all__ = ["ShardContext", "write_shards"]
 
@@ -119,7 +119,7 @@ class _RunWriter:
         return row_span(batch, draft.last_key, self._context.schema)[1]
 
     def _begin_shard(self) -> ShardWriter:
-        number = number_in(self._context.part or 0, len(self._uploaded))
+        number = part_shard_number(self._context.part or 0, len(self._uploaded))
         return ShardWriter(self._context, self._shard_id(number), number, self._scratch)
 
     def _end_shard(self, *, last: bool) -> None:

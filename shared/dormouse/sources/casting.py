@@ -29,7 +29,7 @@ from dormouse.schema.schema import (
     StructType,
 )
 from dormouse.schema.type_text import show_type
-from dormouse.schema.types import UNITS, has
+from dormouse.schema.types import UNITS, contains_type
 from dormouse.sources.text_cells import from_unit_count
 
 EXPECTED_FORMS: dict[FieldType, str] = {
@@ -183,7 +183,7 @@ def cast(column: Array, kind: FieldType, unit: str = "") -> Array:
     wanted = arrow_type(kind)
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()  # type: ignore[attr-defined]  # told by its type
-    if not column.type.equals(wanted) and has(kind, DecimalType):
+    if not column.type.equals(wanted) and contains_type(kind, DecimalType):
         column = column.cast(arrow_type(kind, widest_decimal))
     result = column if column.type.equals(wanted) else column.cast(wanted)
     result.validate(full=True)  # text that is not UTF-8 comes in here and would break readers

@@ -37,9 +37,9 @@ class NotingStorage(MemoryStorage):
 def test_a_note_comes_back_as_it_was_put_and_is_put_once() -> None:
     storage = MemoryStorage()
     lineage = Lineage(("s",), ("a-0",), ("b-0",), ("c-1",))
-    origin = Origin(KeyRange((), ("k", 7)), "job", 5, 3, True, lineage, 2)
+    origin = Provenance(KeyRange((), ("k", 7)), "job", 5, 3, True, lineage, 2)
     put_run_marker(storage, "t", RunMarker("run", origin))
-    put_run_marker(storage, "t", RunMarker("run", Origin(KeyRange(("b",)))))
+    put_run_marker(storage, "t", RunMarker("run", Provenance(KeyRange(("b",)))))
     assert read_run_markers(storage, "t") == [RunMarker("run", origin)]
 
 
@@ -66,7 +66,7 @@ def test_the_note_of_a_run_that_was_committed_stays_though_strays_of_it_go() -> 
 def test_a_damaged_note_is_told_and_not_left_out() -> None:
     """A rebuild without it would bring back rows that its run had removed."""
     storage = MemoryStorage()
-    put_run_marker(storage, "t", RunMarker("run", Origin(KeyRange())))
+    put_run_marker(storage, "t", RunMarker("run", Provenance(KeyRange())))
     storage.put(run_marker_path("t", "other"), b"damaged")
     with pytest.raises(CorruptDataError, match=run_marker_path("t", "other")):
         read_run_markers(storage, "t")
@@ -74,10 +74,10 @@ def test_a_damaged_note_is_told_and_not_left_out() -> None:
 
 def test_a_note_that_is_put_while_the_state_is_read_is_not_spent() -> None:
     storage = MemoryStorage()
-    put_run_marker(storage, "t", RunMarker("spent", Origin(KeyRange())))
+    put_run_marker(storage, "t", RunMarker("spent", Provenance(KeyRange())))
 
     def read() -> TableState:
-        put_run_marker(storage, "t", RunMarker("later", Origin(KeyRange())))
+        put_run_marker(storage, "t", RunMarker("later", Provenance(KeyRange())))
         return TableState()
 
     assert obsolete_run_markers(storage, "t", read, before_ms=10**15) == (

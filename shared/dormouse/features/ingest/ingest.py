@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dormouse.engine.row_rules import apply_row_rules
-from dormouse.errors import ContendedError, CrowdedError, RefusedSourceError
+from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
 from dormouse.features.ingest.known_sources import look_up
 from dormouse.features.ingest.placement import leaves_holding, spans_leaves
 from dormouse.fold.rules import Rule, Violation

@@ -17,7 +17,7 @@ from dormouse.stored.names import (
     PART_NUMBERS,
     job_notes_prefix,
     run_marker_prefix,
-    run_of,
+    run_of_shard,
     shard_path,
 )
 from tests.support.world import Crash, World, letters

@@ -15,7 +15,7 @@ from dormouse.stored.names import (
     export_task_path,
     run_marker_path,
     run_marker_prefix,
-    run_of,
+    run_of_shard,
     shard_path,
     sources_path,
     sources_prefix,
@@ -66,7 +66,7 @@ def test_a_note_put_after_the_first_look_at_the_state_is_kept(
 
 def test_a_note_whose_run_is_yet_to_be_committed_is_kept(world: World) -> None:
     table = world.create()
-    origin = Origin(KeyRange(), "job", 1, 2, lineage=Lineage(sources=("source",)))
+    origin = Provenance(KeyRange(), "job", 1, 2, lineage=Lineage(sources=("source",)))
     put_run_marker(world.storage, table.id, RunMarker("0123-import", origin))
     world.age_objects(seconds=WEEK_SECONDS - 3600)
     world.sweep(audit=True)
@@ -149,8 +149,8 @@ def test_an_orphan_goes_with_its_note(world: World) -> None:
     table = world.create()
     shard = f"{world.ids.new()}-0"
     world.storage.put(shard_path(table.id, shard), b"of a run that died")
-    origin = Origin(KeyRange(), "job", 1, 1, lineage=Lineage(sources=("source",)))
-    put_run_marker(world.storage, table.id, RunMarker(run_of(shard)[0], origin))
+    origin = Provenance(KeyRange(), "job", 1, 1, lineage=Lineage(sources=("source",)))
+    put_run_marker(world.storage, table.id, RunMarker(run_of_shard(shard)[0], origin))
     world.age_objects(seconds=2 * WEEK_SECONDS)
     world.sweep(audit=True)
     assert notes(world, table) == []

@@ -11,7 +11,7 @@ from dormouse.ports import NO_TABLE
 from tests.support.world import World, letters
 
 
-def levels(world: World) -> dict[Measure, float]:
+def levels(world: World) -> dict[Metric, float]:
     world.metrics.emitted.clear()
     for table in world.tables.all():
         assert measure(world.services, table) == []

@@ -8,8 +8,8 @@ import pytest
 
 from dormouse.errors import CorruptDataError
 from dormouse.features.sweep.sweep import sweep
-from dormouse.messages import ExportTask, Outgoing, PurgeStep
-from dormouse.model.provenance import Origin
+from dormouse.messages import ExportTask, OutboundMessage, PurgeStep
+from dormouse.model.provenance import Provenance
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.stored.names import (
     data_prefix,
@@ -56,7 +56,7 @@ def test_a_damaged_object_stops_nothing_that_a_sweep_does(
     export_id = world.export(table)
     purge_id = world.purge(table, "letter = 'z'")
     world.queue.clear()
-    put_run_marker(world.storage, table.id, RunMarker("spent", Origin()))
+    put_run_marker(world.storage, table.id, RunMarker("spent", Provenance()))
     rests = [
         f"{data_prefix(table.id)}{'0' * 32}.parquet",
         spark_run_path(table.id, "gone", 1, "run"),
