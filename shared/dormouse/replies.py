@@ -94,10 +94,14 @@ def reply_to(
     reason: str = "",
     counts: Counts | None = None,
     jobs: Sequence[ReplyJob] = (),
+    is_given_up: bool = False,
 ) -> Reply:
-    """Return a reply; long lists and reasons are cut."""
-    is_last = outcome != "accepted"
-    text = f"{request_id}\n{verb}\n{table_id}\n{is_last}"
+    """Return a reply; long lists and reasons are cut.
+
+    One that `is_given_up` may be followed by another last reply, so it has an id of its own.
+    """
+    meaning = "given up" if is_given_up else outcome != "accepted"
+    text = f"{request_id}\n{verb}\n{table_id}\n{meaning}"
     return Reply(
         id=blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest(),
         request_id=request_id,

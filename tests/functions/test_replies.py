@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from dormouse.errors import NotFoundError, UnavailableError
+from dormouse.errors import ContendedError, NotFoundError, UnavailableError
+from dormouse.features.requests.request_names import request_path
+from dormouse.features.requests.resolve_table import binding_key
 from dormouse.jobs.retrying import MAX_RECEIVES
 from dormouse.messages import OutboundMessage, encode
-from dormouse.ports import NO_TABLE
+from dormouse.ports import NO_TABLE, JobRecord
 from dormouse.replies import Reply
 from dormouse.requests import CompactTable, SetOnline
 from dormouse.stored.names import REPLIES
@@ -159,3 +161,102 @@ def test_a_last_reply_that_is_not_sent_is_not_forgotten(
     assert (reply.outcome, reply.counts.rows) == ("finished", 4)
     assert functions.deliver("administer", encode(step.message)) == []
     assert functions.sent() == []
+
+
+BROKEN: dict[str, tuple[Exception, str]] = {
+    "service down": (UnavailableError("DynamoDB refused"), "DynamoDB refused"),
+    "others first": (ContendedError("others keep changing it"), "others keep changing it"),
+    "unforeseen": (ValueError("hazel@example.com"), "an unforeseen ValueError"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_request_that_failed_for_the_last_time_is_answered_and_done_if_it_is_sent_back(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    error, said = BROKEN[what]
+    body = encode(SetOnline("r", "letters", False, reply=True))
+
+    def failing(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(functions.world.tables, "change", failing)
+        for receives in range(1, MAX_RECEIVES):
+            assert functions.deliver("administer", body, receives=receives) == ["0"]
+        assert functions.sent() == [], "it may still be done"
+        functions.deliver("administer", body, receives=MAX_RECEIVES)
+    (failed,) = replies(functions)
+    assert (failed.outcome, failed.request_id, failed.request) == ("failed", "r", "set_online")
+    assert said in failed.reason and "if that is sent back" in failed.reason
+    assert "hazel" not in failed.reason
+    told = functions.world.told("r")
+    assert told is not None and (told.state, told.reason) == ("failed", failed.reason)
+    assert functions.deliver("administer", body) == []
+    (done,) = replies(functions)
+    assert (done.outcome, done.id != failed.id) == ("finished", True)
+    kept = functions.world.tables.get(TABLE_ID)
+    assert kept is not None and not kept.online
+    told = functions.world.told("r")
+    assert told is not None and told.state == "finished"
+
+
+def test_a_request_that_asks_for_no_reply_is_recorded_when_it_failed_for_the_last_time(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise ContendedError("others keep changing it")
+
+    monkeypatch.setattr(functions.world.tables, "change", failing)
+    body = encode(SetOnline("r", "letters", False))
+    functions.deliver("administer", body, receives=MAX_RECEIVES)
+    assert functions.sent() == []
+    told = functions.world.told("r")
+    assert told is not None and told.state == "failed"
+
+
+def test_what_has_begun_is_not_given_up_though_its_last_delivery_failed(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, text in enumerate(("ab", "cd")):
+        functions.world.drop(f"letters/{number}.parquet", letters(text))
+    functions.world.settle()
+    body = encode(CompactTable("r", "letters", all=True, reply=True))
+    record = functions.world.tracker.record
+
+    def failing(made: JobRecord) -> None:
+        if made.job_id == "r":
+            raise UnavailableError("DynamoDB refused")
+        record(made)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(functions.world.tracker, "record", failing)
+        functions.deliver("administer", body, receives=MAX_RECEIVES)
+    assert functions.sent() == []
+    seconds = functions.table.properties.job_retry_seconds
+    functions.world.age_objects(seconds=0)
+    functions.world.clock.advance(seconds=seconds)
+    functions.world.sweep()
+    functions.world.settle()
+    assert [r.outcome for r in functions.world.replies] == ["finished"], "though it never came back"
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_an_asker_hears_that_the_end_of_a_request_cannot_be_known(
+    functions: Functions, is_last: bool
+) -> None:
+    for number, text in enumerate(("ab", "cd")):
+        functions.world.drop(f"letters/{number}.parquet", letters(text))
+    functions.world.settle()
+    request = CompactTable("r", "letters", all=True, reply=True)
+    functions.deliver("administer", encode(request))
+    (step,) = [m for m in functions.sent() if m.queue == "admin"]
+    path = functions.world.folder / "data" / request_path(TABLE_ID, binding_key(request))
+    path.chmod(0o644)
+    path.write_bytes(b"damaged")
+    receives = MAX_RECEIVES if is_last else 1
+    functions.deliver("administer", encode(step.message), receives=receives)
+    found = replies(functions)
+    assert len(found) == is_last
+    assert all((r.outcome, r.request_id) == ("failed", "r") for r in found)
+    assert all("its jobs go on" in r.reason for r in found)

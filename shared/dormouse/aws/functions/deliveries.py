@@ -92,6 +92,11 @@ class Deliveries:
             return False
         return True
 
+    @staticmethod
+    def is_last(record: SQSRecord) -> bool:
+        """Return whether a message that fails now does not come again."""
+        return _receives(record) >= MAX_RECEIVES
+
     def move_to_dead_letters(self, record: SQSRecord, reason: str) -> None:
         """Put a message among the dead letters of its queue, with the reason."""
         self._outbox.send_to_dead_letters(self._queue, record.body, reason)

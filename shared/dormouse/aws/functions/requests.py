@@ -7,6 +7,7 @@ last, by themselves: a queue of replies that is gone keeps nothing from being do
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
@@ -18,6 +19,7 @@ from dormouse.aws.functions.handling import Event, process
 from dormouse.errors import AlreadyExistsError, DormouseError, InvalidRequestError, NotFoundError
 from dormouse.features.administration.answering import forget_answered
 from dormouse.features.administration.follow_request import follow_request
+from dormouse.features.administration.giving_up import give_up_request, give_up_step
 from dormouse.features.administration.malformed import refuse_malformed
 from dormouse.messages import Message, OutboundMessage, RequestStep
 from dormouse.ports import Services
@@ -50,16 +52,30 @@ def handle_requests(
             _reply(replies)
             return
         with about(message):
+            is_last = partial(deliveries.is_last, record)
             if isinstance(message, RequestStep):
-                if _send(follow_request(services, message)):
-                    forget_answered(services, message)
+                _follow(services, message, is_last=is_last)
             else:
-                _do(services, message, stage)
+                _do(services, message, stage, is_last=is_last)
 
     return deliveries.each(event, context, one)
 
 
-def _do(services: Services, request: AdminRequest, stage: Stage) -> None:
+def _follow(services: Services, step: RequestStep, *, is_last: Callable[[], bool]) -> None:
+    """Look after a request whose jobs go on."""
+    try:
+        messages = follow_request(services, step)
+    except Exception as error:
+        if is_last():
+            _give_up(partial(give_up_step, step, error))
+        raise
+    if _send(messages):
+        forget_answered(services, step)
+
+
+def _do(
+    services: Services, request: AdminRequest, stage: Stage, *, is_last: Callable[[], bool]
+) -> None:
     """Do a request, and send what follows from it, be it only that it was refused."""
     try:
         messages = stage(services, request)
@@ -68,7 +84,19 @@ def _do(services: Services, request: AdminRequest, stage: Stage) -> None:
         logger.warning("refused", request_id=request.request_id, error=type(error).__name__)
         _reply(refusal(request, error.explanation))
         return
+    except Exception as error:
+        if is_last():
+            _give_up(partial(give_up_request, services, request, error))
+        raise
     _send(messages)
+
+
+def _give_up(replies: Callable[[], Sequence[OutboundMessage]]) -> None:
+    """Answer what failed for the last time; where that fails too, the first failure counts."""
+    try:
+        _reply(replies())
+    except DormouseError as unsent:
+        logger.warning("given up without a reply", error=type(unsent).__name__)
 
 
 def _send(messages: Sequence[OutboundMessage]) -> bool:

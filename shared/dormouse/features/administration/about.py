@@ -16,6 +16,7 @@ from dormouse.features.administration.answering import (
     keep_asked,
     kept_asked,
     kept_reply,
+    want_reply,
 )
 from dormouse.features.requests.resolve_table import binding_key, bound_id
 from dormouse.features.requests.work import Begun, jobs_of
@@ -54,6 +55,8 @@ _OUTCOMES: Mapping[str, Outcome] = {
     "failed": "failed",
 }
 """What a record says of a request that was done, or has begun."""
+GIVEN_UP = "given up after it failed each time"
+"""How the reason begins in the record of a request whose message became a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +88,23 @@ class About:
         return verb_of(self.request)
 
     def last_reply(self) -> Reply | None:
-        """Return the last reply to a request whose jobs have ended, if it asks for one."""
-        if not self._is_answered_later:
+        """Return the last reply to a request whose jobs have ended, also if it asks for none."""
+        if not self._may_have_jobs:
             return None
         return kept_reply(self.services, self.table_id, self.key)
 
     def asked(self) -> Asked | None:
-        """Return what is kept of a request whose jobs have begun, if it asks for a reply."""
-        if not self._is_answered_later:
+        """Return what is kept of a request whose jobs have begun."""
+        if not self._may_have_jobs:
             return None
         return kept_asked(self.services, self.table_id, self.key)
 
     @property
-    def _is_answered_later(self) -> bool:
-        causes_jobs = isinstance(self.request, CAUSING_JOBS)
-        return causes_jobs and self.request.reply and self.table_id != NO_TABLE
+    def _may_have_jobs(self) -> bool:
+        return isinstance(self.request, CAUSING_JOBS) and self.table_id != NO_TABLE
 
     def earlier(self) -> JobRecord | None:
-        """Return what was done of the request before; None if nothing was, or it was refused.
+        """Return what was done of the request before; None if it was refused, or given up.
 
         Raises:
             InvalidRequestError: its id is that of something else about the table.
@@ -113,7 +115,7 @@ class About:
             self.check_verb(found.kind)
         if found is None:  # what deletes a table is recorded under none
             found = get(NO_TABLE, self.request.request_id)
-        if found is None or found.state not in _OUTCOMES:
+        if found is None or found.state not in _OUTCOMES or found.reason.startswith(GIVEN_UP):
             return None
         return found if (found.kind, found.subject) == (self.verb, self.subject) else None
 
@@ -150,14 +152,19 @@ class About:
         now_ms = self.services.clock.now_ms()
         asked = Asked(self.request.request_id, self.verb, self.subject, now_ms, begun.work, counts)
         if self.request.reply:
-            asked = keep_asked(self.services, self.table_id, self.key, asked)
+            want_reply(self.services, self.table_id, self.key)
+        asked = keep_asked(self.services, self.table_id, self.key, asked)
         self.record(self.accepted(asked))
         return self.follow(asked)
 
     def follow(self, asked: Asked) -> list[OutboundMessage]:
-        """Return the reply that the jobs have begun, and the step that waits for them."""
+        """Return the reply that the jobs have begun, and the step that waits for them.
+
+        Where nobody wants a reply, a sweep sees some time whether they have ended.
+        """
         if not self.request.reply:
             return []
+        want_reply(self.services, self.table_id, self.key)
         return [to_outbound(self.accepted(asked)), first_step(self.table_id, self.key, asked)]
 
     def accepted(self, asked: Asked) -> Reply:
@@ -169,6 +176,7 @@ class About:
         outcome: Outcome,
         *,
         reason: str = "",
+        is_given_up: bool = False,
         counts: Counts | None = None,
         asked: Asked | None = None,
     ) -> Reply:
@@ -181,6 +189,7 @@ class About:
             reason=reason,
             counts=counts,
             jobs=jobs_of(asked.work) if asked is not None else (),
+            is_given_up=is_given_up,
         )
 
     def record(self, reply: Reply) -> None:

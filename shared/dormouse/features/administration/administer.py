@@ -4,8 +4,8 @@ Each is finished by its redelivery if it was cut off, and done once whatever the
 was done is remembered by the request's id, under the table that it is about. What each does is in
 the package of its feature.
 
-Where jobs follow from a request that is to be answered, they are kept (`answering`) before their
-messages are sent, and `follow_request` answers when they have ended.
+Where jobs follow from a request, they are kept (`answering`) before their messages are sent, and
+`follow_request` records their end, and answers if a reply is wanted.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def administer(services: Services, request: AdminRequest) -> list[OutboundMessag
     about = About.of(services, request)
     if (last := about.last_reply()) is not None:
         about.check_verb(last.request)
-        return [to_outbound(last)]
+        return [to_outbound(last)] if request.reply else []
     earlier = about.earlier()
     if (asked := about.asked()) is not None:
         about.check_verb(asked.request)

@@ -1,8 +1,9 @@
-"""What is kept of the requests that are to be answered: read, put and deleted here.
+"""What is kept of the requests whose jobs go on: read, put and deleted here.
 
 Beside its table lies each request with the work that it caused, put before the messages of that
-work are sent; and, once all has ended, the reply. The request goes when the reply was sent: where
-it lies, somebody waits for an answer. The reply stays for a while, for deliveries to come.
+work are sent; a note if a reply is wanted; and, once all has ended, the reply. The request goes
+when its end is recorded, and the reply sent if one is wanted. The reply stays for a while, for
+deliveries to come.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dormouse.features.requests.request_names import (
     request_path,
     request_prefix,
     request_reply_path,
+    request_wanted_path,
 )
 from dormouse.features.requests.work import Work
 from dormouse.messages import OutboundMessage, RequestStep
@@ -35,7 +37,7 @@ KEPT_MS = 30 * DAY_MS
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request that is to be answered when its `work` has ended."""
+    """A request whose end is recorded, and told if a reply is wanted, when its `work` has ended."""
 
     request_id: str
     request: str
@@ -81,7 +83,7 @@ class _Kind(Generic[_Body]):
 
 
 _ASKED = _Kind(
-    "a request to be answered",
+    "a request whose jobs go on",
     Asked,
     "delete this object: the request is not answered any more; the jobs of the table show its end",
 )
@@ -97,12 +99,22 @@ def keep_asked(services: Services, table_id: str, key: str, asked: Asked) -> Ask
 
 
 def kept_asked(services: Services, table_id: str, key: str) -> Asked | None:
-    """Return a request that is to be answered; None if it was, or is of nobody's interest.
+    """Return a request whose jobs go on; None if its end is known.
 
     Raises:
         CorruptDataError: what is kept of it is damaged.
     """
     return _ASKED.get(services, request_path(table_id, key))
+
+
+def want_reply(services: Services, table_id: str, key: str) -> None:
+    """Note that somebody wants a reply to a request, which another delivery may not have wanted."""
+    services.storage.put(request_wanted_path(table_id, key), b"")
+
+
+def is_reply_wanted(services: Services, table_id: str, key: str) -> bool:
+    """Return whether any delivery of a request wanted a reply."""
+    return any(services.storage.list(request_wanted_path(table_id, key)))
 
 
 def keep_reply(services: Services, table_id: str, key: str, reply: Reply) -> Reply:
@@ -142,9 +154,9 @@ def kept_left(services: Services, table_id: str, key: str) -> tuple[str, ...] | 
 
 
 def forget_answered(services: Services, step: RequestStep) -> None:
-    """Forget a request whose last reply was sent."""
-    paths = [request_left_path(step.table_id, step.key), request_path(step.table_id, step.key)]
-    services.storage.delete(paths)
+    """Forget a request whose last reply was sent, or whose end is recorded if none is wanted."""
+    names = (request_left_path, request_wanted_path, request_path)
+    services.storage.delete([path(step.table_id, step.key) for path in names])
 
 
 def first_step(table_id: str, key: str, asked: Asked) -> OutboundMessage:
@@ -154,7 +166,7 @@ def first_step(table_id: str, key: str, asked: Asked) -> OutboundMessage:
 
 
 def unanswered(services: Services, table_id: str, now_ms: int) -> tuple[dict[str, int], list[str]]:
-    """Return when the requests were asked that are to be answered, by key; and paths to delete.
+    """Return when the requests were asked whose jobs go on, by key; and paths to delete.
 
     Nobody waits for what was asked so long ago, and no delivery of it is to come.
     """

@@ -1,14 +1,21 @@
-"""follow_request: have the jobs that a request caused ended? Then it is answered, else later.
+"""follow_request: have the jobs that a request caused ended? Then it is recorded and answered.
 
 Order: the record of the request, the reply, which is kept before it is sent, and, once it was sent,
 the request is forgotten. So the last reply says the same however often it is sent, and it is sent
 at least once: a step that comes again finds it, and the sweep begins a chain of steps of its own
-for a request whose chain was lost.
+for a request whose chain was lost, or that nobody wants a reply to: that one is just recorded.
 """
 
 from __future__ import annotations
 
-from dormouse.features.administration.answering import Asked, keep_reply, kept_asked, kept_reply
+from dormouse.features.administration.answering import (
+    Asked,
+    forget_answered,
+    is_reply_wanted,
+    keep_reply,
+    kept_asked,
+    kept_reply,
+)
 from dormouse.features.administration.ends import End, ends
 from dormouse.features.requests.work import Purge
 from dormouse.jobs.retrying import is_chain_expired
@@ -30,18 +37,32 @@ GONE = "the table was deleted before it was known that all was done"
 def follow_request(services: Services, step: RequestStep) -> list[OutboundMessage]:
     """Look at the jobs of a request; return its last reply, or the step that looks again.
 
+    Where nobody wants a reply, its end is recorded only, and the next sweep looks again.
+
     Raises:
         CorruptDataError: what is kept of the request, or of its jobs, is damaged.
     """
     table = services.table(step.table_id)
     if table is None:
         return _gone(services, step)
+    is_wanted = is_reply_wanted(services, table.id, step.key)
     asked = kept_asked(services, table.id, step.key)
-    if asked is None:
+    reply = kept_reply(services, table.id, step.key)
+    if reply is None and asked is not None:
+        reply = _last(services, table, step.key, asked)
+        if reply is None:
+            return _next_step(services, table, step, asked) if is_wanted else []
+    if reply is None:
         return []
-    reply = kept_reply(services, table.id, step.key) or _last(services, table, step.key, asked)
-    if reply is not None:
+    if is_wanted:
         return [to_outbound(reply)]
+    forget_answered(services, step)
+    return []
+
+
+def _next_step(
+    services: Services, table: Table, step: RequestStep, asked: Asked
+) -> list[OutboundMessage]:
     now_ms = services.clock.now_ms()
     retry_ms = table.properties.job_retry_seconds * 1000
     if is_chain_expired(step.begun_ms or asked.asked_ms, asked.asked_ms, now_ms, retry_ms):

@@ -17,18 +17,23 @@ def asked_by(job_id: str) -> str | None:
 
 
 def request_prefix(table_id: str) -> str:
-    """Return the prefix of what is kept of the requests about a table that are to be answered."""
+    """Return the prefix of what is kept of the requests about a table whose jobs go on."""
     return f"{table_id}/requests/"
 
 
 def request_path(table_id: str, request_key: str) -> str:
-    """Return the path of a request that is to be answered, with the jobs that it caused."""
+    """Return the path of a request whose jobs go on, with the jobs that it caused."""
     return f"{request_prefix(table_id)}{request_key}.json"
 
 
 def request_reply_path(table_id: str, request_key: str) -> str:
     """Return the path of the last reply to a request, the same however often it is sent."""
     return f"{request_prefix(table_id)}{request_key}/reply.json"
+
+
+def request_wanted_path(table_id: str, request_key: str) -> str:
+    """Return the path of the empty object which says that somebody wants a reply to a request."""
+    return f"{request_prefix(table_id)}{request_key}/reply-wanted"
 
 
 def request_left_path(table_id: str, request_key: str) -> str:

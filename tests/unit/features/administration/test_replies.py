@@ -8,6 +8,7 @@ from dormouse.features.requests.request_names import request_prefix, request_rep
 from dormouse.features.requests.resolve_table import binding_key
 from dormouse.replies import Counts
 from dormouse.requests import (
+    AdminRequest,
     CollectGarbage,
     CompactTable,
     DeleteTable,
@@ -71,16 +72,51 @@ def test_each_delivery_of_each_message_may_come_again(world: World, verb: str, t
     assert all(len(same) == 1 for same in by_outcome.values()), "one that comes twice is the same"
 
 
-@pytest.mark.parametrize("verb", ASKED)
-def test_who_asks_for_no_reply_is_told_nothing_and_nothing_waits(world: World, verb: str) -> None:
-    table = prepared(world)
-    request = type(ASKED[verb][0]())  # without `reply`
+def silently(verb: str) -> AdminRequest:
+    """Return the request of a verb without the wish for a reply."""
     made = ASKED[verb][0]()
     fields = {name: getattr(made, name) for name in made.__struct_fields__ if name != "reply"}
-    world.administer(request(**fields))
+    return type(made)(**fields)
+
+
+@pytest.mark.parametrize("verb", ASKED)
+def test_who_asks_for_no_reply_gets_none_and_a_sweep_records_the_end(
+    world: World, verb: str
+) -> None:
+    table = prepared(world)
+    request = silently(verb)
+    world.administer(request)
+    assert not [m for m in world.queue if m.queue == "admin"], "nothing waits"
+    world.settle()
+    told = world.told("r")
+    assert told is not None and told.state == "accepted", "nobody has looked yet"
+    world.age_objects(seconds=table.properties.job_retry_seconds)
+    world.sweep()
+    world.settle()
+    told = world.told("r")
+    assert told is not None and told.state == "finished"
+    assert told.rows == (ASKED[verb][1].rows or ASKED[verb][1].removed)
+    world.administer(request)
     world.settle()
     assert world.replies == []
-    assert not list(world.storage.list(request_prefix(table.id)))
+    assert [o.path for o in world.storage.list(request_prefix(table.id))] == [
+        request_reply_path(table.id, binding_key(request))
+    ]
+
+
+@pytest.mark.parametrize("verb", ASKED)
+@pytest.mark.parametrize("ended", [False, True], ids=["under way", "ended"])
+def test_a_later_delivery_that_wants_a_reply_gets_it(world: World, verb: str, ended: bool) -> None:
+    table = prepared(world)
+    world.administer(silently(verb))
+    if ended:
+        world.settle()
+        world.age_objects(seconds=table.properties.job_retry_seconds)
+        world.sweep()
+        world.settle()
+    world.administer(ASKED[verb][0]())
+    world.settle()
+    assert last(world).outcome == "finished"
 
 
 def test_what_causes_no_jobs_is_finished_at_once(world: World) -> None:

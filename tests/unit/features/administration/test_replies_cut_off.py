@@ -195,9 +195,9 @@ def test_what_nobody_can_wait_for_any_more_is_deleted(tmp_path: Path) -> None:
     world.administer(IngestFiles("s", "letters", ("archive",), reply=True))
     world.queue.clear()
     world.age_objects(seconds=0)
-    assert len(list(world.storage.list(request_prefix(table.id)))) == 2
+    assert len(list(world.storage.list(request_prefix(table.id)))) == 3
     world.sweep()
-    assert len(list(world.storage.list(request_prefix(table.id)))) == 2
+    assert len(list(world.storage.list(request_prefix(table.id)))) == 3
     world.clock.advance(seconds=KEPT_MS // 1000 + 1)
     world.sweep()
     assert not list(world.storage.list(request_prefix(table.id)))

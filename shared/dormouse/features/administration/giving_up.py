@@ -1,0 +1,57 @@
+"""Requests whose message failed each time it came, and is about to be a dead letter.
+
+The asker is answered with ``failed``, and what that means is said: a person may send the message
+back, and then it is done after all. What has begun is not given up: its jobs go on, and it is
+answered when they have ended. A process that dies in its last attempt says nothing at all.
+"""
+
+from __future__ import annotations
+
+from dormouse.errors import DormouseError
+from dormouse.features.administration.about import GIVEN_UP, About
+from dormouse.messages import OutboundMessage, RequestStep
+from dormouse.ports import Services
+from dormouse.replies import reply_to, to_outbound
+from dormouse.requests import AdminRequest
+
+AFTERWARDS = (
+    "its message is among the dead letters of the queue admin: it is done after all if that is "
+    "sent back, and never if that is discarded"
+)
+NOT_KNOWN = "its jobs go on, but how they end is not known; it is answered once that can be read"
+
+
+def give_up_request(
+    services: Services, request: AdminRequest, error: Exception
+) -> list[OutboundMessage]:
+    """Record that a request failed for the last time; return the reply that says so."""
+    about = About.of(services, request)
+    is_begun = about.last_reply() is not None or about.asked() is not None
+    if is_begun or about.earlier() is not None:
+        return []
+    reason = f"{GIVEN_UP}: {_reason(error)}; {AFTERWARDS}"
+    reply = about.reply("failed", reason=reason, is_given_up=True)
+    about.record(reply)
+    return [to_outbound(reply)] if request.reply else []
+
+
+def give_up_step(step: RequestStep, error: Exception) -> list[OutboundMessage]:
+    """Return the reply that the end of a request cannot be known; none where a sweep looked."""
+    if not step.request_id or not step.request:
+        return []
+    reply = reply_to(
+        step.request_id,
+        step.request,
+        "failed",
+        table_id=step.table_id,
+        reason=f"{NOT_KNOWN}: {_reason(error)}",
+        is_given_up=True,
+    )
+    return [to_outbound(reply)]
+
+
+def _reason(error: Exception) -> str:
+    """Return why something failed; what is none of our errors may quote rows."""
+    if isinstance(error, DormouseError):
+        return error.explanation
+    return f"an unforeseen {type(error).__name__}; the function's log says more"
