@@ -7,6 +7,7 @@ CONTRACT := tests/contract/test_state_store.py
 BENCH := $(VENV)/.installed-bench
 FUZZ := $(VENV)/.installed-fuzz
 MODULE := PYTHONPATH=shared:cli:spark:.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m
+SITE := $(VENV)/.installed-site
 PIP := python -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) --require-hashes --no-deps --requirement
 EVERYWHERE := --universal --fork-strategy fewest --python-version 3.11
@@ -81,6 +82,14 @@ $(BENCH): $(INSTALLED) requirements-bench.txt
 docs: $(INSTALLED) ## Make the documents that follow from the code: properties, messages
 	$(BIN)/python -m dormouse_cli.generated.docs docs
 
+site: $(SITE) ## Build the documentation as a site into build/site; broken links fail
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "to read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
+
+$(SITE): $(INSTALLED) requirements-site.txt
+	$(BIN)/$(PINNED) requirements-site.txt
+	@touch $@
+
 lint: $(INSTALLED) ## Check format, style, types, layers, the template and dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -101,6 +110,7 @@ lock: ## Resolve all dependencies again; pin them, with the hashes of all their 
 	$(LOCK) $(EVERYWHERE) --extra demo,dev,local,report,spark pyproject.toml --output-file requirements.txt
 	$(LOCK) $(EVERYWHERE) --extra bench --constraint requirements.txt pyproject.toml --output-file requirements-bench.txt
 	echo atheris | $(LOCK) --python-version 3.11 - --output-file requirements-fuzz.txt
+	printf 'mkdocs-material\nmkdocstrings[python]\n' | $(LOCK) $(EVERYWHERE) --constraint requirements.txt - --output-file requirements-site.txt
 	echo pip-audit | $(LOCK) $(EVERYWHERE) - --output-file requirements-audit.txt
 	echo uv | $(LOCK) $(EVERYWHERE) - --output-file requirements-lock.txt
 	for layer in core engine; do sed -n 's/==.*//p' shared/layer-$$layer.txt | \
@@ -126,4 +136,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test crash-points fuzz sim chaos load docs test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-spark faults layer lint audit format lock build invoke clean
+.PHONY: help setup demo demo-spark test crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-spark faults layer lint audit format lock build invoke clean

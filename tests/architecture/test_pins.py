@@ -55,9 +55,10 @@ def test_what_is_shipped_has_the_versions_that_the_tests_run_with() -> None:
         assert pins_in(file).items() <= tested.items()
 
 
-def test_benchmarks_run_with_the_versions_that_the_tests_run_with() -> None:
-    tested, measured = pins_in("requirements.txt"), pins_in("requirements-bench.txt")
-    assert {n: v for n, v in measured.items() if n in tested and tested[n] != v} == {}
+@pytest.mark.parametrize("file", ["requirements-bench.txt", "requirements-site.txt"])
+def test_what_is_installed_beside_the_tests_has_the_versions_that_they_run_with(file: str) -> None:
+    tested, beside = pins_in("requirements.txt"), pins_in(file)
+    assert {n: v for n, v in beside.items() if n in tested and tested[n] != v} == {}
 
 
 def test_functions_bring_the_client_of_aws_along_instead_of_that_of_the_runtime() -> None:

@@ -1,0 +1,60 @@
+"""Modules that documents name are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+HISTORY = {ROOT / "docs" / "history.md"}
+"""Tells of code as it was."""
+FOOTER_KEYS = {"dormouse.checksum", "dormouse.crc"}
+"""Entries in the footer of a shard, not modules."""
+_MODULE = re.compile(r"`(dormouse(?:\.[a-z_]+)+)")
+_FILE = re.compile(r"`((?:shared|cli|spark|functions|events|tests|tools|bench)/[\w./-]+)`")
+_TERMS = 40
+
+
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath("shared", *name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def missing(text: str) -> list[str]:
+    modules = [name for name in _MODULE.findall(text) if name not in FOOTER_KEYS]
+    return [name for name in modules if not is_module(name)] + [
+        name for name in _FILE.findall(text) if not (ROOT / name).exists()
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_and_file_that_a_document_names_exists(page: Path) -> None:
+    assert page in HISTORY or missing(page.read_text()) == []
+
+
+def test_a_module_or_file_that_is_gone_is_found() -> None:
+    text = "`dormouse.keys.none`, `dormouse.keys.ranges`, `shared/dormouse/none.py`, `tests/unit`"
+    assert missing(text) == ["dormouse.keys.none", "shared/dormouse/none.py"]
+
+
+def test_every_term_of_the_glossary_names_its_module_and_is_there_once() -> None:
+    rows = re.findall(r"^\| \*\*(.+?)\*\* .*$", (ROOT / "docs/glossary.md").read_text(), re.M)
+    lines = [line for line in (ROOT / "docs/glossary.md").read_text().splitlines() if "**" in line]
+    assert len(rows) == len(lines) >= _TERMS
+    assert rows == sorted(set(rows), key=str.lower)
+    assert all(_MODULE.search(line.rpartition(" | ")[2]) for line in lines)
+
+
+def test_the_architecture_page_places_every_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    library = ROOT / "shared" / "dormouse"
+    packages = [path.parent for path in library.rglob("__init__.py") if path.parent != library]
+    names = {".".join(path.relative_to(library.parent).parts) for path in packages}
+    placed = set(_MODULE.findall(page))
+    assert {name for name in names if name not in placed and name.count(".") == 1} <= {
+        "dormouse.features"
+    }
+    assert {name for name in names if name.startswith("dormouse.features.")} <= placed
