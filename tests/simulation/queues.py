@@ -105,7 +105,7 @@ class Queues:
         if not self.is_lost(queue):
             self.messages[queue].append(Waiting(f"m{self.count}", body, now_ms, visible_ms, reason))
 
-    def take(self, queue: str, most: int, visibility_seconds: int) -> list[Waiting]:
+    def receive(self, queue: str, most: int, visibility_seconds: int) -> list[Waiting]:
         """Return messages that can be seen, and hide them; those given too often are dead
         letters."""
         now_ms = self.clock.now_ms()
