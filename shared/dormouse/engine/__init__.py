@@ -1,1 +1,11 @@
-"""What is done to sorted rows: sorting, merging, filters, predicates, row rules."""
+"""Computations on batches of rows: sort, merge, filter, aggregate.
+
+- `datafusion`: the settings of DataFusion, sorted files as frames, merge plans
+- `merging`: merge slices of shards into one stream in key order
+- `merge_windows`: divide a merge into ranges of keys, so that each fits into memory
+- `pruning`: skip row groups by the bounds that a condition sets for value columns
+- `predicates`: evaluate SQL conditions with DataFusion
+- `row_rules`: apply the filters and aggregations of a table to a sorted stream
+- `aggregation`: reduce the rows of each group to one row
+- `sorting`: external sort of any number of rows in bounded memory
+"""

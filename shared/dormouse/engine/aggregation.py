@@ -1,7 +1,8 @@
-"""Rows of one group → one row, over a sorted stream of any length.
+"""Reduce the rows of each group to one row, in a sorted stream of any length.
 
-A batch is reduced by itself; only its last group may go on in the next batch, so no more than two
-batches are held, however large a group is. A batch in which no two rows agree is given on as it is.
+Each batch is reduced by itself. Only the last group of a batch can continue in the next batch, so
+at most two batches are in memory, however large a group is. A batch in which no two rows share a
+group passes through unchanged.
 """
 
 from __future__ import annotations
@@ -27,8 +28,16 @@ def aggregate_groups(
 ) -> Iterator[pa.RecordBatch]:
     """Yield one row for each group of rows; `batches` are sorted by the keys of `schema`.
 
-    They have the keys and any of the values; if rows are kept whole, all of them. `removed` counts
-    the rows that are not the first of their group.
+    The batches need all keys and any subset of the values; an aggregation that keeps whole rows
+    needs all values. `removed` counts the input rows beyond the first of each group.
+
+    For example, with a group key `k` and `sum(n)`:
+
+        batch 1: (a, 1) (a, 2) (b, 3)    reduced: (a, 3) (b, 3)
+        batch 2: (b, 4) (c, 5)           reduced: (b, 4) (c, 5)
+
+    The last row of batch 1 and the first of batch 2 share the group b, so these two are reduced
+    again to (b, 7). The aggregations are associative, so reducing partial results is correct.
     """
     tally = Tally() if removed is None else removed
     keys = [field.name for field in aggregation.group_keys(schema)]
@@ -57,7 +66,7 @@ def aggregate_groups(
 def _reduced(
     batch: pa.RecordBatch, schema: Schema, aggregation: Aggregation, removed: Tally
 ) -> pa.RecordBatch:
-    """Make one row of the rows of each group in a batch."""
+    """Return a batch with one row for each group of `batch`."""
     begins = _begins(batch, [field.name for field in aggregation.group_keys(schema)])
     if begins is None:
         return batch
@@ -70,7 +79,12 @@ def _reduced(
 def _folded(
     batch: pa.RecordBatch, begins: pa.BooleanArray, aggregation: Aggregation
 ) -> pa.RecordBatch:
-    """Fold groups of several rows; a row alone stays as it is, whatever else is in the batch."""
+    """Return `batch` with each group of several rows folded;
+    rows that are alone in their group stay as they are.
+
+    Only the rows of larger groups are folded, and then put back into their places: usually these
+    are few, and folding costs more than copying.
+    """
     ends = pa.concat_arrays([begins.slice(1), pa.array([True])])
     alone = pc.and_(begins, ends)
     together = pc.invert(alone)
@@ -99,7 +113,9 @@ def _agree(left: pa.RecordBatch, right: pa.RecordBatch, names: Sequence[str]) ->
 
 
 def _begins(batch: pa.RecordBatch, names: Sequence[str]) -> pa.BooleanArray | None:
-    """Return for each row whether it differs in `names` from that before; None if all do."""
+    """Return for each row whether it differs from the
+    row before it in `names`; None if every row does.
+    """
     same: pa.BooleanArray | None = None
     before, after = batch.slice(0, batch.num_rows - 1), batch.slice(1)
     for name in names:
@@ -107,7 +123,7 @@ def _begins(batch: pa.RecordBatch, names: Sequence[str]) -> pa.BooleanArray | No
         same = here if same is None else pc.and_(same, here)
         if not pc.any(same).as_py():
             return None
-    assert same is not None  # there is a row key
+    assert same is not None  # every table has a row key
     return pa.concat_arrays([pa.array([True]), pc.invert(same)])
 
 
@@ -127,8 +143,9 @@ def _folded_cells(
 
 
 def _fold(by: Sequence[Array], folds: Sequence[tuple[str, Array]]) -> list[Array]:
-    """Return the distinct rows of `by`, in the order they come, and each column folded over
-    them."""
+    """Return the distinct rows of `by` in order of appearance,
+    followed by each column of `folds`, aggregated over them.
+    """
     columns = [to_sortable(column) for column in (*by, *(column for _, column in folds))]
     names = [str(i) for i in range(len(columns))]
     keys = names[: len(by)]
@@ -142,9 +159,9 @@ def _fold(by: Sequence[Array], folds: Sequence[tuple[str, Array]]) -> list[Array
 
 
 def _folded_maps(maps: Any, groups: Array, how: str) -> Array:
-    """Fold the values of each key over the maps of each group; keys come in ascending order.
+    """Fold the values of each key over the maps of each group; the keys of a result are ascending.
 
-    Of keys that are equal, but not the same, the least stays.
+    Of keys that are equal but differ in their bits (-0.0 and 0.0, NaNs), the least is kept.
     """
     kind = maps.type
     entry = pa.struct([pa.field("key", kind.key_type, nullable=False), ("value", kind.item_type)])
@@ -157,7 +174,7 @@ def _folded_maps(maps: Any, groups: Array, how: str) -> Array:
     keys = least[0] if least else keys
     rows = pa.Table.from_arrays([of_keys, to_sortable(keys)], ["group", "key"])
     order = pc.sort_indices(rows, [("group", "ascending"), ("key", "ascending")])
-    # each group once more than it has keys, so that those without any are counted too
+    # count each group once more than it has keys, so that groups without keys are counted too
     every = pa.concat_arrays([pc.unique(groups), of_keys])
     counts = pc.value_counts(every).field("counts")
     ends = pc.subtract(pc.cumulative_sum(counts), pa.array(range(1, len(counts) + 1), pa.int64()))
@@ -168,16 +185,29 @@ def _folded_maps(maps: Any, groups: Array, how: str) -> Array:
 
 
 def _kept_rows(batch: pa.RecordBatch, begins: pa.BooleanArray, schema: Schema, kept: Kept) -> Array:
-    """Return the number of the row to keep of each group: that of the least or greatest sort key.
+    """Return the row to keep of each group: the row with
+    the least (`first`) or greatest (`last`) sort key.
 
-    Rows which agree in all keys are ordered by their values.
+    Rows that agree in all keys are compared by their values, so that the choice does not depend on
+    the order of the input.
+
+    For example, group key `k`, sort key `s`, kept `last`:
+
+        row     0  1  2  3  4  5
+        k, s   a1 a2 a2 b1 b2 c1
+        group   0  0  0  1  1  2
+        run     0  1  1  2  3  4     runs of rows with equal keys
+        chosen     1        3  4     the last run of each group
+
+    Run 1 has two rows (1 and 2), so `_extremes` compares their values; runs 3 and 4 have one row
+    each.
     """
     differs = _begins(batch, [field.name for field in schema.keys])
     group_starts = pc.indices_nonzero(begins).cast(pa.int64())
     at_end = kept == "last"
     if differs is None:
         return _ends(group_starts, batch.num_rows) if at_end else group_starts
-    runs = pc.subtract(pc.cumulative_sum(differs.cast(pa.int64())), 1)  # of equal keys
+    runs = pc.subtract(pc.cumulative_sum(differs.cast(pa.int64())), 1)  # runs of equal keys
     starts = pc.indices_nonzero(differs).cast(pa.int64())
     ends = _ends(starts, batch.num_rows)
     chosen = runs.take(_ends(group_starts, batch.num_rows) if at_end else group_starts)
@@ -192,14 +222,14 @@ def _kept_rows(batch: pa.RecordBatch, begins: pa.BooleanArray, schema: Schema, k
 
 
 def _ends(starts: Array, length: int) -> Array:
-    """Return the last number of each of the stretches of 0 to `length` that begin at `starts`."""
+    """Return the last index of each of the intervals of 0 to `length` that begin at `starts`."""
     return pc.subtract(pa.concat_arrays([starts.slice(1), pa.array([length], pa.int64())]), 1)
 
 
 def _extremes(batch: pa.RecordBatch, runs: Array, schema: Schema, *, at_end: bool) -> Array:
-    """Return the number of the row with the least or greatest values in each run of rows.
+    """Return the index of the row with the least or greatest values in each run of rows.
 
-    What equal cells differ in decides only where all values are equal.
+    The bits of equal cells are compared last, when all values are equal.
     """
     columns = [sort_columns(batch.column(field.name)) for field in schema.values]
     values = [c[0] for c in columns] + [c[-1] for c in columns if len(c) > 1]
@@ -213,6 +243,6 @@ def _extremes(batch: pa.RecordBatch, runs: Array, schema: Schema, *, at_end: boo
 
 
 def _whole(column: pa.ChunkedArray[Any]) -> Array:
-    """Return a column of a table in one piece."""
+    """Return a column of a table as one contiguous array."""
     whole: Array = column.combine_chunks()
     return whole

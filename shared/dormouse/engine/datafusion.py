@@ -1,7 +1,8 @@
-"""DataFusion as Dormouse uses it: sessions, local files as sorted tables, plans that merge.
+"""DataFusion as Dormouse uses it: sessions, sorted local files as frames, merge plans.
 
-DataFusion believes what it is told about the order of a file. What it merges is checked by
-whoever writes it (`writing`); a plan that would sort instead of merge is refused here.
+DataFusion trusts the sort order that it is given for a file. The order of what it merges is
+therefore checked by the writer of the rows (`shards.writing`). A plan that would sort instead of
+merge is refused here.
 """
 
 from __future__ import annotations
@@ -31,51 +32,54 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.schema.schema import Schema
 
 _OPTIONS = {
-    # view types would show in the batches and, through them, in what is written
+    # with view types, batches and the files written from them would have view types, too
     "datafusion.execution.parquet.schema_force_view_types": "false",
-    # statistics of whole files serve no plan here, and cost a read of each footer beforehand
+    # no plan here uses statistics of whole files, and collecting them reads each footer once more
     "datafusion.execution.collect_statistics": "false",
-    # what is sorted here is small: one sort, no merge of sorted batches
+    # only small batches are sorted here: sort each at once, without merging sorted batches
     "datafusion.execution.sort_in_place_threshold_bytes": str(2**40),
     "datafusion.execution.parquet.metadata_size_hint": str(64 * 1024),
 }
 MIN_BATCH_ROWS, MAX_BATCH_ROWS = 16, 8192
 FALSE = lit(False)
 BATCHES_PER_INPUT = 4
-"""How many batches of an input a merge holds: one read ahead, one at hand, and their sort keys."""
+"""How many batches of each input a merge holds: one
+read ahead, the current one, and their sort keys.
+"""
 
 
 def session(batch_rows: int = MAX_BATCH_ROWS) -> SessionContext:
     """Open a session whose batches have up to `batch_rows` rows.
 
-    One partition: more of them cost memory and CPU time, and a merge ends in one stream anyway.
-    Its memory pool is not bounded: a merge cannot spill, only fail, and what it holds is batches.
+    It has one partition: more would cost memory and CPU time, and a merge ends in one stream
+    anyway. Its memory pool is unbounded, because a merge cannot spill: with a bound it could only
+    fail.
     """
     config = SessionConfig(_OPTIONS).with_target_partitions(1).with_batch_size(batch_rows)
     return SessionContext(config)
 
 
 def batch_rows(memory_bytes: int, inputs: int, row_bytes: float) -> int:
-    """Return the length of batches with which merging so many inputs stays near `memory_bytes`.
+    """Return the batch length with which merging that many inputs needs about `memory_bytes`.
 
-    `row_bytes` is what a row takes in memory, on average.
+    `row_bytes` is the average size of a row in memory.
     """
     batch_bytes = memory_bytes / (BATCHES_PER_INPUT * (inputs + 1))
     return max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, int(batch_bytes / max(row_bytes, 1))))
 
 
 def column(name: str) -> Expr:
-    """Return the column called exactly `name`."""
+    """Return an expression for the column called exactly `name`."""
     return col('"' + name.replace('"', '""') + '"')
 
 
 def literal(value: pa.Scalar[Any]) -> Expr:
-    """Return a typed value as an expression."""
+    """Return an expression for a typed value."""
     return lit(value)
 
 
 def key_order(schema: Schema) -> list[SortExpr]:
-    """Return the order of rows: by the keys, ascending."""
+    """Return the sort order of rows: by the keys, ascending."""
     return [column(f.name).sort(ascending=True, nulls_first=True) for f in schema.keys]
 
 
@@ -86,9 +90,11 @@ def sorted_file(
     schema: Schema,
     wanted: KeyRange,
 ) -> DataFrame:
-    """Return the rows in `wanted` of a Parquet file sorted by the keys, as columns of `schema`.
+    """Return the rows in `wanted` of a Parquet file
+    sorted by the keys, with the columns of `schema`.
 
-    `names` are those of its columns, by the ids of their fields; what it lacks of them is null.
+    `names` maps the ids of fields to the names of their columns in the file. A column that the file
+    lacks is null.
 
     Raises:
         UnavailableError: it lacks a column that cannot be null.
@@ -112,14 +118,18 @@ def _evolved(wanted: pa.Field[Any], stored_name: str | None) -> Expr:
 
 
 def frame_from_batches(context: SessionContext, batches: Sequence[pa.RecordBatch]) -> DataFrame:
-    """Return the rows of batches of one schema, of which there is at least one."""
+    """Return a frame of batches in memory. Requires:
+    at least one batch; all have the same schema.
+    """
     return context.create_dataframe(
         [[_importable(batch) for batch in batches]], schema=batches[0].schema
     )
 
 
 def _importable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch whose structs within structs are no slices: the engine aborts on such."""
+    """Return a batch in which no struct within a struct
+    is a slice: DataFusion aborts on such slices.
+    """
     columns = [
         pa.concat_arrays([c.slice(0, 0), c]) if _nests_struct(c.type) else c for c in batch.columns
     ]
@@ -134,38 +144,45 @@ def _nests_struct(kind: pa.DataType) -> bool:
 
 
 def has_no_rows(frame: DataFrame) -> bool:
-    """Return whether the terms of a frame contradict each other, so that no file need be read."""
+    """Return whether the filters of a frame contradict each other, so that no file need be read."""
     return frame.optimized_logical_plan().display_indent().startswith("EmptyRelation")
 
 
 def plan_merge(
     frames: Sequence[DataFrame], schema: Schema, columns: Sequence[str]
 ) -> ExecutionPlan:
-    """Plan to merge frames of one file each, sorted by the keys of `schema`, into one which is too.
+    """Return a plan that merges frames, each one file sorted
+    by the keys of `schema`, into one sorted stream.
 
-    Requires: none of them `has_no_rows`, for DataFusion takes an absent file for no rows as well.
+    Requires: none of the frames `has_no_rows`, because DataFusion also takes a missing file for no
+    rows.
+
+    Raises:
+        InvariantError: a file is missing, or the plan would sort rows that are sorted already.
     """
     union = frames[0]
     for frame in frames[1:]:
         union = union.union(frame)
     merged = union.sort(*key_order(schema)).select(*(column(name) for name in columns))
     plan = merged.execution_plan()
-    # only what steps are called: of filters, a plan quotes what they look for
+    # only the names of the steps: the text of a filter quotes values
     steps = [line.strip().partition(":")[0] for line in plan.display_indent().splitlines()]
     if steps.count("DataSourceExec") != len(frames):
-        raise InvariantError("a local file is gone that was to be merged")
+        raise InvariantError("a local file that was to be merged is missing")
     if "SortExec" in steps:
-        raise InvariantError(f"the merge would sort what is sorted already: {', '.join(steps)}")
+        raise InvariantError(
+            f"the merge would sort rows that are sorted already: {', '.join(steps)}"
+        )
     return plan
 
 
 def execute_plan(context: SessionContext, plan: ExecutionPlan) -> Iterator[pa.RecordBatch]:
-    """Run a plan of one partition, and give its batches as `execute_frame` does."""
+    """Execute a plan of one partition, and yield its batches as `execute_frame` does."""
     return _batches(context.execute(plan, 0))
 
 
 def execute_frame(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Plan and run a frame, and give its batches as they come.
+    """Plan and execute a frame, and yield its batches as they are produced.
 
     Raises:
         CorruptDataError: a file is damaged.
@@ -177,7 +194,9 @@ def _batches(stream: RecordBatchStream) -> Iterator[pa.RecordBatch]:
     while True:
         try:
             batch = next(stream, None)
-        except BaseException as error:  # over damage the engine panics, and that is no Exception
+        except (
+            BaseException
+        ) as error:  # DataFusion panics on damaged data; a panic is not an Exception
             raise _translated(error) from error
         if batch is None:
             return
@@ -185,7 +204,9 @@ def _batches(stream: RecordBatchStream) -> Iterator[pa.RecordBatch]:
 
 
 def _translated(error: BaseException) -> BaseException:
-    """Return what an error of the engine means; it has one type of its own, and one for panics."""
+    """Return an error of DataFusion as one of ours;
+    it has one type for errors, and one for panics.
+    """
     text = str(error)
     if type(error).__name__ == "PanicException":
         return CorruptDataError(f"a shard is damaged, and reading it broke off: {text}")

@@ -1,8 +1,8 @@
-"""Cut a merge into steps by key, so that what it holds at once is bounded however much it reads.
+"""Divide a merge into windows: ranges of keys, merged one after the other, each in bounded memory.
 
-DataFusion 55 keeps all it has read of a Parquet file until the file is read to its end (see
-https://github.com/apache/arrow-rs/issues/9695). A step is a merge of its own over a range of keys:
-when it ends, that memory is free. The row groups at its border are read twice.
+DataFusion 55 keeps everything that it has read of a Parquet file until the file is read to its end
+(https://github.com/apache/arrow-rs/issues/9695). Each window is a merge of its own, and its memory
+is freed when it ends. The row groups at the border of two windows are read twice.
 """
 
 from __future__ import annotations
@@ -16,21 +16,33 @@ from dormouse.keys.ranges import Key, KeyRange
 from dormouse.schema.schema import Schema
 
 SHARE_OF_MEMORY = 4
-"""A step reads up to this part of the memory there is."""
+"""A window reads at most this fraction (1/4) of the available memory."""
 WINDOW_BYTES = 64 * 1024 * 1024
-"""Nor more than this, so that two steps take little room in scratch and the first is there soon.
-Small steps cost more: their ends are looked for in each row."""
+"""The largest window: two windows must fit into scratch space, and the first should be fetched
+soon. Smaller windows would cost more CPU time, because each row is compared with the bounds of its
+window.
+"""
 GROUPS_PER_WINDOW = 4
-"""A step reads at least so many row groups of each file that has its keys, or borders would be read
-too often."""
+"""The least row groups of each overlapping file in a window: with fewer, too many row groups would
+be border row groups, which are read twice.
+"""
 
 
 def merge_windows(
     files: Sequence[pq.FileMetaData], schema: Schema, memory_bytes: int
 ) -> list[KeyRange]:
-    """Return ranges in key order that hold all keys, each with a bounded share of the files' bytes.
+    """Return ascending ranges that cover all keys, each with a bounded share of the files' bytes.
 
-    Only where a row group begins can be cut, so rows of one key are never parted.
+    Windows are cut only where a row group begins, so all rows with one key are in one window.
+
+    For example, two files with these row groups, each of 10 MB, and a budget of 30 MB:
+
+        file A   [a … c] [c … f] [f … k] [k … z]
+        file B   [b … e] [e … z]
+
+    The first keys, sorted: a, b, c, e, f, k. Adding them up, a, b and c fill the budget, so the
+    first cut is at e; e, f and k fill the second window. The windows are [-∞, e) and [e, ∞). The
+    row group [c … f] is in both.
     """
     lows = [
         [key_span(file.row_group(i), schema.row_keys)[0] for i in range(file.num_row_groups)]
@@ -57,7 +69,7 @@ def merge_windows(
 
 
 def max_overlap(spans: Sequence[tuple[Key, Key]]) -> int:
-    """Return how many spans of keys, ends included, have a key in common at most."""
+    """Return the largest number of spans, ends included, that have a key in common."""
     events = sorted([(low, 0) for low, _ in spans] + [(high, 1) for _, high in spans])
     most = now = 0
     for _, ends in events:

@@ -1,4 +1,6 @@
-"""Merge slices of shards into one stream in key order, without sorting: `compact` and queries."""
+"""Merge slices of shards into one stream in key order,
+without sorting; used by compaction and queries.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,12 @@ def merge_slices(
     scratch: Path,
     memory_bytes: int,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the rows of all slices in key order, streamed; all columns, or those named.
+    """Yield the rows of all slices in key order, streamed; all columns, or only `columns`.
 
-    Every footer is read first, for what is missing must not be taken for empty. Rows of equal keys
-    come in no particular order. With `where`, only rows that match are given; row groups and pages
-    are left out that cannot hold any. All that is merged is proven before, in files in `scratch`.
+    All footers are read first, so that a missing shard raises and is not taken for an empty one.
+    Rows with equal keys come in no particular order. With `where`, only matching rows are returned,
+    and row groups and pages that cannot hold any are skipped. All bytes are fetched to files in
+    `scratch` and verified before they are merged.
 
     Raises:
         NotFoundError: a shard is gone.
@@ -70,7 +73,7 @@ def merge_row_groups(
     scratch: Path,
     memory_bytes: int,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the rows of slices as `merge_slices` does, their footers being read."""
+    """Yield rows as `merge_slices` does, of slices whose footers were read already."""
     wanted = arrow_schema(schema)
     if columns is not None:
         wanted = pa.schema([wanted.field(name) for name in columns])
@@ -82,32 +85,34 @@ def merge_row_groups(
     fields = [field for field in schema.fields if field.name in used]
     widest = max(row_bytes(groups.metadata) for groups in found)
     copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes)
-    with closing(copies.steps(_steps(found, bounds, schema, memory_bytes))) as proven:
-        for step in proven:
-            batch_rows = engine.batch_rows(memory_bytes, len(step.found), widest)
-            for batch in _merged(table_id, step, schema, wanted.names, where, bounds, batch_rows):
+    with closing(copies.windows(_windows(found, bounds, schema, memory_bytes))) as verified:
+        for window in verified:
+            batch_rows = engine.batch_rows(memory_bytes, len(window.found), widest)
+            for batch in _merged(table_id, window, schema, wanted.names, where, bounds, batch_rows):
                 yield conform(batch, wanted)
 
 
-def _steps(
+def _windows(
     found: Sequence[RowGroups], bounds: ValueBounds, schema: Schema, memory_bytes: int
 ) -> Iterator[list[RowGroups]]:
-    for step in merge_windows([groups.metadata for groups in found], schema, memory_bytes):
-        parts = bounds.pruned(narrow_for_engine(groups, step, schema) for groups in found)
+    for span in merge_windows([groups.metadata for groups in found], schema, memory_bytes):
+        parts = bounds.pruned(narrow_for_engine(groups, span, schema) for groups in found)
         if some := [groups for groups in parts if groups.numbers]:
             yield some
 
 
 def _merged(
     table_id: str,
-    step: MergeWindow,
+    window: MergeWindow,
     schema: Schema,
     columns: Sequence[str],
     where: Predicate | None,
     bounds: ValueBounds,
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Merge in one session, which keeps all it has read until it ends."""
+    """Merge one window in a session of its own, because
+    a session frees its memory only when it ends.
+    """
     context = engine.session(batch_rows)
     frames = [
         engine.sorted_file(
@@ -117,7 +122,7 @@ def _merged(
             schema,
             KeyRange() if groups.slice.is_whole else groups.slice.range,
         )
-        for groups, local in zip(step.found, step.files, strict=True)
+        for groups, local in zip(window.found, window.files, strict=True)
     ]
     if where is not None:
         term = where.expr(context)
@@ -130,12 +135,12 @@ def _merged(
     except CorruptDataError as error:
         if where is not None:
             where.check()
-        of = ", ".join(shard_path(table_id, groups.slice.shard.id) for groups in step.found)
+        of = ", ".join(shard_path(table_id, groups.slice.shard.id) for groups in window.found)
         raise CorruptDataError(f"{error} (among {of})") from error
 
 
 def sort_in_memory(batches: Sequence[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Sort the few rows of a look-up by the keys of `schema`; stable."""
+    """Sort the few rows of a look-up by the keys of `schema`; the sort is stable."""
     if batches:
         rows = pa.Table.from_batches(batches)
         yield from rows.sort_by([(f.name, "ascending") for f in schema.keys]).to_batches()

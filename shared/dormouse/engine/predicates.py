@@ -1,8 +1,9 @@
-"""Conditions as DataFusion evaluates them: pushed down into scans, or applied to batches.
+"""SQL conditions, evaluated by DataFusion: pushed down into scans, or applied to batches.
 
-The engine is given SQL made from the checked tree, never what somebody wrote. Floating numbers are
-compared as PostgreSQL does: all NaNs are equal and above everything else, -0.0 equals 0.0. That
-also keeps the engine from trusting a shard's statistics, which know nothing of NaN.
+DataFusion is given SQL that is rendered from the validated expression tree, never a user's text.
+Floating-point numbers are compared as in PostgreSQL: all NaNs are equal and greater than everything
+else, and -0.0 equals 0.0. This also keeps DataFusion from using a shard's statistics of floats,
+which ignore NaN.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from dormouse.sql.expressions import (
 )
 
 FIRST_ROWS, CHUNK_ROWS, CHUNK_BYTES = 4 * 1024, 64 * 1024, 8 * 1024 * 1024
-"""How much is filtered by one plan, whichever comes first: making one has its cost too. Few rows at
-first, which may do already, then more and more."""
+"""How many rows or bytes are filtered by one plan, whichever limit is reached first: making a plan
+has a cost. The first chunk is small, because it may be enough; the following ones double.
+"""
 
 _NAN = "CAST('NaN' AS DOUBLE)"
 _FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
@@ -42,42 +44,48 @@ _WHOLE = (Primitive.INT, Primitive.LONG)
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition on the columns of a schema, for the engine."""
+    """A condition on the columns of a schema, ready to be evaluated by DataFusion."""
 
     condition: Condition
     schema: Schema
 
     @property
     def columns(self) -> frozenset[str]:
-        """The names of the columns it needs."""
+        """The names of the columns that it reads."""
         return self.condition.columns
 
     @property
     def sql(self) -> str:
-        """The normal form, which `parse_predicate` reads."""
+        """The condition in normal form, which `parse_predicate` reads."""
         return self.condition.sql
 
     def negated(self) -> Predicate:
-        """Return the predicate that keeps just the rows which this one does not, null or false."""
+        """Return the predicate that is true of exactly
+        the rows for which this one is false or null.
+        """
         return Predicate(self.condition.negated(), self.schema)
 
     def expr(self, context: SessionContext) -> Expr:
-        """Return the expression, of columns without a relation, to filter frames of `context`."""
+        """Return the DataFusion expression, with unqualified
+        columns, to filter frames of `context`.
+        """
         wanted = arrow_schema(self.schema)
         named = [f for f in wanted if f.name in self.columns] or [wanted.field(0)]
         columns = pa.schema(named)
         nothing = pa.RecordBatch.from_pylist([], columns)
         frame = context.create_dataframe([[nothing]])
-        # a column under a name of its own has no relation
+        # an aliased column is unqualified
         plain = frame.select(*(engine.column(name).alias(name) for name in columns.names))
         return plain.parse_sql_expr(engine_sql(self.condition))
 
     def apply(
         self, batches: Iterable[pa.RecordBatch], removed: Tally | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that match, in their order; the batches have all columns it needs.
+        """Yield the rows that match, in their order; the
+        batches must have all columns that it reads.
 
-        With `removed`, those that do not match are counted, by a look of their own.
+        With `removed`, the rows that do not match are counted, by evaluating the negation: a row
+        that neither passes nor is counted shows that the filter lost it.
         """
         context = engine.session()
         term = self.expr(context)
@@ -94,12 +102,11 @@ class Predicate:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     def check(self) -> None:
-        """Evaluate it where there is no row.
-
-        What fails then is the condition, not what was read.
+        """Evaluate the predicate on no rows, to find out
+        whether an error was caused by the predicate itself.
 
         Raises:
-            InvalidRequestError: the engine cannot evaluate it.
+            InvalidRequestError: DataFusion cannot evaluate it.
         """
         context = engine.session()
         nothing = pa.RecordBatch.from_pylist([], arrow_schema(self.schema))
@@ -110,7 +117,7 @@ class Predicate:
 
 
 def parse_predicate(text: str, schema: Schema) -> Predicate:
-    """Parse a condition in SQL on the columns of `schema`.
+    """Parse an SQL condition on the columns of `schema`.
 
     Raises:
         InvalidRequestError: it is not allowed; the message says where and why.
@@ -119,31 +126,35 @@ def parse_predicate(text: str, schema: Schema) -> Predicate:
 
 
 def parse_stored_predicate(text: str, schema: Schema) -> Predicate:
-    """Parse a condition that was kept of a request, and was checked when that was made.
+    """Parse a condition that was stored with a request,
+    and was validated when the request was made.
 
     Raises:
-        InvalidRequestError: it cannot be read. The message does not quote it, and hides the one
-            that does: it goes into logs and records, which values of rows must not.
+        InvalidRequestError: it cannot be parsed. The message does not quote it, and the original
+            error is suppressed: errors go to logs and records, which must not contain values of
+            rows.
     """
     try:
         return parse_predicate(text, schema)
     except InvalidRequestError:
         raise InvalidRequestError(
-            "the condition that was kept of the request cannot be read any more",
-            hint="ask for it again",
+            "the condition that is stored with the request cannot be parsed any more",
+            hint="send the request again",
         ) from None
 
 
 def engine_sql(condition: Condition) -> str:
-    """Return a condition as SQL in which the engine has nothing to guess about types."""
+    """Return a condition as SQL in which all types are explicit."""
     return render(condition.expression, _leaf, _call)
 
 
 def _evaluated(rows: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Return rows that lie in memory: whatever the engine cannot do with them, none is damaged."""
+    """Yield rows of a frame of batches in memory: an error of
+    DataFusion is one of the condition, not of damaged data.
+    """
     try:
         yield from engine.execute_frame(rows)
-    except CorruptDataError:  # it may quote values, also of rows
+    except CorruptDataError:  # the message may quote values of rows
         raise InvalidRequestError(
             "the condition cannot be evaluated", hint="make it simpler, or its patterns shorter"
         ) from None
@@ -199,5 +210,5 @@ def _call(call: Call, parts: list[str]) -> str:
 
 
 def _comparable(double: str) -> str:
-    """Make one NaN of all, and 0.0 of -0.0."""
+    """Return SQL that maps all NaNs to one NaN, and -0.0 to 0.0."""
     return f"nanvl({double} + 0.0, {_NAN})"

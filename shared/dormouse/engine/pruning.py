@@ -1,7 +1,7 @@
-"""Row groups left out by a condition on values, so that they are not even fetched.
+"""Row groups skipped by a condition on value columns, so that they are not even fetched.
 
-The condition bounds single columns, and the statistics of a row group tell whether any of its
-values lies within. The engine is given the same bounds as terms, and leaves out the same.
+A condition bounds single columns, and the statistics of a row group show whether any of its values
+is within the bounds. DataFusion gets the same bounds as filters, and skips the same row groups.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _BOUNDED = (
     Primitive.TIMESTAMP,
     Primitive.STRING,
 )
-"""Types of columns whose statistics the engine and we understand alike."""
+"""The column types whose statistics have the same meaning in DataFusion and here."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueBounds:
-    """In what range the values of some columns lie in any row that matches a condition."""
+    """The range of values of each bounded column in any row that matches a condition."""
 
     ranges: Mapping[Field, KeyRange]
 
     @staticmethod
     def of(where: Predicate | None, schema: Schema) -> ValueBounds:
-        """Return the bounds that a condition sets for columns: none if there is no condition."""
+        """Return the bounds that a condition sets for columns; none if there is no condition."""
         ranges = {}
         for field in schema.fields:
             if where is not None and field.name in where.columns and field.type in _BOUNDED:
@@ -49,7 +49,7 @@ class ValueBounds:
         return ValueBounds(ranges)
 
     def pruned(self, found: Iterable[RowGroups]) -> Iterator[RowGroups]:
-        """Yield the row groups whose statistics leave room for a row that matches."""
+        """Yield `found` without the row groups whose statistics exclude a matching row."""
         for groups in found:
             places = _places(groups, self.ranges)
             numbers = [
@@ -60,7 +60,7 @@ class ValueBounds:
             yield replace(groups, numbers=numbers)
 
     def applied(self, frame: DataFrame) -> DataFrame:
-        """Return the rows of a frame within the bounds."""
+        """Return `frame`, filtered by the bounds."""
         for field, wanted in self.ranges.items():
             if wanted.is_empty():
                 return frame.filter(engine.FALSE)
@@ -77,7 +77,9 @@ class ValueBounds:
 
 
 def _places(groups: RowGroups, fields: Iterable[Field]) -> dict[Field, int]:
-    """Return which column of a shard each field is; one that it lacks is left out."""
+    """Return the column number of each field in a
+    shard; fields that the shard lacks are left out.
+    """
     schema = groups.metadata.schema
     paths = {schema.column(i).path: i for i in range(len(schema))}
     names = groups.index.names

@@ -1,4 +1,6 @@
-"""The rules of a table applied to sorted rows, wherever rows are written or read."""
+"""Apply the filters and aggregations of a table to
+sorted rows, wherever rows are written or read.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,12 @@ def apply_row_rules(
     now_ms: int,
     removed: Tally | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that count, those of a group as one; sorted, as `batches` are.
+    """Yield the rows that pass the filters, with each
+    group aggregated to one row; sorted like `batches`.
 
-    `batches` have all columns of `schema`, or at least those which `rules.needed` names. All of
-    them have the same, and so have those that are given. With `removed`, the rules count what they
-    leave out: what a filter refuses, and of each group all rows but one.
+    `batches` have all columns of `schema`, or at least those that `rules.needed` names; the result
+    has the same columns. `removed` counts the rows that a filter removes, and all rows but one of
+    each group.
     """
     where = filter_predicate(schema, rules, now_ms)
     rows = iter(batches) if where is None else where.apply(batches, removed)
@@ -34,9 +37,10 @@ def apply_row_rules(
 
 
 def filter_predicate(schema: Schema, rules: RowRules, now_ms: int) -> Predicate | None:
-    """Return the filters of `rules` as a predicate, to be pushed down into a scan; None for none.
+    """Return the filters of `rules` as a predicate that can
+    be pushed down into a scan; None if there are none.
 
-    Filtering rows before they are merged gives what filtering them afterwards does.
+    Filtering rows before a merge has the same result as filtering them after it.
     """
     condition = rules.filter_at(now_ms)
     return None if condition is None else Predicate(condition, schema)

@@ -1,10 +1,21 @@
-"""Sort any number of rows in bounded memory, by ranges of keys instead of a merge.
+"""External sort: any number of rows in bounded memory, by ranges of keys instead of a merge.
 
-Sorting is fast as long as the rows stay in the processor's cache. So rows are sorted in small
-pieces as they come, which are the runs; when all are there, samples of the runs tell where to cut
-the keys into ranges as small as a piece, and each range is picked out of all runs and sorted. Both
-sorts together take a third of the time of one sort of all rows, and half that of a merge. Runs may
-lie in memory or in files; whoever owns the memory says when runs must go to a file.
+Sorting is fast while the rows fit into the processor's cache. The sort therefore has two passes.
+First, rows are sorted in small pieces as they arrive; each sorted piece is a run. Then samples of
+the runs' keys are used to cut the key space into ranges of about one piece each, and each range is
+collected from all runs and sorted. Both passes together take a third of the time of one sort of all
+rows, and half of that of a sort with a merge. Runs are in memory or in files; the owner of the
+memory decides when runs are spilled to a file.
+
+For example, with pieces of three rows:
+
+    input    d a f | c e b | a g c
+    runs     a d f | b c e | a c g
+    ranges   [-∞, c): a, b, a    [c, e): d, c, c    [e, ∞): f, e, g
+    output   a a b | c c d | e f g
+
+Each run is read once, from its start to its end: the rows of a range are one contiguous slice of
+each run.
 """
 
 from __future__ import annotations
@@ -26,49 +37,51 @@ from dormouse.schema.schema import Schema
 
 PIECE_ROWS = 100_000
 PIECE_BYTES = 8 * 1024 * 1024
-"""What is sorted at once: about what a processor's cache holds, and never much memory."""
+"""The size of a piece: about as much as fits into a processor's cache, and never much memory."""
 PIECES_IN_MEMORY = 32
 BLOCKS_IN_MEMORY = 2048
-"""Little memory makes smaller pieces, and smaller blocks of files."""
+"""With little memory, pieces and the blocks of files are smaller."""
 SAMPLES_PER_PIECE = 32
 MAX_FILES = 64
-"""One block of each file is in memory while they are merged, so there are only so many."""
+"""The most files merged at once: one block of each is in memory."""
 
 
 class Sorter:
-    """Rows being sorted; `rows` counts them, `size_bytes` is what they take in memory.
+    """Collects rows to sort; `rows` counts them, `size_bytes` is their uncompressed size in memory.
 
-    `held_bytes` is what is in memory of them right now.
+    `held_bytes` is the size of the rows that are in memory now.
     """
 
     def __init__(self, schema: Schema, scratch: Path, *, memory_bytes: int) -> None:
-        """Start empty. Files go to `scratch`; pieces and blocks fit into `memory_bytes` well."""
+        """Start empty. Runs are spilled to `scratch`; pieces
+        and blocks are small compared with `memory_bytes`.
+        """
         self.rows = 0
         self.size_bytes = 0
         self._schema = schema
         self._scratch = scratch
         self._largest_piece_bytes = max(1, min(PIECE_BYTES, memory_bytes // PIECES_IN_MEMORY))
         self._block_bytes = max(1, memory_bytes // BLOCKS_IN_MEMORY)
-        self._loose: list[pa.RecordBatch] = []
-        self._loose_bytes = 0
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
         self._held: list[_SortedRun] = []
         self._held_bytes = 0
         self._files: list[_SortedRun] = []
 
     @property
     def held_bytes(self) -> int:
-        """What is in memory of the rows."""
-        return self._loose_bytes + self._held_bytes
+        """The size of the rows in memory, in bytes."""
+        return self._pending_bytes + self._held_bytes
 
     @property
     def _piece_bytes(self) -> int:
-        """What a piece takes in memory; wide rows make larger pieces of fewer rows."""
+        """The size of a piece in memory; pieces of wide rows have fewer rows."""
         by_rows = PIECE_ROWS * self.size_bytes // max(1, self.rows)
         return max(1, min(self._largest_piece_bytes, by_rows))
 
     def sampled_keys(self) -> Iterator[Key]:
-        """Return the keys, sort keys included, of some rows: of one in every few hundred KiB."""
-        self._settle()
+        """Yield the keys, sort keys included, of a sample: one row in every few hundred KiB."""
+        self._sort_pending()
         for run in (*self._held, *self._files):
             yield from (sample.key for sample in run.samples)
 
@@ -77,71 +90,74 @@ class Sorter:
         self.rows += batch.num_rows
         self.size_bytes += batch.nbytes
         for piece in _pieces(batch, self._piece_bytes):
-            self._loose.append(piece)
-            self._loose_bytes += piece.nbytes
-            if self._loose_bytes >= self._piece_bytes:
-                self._settle()
+            self._pending.append(piece)
+            self._pending_bytes += piece.nbytes
+            if self._pending_bytes >= self._piece_bytes:
+                self._sort_pending()
 
     def absorb(self, other: Sorter) -> None:
-        """Take over all rows of another sorter of the same table, which must not be used again."""
+        """Take over all rows of another sorter of the same
+        table; `other` must not be used afterwards.
+        """
         self.rows += other.rows
         self.size_bytes += other.size_bytes
         self._held += other._held
         self._held_bytes += other._held_bytes
         self._files += other._files
-        self._loose += other._loose
-        self._loose_bytes += other._loose_bytes
-        if self._loose_bytes >= self._piece_bytes:
-            self._settle()
+        self._pending += other._pending
+        self._pending_bytes += other._pending_bytes
+        if self._pending_bytes >= self._piece_bytes:
+            self._sort_pending()
 
     def spill(self) -> None:
-        """Move what is in memory to a file."""
-        self._settle()
+        """Write the rows in memory to a file."""
+        self._sort_pending()
         if self._held:
             held, self._held, self._held_bytes = self._held, [], 0
             self._files.append(self._write(held))
 
     def discard(self) -> None:
-        """Drop all rows."""
+        """Drop all rows and delete their files."""
         for run in self._files:
             run.discard()
-        self._loose, self._held, self._files = [], [], []
+        self._pending, self._held, self._files = [], [], []
 
     def sorted_rows(self) -> Iterator[pa.RecordBatch]:
-        """Return all rows in key order; can be read once. Rows of equal keys are in no order.
+        """Yield all rows in key order, once. Rows with equal keys come in no particular order.
 
-        The same rows, added alike, come in the same order every time.
+        The order is deterministic: the same rows, added in the same way, always come in the same
+        order.
         """
-        self._settle()
+        self._sort_pending()
         while len(self._files) > MAX_FILES:
             self._files.sort(key=lambda run: run.size_bytes)
             few, self._files = self._files[: MAX_FILES // 2], self._files[MAX_FILES // 2 :]
             self._files.append(self._write(few))
         yield from self._merged([*self._files, *self._held])
 
-    def _settle(self) -> None:
-        """Sort loose rows into a run."""
-        if self._loose:
-            loose, self._loose, self._loose_bytes = self._loose, [], 0
-            for batch in _sorted(loose, self._schema):
+    def _sort_pending(self) -> None:
+        """Sort the pending rows into a run."""
+        if self._pending:
+            pending, self._pending, self._pending_bytes = self._pending, [], 0
+            for batch in _sorted(pending, self._schema):
                 run = _held_run(batch, self._schema)
                 self._held.append(run)
                 self._held_bytes += run.size_bytes
 
     def _merged(self, runs: Sequence[_SortedRun]) -> Iterator[pa.RecordBatch]:
-        cuts = list(_range_ends([s for run in runs for s in run.samples], self._piece_bytes))
-        cursors = [_Cursor(run.blocks, cuts, self._schema) for run in runs]
-        for number in range(len(cuts) + 1):
+        ends = list(_range_ends([s for run in runs for s in run.samples], self._piece_bytes))
+        cursors = [_Cursor(run.blocks, ends, self._schema) for run in runs]
+        for number in range(len(ends) + 1):
             picked = (batch for cursor in cursors for batch in cursor.rows_of(number))
-            alike = number < len(cuts) and cuts[number].through
-            yield from picked if alike else _sorted(picked, self._schema)
+            is_one_key = number < len(ends) and ends[number].through
+            yield from picked if is_one_key else _sorted(picked, self._schema)
 
     def _write(self, runs: Sequence[_SortedRun]) -> _SortedRun:
-        """Merge runs into one in a file; they are gone then."""
+        """Merge runs into one run in a file; the given runs are consumed."""
         with tempfile.NamedTemporaryFile(dir=self._scratch, suffix=".run", delete=False) as file:
             path = Path(file.name)
         samples: list[_Sample] = []
-        options = pa.ipc.IpcWriteOptions(compression="lz4")  # scratch is small
+        options = pa.ipc.IpcWriteOptions(compression="lz4")  # scratch space is scarce
         with pa.ipc.new_stream(str(path), arrow_schema(self._schema), options=options) as stream:
             for batch in self._merged(runs):
                 for block in _pieces(batch, self._block_bytes):
@@ -152,7 +168,7 @@ class Sorter:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The key of a row of a run, and what the rows from there to the next sample take."""
+    """The key of a row of a run, and the size of the rows from there to the next sample."""
 
     key: Key
     size_bytes: int
@@ -160,7 +176,7 @@ class _Sample:
 
 @dataclass(frozen=True, slots=True)
 class _SortedRun:
-    """Sorted rows in blocks, to be read once; in a file if there is a `path`."""
+    """Sorted rows in blocks, which can be read once; in the file `path` if that is set."""
 
     blocks: Iterable[pa.RecordBatch]
     samples: Sequence[_Sample]
@@ -177,54 +193,65 @@ class _SortedRun:
 
 @dataclass(frozen=True, slots=True)
 class _RangeEnd:
-    """Where a range ends: before the rows of `key`, or after them, and then it has no others."""
+    """The end of a range: before the rows with `key`; with `through`, after them.
+
+    A range that ends `through` a key holds only rows with that key.
+    """
 
     key: Key
     through: bool = False
 
 
 class _Cursor:
-    """A run being read range by range: range n ends at cut n, the last at the end."""
+    """Reads one run range by range: range n ends at
+    end n, and the last one at the end of the run.
+    """
 
     def __init__(
-        self, blocks: Iterable[pa.RecordBatch], cuts: Sequence[_RangeEnd], schema: Schema
+        self, blocks: Iterable[pa.RecordBatch], ends: Sequence[_RangeEnd], schema: Schema
     ) -> None:
         self._blocks = iter(blocks)
-        self._cuts = cuts
+        self._range_ends = ends
         self._schema = schema
         self._block: pa.RecordBatch | None = None
-        self._given = 0
+        self._row = 0
         self._first = 0
         self._ends: list[int] = []
 
     def rows_of(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a range; to be asked for all ranges in order."""
+        """Yield the rows of range `number`; ranges must be read in order."""
         while (block := self._block or self._next_block(number)) is not None:
             at = number - self._first
             end = self._ends[at] if at < len(self._ends) else block.num_rows
-            if end > self._given:
-                yield block.slice(self._given, end - self._given)
-            self._given = end
+            if end > self._row:
+                yield block.slice(self._row, end - self._row)
+            self._row = end
             if end < block.num_rows:
                 return
             self._block = None
 
     def _next_block(self, number: int) -> pa.RecordBatch | None:
-        """Read a block and find where in it the ranges from `number` on end."""
+        """Read the next block, and find the positions
+        in it where the ranges from `number` on end.
+        """
         block = self._block = next(self._blocks, None)
-        self._given, self._first, self._ends = 0, number, []
+        self._row, self._first, self._ends = 0, number, []
         if block is not None:
             last = sort_key(block, block.num_rows - 1, self._schema)
-            within = self._cuts[number : bisect_right(self._cuts, last, key=_key)]
-            spans = row_spans(block, [cut.key for cut in within], self._schema)
-            self._ends = [span[cut.through] for span, cut in zip(spans, within, strict=True)]
+            within = self._range_ends[number : bisect_right(self._range_ends, last, key=_key)]
+            spans = row_spans(block, [end.key for end in within], self._schema)
+            self._ends = [span[end.through] for span, end in zip(spans, within, strict=True)]
         return block
 
 
 def _range_ends(samples: Iterable[_Sample], range_bytes: int) -> Iterator[_RangeEnd]:
-    """Return the ends of ranges that take about `range_bytes` each, but for the last.
+    """Yield the ends of ranges of about `range_bytes` each; the last range has no end.
 
-    A key whose rows are more than that gets a range of its own, which needs no sorting.
+    A key whose rows alone exceed `range_bytes` gets a range of its own, which needs no sorting.
+
+    For example, samples of 4 bytes each with the keys a, b, c, c, c, c, d and `range_bytes` of 10:
+    a and b fit into one range (8 bytes). The samples of c take 16 bytes, so an end before c and an
+    end through c are yielded. d is in the last range.
     """
     taken_bytes = 0
     for key, group in groupby(sorted(samples, key=_key), key=_key):
@@ -243,7 +270,7 @@ def _key(item: _Sample | _RangeEnd) -> Key:
 
 
 def _sorted(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Sort rows which are few enough to be in memory thrice."""
+    """Sort rows, which must be few enough to be in memory three times."""
     table = pa.Table.from_batches(batches, arrow_schema(schema))
     pieces = table.combine_chunks().to_batches()
     if pieces:
@@ -269,7 +296,7 @@ def _stored(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _pieces(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a batch in batches that take about `size_bytes` each."""
+    """Yield the rows of a batch in slices of about `size_bytes` each."""
     pieces = max(1, batch.nbytes // size_bytes)
     rows = -(-batch.num_rows // pieces)
     for start in range(0, batch.num_rows, max(1, rows)):

@@ -14,7 +14,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
 from dormouse.query.rows import LOOK_UP_BYTES, query_rows, windows
-from dormouse.readers.lookups import LeafRowGroups, plan_reads
+from dormouse.readers.read_plan import LeafRowGroups, plan_reads
 from dormouse.readers.reading import (
     READ_THREADS,
     RowGroups,

@@ -19,8 +19,8 @@ from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
-from dormouse.readers.lookups import LeafRowGroups, LookUp, Scan, plan_reads
 from dormouse.readers.read_counters import CountedObjects, ReadCounters
+from dormouse.readers.read_plan import LeafRowGroups, LookUp, Scan, plan_reads
 from dormouse.readers.reading import (
     READ_THREADS,
     RowGroups,

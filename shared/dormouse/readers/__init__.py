@@ -1,1 +1,10 @@
-"""Reads of shards: whole, by key range or by row, each byte proven by its checksum."""
+"""Reads of shards, each byte verified by a checksum before it is used.
+
+- `reading`: find and read the row groups that can hold the rows of key ranges
+- `ranged_reads`: fetch sections of a shard in few ranged reads
+- `read_plan`: decide what a query reads at once, and what it streams
+- `local_copies`: fetch what a merge reads to local files, ahead of the merge
+- `engine_reads`: predict which row groups DataFusion reads for a range of keys
+- `auditing`: verify every byte of a shard
+- `read_counters`: count what a query reads
+"""

@@ -1,4 +1,4 @@
-"""All bytes of a shard, held against what was written, a few megabytes at a time."""
+"""Verify every byte of a shard against its checksums, a few megabytes at a time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dormouse.shards.crcs import MAGIC, all_sections, read_crcs
 from dormouse.shards.footer import raise_damaged, read_metadata
 
 READ_BYTES = 4 * 1024 * 1024
-"""About what is held in memory of a shard at a time."""
+"""About how much of a shard is in memory at a time."""
 
 
 def audit_shard(objects: Objects, path: str, size_bytes: int) -> None:
-    """Read the whole shard at `path`, and check each byte of it.
+    """Read the whole shard at `path`, and verify each byte of it.
 
-    Of a shard that has no CRCs, the values are checked, by the checksums of its pages.
+    In a shard without CRCs, the values are verified by the checksums of the pages.
 
     Raises:
         NotFoundError: it is gone.
@@ -33,11 +33,12 @@ def audit_shard(objects: Objects, path: str, size_bytes: int) -> None:
         start = file.read(len(MAGIC))
     if start != MAGIC:
         raise DamagedShardError(
-            f"{path} is damaged: it does not begin as it was written", path=path
+            f"{path} is damaged: it does not begin with the magic bytes of a Parquet file",
+            path=path,
         )
-    parts = all_sections(metadata, crcs, path, size_bytes)
-    for some in coalesce(parts, READ_BYTES):
-        read_sections(objects, path, size_bytes, some)
+    sections = all_sections(metadata, crcs, path, size_bytes)
+    for together in coalesce(sections, READ_BYTES):
+        read_sections(objects, path, size_bytes, together)
     if crcs is None:
         _read_rows(objects, path, size_bytes, metadata)
 

@@ -1,11 +1,18 @@
-"""Which row groups the engine may read of a sorted file when it is asked for a range of keys.
+"""Predict which row groups DataFusion reads of a
+sorted file for a range of keys; used by `reading`.
 
-The engine leaves out a row group if the term it is given cannot be true by the statistics of each
-column, looked at for itself. It does not know that the rows of one row group end where those of the
-next begin, so it may read more row groups than can hold such a key. For example, of row groups from
-(MQ, 3367) to (UA, 44), from (UA, 45) to (UA, 443) and from (UA, 444) on, the keys from (UA, 1690)
-on lie in the third; but the first has an MQ below UA and a number above 1690, so it is read, too.
-What is fetched for the engine must be all that it reads. Used by `reading`.
+DataFusion skips a row group if its filter cannot be true by the statistics of each column,
+evaluated separately. It does not know that rows are sorted across row groups, so it can read more
+row groups than can hold a key of the range. All row groups that it reads must have been fetched.
+
+For example, with the keys (carrier, number):
+
+    row group 0   (MQ, 3367) … (UA, 44)     carrier MQ … UA, number 1 … 9999
+    row group 1   (UA, 45)   … (UA, 443)    carrier UA … UA, number 45 … 443
+    row group 2   (UA, 444)  … (UA, 2000)   carrier UA … UA, number 444 … 2000
+
+The keys from (UA, 1690) on are in row group 2 alone. But by its statistics, row group 0 could have
+a row with carrier UA and number 1690 or greater, so DataFusion reads it, too.
 """
 
 from __future__ import annotations
@@ -26,9 +33,10 @@ from dormouse.schema.schema import Field
 
 @dataclass(frozen=True, slots=True)
 class _Possible:
-    """What a row group leaves possible: the least and greatest value of a term, or its truth.
+    """What the statistics of a row group allow: the least and
+    greatest value of a term, or whether it can be true.
 
-    A term whose values are not known has None for both: whatever it is compared with can hold.
+    A term whose values are unknown has None for both: any comparison with it can be true.
     """
 
     least: Any = None
@@ -55,10 +63,10 @@ class _Possible:
 
 
 def engine_may_read(group: pq.RowGroupMetaData, wanted: KeyRange, fields: Sequence[Field]) -> bool:
-    """Return whether the engine may read a row group for the rows in `wanted`, by its statistics.
+    """Return whether DataFusion may read a row group for the rows in `wanted`, by its statistics.
 
-    `fields` are the first columns, by which the rows are sorted; `wanted` is fitted to them and not
-    empty.
+    `fields` are the first columns, by which the rows are sorted. Requires: `wanted` fits them and
+    is not empty.
     """
     places = {field.name: i for i, field in enumerate(fields)}
 

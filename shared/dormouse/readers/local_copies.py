@@ -1,9 +1,10 @@
-"""What a merge reads of shards, in local files: fetched in few ranged reads, proven, then merged.
+"""Local files with the parts of shards that a merge
+reads: fetched in few ranged reads, and verified.
 
-The engine reads nothing but these files, so the bytes that are merged are the bytes that were
-proven. A file has the size of its shard and, at their own places, the column chunks that a step of
-the merge needs and all that follows the data; the rest is a hole. While one step is merged, the
-next is fetched; what is past is deleted. Used by `merging`.
+DataFusion reads only these files, so exactly the bytes that were verified are merged. A file has
+the size of its shard. It contains, at their original offsets, the column chunks that one window of
+the merge needs, and everything after the data; the rest is a hole. While one window is merged, the
+next is fetched; the files of past windows are deleted. Used by `engine.merging`.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ from dormouse.stored.names import shard_path
 
 GETS_AT_ONCE = 4
 MAX_GET_BYTES, MIN_GET_BYTES = 8 * 1024 * 1024, 1024 * 1024
-"""What one ranged read brings: large ones are few, small ones take little memory."""
+"""Bounds on the size of one ranged read: large reads are few, small ones need little memory."""
 SHARE_OF_MEMORY = 16
-"""The reads that are under way hold up to this part of the memory there is."""
+"""The reads in flight hold at most this fraction (1/16) of the available memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeWindow:
-    """Row groups that are merged together, each with the local file that has what is read of it."""
+    """Row groups that are merged together, each with
+    the local file that contains what is read of it.
+    """
 
     found: list[RowGroups]
     files: list[Path]
@@ -46,12 +49,12 @@ class MergeWindow:
     gets: list[Future[None]]
 
     def wait(self) -> None:
-        """Wait until all that was asked for is in the files and proven."""
+        """Wait until everything requested is in the files and verified."""
         for get in self.gets:
             get.result()
 
     def discard(self) -> None:
-        """Leave nothing of the step, neither reads under way nor files."""
+        """Cancel reads in flight and delete the files."""
         for get in self.gets:
             get.cancel()
         wait(self.gets)
@@ -60,9 +63,9 @@ class MergeWindow:
 
 @dataclass(slots=True)
 class LocalCopies:
-    """Fetches what the steps of one merge read: some `fields`, of shards of one table.
+    """Fetches what the windows of one merge read: some `fields`, of shards of one table.
 
-    At most two steps are in `scratch` at a time, and a share of `memory_bytes` in memory.
+    At most two windows are in `scratch` at a time, and a share of `memory_bytes` is in memory.
     """
 
     objects: Objects
@@ -72,16 +75,17 @@ class LocalCopies:
     memory_bytes: int
     _ends: dict[str, bytes] = field(default_factory=dict)
 
-    def steps(self, wanted: Iterator[list[RowGroups]]) -> Generator[MergeWindow, None, None]:
-        """Yield the steps, proven; the files of each are there until the next is asked for.
+    def windows(self, wanted: Iterator[list[RowGroups]]) -> Generator[MergeWindow]:
+        """Yield the windows, verified; the files of a window exist until the next window is
+        requested.
 
         Raises:
             NotFoundError: a shard is gone.
-            DamagedShardError: a shard is damaged; its step is not yielded.
+            DamagedShardError: a shard is damaged; its window is not yielded.
         """
         current: MergeWindow | None = None
         with ThreadPoolExecutor(GETS_AT_ONCE) as threads:
-            following = self._begin(threads, wanted)
+            following = self._fetch_window(threads, wanted)
             try:
                 while following is not None:
                     current, following = following, None
@@ -89,63 +93,69 @@ class LocalCopies:
                     for found, local in zip(current.found, current.files, strict=True):
                         if found.index.crcs is None:
                             self._check_pages(found, local)
-                    # not before, since the ends of shards are fetched once, by their first step
-                    following = self._begin(threads, wanted)
+                    # not earlier: the end of a shard is fetched once, by its first window
+                    following = self._fetch_window(threads, wanted)
                     yield current
                     current.discard()
             finally:
-                for step in (current, following):
-                    if step is not None:
-                        step.discard()
+                for window in (current, following):
+                    if window is not None:
+                        window.discard()
 
-    def _begin(self, threads: Executor, wanted: Iterator[list[RowGroups]]) -> MergeWindow | None:
+    def _fetch_window(
+        self, threads: Executor, wanted: Iterator[list[RowGroups]]
+    ) -> MergeWindow | None:
         found = next(wanted, None)
         if found is None:
             return None
-        folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="step-")
+        folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="window-")
         files = [Path(folder.name) / f"{n}-{g.slice.shard.id}.parquet" for n, g in enumerate(found)]
-        step = MergeWindow(found, files, folder, [])
+        window = MergeWindow(found, files, folder, [])
         try:
             for groups, local in zip(found, files, strict=True):
-                step.gets.extend(self._fetch(threads, groups, local))
+                window.gets.extend(self._fetch(threads, groups, local))
         except BaseException:
-            step.discard()
+            window.discard()
             raise
-        return step
+        return window
 
     def _fetch(self, threads: Executor, groups: RowGroups, local: Path) -> Iterator[Future[None]]:
         shard = groups.slice.shard
-        parts = list(sections_of(groups, groups.numbers, self.fields, self.table_id))
+        sections = list(sections_of(groups, groups.numbers, self.fields, self.table_id))
         known = self._ends.get(shard.id)
         with local.open("wb") as file:
             file.truncate(shard.size_bytes)
             if known is None:
-                parts.append(replace(self._page_indexes(groups), end=shard.size_bytes, crc=None))
+                sections.append(replace(self._page_indexes(groups), end=shard.size_bytes, crc=None))
             else:
                 os.pwrite(file.fileno(), known, shard.size_bytes - len(known))
-        for some in coalesce(parts, self._get_bytes):
-            yield threads.submit(self._get, groups, some, local)
+        for together in coalesce(sections, self._get_bytes):
+            yield threads.submit(self._get, groups, together, local)
 
     @property
     def _get_bytes(self) -> int:
         share_bytes = self.memory_bytes // (SHARE_OF_MEMORY * GETS_AT_ONCE)
         return max(MIN_GET_BYTES, min(MAX_GET_BYTES, share_bytes))
 
-    def _get(self, groups: RowGroups, parts: Sequence[Section], local: Path) -> None:
-        """Read some parts of a shard at once, and write to its file what is proven of them."""
+    def _get(self, groups: RowGroups, sections: Sequence[Section], local: Path) -> None:
+        """Read some sections of a shard at once, verify them, and write them to its file."""
         shard = groups.slice.shard
-        body = memoryview(read_sections(self.objects, self._path(groups), shard.size_bytes, parts))
-        start, _ = byte_span(parts)
+        body = memoryview(
+            read_sections(self.objects, self._path(groups), shard.size_bytes, sections)
+        )
+        start, _ = byte_span(sections)
         with local.open("r+b") as file:
-            for part in parts:
-                proven = body[part.start - start : part.end - start]
-                if part.group is None:
-                    self._check_end(groups, proven)
-                    self._ends[shard.id] = bytes(proven)
-                os.pwrite(file.fileno(), proven, part.start)
+            for section in sections:
+                verified = body[section.start - start : section.end - start]
+                if section.group is None:
+                    self._check_end(groups, verified)
+                    self._ends[shard.id] = bytes(verified)
+                os.pwrite(file.fileno(), verified, section.start)
 
     def _check_end(self, groups: RowGroups, end: memoryview) -> None:
-        """Check the page indexes, and that the footer after them is that which was read before."""
+        """Check the page indexes, and that the footer
+        after them is the footer that was read before.
+        """
         path, indexes = self._path(groups), self._page_indexes(groups)
         indexes.check(path, end[: indexes.end - indexes.start])
         footer = bytes(end[indexes.end - indexes.start :])
@@ -158,7 +168,9 @@ class LocalCopies:
             raise DamagedShardError(f"{path} has another footer than it had before", path=path)
 
     def _check_pages(self, groups: RowGroups, local: Path) -> None:
-        """Check the rows of a shard that has no CRCs but those of its pages, by reading them."""
+        """Verify the rows of a shard without CRCs by
+        the checksums of its pages, by reading them.
+        """
         path = self._path(groups)
         try:
             with pq.ParquetFile(

@@ -1,7 +1,7 @@
-"""Parts of a shard, fetched in few reads and proven by their CRCs; by threads of ours.
+"""Fetch sections of a shard in few ranged reads, by threads of our own, and verify their CRCs.
 
-Arrow can read ahead by itself, but its threads would then call into Python, and one that is still
-at it when the process ends aborts the process. Used by `reading`.
+Arrow has readahead of its own, but its threads would call into Python, and a thread that does so
+while the process exits aborts the process. Used by `reading`.
 """
 
 from __future__ import annotations
@@ -17,94 +17,105 @@ from dormouse.shards.crcs import Section
 from dormouse.shards.footer import raise_damaged
 
 MAX_GAP_BYTES = 64 * 1024
-"""Bytes nobody asked for that are read along to save a read: what comes in the time of one."""
+"""Sections with at most this gap between them are read together:
+reading the gap takes no longer than another request.
+"""
 
 ByteSpan = tuple[int, int]
-"""Where some bytes of an object begin and end."""
+"""The first byte of some bytes of an object, and the byte after the last."""
 
 
 class FetchedFile(io.RawIOBase):
-    """An object of which some spans are fetched, as a file that can be read there."""
+    """An object of which some spans are fetched, as a file that can be read within these spans."""
 
-    def __init__(self, path: str, size_bytes: int, parts: Sequence[tuple[ByteSpan, Future[bytes]]]):
-        """Stand at the start; each of `parts` is waited for when it is first read."""
+    def __init__(self, path: str, size_bytes: int, spans: Sequence[tuple[ByteSpan, Future[bytes]]]):
+        """Start at offset 0; the first read of each span waits for its future."""
         self.path = path
-        self._size_bytes, self._parts, self._at = size_bytes, parts, 0
+        self._size_bytes, self._spans, self._at = size_bytes, spans, 0
 
     def readable(self) -> bool:
-        """Return True: it can be read."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True: it can be read anywhere."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return the place of the next read."""
+        """Return the offset of the next read."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move the place of the next read, as every file does."""
+        """Set the offset of the next read."""
         starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size_bytes}
         self._at = starts[whence] + offset
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next `size` bytes, which must lie in one of the spans."""
+        """Return the next `size` bytes, which must be within one of the spans."""
         end = self._at + size
-        for (start, stop), part in self._parts:
+        for (start, stop), body in self._spans:
             if size >= 0 and start <= self._at and end <= stop:
-                found = part.result()[self._at - start : end - start]
+                found = body.result()[self._at - start : end - start]
                 self._at += len(found)
                 return found
         raise InvariantError(f"bytes {self._at} to {end} of {self.path} were not fetched")
 
 
 def fetch_sections(
-    threads: Executor, objects: Objects, path: str, size_bytes: int, parts: Iterable[Section]
+    threads: Executor, objects: Objects, path: str, size_bytes: int, sections: Iterable[Section]
 ) -> FetchedFile:
-    """Begin to fetch some parts of a shard, in as few reads as they lie together."""
+    """Start to fetch some sections of a shard; neighbouring sections are read together."""
 
-    def read(some: Sequence[Section]) -> bytes:
-        return read_sections(objects, path, size_bytes, some)
+    def read(together: Sequence[Section]) -> bytes:
+        return read_sections(objects, path, size_bytes, together)
 
-    found = [(byte_span(some), threads.submit(read, some)) for some in coalesce(parts)]
+    found = [(byte_span(group), threads.submit(read, group)) for group in coalesce(sections)]
     return FetchedFile(path, size_bytes, found)
 
 
-def read_sections(objects: Objects, path: str, size_bytes: int, parts: Sequence[Section]) -> bytes:
-    """Read the span of some parts of a shard at once, and check each of them.
+def read_sections(
+    objects: Objects, path: str, size_bytes: int, sections: Sequence[Section]
+) -> bytes:
+    """Read some sections of a shard in one ranged read, and verify each of them.
 
     Raises:
         NotFoundError: the shard is gone.
         DamagedShardError: it is damaged.
     """
-    start, end = byte_span(parts)
+    start, end = byte_span(sections)
     with raise_damaged(path), objects.open(path, size_bytes) as file:
         file.seek(start)
         body = file.read(end - start)
     view = memoryview(body)
-    for part in parts:
-        part.check(path, view[part.start - start : part.end - start])
+    for section in sections:
+        section.check(path, view[section.start - start : section.end - start])
     return body
 
 
-def byte_span(parts: Sequence[Section]) -> ByteSpan:
-    """Return where the bytes of some parts, of which there is one, begin and end."""
-    return min(part.start for part in parts), max(part.end for part in parts)
+def byte_span(sections: Sequence[Section]) -> ByteSpan:
+    """Return the span from the first to the last byte
+    of `sections`. Requires: at least one section.
+    """
+    return min(section.start for section in sections), max(section.end for section in sections)
 
 
-def coalesce(parts: Iterable[Section], most_bytes: float = inf) -> list[list[Section]]:
-    """Return parts in groups that are read at once: those that lie near each other become one, up
-    to `most_bytes`; a part is never divided.
+def coalesce(sections: Iterable[Section], most_bytes: float = inf) -> list[list[Section]]:
+    """Return sections in groups that are read together:
+    neighbours with small gaps, up to `most_bytes`.
+
+    A section is never divided, so a group of one section may be larger.
+
+    For example, with gaps of at most 64 KiB: the sections [4, 100 K), [100 K, 150 K) and [900 K, 1
+    M) are read in two requests, [4, 150 K) and [900 K, 1 M).
     """
     result: list[list[Section]] = []
     start = end = 0
-    for part in sorted(parts, key=lambda part: part.start):
-        if result and part.start - end <= MAX_GAP_BYTES and part.end - start <= most_bytes:
-            result[-1].append(part)
-            end = max(end, part.end)
+    for section in sorted(sections, key=lambda section: section.start):
+        if result and section.start - end <= MAX_GAP_BYTES and section.end - start <= most_bytes:
+            result[-1].append(section)
+            end = max(end, section.end)
         else:
-            result.append([part])
-            start, end = part.start, part.end
+            result.append([section])
+            start, end = section.start, section.end
     return result

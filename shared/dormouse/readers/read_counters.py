@@ -1,4 +1,4 @@
-"""What a query reads, counted: for people who ask what it costs, and for tests."""
+"""Count what a query reads: for users who ask what it costs, and for tests."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dormouse.ports import Objects
 class ReadCounters:
     """What has been read so far.
 
-    `shards` are those whose rows or footers were looked at, `row_groups` of how many row groups
-    rows were taken. `requests` counts ranged reads, `size_bytes` what they brought; `scans` are the
-    ranges that were merged as streams.
+    `shards` are the shards whose footers or rows were read, `row_groups` counts the row groups
+    whose rows were read. `requests` counts ranged reads, `size_bytes` the bytes they returned.
+    `scans` counts the ranges that were merged as streams.
     """
 
     shards: set[str] = field(default_factory=set)
@@ -33,8 +33,8 @@ class ReadCounters:
             self.size_bytes += size_bytes
 
 
-class _Counted(io.RawIOBase):
-    """A file whose reads are counted."""
+class _CountedFile(io.RawIOBase):
+    """A file that counts its reads."""
 
     def __init__(self, file: BinaryIO, reads: ReadCounters) -> None:
         self._file, self._reads = file, reads
@@ -63,11 +63,11 @@ class _Counted(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True)
 class CountedObjects:
-    """The objects of a storage, as `ports.Objects`, whose reads are counted."""
+    """A `ports.Objects` that counts the reads of its files."""
 
     objects: Objects
     reads: ReadCounters
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object. Raises NotFoundError, at the latest when it is read."""
-        return cast(BinaryIO, _Counted(self.objects.open(path, size_bytes), self.reads))
+        return cast(BinaryIO, _CountedFile(self.objects.open(path, size_bytes), self.reads))

@@ -1,8 +1,8 @@
-"""Read the rows of key ranges from shards, and little else of them: the way of look-ups.
+"""Find and read the row groups of shards that can hold the rows of key ranges.
 
-A look-up costs a read of the footer, which is kept, and one of the row groups whose statistics let
-them hold the range; the size of a shard is known from the state, so nothing has to be asked
-beforehand.
+A look-up needs one read of the footer, which is cached, and one read of the row groups whose
+statistics allow keys of the range. The size of a shard is known from the state, so no request is
+needed to find the footer.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from dormouse.shards.index import ShardIndex, read_index
 from dormouse.stored.names import shard_path
 
 READ_THREADS = 8
-"""How many reads of storage a query or a merge has under way at once."""
+"""How many storage reads a query or a merge has in flight at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The rows of a shard whose keys lie in a range."""
+    """The rows of a shard whose keys are in a range."""
 
     shard: Shard
     range: KeyRange
 
     @property
     def is_whole(self) -> bool:
-        """Return whether all rows of the shard are meant."""
+        """Return whether the slice contains all rows of the shard."""
         return self.range.contains_span(self.shard.min_key, self.shard.max_key)
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroups:
-    """The row groups of a shard that can hold a slice."""
+    """The row groups of a shard that can hold the rows of a slice."""
 
     slice: Slice
     index: ShardIndex
@@ -62,21 +62,26 @@ class RowGroups:
         return self.index.metadata
 
 
-def narrow(groups: RowGroups, step: KeyRange, schema: Schema) -> RowGroups:
-    """Return what of a slice lies in `step` too, without reading anything."""
-    part = replace(groups.slice, range=groups.slice.range.intersection(step))
+def narrow(groups: RowGroups, span: KeyRange, schema: Schema) -> RowGroups:
+    """Return the row groups of the part of a slice within `span`, without reading anything."""
+    part = replace(groups.slice, range=groups.slice.range.intersection(span))
     return _row_groups(part, groups.index, schema)
 
 
-def narrow_for_engine(groups: RowGroups, step: KeyRange, schema: Schema) -> RowGroups:
-    """Return what of a slice lies in `step` too, with all row groups that the engine may read."""
-    part = replace(groups.slice, range=groups.slice.range.intersection(step))
+def narrow_for_engine(groups: RowGroups, span: KeyRange, schema: Schema) -> RowGroups:
+    """Return the part of a slice within `span`, with
+    all row groups that DataFusion may read for it.
+    """
+    part = replace(groups.slice, range=groups.slice.range.intersection(span))
     return RowGroups(part, groups.index, _read_by_engine(part, groups.index, schema))
 
 
 def _read_by_engine(slice: Slice, index: ShardIndex, schema: Schema) -> range:
-    """Return the row groups in which the keys of a slice can lie, and those beside them that have
-    the first key of one of its ends: of others, that one column says that they are not needed.
+    """Return the row groups that DataFusion may read for a slice: a contiguous range.
+
+    These are the row groups in which keys of the slice can be, and neighbours that agree with an
+    end of the slice in the first key column (see `engine_reads`). The others are skipped because of
+    that column.
     """
     if slice.is_whole:
         return range(len(index.spans))
@@ -110,11 +115,11 @@ def find_row_groups(
     schema: Schema,
     cache: Cache | None = None,
 ) -> list[RowGroups]:
-    """Return the row groups that can hold rows of slices; reads several footers at once.
+    """Return the row groups that can hold rows of each slice; several footers are read at once.
 
     Raises:
         NotFoundError: a shard is gone.
-        CorruptDataError: one is damaged, or not the shard of the state.
+        CorruptDataError: a shard is damaged, or is not the shard that the state names.
     """
     held = Cache(0) if cache is None else cache
 
@@ -134,10 +139,10 @@ def read_row_groups(
     schema: Schema,
     columns: Sequence[str],
 ) -> list[list[pa.RecordBatch]]:
-    """Read the row groups found for disjoint slices: the rows of each shard, in its order.
+    """Read the row groups found for disjoint slices; return the rows of each shard, in its order.
 
-    Each row group is read once however many slices are in it, and neighbours in one read. What is
-    read is proven by its CRCs, or by the checksums of pages in a shard that has no others.
+    Each row group is read once, even if several slices need it, and neighbours are read together.
+    All bytes are verified by CRCs, or by the checksums of pages in a shard without CRCs.
 
     Raises:
         NotFoundError: a shard is gone.
@@ -165,7 +170,7 @@ def read_row_groups(
 
 
 def _keys_to_read(found: Sequence[RowGroups], schema: Schema) -> Sequence[Field]:
-    """Return the row keys, and the sort keys that ends of the ranges go on with."""
+    """Return the row keys, and as many sort keys as the longest end of a range has."""
     ranges = [groups.slice.range for groups in found]
     parts = max((max(len(r.min), len(r.max or ())) for r in ranges), default=0)
     return schema.keys[: max(parts, len(schema.row_keys))]
@@ -174,7 +179,7 @@ def _keys_to_read(found: Sequence[RowGroups], schema: Schema) -> Sequence[Field]
 def sections_of(
     groups: RowGroups, numbers: Iterable[int], fields: Iterable[Field], table_id: str
 ) -> Iterator[Section]:
-    """Yield the column chunks that some row groups of a shard have of some fields."""
+    """Yield the column chunks of `fields` in some row groups of a shard."""
     names = stored_names(groups.index.names, fields).values()
     path = shard_path(table_id, groups.slice.shard.id)
     return chunk_sections(groups.metadata, groups.index.crcs, path, numbers, names)
@@ -196,7 +201,7 @@ def _rows(
     needed: Sequence[Field],
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows of some slices of one shard."""
+    """Yield the rows of some slices of one shard."""
     metadata = found[0].metadata
     wanted = arrow_schema(schema)
     result_schema = pa.schema([wanted.field(name) for name in columns])
@@ -204,7 +209,8 @@ def _rows(
     source = pq.ParquetFile(
         pa.PythonFile(file, mode="r"),
         metadata=metadata,
-        page_checksum_verification=found[0].index.crcs is None,  # else all bytes are proven
+        # with CRCs, all bytes were verified when they were fetched
+        page_checksum_verification=found[0].index.crcs is None,
     )
     batches = source.iter_batches(
         row_groups=_numbers(found),

@@ -1,8 +1,9 @@
-"""Columns of ingested files → columns of the table: exactly, or refused with row and reason.
+"""Cast columns of ingested files to columns of the table,
+exactly, or refuse the file with row and reason.
 
-Used by the readers of all formats; what they share in judging a file is here. Reasons are kept
-and shown where rows are not, and read by people who may not see them: they name columns of the
-table, places in the file and types, and nothing else of what is in it.
+Used by the readers of all formats. Error messages are stored and shown where rows are not, and are
+read by people who may not see rows. They name columns of the table, positions in the file and
+types, and never a value of the file.
 """
 
 from __future__ import annotations
@@ -40,27 +41,30 @@ EXPECTED_FORMS: dict[FieldType, str] = {
     Primitive.TIMESTAMP: "an ISO 8601 time, in UTC without a zone, from year 0000 to 9999",
     Primitive.DATE: "an ISO 8601 date such as 2024-02-29",
 }
-"""What is wanted in a file, where an error says no more."""
+"""What a value of each type looks like in a file, for errors that say no more."""
 Cells = TypeVar("Cells", bound="Sequence[object] | Array")
 Place = Callable[[int], str]
-"""Says where in the file a row of a batch is: in which line, or in which row of a row group."""
+"""Returns the position in the file of a row of a
+batch, as text: its line, or its row in a row group.
+"""
 
 _QUOTES_NOTHING = re.compile(
     r"Integer value -?\d+ (not in range: -?\d+ to -?\d+)|Casting from \S+ .+ (would lose data): "
     r"|Rescaling \w+ value (would cause data loss)|(Invalid UTF8 sequence)"
 )
-"""What Arrow says of a cell without quoting it."""
+"""Error messages of Arrow; the groups are the parts without values."""
 _COUNTED = 10
 
 
 def check_file_columns(names: Sequence[str], schema: Schema, *, of: str = "the file") -> None:
-    """Check that a file has the columns of the table, in any order; nullable ones may be absent.
+    """Check that a file has the columns of the table,
+    in any order; nullable columns may be missing.
 
-    Columns that the table has not are counted, not named: where a header was forgotten, names are
-    values. `of` is what they are of.
+    Unknown columns are reported by their positions, not by their names: if a file has no header,
+    the names are values. `of` says what the columns belong to.
 
     Raises:
-        RefusedSourceError: a column is missing, unknown, or there twice.
+        RefusedSourceError: a column is missing, unknown, or present twice.
     """
     wanted = {f.name for f in schema.fields}
     columns_hint = "the table has: " + ", ".join(f.name for f in schema.fields)
@@ -88,7 +92,7 @@ def check_nulls(column: Array, field: Field, place: Place) -> None:
     """Check that a column that must not have nulls has none.
 
     Raises:
-        RefusedSourceError: it has; says where the first is.
+        RefusedSourceError: it has nulls; the message says where the first one is.
     """
     if field.nullable or not column.null_count:
         return
@@ -97,10 +101,10 @@ def check_nulls(column: Array, field: Field, place: Place) -> None:
 
 
 def convert(cells: Cells, field: Field, place: Place, build: Callable[[Cells], Array]) -> Array:
-    """Return ``build(cells)``, or find the first cell it fails on and refuse the file.
+    """Return ``build(cells)``, or find the first cell for which it fails and refuse the file.
 
     Raises:
-        RefusedSourceError: a cell is not a value of the field's type; says which.
+        RefusedSourceError: a cell is not a value of the field's type; the message says which cell.
     """
     try:
         return build(cells)
@@ -122,6 +126,7 @@ def cell_refusal(place: str, field: Field, reason: str, hint: str = "") -> Refus
 
 
 def _first_bad(cells: Cells, build: Callable[[Cells], Array]) -> int:
+    """Return the index of a cell for which `build` fails, by bisection."""
     low, high = 0, len(cells)
     while high - low > 1:
         middle = (low + high) // 2
@@ -135,9 +140,9 @@ def _first_bad(cells: Cells, build: Callable[[Cells], Array]) -> int:
 
 
 def can_cast(source: pa.DataType, kind: FieldType, unit: str = "") -> bool:
-    """Return whether values of an Arrow type can be values of `kind` without a change of meaning.
+    """Return whether values of an Arrow type can become values of `kind` with the same meaning.
 
-    Whole numbers can be times or dates if it is known which `unit` they count.
+    Integers can become times or dates if the `unit` that they count is known.
     """
     if types.is_null(source):
         return True
@@ -177,23 +182,25 @@ def _can_cast_members(source: pa.StructType, kind: StructType) -> bool:
 
 
 def cast(column: Array, kind: FieldType, unit: str = "") -> Array:
-    """Cast to the Arrow type of `kind`. Raises ArrowInvalid if a value would not survive."""
+    """Cast to the Arrow type of `kind`. Raises ArrowInvalid if a value would change."""
     if types.is_integer(column.type) and unit and kind is UNITS[unit]:
         return from_unit_count(column, kind, unit)
     wanted = arrow_type(kind)
     if types.is_dictionary(column.type):
-        column = column.dictionary_decode()  # type: ignore[attr-defined]  # told by its type
+        column = column.dictionary_decode()  # type: ignore[attr-defined]  # it is a DictionaryArray
     if not column.type.equals(wanted) and contains_type(kind, DecimalType):
         column = column.cast(arrow_type(kind, widest_decimal))
     result = column if column.type.equals(wanted) else column.cast(wanted)
-    result.validate(full=True)  # text that is not UTF-8 comes in here and would break readers
+    result.validate(full=True)  # find invalid UTF-8, which would break readers
     if contains_type(kind, StructType):
         _check_members(result, kind)
     return result
 
 
 def _check_members(cells: Array, kind: FieldType) -> None:
-    """Check, however deep, that structs have values where they must. Raises ValueError."""
+    """Check, at any depth, that struct members that
+    must not be null have values. Raises ValueError.
+    """
     match kind:
         case ListType(element=element):
             _check_members(cells.flatten(), element)  # type: ignore[attr-defined]  # a list
@@ -234,7 +241,7 @@ _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
 
 
 def type_name(kind: FieldType) -> str:
-    """Return the name of a type: as schemas spell it, or in short if it has parameters."""
+    """Return the name of a type for messages, as schemas spell it."""
     return kind.value if isinstance(kind, Primitive) else show_type(kind)
 
 
@@ -243,10 +250,12 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def describe_without_values(error: BaseException, kind: FieldType) -> str:
-    """Return what an error says of a cell without quoting it, or else what was expected there."""
+    """Return the part of an error message that quotes
+    no value, or else the expected form of a value.
+    """
     if isinstance(error, pa.ArrowException):
         found = _QUOTES_NOTHING.match(str(error))
         return next(filter(None, found.groups())) if found else EXPECTED_FORMS.get(kind, "")
     text = str(error).partition("\n")[0]
-    # this one quotes a name, which is text of the file too
+    # msgspec quotes the member's name, which is text of the file
     return "a struct has an unknown member" if "unknown field" in text else text

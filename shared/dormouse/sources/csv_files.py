@@ -1,8 +1,8 @@
-"""Ingested CSV files → batches of the table.
+"""Read ingested CSV files as batches of the table.
 
-The first record names the columns, in any order, unless the table says that there is no header.
-`csv_structure` says what is well formed, `text_cells` what texts mean. A field left empty is null;
-``""`` is empty text. Lists, maps and structs are JSON.
+The first record names the columns, in any order, unless the table's properties say that there is no
+header. `csv_structure` validates the syntax, `text_cells` parses values. An empty field is null;
+``""`` is empty text. Lists, maps and structs are written in JSON.
 """
 
 from __future__ import annotations
@@ -53,15 +53,16 @@ def _names(blocks: CsvBlocks, schema: Schema, dialect: CsvDialect) -> Sequence[s
     try:
         names = [name.decode() for name in blocks.header()]
     except UnicodeDecodeError as error:
-        raise RefusedSourceError("the names of the CSV file's columns are not UTF-8") from error
+        raise RefusedSourceError("the column names in the CSV header are not UTF-8") from error
     check_file_columns(names, schema)
     return names
 
 
 def _parser(dialect: CsvDialect, names: Sequence[str]) -> Callable[[bytes], pa.Table]:
-    """Return what makes columns of text of a well-formed block.
+    """Return a function that parses a well-formed block into text columns.
 
-    A blank line is no record, unless a record is one field: then that is null.
+    A blank line is skipped, unless the file has one column: then it is a record whose field is
+    null.
     """
     schema = pa.schema([(name, pa.string()) for name in names])
     parsing = csv.ParseOptions(
@@ -79,9 +80,10 @@ def _parser(dialect: CsvDialect, names: Sequence[str]) -> Callable[[bytes], pa.T
     def parse(data: bytes) -> pa.Table:
         if not data.strip(b"\r\n") and len(names) > 1:
             return schema.empty_table()
-        if data.startswith(UTF8_BOM):  # which Arrow skips in each block
+        if data.startswith(UTF8_BOM):  # Arrow would skip it as a BOM in each block
             data = UTF8_BOM + data
-        if not data.endswith(b"\n"):  # there Arrow takes nothing after a quoted field for ""
+        # without a line end, Arrow reads an empty last field after a quoted one as ""
+        if not data.endswith(b"\n"):
             data += b"\n"
         reading = csv.ReadOptions(
             use_threads=False, block_size=len(data) + 1, column_names=list(names)
@@ -105,7 +107,7 @@ class _Lines:
 
 
 def _refusal(structure: CsvStructure, block: Block) -> RefusedSourceError:
-    """Return what is wrong with a well-formed block that cannot be parsed."""
+    """Return the error for a well-formed block that Arrow cannot parse."""
     wanted = len(structure.names)
     for record in structure.records(block):
         if record.is_blank and wanted > 1:

@@ -1,8 +1,10 @@
-"""The structure of CSV files, strictly by RFC 4180: blocks of whole records, and what breaks it.
+"""The syntax of CSV files, strictly by RFC 4180: divide a
+file into blocks of whole records, and validate them.
 
-Arrow parses records fast but is lenient with quotes: one stray quote makes a single value of half a
-file. So each block is proven first, by the bytes beside its quotes, at about the speed of Arrow.
-Only a block that is not well formed is read again, field by field, to say where.
+Arrow parses records fast, but tolerates misplaced quotes: one stray quote can turn half a file into
+a single value. Each block is therefore validated first, by the bytes next to its quotes, about as
+fast as Arrow parses. Only a block that is not well formed is read again field by field, to find the
+position of the error.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ from dormouse.tables.csv_dialect import CsvDialect
 BLOCK_BYTES = 1024 * 1024
 """How much of a file is parsed at once."""
 RECORD_BYTES = 4 * 1024 * 1024
-"""How long a record may be."""
+"""The largest allowed record."""
 FIELD_LINES = 1000
-"""How many line ends a quoted field may hold: two stray quotes make one of all between them."""
+"""How many line ends a quoted field may contain: two stray
+quotes turn everything between them into one field.
+"""
 UTF8_BOM = b"\xef\xbb\xbf"
-"""What some programs write at the beginning of a file in UTF-8."""
+"""The byte order mark that some programs write at the start of a UTF-8 file."""
 _HINT = (
     "a field is enclosed in quotes as a whole, and quotes within are doubled; the properties "
     "csv_quote and csv_separator say which characters these are"
@@ -35,20 +39,24 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole records, as they are in the file; `line` is that of the first, counted from 1."""
+    """Whole records, as they are in the file; `line`
+    is the line number of the first, counted from 1.
+    """
 
     data: bytes
     line: int
     line_ends: int = 0
 
     def line_of(self, at: int) -> int:
-        """Return the line of a byte of the block."""
+        """Return the line number of the byte at offset `at` of the block."""
         return self.line + self.data.count(b"\n", 0, at)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record: the line it begins in, where in its block it ends, its fields as written."""
+    """One record: the line where it begins, the offset
+    in its block where it ends, its fields as written.
+    """
 
     line: int
     end: int
@@ -56,12 +64,12 @@ class Record:
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing but a line end."""
+        """Return whether the record is an empty line."""
         return self.fields == (b"",)
 
 
 class CsvStructure:
-    """The grammar of one dialect; `names` are those of the columns, as soon as they are known."""
+    """The grammar of one dialect; `names` are the names of the columns, once they are known."""
 
     def __init__(self, dialect: CsvDialect) -> None:
         """Compile the grammar."""
@@ -82,9 +90,14 @@ class CsvStructure:
         self._after = _codes(self._separator + b"\r\n" + self._quote)
 
     def end_of_records(self, data: bytes) -> int:
-        """Return where the last record of `data` that is whole ends; 0 if none is.
+        """Return the offset after the last complete record of `data`; 0 if there is none.
 
-        `data` begins with a record. A line end after an odd number of quotes is inside of them.
+        `data` begins with a record. A line end after an odd number of quotes is inside a quoted
+        field.
+
+        For example, in `a,"b⏎c",d⏎e,"f⏎` the last line end follows 3 quotes, so it is inside the
+        field `"f⏎…`. The search goes back to the line end before the third quote: after `d`, it
+        follows 2 quotes, so the complete records are `a,"b⏎c",d⏎`.
         """
         end = data.rfind(b"\n") + 1
         if not self._quote or self._quote not in data:
@@ -96,21 +109,21 @@ class CsvStructure:
             end = earlier
         return end
 
-    def prove(self, block: Block) -> None:
-        """Check that quotes and line ends are where RFC 4180 has them.
+    def validate(self, block: Block) -> None:
+        """Check that quotes and line ends are where RFC 4180 allows them.
 
         Raises:
-            RefusedSourceError: one is not; says in which line and column.
+            RefusedSourceError: one is not; the message says in which line and column.
         """
         if not self._is_well_formed(block.data):
             for _ in self.records(block):
                 pass
 
     def check_lines(self, block: Block, records: int) -> None:
-        """Check that no field of a well-formed block of so many records spans too many lines.
+        """Check that no field of a well-formed block with that many records spans too many lines.
 
         Raises:
-            RefusedSourceError: one does; says in which line and column it begins.
+            RefusedSourceError: one does; the message says in which line and column it begins.
         """
         if block.line_ends - records > FIELD_LINES and any(
             field[0].count(b"\n") > FIELD_LINES for field in self._quoted.finditer(block.data)
@@ -119,10 +132,11 @@ class CsvStructure:
                 pass
 
     def records(self, block: Block) -> Iterator[Record]:
-        """Read a block field by field, blank lines too.
+        """Yield the records of a block, read field by field, blank lines included.
 
         Raises:
-            RefusedSourceError: it is not well formed; says in which line and column.
+            RefusedSourceError: the block is not well formed; the message says in which line and
+                column.
         """
         data, at, line = block.data, 0, block.line
         while at < len(data):
@@ -142,7 +156,9 @@ class CsvStructure:
             yield Record(first_line, at, tuple(fields))
 
     def text(self, field: bytes) -> bytes:
-        """Return what a field that is written so says."""
+        """Return the text of a field, without its
+        enclosing quotes and with doubled quotes undone.
+        """
         if self._quote and field.startswith(self._quote):
             return field[1:-1].replace(self._quote * 2, self._quote)
         return field
@@ -153,11 +169,15 @@ class CsvStructure:
         return RefusedSourceError(f"line {line}, column {name}: {reason}", hint=hint)
 
     def _is_well_formed(self, data: bytes) -> bool:
-        """Return whether each quote and carriage return is where it may be.
+        """Return whether each quote and carriage return is where it is allowed.
 
-        The quotes of well-formed data open and close by turns; a doubled one closes and opens. So
-        before each that opens there is the end of another field, or a quote, and after each that
-        closes, too.
+        In well-formed data, quotes alternately open and close; a doubled quote closes and opens
+        again. Before each opening quote there must be a separator, a line end or a quote, and
+        likewise after each closing one.
+
+        For example, in `a,"b""c",d` the quotes open, close, open, close. The third one opens
+        directly after a quote; the last one closes before a separator. In `a,b"c",d` the first
+        quote would open after `b`, so the data is not well formed.
         """
         if self._quote and self._quote in data and not self._neighbours_fit(data):
             return False
@@ -179,7 +199,7 @@ class CsvStructure:
         return bool(pc.all(pc.if_else(opens, before, after)).as_py())
 
     def _broken(self, block: Block, at: int, column: int) -> RefusedSourceError:
-        """Return what is wrong with the field that begins at a place in a block."""
+        """Return the error for the malformed field at offset `at` of a block."""
         data, opened = block.data, self._opened.match(block.data, at)
         if opened is None:
             stop = self._unquoted.match(data, at)
@@ -204,7 +224,7 @@ class CsvBlocks:
     """Reads a file block by block."""
 
     def __init__(self, file: BinaryIO, structure: CsvStructure) -> None:
-        """Begin at the first byte; a mark of UTF-8 there counts for nothing.
+        """Start at the first byte, after a UTF-8 byte order mark if there is one.
 
         Raises:
             RefusedSourceError: the file is in UTF-16.
@@ -214,7 +234,7 @@ class CsvBlocks:
         self._next = file.read(BLOCK_BYTES)
 
     def header(self) -> list[bytes]:
-        """Take the first record that is not a blank line, and return what its fields say.
+        """Read the first record that is not blank, and return the texts of its fields.
 
         Raises:
             RefusedSourceError: there is none, or it is not well formed.
@@ -232,14 +252,14 @@ class CsvBlocks:
         )
 
     def __iter__(self) -> Iterator[Block]:
-        """Yield blocks, each well formed. Raises RefusedSourceError if one is not."""
+        """Yield blocks, each validated. Raises RefusedSourceError if a block is not well formed."""
         while self._data:
             block = self._take()
-            self._structure.prove(block)
+            self._structure.validate(block)
             yield block
 
     def _take(self) -> Block:
-        """Take the next whole records from the file; not all were proven."""
+        """Read the next complete records from the file, without validating them."""
         end = 0
         while not end:
             end = self._structure.end_of_records(self._data) if self._next else len(self._data)
@@ -258,7 +278,9 @@ class CsvBlocks:
         return block
 
     def _too_long(self) -> RefusedSourceError:
-        """Return what is wrong with the record to come: too long, or what makes it seem so."""
+        """Return the error for the next record: it is too
+        long, or an earlier error makes it appear so.
+        """
         for _ in self._structure.records(Block(self._data, self._line)):
             pass
         return RefusedSourceError(
@@ -267,10 +289,10 @@ class CsvBlocks:
 
 
 def strip_bom(start: bytes) -> bytes:
-    """Return the first bytes of a text file without the mark of UTF-8 that some programs write.
+    """Return the first bytes of a text file without a UTF-8 byte order mark.
 
     Raises:
-        RefusedSourceError: the mark is that of UTF-16.
+        RefusedSourceError: the byte order mark is that of UTF-16.
     """
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise RefusedSourceError("the file is in UTF-16", hint="write it in UTF-8")

@@ -1,7 +1,7 @@
-"""Ingested files → batches of the table: Parquet, CSV and JSON lines, plain or gzipped.
+"""Read ingested files as batches of the table: Parquet, CSV and JSON lines, plain or gzipped.
 
-A file is good as a whole or refused as a whole, with a reason that says where and what. Batches
-come as the file is read, so whoever takes them must be ready to drop them when a later row is bad.
+A file is accepted or refused as a whole; a refusal says where and why. Batches are yielded while
+the file is read, so the caller must be able to drop them when a later row is invalid.
 """
 
 from __future__ import annotations
@@ -30,21 +30,23 @@ _PARQUET = b"PAR1"
 _BUFFER_BYTES = 64 * 1024
 _HINT = "a file is what its name says: .gz at its end if it is gzipped, .parquet if it is Parquet"
 MAX_UNPACKED_BYTES, MAX_UNPACK_RATIO = 512 * 1024 * 1024, 200
-"""A gzipped file that unpacks to more than that, and to so many times its size, is refused: it may
-unpack to a thousand times of it, for hours."""
+"""A gzipped file that unpacks to more than this many bytes, and to more than this many times its
+size, is refused: it could unpack to a thousand times its size, for hours.
+"""
 
 
 def read_source(
     local: Path, key: str, schema: Schema, dialect: CsvDialect | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, its format told by the end of `key`, as ``arrow_schema(schema)``.
+    """Yield the rows of a file as ``arrow_schema(schema)``;
+    its format is chosen by the suffix of `key`.
 
-    `dialect` is that of CSV files, by default the usual one.
+    `dialect` is the dialect of CSV files, by default comma-separated with a header.
 
     Raises:
-        RefusedSourceError: the format is unknown, the file damaged, a column missing, unknown or
-            of the wrong type, a value wrong or null, or a row key too large; before or between
-            batches.
+        RefusedSourceError: the format is unknown, the file is damaged, a column is missing, unknown
+            or of the wrong type, a value is invalid or null, or a row key is too large. It is
+            raised before the first batch or between batches.
     """
     yield from with_fitting_keys(_read(local, key, schema, dialect), schema)
 
@@ -71,20 +73,20 @@ def _check_content(local: Path, suffix: str, zipped: bool) -> None:
     with local.open("rb") as file:
         start = file.read(4)
     if zipped != start.startswith(_GZIP):
-        said = "is named .gz but is not gzipped" if zipped else "is gzipped but not named .gz"
-        raise RefusedSourceError(f"the file {said}", hint=_HINT)
+        problem = "is named .gz but is not gzipped" if zipped else "is gzipped but not named .gz"
+        raise RefusedSourceError(f"the file {problem}", hint=_HINT)
     if not zipped and (suffix == ".parquet") != (start == _PARQUET):
-        said = "is not" if suffix == ".parquet" else "is"
-        raise RefusedSourceError(f"the file is named {suffix} but {said} Parquet", hint=_HINT)
+        problem = "is not" if suffix == ".parquet" else "is"
+        raise RefusedSourceError(f"the file is named {suffix} but {problem} Parquet", hint=_HINT)
 
 
 def _unzipped(local: Path) -> io.BufferedReader:
-    """Open a gzipped file for reading what it unpacks to, as far as that is in proportion."""
+    """Open a gzipped file to read its content, with a limit on how much it may unpack to."""
     return io.BufferedReader(_Unpacked(local), _BUFFER_BYTES)
 
 
 class _Unpacked(io.RawIOBase):
-    """What a gzipped file unpacks to."""
+    """The content of a gzipped file."""
 
     def __init__(self, local: Path) -> None:
         self._file, self._stored_bytes = gzip.GzipFile(local), local.stat().st_size
@@ -94,7 +96,7 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Read as raw files do. Raises RefusedSourceError if it is out of proportion."""
+        """Read as raw files do. Raises RefusedSourceError if the file unpacks to too much."""
         count = self._file.readinto(buffer)
         self._unpacked_bytes += count
         times = self._unpacked_bytes / max(1, self._stored_bytes)
@@ -112,7 +114,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def _unzipped_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Read Parquet, which is read from its end, from a gzipped file: by way of a plain one."""
+    """Read a gzipped Parquet file by way of a plain file, because Parquet is read from its end."""
     plain = local.with_name(local.name + ".plain")
     try:
         with _unzipped(local) as zipped, plain.open("wb") as file:

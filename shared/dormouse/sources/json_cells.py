@@ -1,8 +1,8 @@
-"""JSON values → Arrow columns: what a JSON value of each field type looks like, exactly.
+"""Parse JSON values into Arrow columns: the exact JSON form of each field type.
 
-The objects of a struct have no names but its members'; one that may be null may be left out.
-Text stands for what JSON has no form for: bytes in base64, times and dates in ISO 8601, floats that
-are no finite numbers as NaN, Infinity and -Infinity. Decimals are text or numbers of any length.
+The objects of a struct have no names except those of its members; a nullable member may be missing.
+Values without a JSON form are written as text: bytes in base64, times and dates in ISO 8601, floats
+that are not finite as NaN, Infinity and -Infinity. Decimals are text or numbers of any length.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from dormouse.sources.text_cells import (
 )
 
 Raws = Sequence[bytes | None]
-"""JSON values as they are in the file, and None for each null."""
+"""JSON values as written in the file; None for each null."""
 _NULL = b"null"
 _NO_FINITE = {b'"NaN"': b"nan", b'"Infinity"': b"inf", b'"-Infinity"': b"-inf"}
 
@@ -50,7 +50,7 @@ def json_column(raws: Raws, field: Field) -> Array:
     """Return JSON values as a column of the field's type.
 
     Raises:
-        ValueError: one is no value of the type.
+        ValueError: a value is not one of the type.
         ArrowException: likewise.
     """
     try:
@@ -83,7 +83,7 @@ def _column(raws: Raws, kind: FieldType, unit: str) -> Array:
 
 
 def _texts(cells: Array) -> Array:
-    """Return what JSON strings say."""
+    """Return the decoded content of JSON strings."""
     if not pc.all(pc.starts_with(cells, '"'), min_count=0).as_py():
         raise ValueError("it is text")
     if bytes_contain(cells, b"\\"):
@@ -93,7 +93,7 @@ def _texts(cells: Array) -> Array:
 
 
 def _apart(cells: Array) -> tuple[Array, Array]:
-    """Return what the strings among JSON values say, and the numbers among them as text."""
+    """Return the decoded strings among JSON values, and the numbers among them as text."""
     is_text = pc.starts_with(cells, '"')
     numbers = pc.if_else(is_text, None, cells).cast(pa.string())
     if not pc.all(pc.match_substring_regex(numbers, NUMBER), min_count=0).as_py():
@@ -119,7 +119,7 @@ def _nested_column(raws: Raws, kind: FieldType, unit: str) -> Array:
 
 
 def check_names(body: bytes) -> None:
-    """Check that no object in JSON has a name twice. Raises ValueError if one has."""
+    """Check that no JSON object has a name twice. Raises ValueError if one has."""
     json.loads(body, object_pairs_hook=_object, parse_int=len, parse_float=len)
 
 
@@ -129,7 +129,9 @@ def _object(pairs: list[tuple[str, object]]) -> None:
 
 
 def _is_leaf(kind: FieldType) -> bool:
-    """Return whether values within others are kept as they are, to be converted all at once."""
+    """Return whether values of the type inside nested
+    ones stay raw JSON, to be converted as one column.
+    """
     return isinstance(kind, DecimalType) or kind in (
         Primitive.FLOAT,
         Primitive.DOUBLE,
@@ -139,7 +141,7 @@ def _is_leaf(kind: FieldType) -> bool:
 
 
 def _gather(value: Any, kind: FieldType, found: dict[FieldType, list[bytes | None]]) -> None:
-    """Collect the values of leaves in the order in which `_filled` puts them back."""
+    """Collect the values of leaves, in the order in which `_filled` puts them back."""
     if _is_leaf(kind):
         raw = None if value is None else bytes(value)
         found[kind].append(None if raw == _NULL else raw)
@@ -162,7 +164,7 @@ def _gather(value: Any, kind: FieldType, found: dict[FieldType, list[bytes | Non
 
 
 def _filled(value: Any, kind: FieldType, leaves: dict[FieldType, Iterator[object]]) -> object:
-    """Return a decoded value with the converted values of its leaves."""
+    """Return a decoded value in which the leaves are replaced by their converted values."""
     if _is_leaf(kind):
         return next(leaves[kind])
     match kind, value:
@@ -180,14 +182,18 @@ def _filled(value: Any, kind: FieldType, leaves: dict[FieldType, Iterator[object
 
 
 def _plain(column: Array, kind: FieldType) -> list[Any]:
-    """Return Python values that Arrow takes for those of a column, also beyond Python's years."""
+    """Return the cells of a column as Python values that
+    Arrow accepts, also beyond Python's range of years.
+    """
     numbers = {Primitive.TIMESTAMP: pa.int64(), Primitive.DATE: pa.int32()}
     stored = numbers.get(kind) if isinstance(kind, Primitive) else None
     return (column.cast(stored) if stored else column).to_pylist()
 
 
 def _entries(value: Any, kind: MapType) -> Iterator[tuple[Any, Any]]:
-    """Yield keys and values of a map; the names of an object are keys of any type, as text."""
+    """Yield the keys and values of a map; the names of a
+    JSON object are keys of any type, written as text.
+    """
     if isinstance(value, list):
         yield from value
         return
@@ -214,10 +220,10 @@ _TYPES: dict[Primitive, Any] = {
 
 @cache
 def _decoder(kind: FieldType) -> msgspec.json.Decoder[object]:
-    """Return the decoder of one JSON value of a nested type, whose leaves stay as they are.
+    """Return the decoder of one JSON value of a nested type; its leaves stay raw JSON.
 
-    Threads that ask at once may each make one, of classes of its own: none meets a class that
-    another is about to learn (see `stored.decoding`).
+    Threads that call this at the same time may each make a decoder, with classes of its own: so no
+    thread uses a class that another one is still preparing (see `stored.decoding`).
     """
     return msgspec.json.Decoder(_python_type(kind))
 
@@ -236,7 +242,7 @@ def _python_type(kind: FieldType) -> Any:
         case MapType():
             key, value = _python_type(kind.key), _or_null(kind.value)
             pairs = list[tuple[key, value]]  # type: ignore[valid-type]
-            if kind.key is Primitive.BOOLEAN:  # no name of a JSON object is a boolean
+            if kind.key is Primitive.BOOLEAN:  # the names in a JSON object cannot be booleans
                 return pairs
             return dict[str if key is msgspec.Raw else key, value] | pairs  # type: ignore[misc]
         case StructType(members=members):
@@ -246,7 +252,9 @@ def _python_type(kind: FieldType) -> Any:
 
 
 def _object_of(members: Sequence[Member]) -> type[msgspec.Struct]:
-    """Return a class that decodes a struct; attributes are numbered, as not all names could be."""
+    """Return a class that decodes a struct; its attributes are
+    numbered, because names of members may not be Python names.
+    """
     fields: list[tuple[str, Any, Any]] = []
     for i, member in enumerate(members):
         if member.nullable:

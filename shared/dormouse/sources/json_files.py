@@ -1,6 +1,6 @@
-"""Ingested JSON lines → batches of the table: one object on each line, in UTF-8.
+"""Read ingested JSON lines as batches of the table: one object on each line, in UTF-8.
 
-A column that may be null may be absent from an object. `json_cells` says how values are written.
+A nullable column may be missing from an object. `json_cells` describes how values are written.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dormouse.sources.json_cells import check_names, json_column
 BATCH_ROWS = 16 * 1024
 BATCH_BYTES = 16 * 1024 * 1024
 LINE_BYTES = 16 * 1024 * 1024
-"""How long a line may be: of all that is read of a file it alone has no bound of its own."""
+"""The longest allowed line: no other limit bounds the memory that a line needs."""
 _NULL = b"null"
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(slots=True)
 class Rows:
-    """Lines that are not blank: their numbers, their bytes, and the values in them by name."""
+    """Lines that are not blank: their line numbers, their bytes, and their values by name."""
 
     numbers: list[int] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
@@ -37,11 +37,11 @@ class Rows:
     size_bytes: int = 0
 
     def place(self, row: int) -> str:
-        """Return in which line of the file a row is."""
+        """Return the line of the file in which a row is, as text."""
         return f"line {self.numbers[row]}"
 
     def cells(self, name: str) -> list[bytes | None]:
-        """Return the values of one name as they are written, None where there is none or null."""
+        """Return the values of one name as written; None where it is missing or null."""
         found = [values.get(name) for values in self.objects]
         cells = [None if cell is None else bytes(cell) for cell in found]
         return [None if cell == _NULL else cell for cell in cells] if _NULL in cells else cells
@@ -51,7 +51,8 @@ def read_json_lines(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file of JSON lines; blank lines are skipped.
 
     Raises:
-        RefusedSourceError: a line is no JSON object, or its names or values are not the table's.
+        RefusedSourceError: a line is not a JSON object, or its names or values do not fit the
+            table.
     """
     rows = Rows()
     for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
@@ -104,10 +105,10 @@ def _column(cells: list[bytes | None], rows: Rows, field: Field) -> Array:
 
 
 def _check_twice(rows: Rows, cells: dict[str, list[bytes | None]]) -> None:
-    """Check that no object has a name twice, of which the decoder would keep the last.
+    """Check that no object has a name twice; the decoder would silently keep the last value.
 
-    If none has, there is one colon for each name, besides those in values; where there are more, a
-    look at the names decides.
+    A line has one colon for each name, and the colons in its values. Only if there are more colons
+    than that, the names of each line are decoded and compared.
     """
     names = sum(map(len, rows.objects))
     within = sum(b"".join(filter(None, column)).count(b":") for column in cells.values())

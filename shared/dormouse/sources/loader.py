@@ -1,7 +1,7 @@
-"""The rows of an ingest job on their way in: whole files or nothing, then all of them sorted.
+"""Load the rows of an ingest job: whole files or nothing, then all rows sorted.
 
-A file may turn out bad at its last row, so its rows are sorted apart, and join those of the job
-only when the file was read to its end.
+A file may be invalid in its last row. Its rows are therefore sorted separately, and added to those
+of the job only when the file was read to its end.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from dormouse.sources.formats import read_source
 from dormouse.tables.csv_dialect import CsvDialect
 
 SHARE_HELD = 2
-"""Rows are held in up to this part of the memory; the rest is for reading, sorting and writing."""
+"""At most this fraction (1/2) of the memory holds
+rows; the rest is for reading, sorting and writing.
+"""
 
 
 class SourceLoader:
-    """Collects the rows of good files, in memory and then in `scratch`; `rows` counts them."""
+    """Collects the rows of valid files, in memory and then in `scratch`; `rows` counts them."""
 
     def __init__(
         self,
@@ -36,34 +38,33 @@ class SourceLoader:
         memory_bytes: int,
         dialect: CsvDialect | None = None,
     ) -> None:
-        """Start empty; all together will stay near `memory_bytes` of memory.
+        """Start empty; the loader as a whole uses about `memory_bytes` of memory.
 
-        `dialect` is that of CSV files, by default the usual one.
+        `dialect` is the dialect of CSV files, by default comma-separated with a header.
         """
         self._schema = schema
         self._dialect = dialect
         self._scratch = scratch
         self._memory_bytes = memory_bytes
-        self._taken = self._sorter()
+        self._loaded = self._sorter()
 
     @property
     def rows(self) -> int:
-        """How many rows were taken in."""
-        return self._taken.rows
+        """The number of loaded rows."""
+        return self._loaded.rows
 
     @property
     def size_bytes(self) -> int:
-        """What the rows take in memory, uncompressed."""
-        return self._taken.size_bytes
+        """The uncompressed size of the rows in memory, in bytes."""
+        return self._loaded.size_bytes
 
     def add(self, local: Path, key: str) -> None:
-        """Take in a whole file; `key` is the name it was dropped under.
+        """Load a whole file; `key` is the object key under which
+        it was dropped. On an error, none of its rows is loaded.
 
         Raises:
-            RefusedSourceError: the file is bad.
-            OSError: the scratch space may be full, of this file's rows or of what else is there.
-
-        None of its rows was taken then.
+            RefusedSourceError: the file is invalid.
+            OSError: the scratch space may be full.
         """
         staged = self._sorter()
         try:
@@ -76,34 +77,35 @@ class SourceLoader:
         except BaseException:
             staged.discard()
             raise
-        self._taken.absorb(staged)
+        self._loaded.absorb(staged)
 
     def sampled_keys(self) -> Iterator[Key]:
-        """Return the keys of some rows, of one in every few hundred KiB."""
-        return self._taken.sampled_keys()
+        """Return the keys of a sample of rows: one in every few hundred KiB."""
+        return self._loaded.sampled_keys()
 
     def sorted_rows(self) -> Iterator[pa.RecordBatch]:
-        """Return all rows taken in, sorted by the keys; can be read once."""
-        return self._taken.sorted_rows()
+        """Return all loaded rows, sorted by the keys; they can be read once."""
+        return self._loaded.sorted_rows()
 
     def _sorter(self) -> Sorter:
         return Sorter(self._schema, self._scratch, memory_bytes=self._memory_bytes)
 
     def _make_room(self, staged: Sorter) -> None:
-        if self._taken.held_bytes + staged.held_bytes > self._memory_bytes // SHARE_HELD:
-            max(self._taken, staged, key=lambda sorter: sorter.held_bytes).spill()
+        if self._loaded.held_bytes + staged.held_bytes > self._memory_bytes // SHARE_HELD:
+            max(self._loaded, staged, key=lambda sorter: sorter.held_bytes).spill()
 
 
-def load_source(sources: Sources, intake: SourceLoader, source: Source, scratch: Path) -> None:
-    """Download a source, take in its rows, and remove the local copy.
+def load_source(sources: Sources, loader: SourceLoader, source: Source, scratch: Path) -> None:
+    """Download a source, load its rows, and remove the
+    local copy. On an error, none of its rows is loaded.
 
     Raises:
-        RefusedSourceError: it is gone, or bad; none of its rows was taken.
-        OSError: the scratch space may be full; none of its rows was taken.
+        RefusedSourceError: the source is gone, or invalid.
+        OSError: the scratch space may be full.
     """
     local = scratch / source.id
     try:
         sources.download(source, local)
-        intake.add(local, source.key)
+        loader.add(local, source.key)
     finally:
         local.unlink(missing_ok=True)

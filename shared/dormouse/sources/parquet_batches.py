@@ -1,7 +1,8 @@
-"""How many rows of an ingested Parquet file are read at once, so that they stay small in memory.
+"""Choose how many rows of an ingested Parquet file are
+read at once, so that batches stay small in memory.
 
-What a file takes in memory shows neither in its size nor in its footer: a value that is repeated is
-stored once, elements that are null take nothing, and zeros hardly anything.
+Neither the size of a file nor its footer shows how much memory its rows need: a repeated value is
+stored once, null elements take no space, and zeros hardly any.
 """
 
 from __future__ import annotations
@@ -20,23 +21,24 @@ from dormouse.errors import RefusedSourceError
 BATCH_ROWS = 16 * 1024
 BATCH_BYTES = 4 * 1024 * 1024
 REPEATED_BYTES = 64 * 1024 * 1024
-"""What a batch of nothing but the longest repeated value may take."""
+"""The largest size of a batch in which every value is the longest repeated one."""
 SMALL_DICTIONARY_BYTES, INDEX_BYTES = 64 * 1024, 8
 BATCH_ELEMENTS = 1024 * 1024
 BUFFER_BYTES = 1024 * 1024
-"""What is read of a column at once: row groups may be large, and the file is local."""
+"""How much of a column is read at once: row groups may be large, and the file is local."""
 MAX_FOOTER_BYTES = 32 * 1024 * 1024
-"""Of hundreds of thousands of row groups times columns. It takes eight times that in memory."""
+"""The footer of hundreds of thousands of column chunks. It takes eight times that in memory."""
 PROBE_ROWS = 64
 MAX_ELEMENTS = 100_000_000
-"""Of lists, in one row group: one row may have them all."""
+"""The most list elements in one row group: one row may have all of them."""
 MAX_UNPACKED_BYTES, MAX_UNPACK_RATIO = 512 * 1024 * 1024, 1000
-"""A column of a row group that unpacks to more than that, and to so many times what is stored, is
-made to fill memory: one page may have it all."""
+"""A column chunk that unpacks to more than this many bytes, and to more than this many times its
+stored size, was made to exhaust memory: one page may hold all of it.
+"""
 
 
 def open_parquet(local: Path, read_dictionary: list[str] | None = None) -> pq.ParquetFile:
-    """Open a file to read batches of it one after the other.
+    """Open a file to read its batches one after the other.
 
     Raises:
         RefusedSourceError: its footer is too large to be held in memory.
@@ -54,15 +56,15 @@ def open_parquet(local: Path, read_dictionary: list[str] | None = None) -> pq.Pa
         read_dictionary=read_dictionary,
         pre_buffer=False,
         buffer_size=BUFFER_BYTES,
-        page_checksum_verification=True,  # of pages that have one: Spark writes them
+        page_checksum_verification=True,  # Spark writes page checksums
     )
 
 
 def batch_rows(local: Path, file: pq.ParquetFile) -> int:
-    """Return the length of batches of `file`, which is open, that stay small in memory.
+    """Return the batch length with which the batches of `file` stay small in memory.
 
-    Judged by what the file says of its row groups, by its first rows, and by the longest of the
-    values that are stored once for many rows.
+    It is the least of the lengths allowed by the footer's sizes of row groups, by the size of the
+    first rows, and by the longest value that is stored once for many rows.
 
     Raises:
         RefusedSourceError: a single row may be too large.
@@ -82,7 +84,11 @@ def batch_rows(local: Path, file: pq.ParquetFile) -> int:
 
 
 def _checked(column: pq.ColumnChunkMetaData, rows: int) -> int:
-    """Return how many rows of a column are read at once for the sake of the elements they have."""
+    """Return how many rows of a column may be read at once, given its number of elements.
+
+    Raises:
+        RefusedSourceError: it has too many elements, or unpacks to too much.
+    """
     if column.num_values > rows and column.num_values > MAX_ELEMENTS:
         raise RefusedSourceError(
             f"a row group has {column.num_values:,} elements in one column; "
@@ -99,7 +105,9 @@ def _checked(column: pq.ColumnChunkMetaData, rows: int) -> int:
 
 
 def _longest_repeated(local: Path, metadata: pq.FileMetaData) -> int:
-    """Return the length of the longest text in a dictionary; a dictionary is read with any row."""
+    """Return the length of the longest value in a
+    dictionary; reading any row reads the dictionary.
+    """
     wanted = {}
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -110,7 +118,9 @@ def _longest_repeated(local: Path, metadata: pq.FileMetaData) -> int:
         return 0
     longest = 0
     every = sorted({path for paths in wanted.values() for path in paths})
-    with open_parquet(local, read_dictionary=every) as file:  # once: that reads the whole footer
+    with open_parquet(
+        local, read_dictionary=every
+    ) as file:  # open once: opening reads the whole footer
         for number, paths in wanted.items():
             for batch in file.iter_batches(1, [number], paths, use_threads=False):
                 found = (_dictionaries(column) for column in batch.columns)
@@ -120,10 +130,10 @@ def _longest_repeated(local: Path, metadata: pq.FileMetaData) -> int:
 
 
 def _may_repeat(column: pq.ColumnChunkMetaData) -> bool:
-    """Return whether a column has a dictionary whose values may be long and come often.
+    """Return whether a column has a dictionary whose values may be long and repeated often.
 
-    One that is stored in much space, while most values lie beside it, is of as good as all
-    different values: to look at it costs as much as to read the column.
+    A large dictionary beside which most values are stored plainly holds almost only distinct
+    values: checking it would cost as much as reading the column.
     """
     if column.physical_type != "BYTE_ARRAY" or not column.has_dictionary_page:
         return False
@@ -134,7 +144,7 @@ def _may_repeat(column: pq.ColumnChunkMetaData) -> bool:
 
 
 def _dictionaries(column: Array) -> Iterator[Array]:
-    """Return the dictionaries in a column, however deep."""
+    """Yield the dictionaries in a column, at any depth."""
     found: Any = column
     if isinstance(found, pa.DictionaryArray):
         yield found.dictionary

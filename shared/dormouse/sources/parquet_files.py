@@ -1,4 +1,4 @@
-"""Ingested Parquet files → batches of the table."""
+"""Read ingested Parquet files as batches of the table."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from dormouse.sources.parquet_batches import batch_rows, open_parquet
 
 
 def read_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a Parquet file; its columns may be of narrower types than the table's.
+    """Yield the rows of a Parquet file; its columns may have narrower types than the table's.
 
     Raises:
-        RefusedSourceError: it is damaged, or its columns or values are not the table's.
+        RefusedSourceError: the file is damaged, or its columns or values do not fit the table.
     """
     try:
         with open_parquet(local) as file:
             _check_types(file.schema_arrow, schema)
             place, row = _Rows(file.metadata), 0
-            # one thread: whoever takes the batches is busy with them meanwhile
+            # one thread: the consumer of the batches works at the same time
             for batch in file.iter_batches(batch_rows(local, file), use_threads=False):
                 yield _converted(batch, schema, partial(place, row))
                 row += batch.num_rows
@@ -63,7 +63,7 @@ def _hint(found: pa.DataType, wanted: FieldType) -> str:
 
 
 class _Rows:
-    """Finds the row group of a file that holds a row, both counted from 1."""
+    """Finds the row group of a file that contains a row; messages count both from 1."""
 
     def __init__(self, metadata: pq.FileMetaData) -> None:
         self._metadata = metadata

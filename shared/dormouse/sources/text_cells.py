@@ -1,8 +1,9 @@
-"""Texts and numbers of CSV and JSON files → Arrow columns: one meaning for both formats.
+"""Parse the texts and numbers of CSV and JSON files
+into Arrow columns: the same rules for both formats.
 
-A value becomes exactly what is written, or the file is refused; only a fraction becomes the float
-that is nearest. All functions take columns of text, in which null stays null, and raise ValueError
-or ArrowException if a cell is no value of the type; messages quote nothing of it.
+A value is read exactly as it is written, or the file is refused; only a fraction is rounded to the
+nearest float. All functions take columns of text, in which null stays null. They raise ValueError
+or ArrowException if a cell is not a value of the type; our messages quote no values.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ _MIDNIGHT = rf"^{_DATE}([T ]00:00(:00([.]0{{1,9}})?)?( ?(Z|UTC|[+-]00(:?00)?))?)
 _ZONED = rf"[T ]{_CLOCK}{_ZONE}$"
 _ARROW_UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _EXACT = {Primitive.FLOAT: 2**24, Primitive.DOUBLE: 2**53}
-"""Up to where a float holds every whole number."""
+"""Up to these numbers, a float represents every integer."""
 
 
 def text_parser(field: Field) -> Callable[[Array], Array] | None:
-    """Return what makes values of a column of text; None if the field's values are JSON."""
+    """Return the function that parses a column of text;
+    None if the field's values are written in JSON.
+    """
     kind = field.type
     match kind:
         case Primitive.INT | Primitive.LONG:
@@ -55,14 +58,18 @@ def text_parser(field: Field) -> Callable[[Array], Array] | None:
 
 
 def parse_integers(cells: Array, kind: Primitive) -> Array:
-    """Return whole numbers, written in decimal digits."""
-    if bytes_contain(cells, b"x", b"X"):  # Arrow takes hexadecimal ones too, and 0xFFFFFFFF for -1
+    """Parse whole numbers, written in decimal digits."""
+    if bytes_contain(
+        cells, b"x", b"X"
+    ):  # Arrow also parses hexadecimal numbers, and reads 0xFFFFFFFF as -1
         _check_all(cells, r"^[^xX]*$", "whole numbers are written in decimal digits")
     return cells.cast(arrow_type(kind))
 
 
 def parse_floats(cells: Array, kind: Primitive) -> Array:
-    """Return numbers, the nearest there are; a whole number in digits must be there exactly."""
+    """Parse numbers as the nearest floats; an integer
+    written in digits must be represented exactly.
+    """
     numbers: Array = cells.cast(arrow_type(kind))
     special = pc.invert(pc.is_finite(numbers))
     if _any(special):
@@ -84,14 +91,14 @@ def parse_floats(cells: Array, kind: Primitive) -> Array:
 
 
 def parse_booleans(cells: Array) -> Array:
-    """Return truth values, written as words."""
-    if bytes_contain(cells, b"0", b"1"):  # Arrow takes them too
+    """Parse truth values, written as the words true and false."""
+    if bytes_contain(cells, b"0", b"1"):  # Arrow also accepts these
         _check_all(cells, "^[^01]*$", "it is true or false")
     return cells.cast(pa.bool_())
 
 
 def parse_base64(cells: Array) -> Array:
-    """Return bytes, written in base64."""
+    """Parse bytes, written in base64."""
     try:
         return pa.array(
             [None if c is None else base64.b64decode(c, validate=True) for c in cells.to_pylist()],
@@ -102,7 +109,7 @@ def parse_base64(cells: Array) -> Array:
 
 
 def parse_text_times(cells: Array, kind: Primitive, unit: str) -> Array:
-    """Return timestamps or dates from texts, some of which may be numbers of a unit."""
+    """Parse timestamps or dates from texts, some of which may be numbers that count a unit."""
     try:
         return _usual(cells, kind)
     except pa.ArrowInvalid:
@@ -112,7 +119,9 @@ def parse_text_times(cells: Array, kind: Primitive, unit: str) -> Array:
 
 
 def parse_times(texts: Array, numbers: Array, kind: Primitive, unit: str) -> Array:
-    """Return timestamps or dates from texts and, where these are null, from numbers of a unit."""
+    """Parse timestamps or dates from texts and, where
+    these are null, from numbers that count a unit.
+    """
     try:
         parsed = _usual(texts, kind)
     except pa.ArrowInvalid:
@@ -129,7 +138,7 @@ def parse_times(texts: Array, numbers: Array, kind: Primitive, unit: str) -> Arr
 
 
 def from_unit_count(numbers: Array, kind: Primitive, unit: str) -> Array:
-    """Return times or dates from whole numbers of a unit since 1970, none of them rounded."""
+    """Return times or dates from the number of units since 1970, without rounding."""
     whole = numbers.cast(pa.int64())
     if kind is Primitive.DATE:
         return whole.cast(pa.int32()).cast(arrow_type(kind))
@@ -137,16 +146,18 @@ def from_unit_count(numbers: Array, kind: Primitive, unit: str) -> Array:
 
 
 def bytes_contain(cells: Array, *texts: bytes) -> bool:
-    """Return whether one of some texts is among the bytes of a column, or beside its slice."""
+    """Return whether any of `texts` is in the buffer
+    of a column, which may be larger than its slice.
+    """
     data = cells.buffers()[2]
     return data is not None and any(text in data.to_pybytes() for text in texts)
 
 
 def _usual(cells: Array, kind: Primitive) -> Array:
-    """Return moments that are all written in the one way, of those below, that Arrow reads.
+    """Parse times that all have the one common form that Arrow reads fast.
 
     Raises:
-        ArrowInvalid: not all are; that says nothing of any.
+        ArrowInvalid: not all have it; the error says nothing about single cells.
     """
     if kind is Primitive.DATE or not (bytes_contain(cells, b"Z") or bytes_contain(cells, b":")):
         return cells.cast(arrow_type(Primitive.DATE)).cast(arrow_type(kind))
@@ -174,7 +185,9 @@ def _times(cells: Array) -> Array:
 
 
 def _plain(cells: Array) -> Array:
-    """Return times without what Arrow does not read: a word, a blank before the zone, more 0s."""
+    """Return times without what Arrow cannot read: the word
+    UTC, a space before the zone, more than six decimals.
+    """
     if _any(pc.match_substring_regex(cells, r"[.][0-9]{7}")):
         cells = pc.replace_substring_regex(cells, r"([.][0-9]{6})0+", r"\1")
     if _any(pc.match_substring_regex(cells, r" ?UTC$|.{11} ")):

@@ -180,12 +180,12 @@ def test_what_was_sorted_in_memory_before_sorters_became_one_is_kept(tmp_path: P
     assert [k for batch in one.sorted_rows() for k in batch.column("k").to_pylist()] == keys
 
 
-def test_what_is_loose_goes_to_the_file_with_the_others(tmp_path: Path) -> None:
+def test_pending_rows_are_spilled_with_the_others(tmp_path: Path) -> None:
     sorter = Sorter(SCHEMA, tmp_path, memory_bytes=32_000)
     for start in (0, 100):
         for batch in batches_of([{"k": start + n, "v": "x"} for n in range(70)], SCHEMA, 1):
             sorter.add(batch)
-        assert sorter._loose
+        assert sorter._pending
         sorter.spill()
         assert sorter.held_bytes == 0
     found = [k for batch in sorter.sorted_rows() for k in batch.column("k").to_pylist()]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dormouse.engine import merge_windows as steps
+from dormouse.engine import merge_windows
 from dormouse.keys.ranges import KeyRange
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.schema.schema import Schema
@@ -36,7 +36,7 @@ def test_a_query_gives_just_the_rows_in_its_ranges_in_key_order(
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         if way == "steps":
             patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 2)
-            patch.setattr(steps, "GROUPS_PER_WINDOW", 1)
+            patch.setattr(merge_windows, "GROUPS_PER_WINDOW", 1)
         storage = MemoryStorage() if way == "memory" else FolderStorage(Path(folder) / "data")
         table = ShardTable(storage, schema, Path(folder), splits)
         for rows in files:

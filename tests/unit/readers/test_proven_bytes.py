@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.engine import merge_windows as steps
+from dormouse.engine import merge_windows
 from dormouse.engine.merging import merge_slices
 from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
 from dormouse.keys.ranges import KeyRange
-from dormouse.readers import local_copies
-from dormouse.readers import ranged_reads as prefetch
+from dormouse.readers import local_copies, ranged_reads
 from dormouse.readers.auditing import audit_shard
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
@@ -303,8 +302,8 @@ def test_objects_in_memory_are_merged_as_those_of_a_folder_are(tmp_path: Path) -
 
 
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "WINDOW_BYTES", 1)
-    monkeypatch.setattr(steps, "GROUPS_PER_WINDOW", 1)
+    monkeypatch.setattr(merge_windows, "WINDOW_BYTES", 1)
+    monkeypatch.setattr(merge_windows, "GROUPS_PER_WINDOW", 1)
 
 
 def test_a_merge_has_two_steps_in_scratch_at_most_and_nothing_when_it_ends(
@@ -355,7 +354,7 @@ def parts_of(shard: Shard) -> Iterator[crcs.Section]:
 def test_only_the_columns_and_row_groups_that_are_needed_are_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefetch, "MAX_GAP_BYTES", 0)
+    monkeypatch.setattr(ranged_reads, "MAX_GAP_BYTES", 0)
     shard = Shard(tmp_path, SCHEMA)
     whole, keys, few = (
         shard.table.query(look_up_bytes=0, **asked)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.engine import merge_windows as steps
+from dormouse.engine import merge_windows
 from dormouse.errors import DamagedShardError
 from dormouse.features.checking.disputes import is_sound
 from dormouse.features.compaction.compact import compact
@@ -34,8 +34,8 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut a merge of a few rows into several steps."""
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
     monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
-    monkeypatch.setattr(steps, "WINDOW_BYTES", 1)
-    monkeypatch.setattr(steps, "GROUPS_PER_WINDOW", 1)
+    monkeypatch.setattr(merge_windows, "WINDOW_BYTES", 1)
+    monkeypatch.setattr(merge_windows, "GROUPS_PER_WINDOW", 1)
 
 
 def table_with_job(world: World, files: int = 2, **properties: object) -> tuple[Table, str]:

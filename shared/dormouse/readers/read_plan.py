@@ -1,8 +1,8 @@
-"""What a query reads at once, and what it streams: the plan of reading, made as it goes on.
+"""Decide what a query reads at once and what it streams, while it goes on.
 
-Look-ups read whole row groups, up to a budget, of as many ranges and shards as fit; what is larger
-is scanned by the engine. A query with a limit begins with little and doubles it, for it may never
-need more.
+A look-up reads whole row groups at once, of as many ranges and shards as fit into a memory budget.
+Anything larger is scanned by DataFusion. A query with a limit starts with a small budget and
+doubles it with each step, because it may not need more.
 """
 
 from __future__ import annotations
@@ -15,36 +15,40 @@ from dormouse.readers.reading import RowGroups, narrow
 from dormouse.schema.schema import Field, Schema
 
 FIRST_BYTES = 256 * 1024
-"""What a query with a limit reads first, in memory: about one row group."""
+"""The first budget of a query with a limit, in memory: about one row group."""
 
 LeafRowGroups = list[RowGroups]
-"""What is found of the rows in one range: the row groups of each shard that can hold some."""
+"""What is read for one range of keys within one leaf:
+the row groups of each shard that can hold rows of it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Row groups of parts in key order, few enough to be read at once."""
+    """Row groups in key order, few enough to be read at once."""
 
     found: list[RowGroups]
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One part, to be merged as a stream."""
+    """The row groups of one range, to be merged as a stream."""
 
     found: list[RowGroups]
 
 
 @dataclass
 class _Pending:
-    """Parts collected for the next look-up; a row group counts once, however many parts need it."""
+    """Row groups collected for the next look-up; one that several ranges need counts once."""
 
     found: list[RowGroups] = field(default_factory=list)
     groups: set[tuple[str, int]] = field(default_factory=set)
     size_bytes: int = 0
 
     def takes(self, part: LeafRowGroups, fields: Collection[Field], budget: int) -> bool:
-        """Add a part if the row groups it needs besides fit into the budget."""
+        """Add the row groups of a range if those not collected
+        yet fit into the budget; return whether they do.
+        """
         added: set[tuple[str, int]] = set()
         size_bytes = self.size_bytes
         for groups in part:
@@ -69,9 +73,15 @@ def plan_reads(
     look_up_bytes: int,
     is_limited: bool,
 ) -> Iterator[LookUp | Scan]:
-    """Return the steps that read parts in key order, a window of parts after the other.
+    """Yield the steps that read all ranges in key order;
+    `windows` are lists of ranges found together.
 
-    A look-up takes up to `look_up_bytes` in memory.
+    A look-up needs at most `look_up_bytes` of memory.
+
+    For example, with ranges that need 1, 1, 9 and 1 MB and a budget of 4 MB: the first two are one
+    look-up, the third is a scan, the fourth is another look-up. With a limit, the budgets are 256
+    KiB, 512 KiB, 1 MiB and so on: the first range is divided at the starts of its row groups, and
+    its first row groups are the first look-up.
     """
     fields = [schema.field_named(name) for name in columns]
     budget = min(FIRST_BYTES, look_up_bytes) if is_limited else look_up_bytes
@@ -98,9 +108,10 @@ def plan_reads(
 def _cut(
     part: LeafRowGroups, schema: Schema, fields: Collection[Field], budget: int
 ) -> tuple[LeafRowGroups, LeafRowGroups | None]:
-    """Return the beginning of a part, of about `budget` in memory, and the rest if there is any.
+    """Return the first row groups of a range, of about
+    `budget` bytes in memory, and the rest if there is any.
 
-    It is cut where a row group begins, so rows of one key are never parted.
+    A range is divided where a row group begins, so all rows with one key are in one part.
     """
     starts = sorted(
         (
