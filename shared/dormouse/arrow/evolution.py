@@ -1,7 +1,9 @@
-"""Columns of a shard found by the ids of the table's fields: its schema may have changed since.
+"""Find the columns of a shard by the ids of the table's fields, because the
+schema may have changed since.
 
-A shard has the columns the table had when it was written, under the names they had then. Their ids
-are in the file as Parquet field ids. Names say nothing: one may have been dropped and given again.
+A shard has the columns that the table had when the shard was written, with the names of that time.
+The ids of the fields are stored in the file as Parquet field ids. Names do not identify a column: a
+name may have been dropped and used again for another column.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 def stored_schema(schema: Schema) -> pa.Schema:
-    """Return ``arrow_schema(schema)`` with the ids which Parquet files are to have."""
+    """Return ``arrow_schema(schema)`` with the field ids that are stored in Parquet files."""
     return pa.schema(
         [
             column.with_metadata({_FIELD_ID: str(field.id).encode()})
@@ -38,13 +40,14 @@ def names_by_id(metadata: pq.FileMetaData) -> dict[int, str]:
 
 
 def stored_names(names: Mapping[int, str], fields: Iterable[Field]) -> dict[str, str]:
-    """Return the names that some columns of a table have in a shard, by their names in the table.
+    """Return the names that `fields` have in a shard, by their names in the table.
 
-    A column that is not there was added later: it is null in all rows of the shard.
+    `names` are the names of the shard's columns by field id. A field that the shard lacks was added
+    to the table later: it is null in all rows of the shard, and missing in the result.
 
     Raises:
-        UnavailableError: a column is not there that cannot be null: the table lost it since its
-            schema was looked up.
+        UnavailableError: the shard lacks a field that cannot be null: it was dropped from the table
+            after the schema was read.
     """
     stored = {}
     for field in fields:
@@ -53,12 +56,14 @@ def stored_names(names: Mapping[int, str], fields: Iterable[Field]) -> dict[str,
         elif not field.nullable:
             raise UnavailableError(
                 f"column {field.name!r} (id {field.id}) was dropped while the table was read",
-                hint="try again, with the schema the table has now",
+                hint="try again; the table's current schema is used then",
             )
     return stored
 
 
 def rename_columns(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
-    """Return the columns of a shard's batch under the names of the table: the keys of `names`."""
+    """Return the columns of a shard's batch with the table's names,
+    which are the keys of `names`.
+    """
     columns = [batch.column(stored) for stored in names.values()]
     return pa.RecordBatch.from_arrays(columns, names=list(names))

@@ -1,4 +1,4 @@
-"""The order of rows: which columns sort them, and proof that they are sorted."""
+"""The sort order of rows: check it, and find the positions of keys in sorted batches."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _SIDES = ("left", "right")
 
 
 class OrderCheck:
-    """Sees the batches of a sorted stream go by and raises at the first row out of order."""
+    """Checks that the batches of a stream are sorted, and raises at the first row out of order."""
 
     def __init__(self, schema: Schema) -> None:
-        """Check by the keys of `schema`, which are the first columns of the batches."""
+        """Check by the keys of `schema`, which must be the first columns of the batches."""
         self._schema = schema
         self._rows = 0
         self._last: Key | None = None
 
     def see(self, batch: pa.RecordBatch) -> None:
-        """Check that the rows of `batch` ascend, and follow those seen before.
+        """Check that the rows of `batch` ascend, and follow the rows of the batch before.
 
         Raises:
-            UnsortedRowsError: they do not; the message says where.
+            UnsortedRowsError: they do not; the message names the row.
         """
         if not batch.num_rows:
             return
@@ -51,25 +51,32 @@ class OrderCheck:
 
 
 def rows_below(batch: pa.RecordBatch, bound: Key, schema: Schema) -> int:
-    """Count the rows of a sorted batch whose key is less than `bound`, which may be a prefix.
+    """Return the number of rows of a sorted batch whose key is less than `bound`,
+    which may be a prefix of a key.
 
-    The batch has its keys first, as many of them as the bound has parts.
+    The batch must begin with as many key columns as the bound has parts.
     """
     fields = schema.keys[: len(bound)]
     return bisect_left(range(batch.num_rows), bound, key=lambda row: _parts(batch, row, fields))
 
 
 def row_span(batch: pa.RecordBatch, key: Key, schema: Schema) -> tuple[int, int]:
-    """Count the rows of a sorted batch that come before `key`, and those that come up to it.
+    """Return the positions of the first row of a sorted batch that begins with `key`,
+    and of the first row after those.
 
-    `key` may have any of the parts of a row's keys, sort keys included, from the first on: rows
-    that begin with it lie between the two.
+    `key` may be any prefix of a row's keys, sort keys included. If no row begins with it, both
+    positions are where such a row would be inserted.
+
+    For example, in a batch with the keys (a, 1) (a, 2) (b, 1) (c, 1), the span of ("a",) is (0, 2),
+    of ("b", 1) it is (2, 3), and of ("b", 0) it is (2, 2).
     """
     return _narrowed(batch, key, 0, (0, batch.num_rows), schema)
 
 
 def row_spans(batch: pa.RecordBatch, keys: Sequence[Key], schema: Schema) -> list[tuple[int, int]]:
-    """Return `row_span` for many keys, of one part at least, found together."""
+    """Return `row_span` for each of `keys`, found together. Requires:
+    each key has at least one part.
+    """
     firsts = key_column([key[0] for key in keys], schema.keys[0].type)
     lows, highs = (_places(batch.column(0), firsts, side) for side in _SIDES)
     spans = zip(lows, highs, strict=True)
@@ -79,7 +86,11 @@ def row_spans(batch: pa.RecordBatch, keys: Sequence[Key], schema: Schema) -> lis
 def _narrowed(
     batch: pa.RecordBatch, key: Key, known: int, span: tuple[int, int], schema: Schema
 ) -> tuple[int, int]:
-    """Narrow the span of the first `known` parts of a key to that of the key."""
+    """Narrow the span of the first `known` parts of a key to the span of the whole key.
+
+    Rows that agree in the first parts are sorted by the next one, so each part is found by
+    bisection within the span of the parts before.
+    """
     low, high = span
     for i in range(known, len(key)):
         if low == high:
@@ -96,16 +107,16 @@ def _places(cells: Array, values: Array, side: str) -> list[int]:
 
 
 def sort_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
-    """Return the row keys and sort keys of one row of `batch`, which has them first."""
+    """Return the row keys and sort keys of one row of `batch`, whose first columns they are."""
     return _parts(batch, row, schema.keys)
 
 
 def rows_in_ranges(
     batch: pa.RecordBatch, ranges: Sequence[KeyRange], schema: Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Return what of a sorted batch lies in each of some disjoint ascending ranges.
+    """Yield the rows of a sorted batch that are in each of some disjoint ascending ranges.
 
-    It has its keys first, the row keys and as many sort keys as the ranges have ends with.
+    The batch must begin with the row keys, and as many sort keys as the bounds of the ranges have.
     """
     if not batch.num_rows:
         return
@@ -125,7 +136,13 @@ def _parts(batch: pa.RecordBatch, row: int, fields: Sequence[Field]) -> Key:
 
 
 def _descents(batch: pa.RecordBatch, keys: int) -> pa.BooleanArray | None:
-    """Return for each row but the last whether the next has a lesser key; None if none has."""
+    """Return for each row but the last whether the next row has a lesser key;
+    None if there is only one row.
+
+    For example, for the keys (a, 2) (a, 1) (b, 0): in the first column no cell is greater than the
+    next, and the first two are equal. In the second column 2 > 1 and 1 > 0, but only the first
+    counts, because only there the first column is equal. The result is true, false.
+    """
     if batch.num_rows < 2:
         return None
     before, after = batch.slice(0, batch.num_rows - 1), batch.slice(1)

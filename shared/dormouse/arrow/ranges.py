@@ -1,7 +1,7 @@
-"""Key ranges as predicates over columns, for whichever engine evaluates them.
+"""Key ranges as predicates over columns, for pyarrow and DataFusion.
 
-A predicate is a conjunction that bounds single columns wherever the range does: this is the form
-from which readers see which row groups and pages they can skip.
+A predicate is a conjunction that bounds single columns wherever the range does. From this form,
+readers can see which row groups and pages they can skip.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _PYTHON_TYPES: dict[FieldType, type[KeyPart]] = {Primitive.STRING: str, Primitiv
 
 
 class Term(Protocol):
-    """What the expressions of DataFusion and of pyarrow have in common; any operand may be one."""
+    """The operators that expressions of DataFusion and pyarrow have in common; the
+    other operand may be any term.
+    """
 
     def __and__(self, other: Any, /) -> Self: ...  # noqa: D105
     def __or__(self, other: Any, /) -> Self: ...  # noqa: D105
@@ -46,9 +48,13 @@ _T = TypeVar("_T", bound=Term)
 
 
 def fit_range(wanted: KeyRange, schema: Schema) -> KeyRange:
-    """Return a range of the same rows whose ends the key columns of `schema` can hold; maybe empty.
+    """Return a range of the same rows whose bounds are values of the key columns; it may be empty.
 
-    A bound may lie outside its column's type, or have more parts than there are keys.
+    A bound of a request may be outside its column's type, or have more parts than there are keys.
+
+    For example, with one key of type int (32 bits): from 3,000,000,000 on there are no keys, so the
+    range is empty; below 3,000,000,000 are all keys, so the upper bound is dropped. With two keys,
+    the lower bound (a, 3,000,000,000) becomes the successor of (a).
 
     Raises:
         InvalidRequestError: a part is of another type than its column.
@@ -57,7 +63,7 @@ def fit_range(wanted: KeyRange, schema: Schema) -> KeyRange:
 
 
 def fit_range_to_fields(wanted: KeyRange, fields: Sequence[Field]) -> KeyRange:
-    """Return a range as `fit_range` does, of columns that need not be keys."""
+    """Return a range as `fit_range` does, for columns that need not be keys."""
     low = _fitted(wanted.min, fields)
     high = None if wanted.max is None else _fitted(wanted.max, fields)
     if low is None:
@@ -66,9 +72,9 @@ def fit_range_to_fields(wanted: KeyRange, fields: Sequence[Field]) -> KeyRange:
 
 
 def requested_ranges(schema: Schema, ranges: Sequence[KeyRange]) -> list[KeyRange]:
-    """Return disjoint ascending ranges that hold just the rows in any of `ranges`.
+    """Return disjoint ascending ranges that contain exactly the rows in any of `ranges`.
 
-    No ranges are the whole table.
+    No ranges mean the whole table.
 
     Raises:
         InvalidRequestError: a bound of the wrong type.
@@ -79,10 +85,12 @@ def requested_ranges(schema: Schema, ranges: Sequence[KeyRange]) -> list[KeyRang
 def ranges_to_read(
     table: Table, ranges: Sequence[KeyRange], condition: Condition | None
 ) -> list[KeyRange]:
-    """Return disjoint ascending ranges of the stored rows that can become rows which match.
+    """Return disjoint ascending ranges that contain all stored rows
+    that can contribute to the result.
 
-    No ranges are the whole table. They may hold more: rows that do not match the condition, and
-    those of one group with rows that do, for which of them counts is decided by all.
+    No ranges mean the whole table. The result may contain more: rows that do not match the
+    condition, and all rows of a group of which one row is requested, because the whole group
+    decides about its result row.
 
     Raises:
         InvalidRequestError: a bound of the wrong type.
@@ -97,7 +105,9 @@ def ranges_to_read(
 
 
 def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:
-    """Return a bound at the same point whose parts fit their columns; None if beyond all keys."""
+    """Return a bound at the same position whose parts fit their
+    columns; None if it is above all keys.
+    """
     for i, (part, field) in enumerate(zip(bound, fields, strict=False)):
         _check_type(part, field)
         if isinstance(part, int):
@@ -122,7 +132,7 @@ def _check_type(part: KeyPart, field: Field) -> None:
     wanted = _PYTHON_TYPES.get(field.type, int)
     if not isinstance(part, wanted) or isinstance(part, bool):
         raise InvalidRequestError(
-            f"a key does not fit column {field.name!r}: its part is no {wanted.__name__}"
+            f"a key does not fit column {field.name!r}: its part is not of type {wanted.__name__}"
         )
 
 
@@ -132,10 +142,21 @@ def range_predicate(
     column: Callable[[str], _T],
     literal: Callable[[Scalar], _T],
 ) -> _T | None:
-    """Return the term that is true of just the rows in `wanted`; None if it is true of all rows.
+    """Return the term that is true of exactly the rows in `wanted`; None if that is all rows.
 
-    `wanted` is a range of values of `fields`, `fit_range` to them, and not empty. `column` and
-    `literal` make the terms of a column and of a typed value.
+    `wanted` is a range of values of `fields`; it must fit them (`fit_range`) and not be empty.
+    `column` and `literal` make the terms of a column and of a typed value.
+
+    For example, the range from (a, 5) to (a, 9) becomes
+
+        k1 >= a AND k1 <= a AND k2 >= 5 AND k2 < 9
+
+    and the range from (a, 5) to (c, 2), whose bounds differ in the first part,
+
+        k1 >= a AND (k1 > a OR k2 >= 5) AND k1 <= c AND (k1 < c OR k2 < 2)
+
+    The conjuncts `k1 >= a` and `k1 <= c` are redundant, but are what statistics of a single column
+    can be compared with.
     """
     columns = [column(f.name) for f in fields]
     low = _literals(wanted.min, fields, literal)

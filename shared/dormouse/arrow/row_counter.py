@@ -1,4 +1,4 @@
-"""Count rows where they pass by."""
+"""Count the rows of a stream while they pass."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pyarrow as pa
 
 @dataclass
 class Tally:
-    """How many rows were left out on the way, counted by the step that left them out."""
+    """The number of rows that a step removed from a stream, counted by that step."""
 
     rows: int = 0
 
 
 class RowCounter:
-    """Batches on their way; `rows` counts those which were taken so far."""
+    """An iterator over batches that counts the rows returned so far in `rows`."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Count the rows of `batches`."""
@@ -24,7 +24,7 @@ class RowCounter:
         self._batches = iter(batches)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Return the batches themselves."""
+        """Return the iterator itself."""
         return self
 
     def __next__(self) -> pa.RecordBatch:

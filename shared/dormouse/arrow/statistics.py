@@ -1,4 +1,4 @@
-"""What the statistics of a row group tell about the keys in it."""
+"""Bounds on the keys of a row group, from its Parquet statistics."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from dormouse.schema.schema import Field, Primitive
 
 
 def may_contain(group: pq.RowGroupMetaData, wanted: KeyRange, fields: Sequence[Field]) -> bool:
-    """Return whether the statistics of a row group leave room for a key in `wanted`.
+    """Return whether the statistics of a row group allow a key in `wanted`.
 
-    `fields` are the first columns, by which the rows are sorted. Each is looked at for itself,
-    after those of which the range has one value, also where the row group holds many.
+    `fields` are the first columns, by which the rows are sorted. A column after the first is
+    compared only if the range has a single value in all columns before it; this holds even if the
+    row group has many values there.
     """
     rest: KeyRange | None = wanted
     for i, field in enumerate(fields):
@@ -29,7 +30,12 @@ def may_contain(group: pq.RowGroupMetaData, wanted: KeyRange, fields: Sequence[F
 
 
 def _after_first(wanted: KeyRange) -> KeyRange | None:
-    """Return a range without the first part of its keys; None if that can be one of several."""
+    """Return the range without the first part of its keys; None
+    unless that part has a single value.
+
+    For example, [(a, 3), (a, 7)) becomes [(3), (7)), and [(a, 3), (successor of a)) becomes [(3),
+    ∞). [(a, 3), (c)) contains several values of the first part.
+    """
     first = wanted.min[:1]
     if not first or wanted.max is None:
         return None
@@ -41,8 +47,9 @@ def _after_first(wanted: KeyRange) -> KeyRange | None:
 def key_span(group: pq.RowGroupMetaData, fields: Sequence[Field]) -> tuple[Key, Key | None]:
     """Return prefixes of a row group's least and greatest key; ``()`` and None if nothing is known.
 
-    `fields` are the first columns, by which the rows are sorted. Those of a column are in order
-    only where all columns before it are constant.
+    `fields` are the first columns, by which the rows are sorted. The statistics of a column bound
+    the keys only while all columns before it are constant. For example, for the keys (a, 1) … (a,
+    9) the prefixes are (a, 1) and (a, 9); for (a, 1) … (b, 2) they are (a) and (b).
     """
     low: Key = ()
     high: Key = ()
@@ -57,7 +64,9 @@ def key_span(group: pq.RowGroupMetaData, fields: Sequence[Field]) -> tuple[Key, 
 
 
 def column_span(group: pq.RowGroupMetaData, i: int, field: Field) -> tuple[Key, Key] | None:
-    """Return the least and greatest value of column `i`, as keys; None if nothing is known."""
+    """Return the least and greatest value of column `i`, as keys of one
+    part; None if they are unknown.
+    """
     statistics = group.column(i).statistics
     if statistics is None or not statistics.has_min_max:
         return None
@@ -66,13 +75,13 @@ def column_span(group: pq.RowGroupMetaData, i: int, field: Field) -> tuple[Key, 
 
 
 def row_bytes(file: pq.FileMetaData) -> float:
-    """Return what a row takes in memory, on average."""
+    """Return the average size of a row in memory."""
     groups = range(file.num_row_groups)
     return sum(file.row_group(i).total_byte_size for i in groups) / max(1, file.num_rows)
 
 
 def compressed_bytes(group: pq.RowGroupMetaData) -> int:
-    """Return the size of a row group in its file, compressed."""
+    """Return the compressed size of a row group in its file."""
     return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
 
 

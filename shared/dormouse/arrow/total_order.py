@@ -1,8 +1,13 @@
-"""An order of the cells of any type, and which of them are equal.
+"""A total order of the cells of every type, and their equality.
 
-Floating numbers are ordered as conditions compare them: -inf, …, 0.0, …, inf, NaN. -0.0 equals 0.0,
-and all NaNs are equal. Which of equal cells comes first is decided by their bits, so that what is
-chosen of several never depends on the order they come in, and is one of them to the bit.
+Floats are ordered as conditions compare them: -inf, …, 0.0, …, inf, NaN. -0.0 equals 0.0, and all
+NaNs are equal. Equal cells are ordered by their bits, so that choosing one of several equal cells
+never depends on the order of the input, and returns one of them bit by bit.
+
+The bits of a float, read as an integer, are already in the right order for positive numbers.
+Negative numbers are in reverse order, because the sign is stored apart from the magnitude, and NaNs
+with a sign come first. `to_sortable` inverts the magnitude of negative numbers, and shifts the
+integers so that the NaNs with a sign wrap around to the end.
 """
 
 from __future__ import annotations
@@ -19,28 +24,27 @@ from dormouse.arrow.types import Array
 
 _BITS: dict[Any, Any] = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 _NEGATIVE_NANS: dict[Any, int] = {pa.float32(): 2**23 - 1, pa.float64(): 2**52 - 1}
-"""How many NaNs have a sign. By their bits they come before all else."""
+"""The number of NaNs with a sign bit: by their bits, they precede all other floats."""
 
 
 def to_sortable(column: Array) -> Array:
-    """Return a column that Arrow sorts and compares as the order says; not nested ones.
+    """Return a column, not nested, that Arrow sorts and compares in this order.
 
-    Different cells stay different: equal ones are neighbours.
+    Cells that differ in their bits stay different; equal cells become neighbours.
     """
     kind = column.type
     bits = _BITS.get(kind)
     if bits is None:
         return column
     by_bits = _swapped(column.view(bits))
-    # it wraps around, which puts those NaNs after all others
+    # the subtraction wraps around, which moves NaNs with a sign after all other NaNs
     wrapped: Array = pc.subtract(by_bits, pa.scalar(_NEGATIVE_NANS[kind], bits))
     return wrapped
 
 
 def from_sortable(column: Array, kind: pa.DataType) -> Array:
-    """Return the cells that `to_sortable` made `column` of.
-
-    Whole numbers beyond `kind` wrap around.
+    """Return the cells from which `to_sortable` made `column`; integers beyond
+    the range of `kind` wrap around.
     """
     bits = _BITS.get(kind)
     if bits is not None:
@@ -50,7 +54,7 @@ def from_sortable(column: Array, kind: pa.DataType) -> Array:
 
 
 def canonical(column: Array) -> Array:
-    """Return a column in which equal cells have the same bits; not nested ones."""
+    """Return a column, not nested, in which equal cells have equal bits."""
     kind = column.type
     if kind not in _BITS:
         return column
@@ -60,14 +64,14 @@ def canonical(column: Array) -> Array:
 
 
 def sort_columns(column: Array) -> list[Array]:
-    """Return columns by which Arrow sorts a column of any type; slow for nested ones.
+    """Return columns by which Arrow sorts a column of any type; slow for nested types.
 
-    All but the last are alike for equal cells, the last for the very same only.
+    Equal cells are equal in all of them except the last, which is equal only for identical cells.
     """
     if not pa.types.is_nested(column.type):
         exact = to_sortable(column)
         return [exact] if column.type not in _BITS else [to_sortable(canonical(column)), exact]
-    # times as numbers: Arrow's years go beyond those of Python
+    # times as numbers: Arrow's range of years is larger than Python's
     plain: Any = column.cast(_plain(column.type))
     cells = plain.to_pylist()
     return [
@@ -93,7 +97,9 @@ def _of_parts(cell: object, shown: Callable[[object], object]) -> object:
 
 
 def _swapped(bits: Array) -> Array:
-    """Turn the order of negative numbers, which is that of their magnitudes, around, or back."""
+    """Invert the magnitude of negative numbers, which reverses their order;
+    applied twice, it restores them.
+    """
     magnitude = pa.scalar((1 << (bits.type.bit_width - 1)) - 1, bits.type)
     negative = pc.less(bits, pa.scalar(0, bits.type))
     swapped: Array = pc.if_else(negative, pc.bit_wise_xor(bits, magnitude), bits)

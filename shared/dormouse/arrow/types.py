@@ -1,4 +1,4 @@
-"""Table schemas and keys as Arrow has them. Used by every module that holds batches."""
+"""Table schemas, columns and keys as Arrow types and values."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 MAX_DECIMAL_DIGITS = 76
-"""What Arrow's widest decimals hold."""
+"""The digits of Arrow's widest decimal type."""
 
 
 def widest_decimal(precision: int, scale: int) -> pa.DataType:
-    """Return a type by which to cast to a decimal type from one of fewer digits after the point.
+    """Return the intermediate type for casts to a decimal type with more digits after the point.
 
-    Arrow checks the result's precision, but not that multiplying by a power of ten has overflowed
-    (seen in 26.0: '11' as decimal(38, 38) becomes 0.79…). In 76 digits it does not.
+    Arrow checks the precision of the result, but not whether multiplying by a power of ten has
+    overflowed (seen in 26.0: '11' as decimal(38, 38) becomes 0.79…). With 76 digits it does not
+    overflow.
     """
     return pa.decimal256(MAX_DECIMAL_DIGITS, scale)
 
@@ -56,7 +57,7 @@ def arrow_type(
 ) -> pa.DataType:
     """Return the Arrow type that columns of type `kind` have in shards and batches.
 
-    `decimal` gives that of decimals from their precision and scale.
+    `decimal` returns the Arrow type of a decimal from its precision and scale.
     """
     match kind:
         case Primitive():
@@ -68,14 +69,15 @@ def arrow_type(
         case MapType(key=key, value=value):
             return pa.map_(arrow_type(key, decimal), arrow_type(value, decimal))
         case StructType(members=members):
-            # Which members may be null is checked at ingest. Engines are not told: where a struct
-            # is null they leave null members behind, which a writer would take for broken rows.
+            # Nulls in members are checked at ingest, and not declared here: where a struct
+            # is null, DataFusion leaves null members, which a Parquet writer would refuse.
             return pa.struct([pa.field(m.name, arrow_type(m.type, decimal)) for m in members])
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """Return the Arrow schema of a table's batches: its columns in order, null only where
-    allowed."""
+    """Return the Arrow schema of a table's batches: its columns in
+    order, with their nullability.
+    """
     return pa.schema(
         [pa.field(f.name, arrow_type(f.type), nullable=f.nullable) for f in schema.fields]
     )
@@ -88,12 +90,13 @@ def nulls(rows: int, kind: FieldType) -> Array:
 
 
 def key_part(value: object, kind: FieldType) -> KeyPart:
-    """Return the key part of one cell, an Arrow scalar or what its ``as_py()`` gives.
+    """Return the key part of one cell, an Arrow scalar or the result of its ``as_py()``.
 
-    A timestamp becomes microseconds and a date days since 1970. A time without a zone is UTC.
+    A timestamp becomes microseconds since 1970, a date days since 1970. A time without a zone is
+    UTC.
     """
     if isinstance(value, pa.TimestampScalar | pa.Date32Scalar):
-        # not as_py: Arrow's years go beyond those of Python's datetime
+        # not as_py: Arrow's range of years is larger than Python's
         value = value.value  # type: ignore[union-attr]  # the stubs lack that of Date32Scalar
     elif isinstance(value, pa.Scalar):
         value = value.as_py()
@@ -108,7 +111,7 @@ def key_part(value: object, kind: FieldType) -> KeyPart:
 
 
 def key_column(parts: Sequence[KeyPart], kind: FieldType) -> Array:
-    """Return parts of keys as values of the Arrow type of their column, which must fit it."""
+    """Return key parts as a column of the Arrow type of `kind`. Requires: they fit it."""
     plain = {Primitive.DATE: pa.int32(), Primitive.TIMESTAMP: pa.int64()}
     wanted = arrow_type(kind)
     stored = plain.get(kind, wanted) if isinstance(kind, Primitive) else wanted
@@ -117,7 +120,7 @@ def key_column(parts: Sequence[KeyPart], kind: FieldType) -> Array:
 
 
 def key_scalar(part: KeyPart, kind: FieldType) -> Scalar:
-    """Return one part of a key as a value of the Arrow type of its column, which must fit it."""
+    """Return a key part as a scalar of the Arrow type of `kind`. Requires: it fits it."""
     value: Scalar = key_column([part], kind)[0]
     return value
 
@@ -130,10 +133,11 @@ def row_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
 
 
 def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of `wanted` from a batch that may be older: what it lacks is null.
+    """Return the columns of `wanted` from a batch that may have an older
+    schema; a missing column is null.
 
     Raises:
-        CorruptDataError: it lacks a column that cannot be null.
+        CorruptDataError: a missing column cannot be null.
     """
     if batch.schema.equals(wanted):
         return batch

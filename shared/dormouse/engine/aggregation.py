@@ -79,8 +79,8 @@ def _reduced(
 def _folded(
     batch: pa.RecordBatch, begins: pa.BooleanArray, aggregation: Aggregation
 ) -> pa.RecordBatch:
-    """Return `batch` with each group of several rows folded;
-    rows that are alone in their group stay as they are.
+    """Return `batch` with each group of several rows folded; rows that are alone
+    in their group stay as they are.
 
     Only the rows of larger groups are folded, and then put back into their places: usually these
     are few, and folding costs more than copying.
@@ -113,8 +113,8 @@ def _agree(left: pa.RecordBatch, right: pa.RecordBatch, names: Sequence[str]) ->
 
 
 def _begins(batch: pa.RecordBatch, names: Sequence[str]) -> pa.BooleanArray | None:
-    """Return for each row whether it differs from the
-    row before it in `names`; None if every row does.
+    """Return for each row whether it differs from the row before it in
+    `names`; None if every row does.
     """
     same: pa.BooleanArray | None = None
     before, after = batch.slice(0, batch.num_rows - 1), batch.slice(1)
@@ -143,8 +143,8 @@ def _folded_cells(
 
 
 def _fold(by: Sequence[Array], folds: Sequence[tuple[str, Array]]) -> list[Array]:
-    """Return the distinct rows of `by` in order of appearance,
-    followed by each column of `folds`, aggregated over them.
+    """Return the distinct rows of `by` in order of appearance, followed by each column of
+    `folds`, aggregated over them.
     """
     columns = [to_sortable(column) for column in (*by, *(column for _, column in folds))]
     names = [str(i) for i in range(len(columns))]
@@ -185,8 +185,8 @@ def _folded_maps(maps: Any, groups: Array, how: str) -> Array:
 
 
 def _kept_rows(batch: pa.RecordBatch, begins: pa.BooleanArray, schema: Schema, kept: Kept) -> Array:
-    """Return the row to keep of each group: the row with
-    the least (`first`) or greatest (`last`) sort key.
+    """Return the row to keep of each group: the row with the least (`first`)
+    or greatest (`last`) sort key.
 
     Rows that agree in all keys are compared by their values, so that the choice does not depend on
     the order of the input.

@@ -43,8 +43,8 @@ _OPTIONS = {
 MIN_BATCH_ROWS, MAX_BATCH_ROWS = 16, 8192
 FALSE = lit(False)
 BATCHES_PER_INPUT = 4
-"""How many batches of each input a merge holds: one
-read ahead, the current one, and their sort keys.
+"""How many batches of each input a merge holds: one read ahead, the
+current one, and their sort keys.
 """
 
 
@@ -90,8 +90,8 @@ def sorted_file(
     schema: Schema,
     wanted: KeyRange,
 ) -> DataFrame:
-    """Return the rows in `wanted` of a Parquet file
-    sorted by the keys, with the columns of `schema`.
+    """Return the rows in `wanted` of a Parquet file sorted by the
+    keys, with the columns of `schema`.
 
     `names` maps the ids of fields to the names of their columns in the file. A column that the file
     lacks is null.
@@ -118,8 +118,8 @@ def _evolved(wanted: pa.Field[Any], stored_name: str | None) -> Expr:
 
 
 def frame_from_batches(context: SessionContext, batches: Sequence[pa.RecordBatch]) -> DataFrame:
-    """Return a frame of batches in memory. Requires:
-    at least one batch; all have the same schema.
+    """Return a frame of batches in memory. Requires: at least one
+    batch; all have the same schema.
     """
     return context.create_dataframe(
         [[_importable(batch) for batch in batches]], schema=batches[0].schema
@@ -127,8 +127,8 @@ def frame_from_batches(context: SessionContext, batches: Sequence[pa.RecordBatch
 
 
 def _importable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch in which no struct within a struct
-    is a slice: DataFusion aborts on such slices.
+    """Return a batch in which no struct within a struct is a slice:
+    DataFusion aborts on such slices.
     """
     columns = [
         pa.concat_arrays([c.slice(0, 0), c]) if _nests_struct(c.type) else c for c in batch.columns
@@ -151,8 +151,8 @@ def has_no_rows(frame: DataFrame) -> bool:
 def plan_merge(
     frames: Sequence[DataFrame], schema: Schema, columns: Sequence[str]
 ) -> ExecutionPlan:
-    """Return a plan that merges frames, each one file sorted
-    by the keys of `schema`, into one sorted stream.
+    """Return a plan that merges frames, each one file sorted by the keys of
+    `schema`, into one sorted stream.
 
     Requires: none of the frames `has_no_rows`, because DataFusion also takes a missing file for no
     rows.
@@ -204,8 +204,8 @@ def _batches(stream: RecordBatchStream) -> Iterator[pa.RecordBatch]:
 
 
 def _translated(error: BaseException) -> BaseException:
-    """Return an error of DataFusion as one of ours;
-    it has one type for errors, and one for panics.
+    """Return an error of DataFusion as one of ours; it has one type
+    for errors, and one for panics.
     """
     text = str(error)
     if type(error).__name__ == "PanicException":

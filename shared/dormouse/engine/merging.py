@@ -1,5 +1,5 @@
-"""Merge slices of shards into one stream in key order,
-without sorting; used by compaction and queries.
+"""Merge slices of shards into one stream in key order, without sorting;
+used by compaction and queries.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def _merged(
     bounds: ValueBounds,
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Merge one window in a session of its own, because
-    a session frees its memory only when it ends.
+    """Merge one window in a session of its own, because a session
+    frees its memory only when it ends.
     """
     context = engine.session(batch_rows)
     frames = [

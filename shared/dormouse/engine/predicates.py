@@ -60,14 +60,14 @@ class Predicate:
         return self.condition.sql
 
     def negated(self) -> Predicate:
-        """Return the predicate that is true of exactly
-        the rows for which this one is false or null.
+        """Return the predicate that is true of exactly the rows for
+        which this one is false or null.
         """
         return Predicate(self.condition.negated(), self.schema)
 
     def expr(self, context: SessionContext) -> Expr:
-        """Return the DataFusion expression, with unqualified
-        columns, to filter frames of `context`.
+        """Return the DataFusion expression, with unqualified columns,
+        to filter frames of `context`.
         """
         wanted = arrow_schema(self.schema)
         named = [f for f in wanted if f.name in self.columns] or [wanted.field(0)]
@@ -81,8 +81,8 @@ class Predicate:
     def apply(
         self, batches: Iterable[pa.RecordBatch], removed: Tally | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that match, in their order; the
-        batches must have all columns that it reads.
+        """Yield the rows that match, in their order; the batches must
+        have all columns that it reads.
 
         With `removed`, the rows that do not match are counted, by evaluating the negation: a row
         that neither passes nor is counted shows that the filter lost it.
@@ -102,8 +102,8 @@ class Predicate:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     def check(self) -> None:
-        """Evaluate the predicate on no rows, to find out
-        whether an error was caused by the predicate itself.
+        """Evaluate the predicate on no rows, to find out whether an error was
+        caused by the predicate itself.
 
         Raises:
             InvalidRequestError: DataFusion cannot evaluate it.
@@ -126,8 +126,8 @@ def parse_predicate(text: str, schema: Schema) -> Predicate:
 
 
 def parse_stored_predicate(text: str, schema: Schema) -> Predicate:
-    """Parse a condition that was stored with a request,
-    and was validated when the request was made.
+    """Parse a condition that was stored with a request, and was
+    validated when the request was made.
 
     Raises:
         InvalidRequestError: it cannot be parsed. The message does not quote it, and the original
@@ -149,8 +149,8 @@ def engine_sql(condition: Condition) -> str:
 
 
 def _evaluated(rows: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Yield rows of a frame of batches in memory: an error of
-    DataFusion is one of the condition, not of damaged data.
+    """Yield rows of a frame of batches in memory: an error of DataFusion is one of the
+    condition, not of damaged data.
     """
     try:
         yield from engine.execute_frame(rows)

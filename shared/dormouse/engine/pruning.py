@@ -77,8 +77,8 @@ class ValueBounds:
 
 
 def _places(groups: RowGroups, fields: Iterable[Field]) -> dict[Field, int]:
-    """Return the column number of each field in a
-    shard; fields that the shard lacks are left out.
+    """Return the column number of each field in a shard; fields
+    that the shard lacks are left out.
     """
     schema = groups.metadata.schema
     paths = {schema.column(i).path: i for i in range(len(schema))}

@@ -1,5 +1,5 @@
-"""Apply the filters and aggregations of a table to
-sorted rows, wherever rows are written or read.
+"""Apply the filters and aggregations of a table to sorted rows,
+wherever rows are written or read.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def apply_row_rules(
     now_ms: int,
     removed: Tally | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that pass the filters, with each
-    group aggregated to one row; sorted like `batches`.
+    """Yield the rows that pass the filters, with each group aggregated to
+    one row; sorted like `batches`.
 
     `batches` have all columns of `schema`, or at least those that `rules.needed` names; the result
     has the same columns. `removed` counts the rows that a filter removes, and all rows but one of
@@ -37,8 +37,8 @@ def apply_row_rules(
 
 
 def filter_predicate(schema: Schema, rules: RowRules, now_ms: int) -> Predicate | None:
-    """Return the filters of `rules` as a predicate that can
-    be pushed down into a scan; None if there are none.
+    """Return the filters of `rules` as a predicate that can be pushed down into
+    a scan; None if there are none.
 
     Filtering rows before a merge has the same result as filtering them after it.
     """

@@ -53,8 +53,8 @@ class Sorter:
     """
 
     def __init__(self, schema: Schema, scratch: Path, *, memory_bytes: int) -> None:
-        """Start empty. Runs are spilled to `scratch`; pieces
-        and blocks are small compared with `memory_bytes`.
+        """Start empty. Runs are spilled to `scratch`; pieces and blocks are
+        small compared with `memory_bytes`.
         """
         self.rows = 0
         self.size_bytes = 0
@@ -96,8 +96,8 @@ class Sorter:
                 self._sort_pending()
 
     def absorb(self, other: Sorter) -> None:
-        """Take over all rows of another sorter of the same
-        table; `other` must not be used afterwards.
+        """Take over all rows of another sorter of the same table;
+        `other` must not be used afterwards.
         """
         self.rows += other.rows
         self.size_bytes += other.size_bytes
@@ -203,8 +203,8 @@ class _RangeEnd:
 
 
 class _Cursor:
-    """Reads one run range by range: range n ends at
-    end n, and the last one at the end of the run.
+    """Reads one run range by range: range n ends at end n, and the
+    last one at the end of the run.
     """
 
     def __init__(
@@ -231,8 +231,8 @@ class _Cursor:
             self._block = None
 
     def _next_block(self, number: int) -> pa.RecordBatch | None:
-        """Read the next block, and find the positions
-        in it where the ranges from `number` on end.
+        """Read the next block, and find the positions in it where
+        the ranges from `number` on end.
         """
         block = self._block = next(self._blocks, None)
         self._row, self._first, self._ends = 0, number, []

@@ -1,5 +1,5 @@
-"""Predict which row groups DataFusion reads of a
-sorted file for a range of keys; used by `reading`.
+"""Predict which row groups DataFusion reads of a sorted file for a
+range of keys; used by `reading`.
 
 DataFusion skips a row group if its filter cannot be true by the statistics of each column,
 evaluated separately. It does not know that rows are sorted across row groups, so it can read more
@@ -33,8 +33,8 @@ from dormouse.schema.schema import Field
 
 @dataclass(frozen=True, slots=True)
 class _Possible:
-    """What the statistics of a row group allow: the least and
-    greatest value of a term, or whether it can be true.
+    """What the statistics of a row group allow: the least and greatest value of a
+    term, or whether it can be true.
 
     A term whose values are unknown has None for both: any comparison with it can be true.
     """

@@ -1,5 +1,5 @@
-"""Local files with the parts of shards that a merge
-reads: fetched in few ranged reads, and verified.
+"""Local files with the parts of shards that a merge reads: fetched in
+few ranged reads, and verified.
 
 DataFusion reads only these files, so exactly the bytes that were verified are merged. A file has
 the size of its shard. It contains, at their original offsets, the column chunks that one window of
@@ -39,8 +39,8 @@ SHARE_OF_MEMORY = 16
 
 @dataclass(frozen=True, slots=True)
 class MergeWindow:
-    """Row groups that are merged together, each with
-    the local file that contains what is read of it.
+    """Row groups that are merged together, each with the local file
+    that contains what is read of it.
     """
 
     found: list[RowGroups]
@@ -153,8 +153,8 @@ class LocalCopies:
                 os.pwrite(file.fileno(), verified, section.start)
 
     def _check_end(self, groups: RowGroups, end: memoryview) -> None:
-        """Check the page indexes, and that the footer
-        after them is the footer that was read before.
+        """Check the page indexes, and that the footer after them is
+        the footer that was read before.
         """
         path, indexes = self._path(groups), self._page_indexes(groups)
         indexes.check(path, end[: indexes.end - indexes.start])
@@ -168,8 +168,8 @@ class LocalCopies:
             raise DamagedShardError(f"{path} has another footer than it had before", path=path)
 
     def _check_pages(self, groups: RowGroups, local: Path) -> None:
-        """Verify the rows of a shard without CRCs by
-        the checksums of its pages, by reading them.
+        """Verify the rows of a shard without CRCs by the checksums
+        of its pages, by reading them.
         """
         path = self._path(groups)
         try:

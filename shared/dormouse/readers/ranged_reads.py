@@ -17,8 +17,8 @@ from dormouse.shards.crcs import Section
 from dormouse.shards.footer import raise_damaged
 
 MAX_GAP_BYTES = 64 * 1024
-"""Sections with at most this gap between them are read together:
-reading the gap takes no longer than another request.
+"""Sections with at most this gap between them are read together: reading the gap takes
+no longer than another request.
 """
 
 ByteSpan = tuple[int, int]
@@ -94,15 +94,15 @@ def read_sections(
 
 
 def byte_span(sections: Sequence[Section]) -> ByteSpan:
-    """Return the span from the first to the last byte
-    of `sections`. Requires: at least one section.
+    """Return the span from the first to the last byte of `sections`.
+    Requires: at least one section.
     """
     return min(section.start for section in sections), max(section.end for section in sections)
 
 
 def coalesce(sections: Iterable[Section], most_bytes: float = inf) -> list[list[Section]]:
-    """Return sections in groups that are read together:
-    neighbours with small gaps, up to `most_bytes`.
+    """Return sections in groups that are read together: neighbours with
+    small gaps, up to `most_bytes`.
 
     A section is never divided, so a group of one section may be larger.
 

@@ -18,8 +18,8 @@ FIRST_BYTES = 256 * 1024
 """The first budget of a query with a limit, in memory: about one row group."""
 
 LeafRowGroups = list[RowGroups]
-"""What is read for one range of keys within one leaf:
-the row groups of each shard that can hold rows of it.
+"""What is read for one range of keys within one leaf: the row groups of each
+shard that can hold rows of it.
 """
 
 
@@ -46,8 +46,8 @@ class _Pending:
     size_bytes: int = 0
 
     def takes(self, part: LeafRowGroups, fields: Collection[Field], budget: int) -> bool:
-        """Add the row groups of a range if those not collected
-        yet fit into the budget; return whether they do.
+        """Add the row groups of a range if those not collected yet fit into the
+        budget; return whether they do.
         """
         added: set[tuple[str, int]] = set()
         size_bytes = self.size_bytes
@@ -73,8 +73,8 @@ def plan_reads(
     look_up_bytes: int,
     is_limited: bool,
 ) -> Iterator[LookUp | Scan]:
-    """Yield the steps that read all ranges in key order;
-    `windows` are lists of ranges found together.
+    """Yield the steps that read all ranges in key order; `windows` are
+    lists of ranges found together.
 
     A look-up needs at most `look_up_bytes` of memory.
 
@@ -108,8 +108,8 @@ def plan_reads(
 def _cut(
     part: LeafRowGroups, schema: Schema, fields: Collection[Field], budget: int
 ) -> tuple[LeafRowGroups, LeafRowGroups | None]:
-    """Return the first row groups of a range, of about
-    `budget` bytes in memory, and the rest if there is any.
+    """Return the first row groups of a range, of about `budget` bytes in
+    memory, and the rest if there is any.
 
     A range is divided where a row group begins, so all rows with one key are in one part.
     """

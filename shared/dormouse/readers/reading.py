@@ -69,8 +69,8 @@ def narrow(groups: RowGroups, span: KeyRange, schema: Schema) -> RowGroups:
 
 
 def narrow_for_engine(groups: RowGroups, span: KeyRange, schema: Schema) -> RowGroups:
-    """Return the part of a slice within `span`, with
-    all row groups that DataFusion may read for it.
+    """Return the part of a slice within `span`, with all row groups
+    that DataFusion may read for it.
     """
     part = replace(groups.slice, range=groups.slice.range.intersection(span))
     return RowGroups(part, groups.index, _read_by_engine(part, groups.index, schema))

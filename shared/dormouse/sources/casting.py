@@ -1,5 +1,5 @@
-"""Cast columns of ingested files to columns of the table,
-exactly, or refuse the file with row and reason.
+"""Cast columns of ingested files to columns of the table, exactly, or
+refuse the file with row and reason.
 
 Used by the readers of all formats. Error messages are stored and shown where rows are not, and are
 read by people who may not see rows. They name columns of the table, positions in the file and
@@ -44,8 +44,8 @@ EXPECTED_FORMS: dict[FieldType, str] = {
 """What a value of each type looks like in a file, for errors that say no more."""
 Cells = TypeVar("Cells", bound="Sequence[object] | Array")
 Place = Callable[[int], str]
-"""Returns the position in the file of a row of a
-batch, as text: its line, or its row in a row group.
+"""Returns the position in the file of a row of a batch, as text: its
+line, or its row in a row group.
 """
 
 _QUOTES_NOTHING = re.compile(
@@ -57,8 +57,8 @@ _COUNTED = 10
 
 
 def check_file_columns(names: Sequence[str], schema: Schema, *, of: str = "the file") -> None:
-    """Check that a file has the columns of the table,
-    in any order; nullable columns may be missing.
+    """Check that a file has the columns of the table, in any order;
+    nullable columns may be missing.
 
     Unknown columns are reported by their positions, not by their names: if a file has no header,
     the names are values. `of` says what the columns belong to.
@@ -198,8 +198,8 @@ def cast(column: Array, kind: FieldType, unit: str = "") -> Array:
 
 
 def _check_members(cells: Array, kind: FieldType) -> None:
-    """Check, at any depth, that struct members that
-    must not be null have values. Raises ValueError.
+    """Check, at any depth, that struct members that must not be null
+    have values. Raises ValueError.
     """
     match kind:
         case ListType(element=element):
@@ -250,8 +250,8 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def describe_without_values(error: BaseException, kind: FieldType) -> str:
-    """Return the part of an error message that quotes
-    no value, or else the expected form of a value.
+    """Return the part of an error message that quotes no value, or
+    else the expected form of a value.
     """
     if isinstance(error, pa.ArrowException):
         found = _QUOTES_NOTHING.match(str(error))

@@ -1,5 +1,5 @@
-"""The syntax of CSV files, strictly by RFC 4180: divide a
-file into blocks of whole records, and validate them.
+"""The syntax of CSV files, strictly by RFC 4180: divide a file into blocks of
+whole records, and validate them.
 
 Arrow parses records fast, but tolerates misplaced quotes: one stray quote can turn half a file into
 a single value. Each block is therefore validated first, by the bytes next to its quotes, about as
@@ -26,8 +26,8 @@ BLOCK_BYTES = 1024 * 1024
 RECORD_BYTES = 4 * 1024 * 1024
 """The largest allowed record."""
 FIELD_LINES = 1000
-"""How many line ends a quoted field may contain: two stray
-quotes turn everything between them into one field.
+"""How many line ends a quoted field may contain: two stray quotes turn
+everything between them into one field.
 """
 UTF8_BOM = b"\xef\xbb\xbf"
 """The byte order mark that some programs write at the start of a UTF-8 file."""
@@ -39,8 +39,8 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole records, as they are in the file; `line`
-    is the line number of the first, counted from 1.
+    """Whole records, as they are in the file; `line` is the line
+    number of the first, counted from 1.
     """
 
     data: bytes
@@ -54,8 +54,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record: the line where it begins, the offset
-    in its block where it ends, its fields as written.
+    """One record: the line where it begins, the offset in its block where
+    it ends, its fields as written.
     """
 
     line: int
@@ -156,8 +156,8 @@ class CsvStructure:
             yield Record(first_line, at, tuple(fields))
 
     def text(self, field: bytes) -> bytes:
-        """Return the text of a field, without its
-        enclosing quotes and with doubled quotes undone.
+        """Return the text of a field, without its enclosing quotes
+        and with doubled quotes undone.
         """
         if self._quote and field.startswith(self._quote):
             return field[1:-1].replace(self._quote * 2, self._quote)
@@ -278,8 +278,8 @@ class CsvBlocks:
         return block
 
     def _too_long(self) -> RefusedSourceError:
-        """Return the error for the next record: it is too
-        long, or an earlier error makes it appear so.
+        """Return the error for the next record: it is too long, or an
+        earlier error makes it appear so.
         """
         for _ in self._structure.records(Block(self._data, self._line)):
             pass

@@ -38,8 +38,8 @@ size, is refused: it could unpack to a thousand times its size, for hours.
 def read_source(
     local: Path, key: str, schema: Schema, dialect: CsvDialect | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file as ``arrow_schema(schema)``;
-    its format is chosen by the suffix of `key`.
+    """Yield the rows of a file as ``arrow_schema(schema)``; its format is
+    chosen by the suffix of `key`.
 
     `dialect` is the dialect of CSV files, by default comma-separated with a header.
 

@@ -129,8 +129,8 @@ def _object(pairs: list[tuple[str, object]]) -> None:
 
 
 def _is_leaf(kind: FieldType) -> bool:
-    """Return whether values of the type inside nested
-    ones stay raw JSON, to be converted as one column.
+    """Return whether values of the type inside nested ones stay raw JSON,
+    to be converted as one column.
     """
     return isinstance(kind, DecimalType) or kind in (
         Primitive.FLOAT,
@@ -182,8 +182,8 @@ def _filled(value: Any, kind: FieldType, leaves: dict[FieldType, Iterator[object
 
 
 def _plain(column: Array, kind: FieldType) -> list[Any]:
-    """Return the cells of a column as Python values that
-    Arrow accepts, also beyond Python's range of years.
+    """Return the cells of a column as Python values that Arrow accepts, also
+    beyond Python's range of years.
     """
     numbers = {Primitive.TIMESTAMP: pa.int64(), Primitive.DATE: pa.int32()}
     stored = numbers.get(kind) if isinstance(kind, Primitive) else None
@@ -191,8 +191,8 @@ def _plain(column: Array, kind: FieldType) -> list[Any]:
 
 
 def _entries(value: Any, kind: MapType) -> Iterator[tuple[Any, Any]]:
-    """Yield the keys and values of a map; the names of a
-    JSON object are keys of any type, written as text.
+    """Yield the keys and values of a map; the names of a JSON object are
+    keys of any type, written as text.
     """
     if isinstance(value, list):
         yield from value
@@ -252,8 +252,8 @@ def _python_type(kind: FieldType) -> Any:
 
 
 def _object_of(members: Sequence[Member]) -> type[msgspec.Struct]:
-    """Return a class that decodes a struct; its attributes are
-    numbered, because names of members may not be Python names.
+    """Return a class that decodes a struct; its attributes are numbered, because names of
+    members may not be Python names.
     """
     fields: list[tuple[str, Any, Any]] = []
     for i, member in enumerate(members):

@@ -22,8 +22,8 @@ from dormouse.sources.formats import read_source
 from dormouse.tables.csv_dialect import CsvDialect
 
 SHARE_HELD = 2
-"""At most this fraction (1/2) of the memory holds
-rows; the rest is for reading, sorting and writing.
+"""At most this fraction (1/2) of the memory holds rows; the rest is
+for reading, sorting and writing.
 """
 
 
@@ -59,8 +59,8 @@ class SourceLoader:
         return self._loaded.size_bytes
 
     def add(self, local: Path, key: str) -> None:
-        """Load a whole file; `key` is the object key under which
-        it was dropped. On an error, none of its rows is loaded.
+        """Load a whole file; `key` is the object key under which it was dropped. On an
+        error, none of its rows is loaded.
 
         Raises:
             RefusedSourceError: the file is invalid.
@@ -96,8 +96,8 @@ class SourceLoader:
 
 
 def load_source(sources: Sources, loader: SourceLoader, source: Source, scratch: Path) -> None:
-    """Download a source, load its rows, and remove the
-    local copy. On an error, none of its rows is loaded.
+    """Download a source, load its rows, and remove the local copy. On an
+    error, none of its rows is loaded.
 
     Raises:
         RefusedSourceError: the source is gone, or invalid.

@@ -1,5 +1,5 @@
-"""Choose how many rows of an ingested Parquet file are
-read at once, so that batches stay small in memory.
+"""Choose how many rows of an ingested Parquet file are read at once, so
+that batches stay small in memory.
 
 Neither the size of a file nor its footer shows how much memory its rows need: a repeated value is
 stored once, null elements take no space, and zeros hardly any.
@@ -105,8 +105,8 @@ def _checked(column: pq.ColumnChunkMetaData, rows: int) -> int:
 
 
 def _longest_repeated(local: Path, metadata: pq.FileMetaData) -> int:
-    """Return the length of the longest value in a
-    dictionary; reading any row reads the dictionary.
+    """Return the length of the longest value in a dictionary;
+    reading any row reads the dictionary.
     """
     wanted = {}
     for number in range(metadata.num_row_groups):

@@ -1,5 +1,5 @@
-"""Parse the texts and numbers of CSV and JSON files
-into Arrow columns: the same rules for both formats.
+"""Parse the texts and numbers of CSV and JSON files into Arrow columns:
+the same rules for both formats.
 
 A value is read exactly as it is written, or the file is refused; only a fraction is rounded to the
 nearest float. All functions take columns of text, in which null stays null. They raise ValueError
@@ -34,8 +34,8 @@ _EXACT = {Primitive.FLOAT: 2**24, Primitive.DOUBLE: 2**53}
 
 
 def text_parser(field: Field) -> Callable[[Array], Array] | None:
-    """Return the function that parses a column of text;
-    None if the field's values are written in JSON.
+    """Return the function that parses a column of text; None if the
+    field's values are written in JSON.
     """
     kind = field.type
     match kind:
@@ -67,8 +67,8 @@ def parse_integers(cells: Array, kind: Primitive) -> Array:
 
 
 def parse_floats(cells: Array, kind: Primitive) -> Array:
-    """Parse numbers as the nearest floats; an integer
-    written in digits must be represented exactly.
+    """Parse numbers as the nearest floats; an integer written in
+    digits must be represented exactly.
     """
     numbers: Array = cells.cast(arrow_type(kind))
     special = pc.invert(pc.is_finite(numbers))
@@ -119,8 +119,8 @@ def parse_text_times(cells: Array, kind: Primitive, unit: str) -> Array:
 
 
 def parse_times(texts: Array, numbers: Array, kind: Primitive, unit: str) -> Array:
-    """Parse timestamps or dates from texts and, where
-    these are null, from numbers that count a unit.
+    """Parse timestamps or dates from texts and, where these are null,
+    from numbers that count a unit.
     """
     try:
         parsed = _usual(texts, kind)
@@ -146,8 +146,8 @@ def from_unit_count(numbers: Array, kind: Primitive, unit: str) -> Array:
 
 
 def bytes_contain(cells: Array, *texts: bytes) -> bool:
-    """Return whether any of `texts` is in the buffer
-    of a column, which may be larger than its slice.
+    """Return whether any of `texts` is in the buffer of a column,
+    which may be larger than its slice.
     """
     data = cells.buffers()[2]
     return data is not None and any(text in data.to_pybytes() for text in texts)
@@ -185,8 +185,8 @@ def _times(cells: Array) -> Array:
 
 
 def _plain(cells: Array) -> Array:
-    """Return times without what Arrow cannot read: the word
-    UTC, a space before the zone, more than six decimals.
+    """Return times without what Arrow cannot read: the word UTC, a space before
+    the zone, more than six decimals.
     """
     if _any(pc.match_substring_regex(cells, r"[.][0-9]{7}")):
         cells = pc.replace_substring_regex(cells, r"([.][0-9]{6})0+", r"\1")

@@ -17,7 +17,7 @@ from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.query.count import count_rows
 from dormouse.query.rows import LOOK_UP_BYTES, query_rows
-from dormouse.readers import lookups
+from dormouse.readers import read_plan
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.shards import parquet
 from dormouse.sql.conditions import Condition, parse_condition
@@ -151,7 +151,7 @@ def test_a_query_gives_what_sorting_and_testing_every_row_gives(
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 2)
         patch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 2)
-        patch.setattr(lookups, "FIRST_BYTES", 200)
+        patch.setattr(read_plan, "FIRST_BYTES", 200)
         table = ShardTable(FolderStorage(Path(folder) / "data"), SCHEMA, Path(folder), splits)
         for file in files:
             table.add(file)
