@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.answering import (
@@ -18,8 +19,9 @@ from dormouse.features.administration.answering import (
     kept_reply,
     want_reply,
 )
+from dormouse.features.administration.registry import VERBS, AnyWork
 from dormouse.features.requests.resolve_table import binding_key, bound_id
-from dormouse.features.requests.work import Begun, jobs_of
+from dormouse.features.requests.work import Begun
 from dormouse.features.tables.create_table import created_id
 from dormouse.jobs.tracking import record_request
 from dormouse.messages import OutboundMessage
@@ -27,28 +29,14 @@ from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.replies import Counts, Outcome, Reply, reply_to, to_outbound
 from dormouse.requests import (
     AdminRequest,
-    CollectGarbage,
-    CompactTable,
     CreateTable,
-    ExportRows,
-    IngestFiles,
-    PurgeRows,
     Redrive,
     SetDefaults,
-    SplitPartitions,
     verb_of,
 )
 
 INSTANCE_NAME = "(instance)"
 """The subject of a request about no table."""
-CAUSING_JOBS = (
-    CollectGarbage,
-    CompactTable,
-    ExportRows,
-    IngestFiles,
-    PurgeRows,
-    SplitPartitions,
-)
 _OUTCOMES: Mapping[str, Outcome] = {
     "accepted": "accepted",
     "finished": "finished",
@@ -101,7 +89,7 @@ class About:
 
     @property
     def _may_have_jobs(self) -> bool:
-        return isinstance(self.request, CAUSING_JOBS) and self.table_id != NO_TABLE
+        return VERBS[type(self.request)].causes_jobs and self.table_id != NO_TABLE
 
     def earlier(self) -> JobRecord | None:
         """Return what was done of the request before; None if it was refused, or given up.
@@ -148,9 +136,10 @@ class About:
             reply = self.reply("finished", counts=begun.counts)
             self.record(reply)
             return [to_outbound(reply)] if self.request.reply else []
-        counts = begun.counts + Counts(jobs=len(jobs_of(begun.work)))
+        counts = begun.counts + Counts(jobs=len(begun.work.jobs))
         now_ms = self.services.clock.now_ms()
-        asked = Asked(self.request.request_id, self.verb, self.subject, now_ms, begun.work, counts)
+        work = cast(AnyWork, begun.work)  # the registry has all kinds that requests cause
+        asked = Asked(self.request.request_id, self.verb, self.subject, now_ms, work, counts)
         if self.request.reply:
             want_reply(self.services, self.table_id, self.key)
         asked = keep_asked(self.services, self.table_id, self.key, asked)
@@ -188,7 +177,7 @@ class About:
             table_id="" if self.table_id == NO_TABLE else self.table_id,
             reason=reason,
             counts=counts,
-            jobs=jobs_of(asked.work) if asked is not None else (),
+            jobs=asked.work.jobs if asked is not None else (),
             is_given_up=is_given_up,
         )
 

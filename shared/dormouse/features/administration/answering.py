@@ -8,12 +8,10 @@ deliveries to come.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
-
 import msgspec
 
-from dormouse.errors import NotFoundError
+from dormouse.features.administration.registry import AnyWork
+from dormouse.features.requests.kept import Kept
 from dormouse.features.requests.request_names import (
     request_in,
     request_left_path,
@@ -22,16 +20,12 @@ from dormouse.features.requests.request_names import (
     request_reply_path,
     request_wanted_path,
 )
-from dormouse.features.requests.work import Work
 from dormouse.messages import OutboundMessage, RequestStep
 from dormouse.model.state import DAY_MS
 from dormouse.ports import Services
 from dormouse.replies import Counts, Reply
-from dormouse.stored.decoding import raise_corrupt
-from dormouse.stored.json_objects import decode_stored, encode_stored
 
 FIRST_LOOK_SECONDS = 2
-_Body = TypeVar("_Body", bound=msgspec.Struct)
 KEPT_MS = 30 * DAY_MS
 """Longer than SQS keeps any message, a dead letter too."""
 
@@ -43,52 +37,16 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request: str
     subject: str
     asked_ms: int
-    work: Work
+    work: AnyWork
     counts: Counts = Counts()
 
 
-class _Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The objects that a purge leaves behind, by their paths."""
-
-    paths: tuple[str, ...]
-
-
-FORMAT = 2
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind(Generic[_Body]):
-    """A kind of object that is kept of a request, and what to do about a damaged one."""
-
-    name: str
-    form: type[_Body]
-    hint: str
-
-    def put(self, services: Services, path: str, body: _Body) -> bool:
-        """Return whether it was put: what is there stays."""
-        return services.storage.put(path, encode_stored(self.name, FORMAT, path, body))
-
-    def get(self, services: Services, path: str) -> _Body | None:
-        """Return what is kept there; None if nothing is.
-
-        Raises:
-            CorruptDataError: it is damaged.
-        """
-        try:
-            stored = services.storage.get(path)
-        except NotFoundError:
-            return None
-        with raise_corrupt(f"{path} is not {self.name}", hint=self.hint):
-            return decode_stored(self.name, FORMAT, path, stored, self.form)
-
-
-_ASKED = _Kind(
+_ASKED = Kept(
     "a request whose jobs go on",
     Asked,
     "delete this object: the request is not answered any more; the jobs of the table show its end",
 )
-_REPLY = _Kind("a reply", Reply, "delete this object: the reply is made once more")
-_LEFT = _Kind("what a purge left", _Left, "delete this object: it is listed once more")
+_REPLY = Kept("a reply", Reply, "delete this object: the reply is made once more")
 
 
 def keep_asked(services: Services, table_id: str, key: str, asked: Asked) -> Asked:
@@ -132,25 +90,6 @@ def kept_reply(services: Services, table_id: str, key: str) -> Reply | None:
         CorruptDataError: what is kept of it is damaged.
     """
     return _REPLY.get(services, request_reply_path(table_id, key))
-
-
-def keep_left(
-    services: Services, table_id: str, key: str, paths: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Keep which objects a purge leaves behind; return those that were kept first."""
-    if _LEFT.put(services, request_left_path(table_id, key), _Left(paths)):
-        return paths
-    return kept_left(services, table_id, key) or ()
-
-
-def kept_left(services: Services, table_id: str, key: str) -> tuple[str, ...] | None:
-    """Return which objects a purge left behind; None if nobody has looked yet.
-
-    Raises:
-        CorruptDataError: what is kept of that is damaged.
-    """
-    left = _LEFT.get(services, request_left_path(table_id, key))
-    return None if left is None else left.paths
 
 
 def forget_answered(services: Services, step: RequestStep) -> None:

@@ -16,8 +16,7 @@ from dormouse.features.administration.answering import (
     kept_asked,
     kept_reply,
 )
-from dormouse.features.administration.ends import End, ends
-from dormouse.features.requests.work import Purge
+from dormouse.features.requests.ends import End, Look
 from dormouse.jobs.retrying import is_chain_expired
 from dormouse.jobs.tracking import record_request
 from dormouse.messages import OutboundMessage, RequestStep
@@ -93,13 +92,12 @@ def _last(services: Services, table: Table, key: str, asked: Asked) -> Reply | N
 
 def _ended(services: Services, table: Table, key: str, asked: Asked) -> list[End] | None:
     """Return how all jobs ended; None while one is worth waiting for."""
-    retry_ms = PATIENCE_MS
-    if isinstance(asked.work, Purge):  # objects go when nobody can need them any more
-        properties = table.properties
-        retry_ms += (properties.gc_delay_seconds + properties.orphan_age_seconds) * 1000
-    is_late = services.clock.now_ms() - asked.asked_ms > retry_ms
+    now_ms = services.clock.now_ms()
+    patience_ms = PATIENCE_MS + asked.work.extra_patience_ms(table)
+    is_late = now_ms - asked.asked_ms > patience_ms
+    look = Look(services, table, key, asked.asked_ms, now_ms)
     found = []
-    for end in ends(services, table, key, asked.work, asked.asked_ms):
+    for end in asked.work.ends(look):
         if end.is_pending and not is_late:
             return None
         found.append(end)

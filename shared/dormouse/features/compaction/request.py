@@ -6,19 +6,82 @@ They are named after the request: a delivery finds those which one that was cut 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from msgspec import UNSET
+
 from dormouse.features.planning.assign_jobs import assign
 from dormouse.features.planning.compaction import (
     plan_compactions,
     plan_full_compactions,
     within_limit,
 )
+from dormouse.features.requests.ends import EMPTIED, End, Look
 from dormouse.features.requests.request_names import asked_by, asked_job_id
 from dormouse.features.requests.resolve_table import binding_key, living
-from dormouse.features.requests.work import Begun, Compactions, messages_again
-from dormouse.messages import CompactionJob
+from dormouse.features.requests.work import Begun, Work
+from dormouse.messages import CompactionJob, OutboundMessage
+from dormouse.model.spark_threshold import compaction_queue
+from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import Services
+from dormouse.replies import Counts
 from dormouse.requests import CompactTable
+from dormouse.stored.names import run_of_shard
+from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.table import Table
+
+
+class CompactionWork(Work, frozen=True, tag="compaction"):
+    """Jobs that were assigned in this generation of the table."""
+
+    generation: int
+    jobs_assigned: tuple[str, ...]
+    spark: SparkOptions | None = None
+
+    @property
+    def job_ids(self) -> list[str]:
+        """The jobs assigned."""
+        return list(self.jobs_assigned)
+
+    def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
+        """Return the messages of the jobs that are still assigned."""
+        state = services.store(table).current()
+        return list(self._messages(table, state))
+
+    def _messages(self, table: Table, state: TableState) -> Iterator[OutboundMessage]:
+        for job_id in self.jobs_assigned:
+            job = state.jobs.get(job_id)
+            if job is not None and state.generation == self.generation:
+                queue = compaction_queue(state, job, table.properties, self.spark)
+                message = CompactionJob(table.id, self.generation, job_id, self.spark or UNSET)
+                yield OutboundMessage(queue, message)
+
+    def ends(self, look: Look) -> Iterator[End]:
+        """Return how each compaction stands."""
+        held = look.state.jobs if look.state.generation == self.generation else {}
+        for job_id in sorted(self.jobs_assigned, key=lambda job: job not in held):
+            if job_id in held:
+                yield look.pending(self.kind, job_id, look.record(job_id))
+            else:
+                yield self._end(look, job_id)
+
+    def _end(self, look: Look, job_id: str) -> End:
+        told = look.record(job_id)
+
+        def done() -> End:
+            counts = Counts(finished=1, rows=told.rows, shards=told.files) if told else Counts()
+            return End(self.kind, job_id, counts=counts)
+
+        if look.state.generation != self.generation and (told is None or told.state != "finished"):
+            return End(self.kind, job_id, "failed", EMPTIED)
+        written = [s for s in look.state.shards.values() if run_of_shard(s.id)[0] == job_id]
+        if (told is None or told.state != "finished") and written:
+            if look.is_telling(told):
+                return look.telling(self.kind, job_id, told)
+            rows = sum(shard.rows for shard in written)
+            return End(self.kind, job_id, counts=Counts(finished=1, rows=rows))
+        return look.over(self.kind, job_id, told, done)
 
 
 def compact_table(services: Services, request: CompactTable) -> Begun:
@@ -42,7 +105,7 @@ def compact_table(services: Services, request: CompactTable) -> Begun:
     earlier = tuple(job for job in state.jobs if asked_by(job) == key)
     messages = list(assign(services, table, state.generation, jobs, asked))
     assigned = (m.message.job_id for m in messages if isinstance(m.message, CompactionJob))
-    work = Compactions(state.generation, (*sorted(earlier), *assigned), asked)
-    if not work.jobs:
+    work = CompactionWork(state.generation, (*sorted(earlier), *assigned), asked)
+    if not work.jobs_assigned:
         return Begun()
-    return Begun(messages_again(services, table, work) if earlier else messages, work)
+    return Begun(work.messages_again(services, table) if earlier else messages, work)

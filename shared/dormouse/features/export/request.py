@@ -6,7 +6,7 @@ deliveries cut the tasks at once, one of the cuttings counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -15,22 +15,56 @@ from dormouse.errors import AlreadyExistsError, InvalidRequestError
 from dormouse.features.export.export import Export, bytes_to_read, cut_tasks
 from dormouse.features.export.manifests import manifest_at
 from dormouse.features.export.stored import keep_export, keep_tasks, kept_export, messages_of
-from dormouse.features.requests import work
+from dormouse.features.requests.ends import UNKNOWN, End, Look
 from dormouse.features.requests.resolve_table import living
-from dormouse.features.requests.work import Begun
+from dormouse.features.requests.work import Begun, Work
 from dormouse.features.tables.versions import read_version
 from dormouse.jobs.tracking import record
 from dormouse.key_forms.json import key_of_json
 from dormouse.key_forms.text import parse_key_part
 from dormouse.keys.ranges import KeyRange, show_key
+from dormouse.messages import OutboundMessage
 from dormouse.model.state import TableState
 from dormouse.ports import Services
+from dormouse.replies import Counts
 from dormouse.requests import ExportRows
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.sql.conditions import parse_condition
 from dormouse.storage import check_path
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
+
+
+class ExportWork(Work, frozen=True, tag="export"):
+    """An export, and the prefix that its manifest goes to."""
+
+    export_id: str
+    to: str
+
+    @property
+    def job_ids(self) -> list[str]:
+        """The export."""
+        return [self.export_id]
+
+    def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
+        """Return the messages of all its tasks, if it is under way."""
+        export = kept_export(services, table.id, self.export_id)
+        return messages_of(export) if export is not None else []
+
+    def ends(self, look: Look) -> Iterator[End]:
+        """Return how the export stands: its manifest says that it is complete."""
+        if kept_export(look.services, look.table.id, self.export_id) is not None:
+            yield look.pending(self.kind, self.export_id, look.record(self.export_id))
+            return
+        manifest = manifest_at(look.services.results, self.to)
+        if manifest is None or manifest.export != self.export_id:
+            told = look.record(self.export_id)
+            reason = told.reason if told is not None and told.state == "failed" else UNKNOWN
+            yield End(self.kind, self.export_id, "failed", reason)
+            return
+        files, size_bytes = len(manifest.files), manifest.size_bytes
+        counts = Counts(finished=1, files=files, rows=manifest.rows, size_bytes=size_bytes)
+        yield End(self.kind, self.export_id, counts=counts)
 
 
 def export_rows(services: Services, request: ExportRows) -> Begun:
@@ -51,10 +85,10 @@ def export_rows(services: Services, request: ExportRows) -> Begun:
         table, state = _read(services, table, request.as_of)
         export = _wanted(services, table, request)
         if not _is_free(services, export):
-            return Begun(work=work.Export(export.id, export.to))
+            return Begun(work=ExportWork(export.id, export.to))
         export = _begin(services, table, state, export, request)
     record(services, table.id, export.id, "export", "assigned", subject=export.to)
-    return Begun(messages_of(export), work.Export(export.id, export.to))
+    return Begun(messages_of(export), ExportWork(export.id, export.to))
 
 
 def export_id_of(request_id: str) -> str:

@@ -13,18 +13,89 @@ from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.ingest.batch_files import ingest_message
 from dormouse.features.ingest.batching import batches, largest_batches
 from dormouse.features.ingest.known_sources import look_up
+from dormouse.features.requests.ends import EMPTIED, End, Look
 from dormouse.features.requests.resolve_table import living
-from dormouse.features.requests.work import Begun, Files
-from dormouse.messages import IngestJob
-from dormouse.model.sources import Source
-from dormouse.ports import Services
+from dormouse.features.requests.work import Begun, Work
+from dormouse.jobs.tracking import ALREADY_INGESTED, is_isolated
+from dormouse.messages import IngestJob, OutboundMessage
+from dormouse.model.sources import Source, job_id_of
+from dormouse.ports import JobRecord, Services
 from dormouse.replies import Counts
 from dormouse.requests import IngestFiles
+from dormouse.tables.table import Table
 
 MAX_FILES = 100_000
 """A request holds all its files in memory, some 60 MB for so many."""
+_REFUSED = Counts(refused=1)
 NAMED = 10
 """How many missing keys are named; there are often many, of one mistake."""
+
+
+class IngestWork(Work, frozen=True, tag="ingest"):
+    """Ingest jobs, as they were first sent; each may be split into jobs of single files."""
+
+    jobs_sent: tuple[IngestJob, ...]
+
+    @property
+    def job_ids(self) -> list[str]:
+        """The jobs as they were first sent."""
+        return [job.job_id for job in self.jobs_sent]
+
+    def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
+        """Return all the jobs again: those that are done find their files ingested."""
+        return [
+            ingest_message(table, job.generation, job.sources, job.spark or None)
+            for job in self.jobs_sent
+        ]
+
+    def ends(self, look: Look) -> Iterator[End]:
+        """Return how each job stands, and each file of it that is not ingested."""
+        sources = [source for job in self.jobs_sent for source in job.sources]
+        known = look_up(look.services, look.table, sources)
+        left = {job.job_id: known.fresh(job.sources) for job in self.jobs_sent}
+        for job in sorted(self.jobs_sent, key=lambda job: not left[job.job_id]):
+            yield from _ends(look, job, left[job.job_id], known.state.generation)
+
+
+def _ends(look: Look, job: IngestJob, left: list[Source], generation: int) -> Iterator[End]:
+    """Return how a job stands, and each file of it that is not ingested."""
+    told = look.record_since(job.job_id)
+    if left and job.generation < generation:
+        yield from (End("file", s.key, "refused", EMPTIED, counts=_REFUSED) for s in left)
+    elif left and (told is None or told.state != "finished"):
+        yield look.pending("ingest", job.job_id, told)
+        return
+    else:
+        found = [_file(look, job, source) for source in left]
+        yield from found
+        if any(end.state == "unfinished" for end in found):
+            return
+    if not left and look.is_telling(told):
+        yield look.telling("ingest", job.job_id, told)
+        return
+    yield End("ingest", job.job_id, counts=Counts(finished=1, rows=_rows(look, job, told)))
+
+
+_REFUSED = Counts(refused=1)
+
+
+def _file(look: Look, job: IngestJob, source: Source) -> End:
+    """Return how a file stands that is not ingested though its job ended."""
+    told = look.record_since(source.id)
+    if told is not None and told.state == "refused":
+        return End("file", source.key, "refused", told.reason, counts=_REFUSED)
+    alone = job_id_of((source,), job.generation)
+    return look.pending("ingest", alone, look.record_since(alone))
+
+
+def _rows(look: Look, job: IngestJob, told: JobRecord | None) -> int:
+    """Return how many rows came of a job, or of the jobs of its files if it was taken apart."""
+    if told is None or told.state != "finished" or told.reason == ALREADY_INGESTED:
+        return 0
+    if not is_isolated(told):
+        return told.rows
+    alone = (look.record_since(job_id_of((s,), job.generation)) for s in job.sources)
+    return sum(each.rows for each in alone if each is not None and each.state == "finished")
 
 
 def ingest_files(services: Services, request: IngestFiles) -> Begun:
@@ -47,7 +118,7 @@ def ingest_files(services: Services, request: IngestFiles) -> Begun:
     if not messages:
         return Begun(counts=counts)
     sent = (message.message for message in messages)
-    work = Files(tuple(job for job in sent if isinstance(job, IngestJob)))
+    work = IngestWork(tuple(job for job in sent if isinstance(job, IngestJob)))
     return Begun(messages, work, counts)
 
 

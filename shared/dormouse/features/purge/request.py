@@ -2,24 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from hashlib import blake2b
 
 from dormouse.errors import InvalidRequestError
+from dormouse.features.purge.left_objects import left_objects
 from dormouse.features.purge.purge import PurgeRequest, encode_request
+from dormouse.features.purge.stored import purge_request
+from dormouse.features.requests.ends import End, Look
 from dormouse.features.requests.resolve_table import living
-from dormouse.features.requests.work import Begun, Purge
+from dormouse.features.requests.work import Begun, Work
 from dormouse.features.tables.versions import read_version
 from dormouse.jobs.tracking import record
 from dormouse.key_forms.json import key_of_json
 from dormouse.messages import OutboundMessage, PurgeStep
 from dormouse.ports import Services
+from dormouse.replies import Counts
 from dormouse.requests import PurgeRows
 from dormouse.sql.conditions import parse_condition
 from dormouse.stored.names import purge_path
 from dormouse.tables.row_rules import group_keys, row_rules
 from dormouse.tables.table import Table
+
+
+class PurgeWork(Work, frozen=True, tag="purge"):
+    """A purge."""
+
+    purge_id: str
+
+    @property
+    def job_ids(self) -> list[str]:
+        """The purge."""
+        return [self.purge_id]
+
+    def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
+        """Return a step, if the purge goes on."""
+        is_left = purge_request(services, table.id, self.purge_id) is not None
+        return [OutboundMessage("purges", PurgeStep(table.id, self.purge_id))] if is_left else []
+
+    def ends(self, look: Look) -> Iterator[End]:
+        """Return how a purge stands: it goes on until the objects are gone that held its rows."""
+        if purge_request(look.services, look.table.id, self.purge_id) is not None:
+            yield look.pending(self.kind, self.purge_id, look.record(self.purge_id))
+            return
+        told = look.record(self.purge_id)
+        left = left_objects(look) if told is not None and told.state == "finished" else []
+        if left:
+            reason = (
+                "no row of it is found in the table any more, but objects that may hold such rows "
+                f"are not deleted yet: {len(left)}, among them {left[0]}"
+            )
+            yield End(self.kind, self.purge_id, "unfinished", reason, is_pending=True)
+            return
+        removed = told.rows if told is not None else 0
+        yield look.over(
+            self.kind,
+            self.purge_id,
+            told,
+            lambda: End(self.kind, self.purge_id, counts=Counts(finished=1, removed=removed)),
+        )
+
+    def extra_patience_ms(self, table: Table) -> int:
+        """Return the delays after which objects go: when nobody can need them any more."""
+        properties = table.properties
+        return (properties.gc_delay_seconds + properties.orphan_age_seconds) * 1000
 
 
 def purge_rows(services: Services, request: PurgeRows) -> Begun:
@@ -36,7 +83,7 @@ def purge_rows(services: Services, request: PurgeRows) -> Begun:
     services.storage.put(path, encode_request(purge, path))
     # Not what it removes: records live longer than what is to be forgotten.
     record(services, table.id, purge.id, "purge", "assigned", subject=request.request_id)
-    return Begun([OutboundMessage("purges", PurgeStep(table.id, purge.id))], Purge(purge.id))
+    return Begun([OutboundMessage("purges", PurgeStep(table.id, purge.id))], PurgeWork(purge.id))
 
 
 def purge_id_of(request_id: str) -> str:

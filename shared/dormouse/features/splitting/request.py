@@ -6,14 +6,70 @@ split is sent again when the request comes again. If that is late, the halves ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.planning.plan_table import splits
 from dormouse.features.planning.splitting import FEWEST_ROWS, fewest_rows, splits_due
+from dormouse.features.requests.ends import EMPTIED, End, Look
 from dormouse.features.requests.resolve_table import living
-from dormouse.features.requests.work import Begun, Splits
+from dormouse.features.requests.work import Begun, Work
+from dormouse.jobs.retrying import backoff_ms
+from dormouse.jobs.tracking import OUTCOME_UNKNOWN
+from dormouse.messages import OutboundMessage
 from dormouse.model.state import TableState
 from dormouse.ports import Services
+from dormouse.replies import Counts
 from dormouse.requests import SplitPartitions
+from dormouse.stored.names import split_job_id
+from dormouse.tables.table import Table
+
+
+class SplitWork(Work, frozen=True, tag="split"):
+    """Leaf partitions that are to be split, in this generation of the table."""
+
+    generation: int
+    partitions: tuple[str, ...]
+    forced: bool = False
+
+    @property
+    def job_ids(self) -> list[str]:
+        """A job for each leaf."""
+        return [split_job_id(partition) for partition in self.partitions]
+
+    def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
+        """Return the splits of those that are still leaves."""
+        state = services.store(table).current()
+        if state.generation != self.generation:
+            return []
+        tree = state.partitions
+        leaves = [p for p in self.partitions if p in tree and tree.get(p).is_leaf]
+        return list(splits(table, state, leaves, forced=self.forced))
+
+    def ends(self, look: Look) -> Iterator[End]:
+        """Return how the split of each leaf stands."""
+        for partition in self.partitions:
+            yield self._end(look, partition)
+
+    def _end(self, look: Look, partition: str) -> End:
+        job_id, tree = split_job_id(partition), look.state.partitions
+        if look.state.generation != self.generation:
+            return End(self.kind, job_id, "failed", EMPTIED)
+        if partition not in tree or not tree.get(partition).is_leaf:
+            return End(self.kind, job_id, counts=Counts(finished=1, partitions=1))
+        if look.state.rows_in(partition) < fewest_rows(look.table.properties, forced=self.forced):
+            return End(self.kind, job_id, "failed", "not split: it has too few rows by now")
+        told = look.record(job_id)
+        if (
+            told is not None
+            and told.state == "finished"
+            and told.reason not in ("", OUTCOME_UNKNOWN)
+        ):
+            rests = not self.forced and look.now_ms - told.updated_ms < backoff_ms(told.attempts)
+            if rests or told.updated_ms >= look.asked_ms:
+                return End(self.kind, job_id, "failed", told.reason)
+        since = told if told is not None and told.updated_ms >= look.asked_ms else None
+        return look.pending(self.kind, job_id, since)
 
 
 def split_partitions(services: Services, request: SplitPartitions) -> Begun:
@@ -34,7 +90,7 @@ def split_partitions(services: Services, request: SplitPartitions) -> Begun:
     messages = list(splits(table, state, wanted, forced=request.forced))
     if not messages:
         return Begun()
-    return Begun(messages, Splits(state.generation, tuple(wanted), request.forced))
+    return Begun(messages, SplitWork(state.generation, tuple(wanted), request.forced))
 
 
 def _check_leaf(state: TableState, partition: str, fewest: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.administration.answering import keep_left, keep_reply
+from dormouse.features.administration.answering import keep_reply
+from dormouse.features.purge.left_objects import keep_left
 from dormouse.features.requests.request_names import (
     request_left_path,
     request_path,

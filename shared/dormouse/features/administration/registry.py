@@ -1,0 +1,80 @@
+"""All verbs: what does each kind of request, and which kinds of work there are.
+
+A new verb has its form in `dormouse.requests`, what it does in the `request` module of its feature,
+and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dormouse.features.compaction.request import CompactionWork, compact_table
+from dormouse.features.dead_letters.request import redrive
+from dormouse.features.export.request import ExportWork, export_rows
+from dormouse.features.garbage.request import GarbageWork, collect_garbage
+from dormouse.features.ingest.request import IngestWork, ingest_files
+from dormouse.features.purge.request import PurgeWork, purge_rows
+from dormouse.features.requests.work import Begun
+from dormouse.features.splitting.request import SplitWork, split_partitions
+from dormouse.features.tables.alter_schema import alter_schema
+from dormouse.features.tables.create_table import create_table
+from dormouse.features.tables.delete_table import delete_table
+from dormouse.features.tables.reinitialise_table import reinitialise_table
+from dormouse.features.tables.rename_table import rename_table
+from dormouse.features.tables.set_online import set_online
+from dormouse.features.tables.set_properties import set_defaults, set_properties
+from dormouse.messages import OutboundMessage
+from dormouse.requests import (
+    AlterSchema,
+    CollectGarbage,
+    CompactTable,
+    CreateTable,
+    DeleteTable,
+    ExportRows,
+    IngestFiles,
+    PurgeRows,
+    Redrive,
+    ReinitialiseTable,
+    RenameTable,
+    Request,
+    SetDefaults,
+    SetOnline,
+    SetProperties,
+    SplitPartitions,
+)
+
+AnyWork = CompactionWork | IngestWork | ExportWork | PurgeWork | SplitWork | GarbageWork
+"""What is kept of a request's work; its tag says which kind it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What does a kind of request: `run` returns what it has begun, or just messages that follow.
+
+    With `causes_jobs`, there may be work to wait for. With `repeats`, a delivery that comes when
+    the request was done before runs it again: nobody else sends messages of it that were lost.
+    """
+
+    run: Callable[..., Begun | list[OutboundMessage] | None]
+    causes_jobs: bool = False
+    repeats: bool = False
+
+
+VERBS: Mapping[type[Request], Verb] = {
+    AlterSchema: Verb(alter_schema),
+    CollectGarbage: Verb(collect_garbage, causes_jobs=True),
+    CompactTable: Verb(compact_table, causes_jobs=True),
+    CreateTable: Verb(create_table),
+    DeleteTable: Verb(delete_table),
+    ExportRows: Verb(export_rows, causes_jobs=True),
+    IngestFiles: Verb(ingest_files, causes_jobs=True, repeats=True),
+    PurgeRows: Verb(purge_rows, causes_jobs=True),
+    Redrive: Verb(redrive),
+    ReinitialiseTable: Verb(reinitialise_table),
+    RenameTable: Verb(rename_table),
+    SetDefaults: Verb(set_defaults),
+    SetOnline: Verb(set_online),
+    SetProperties: Verb(set_properties),
+    SplitPartitions: Verb(split_partitions, causes_jobs=True, repeats=True),
+}
