@@ -173,6 +173,18 @@ def encode(message: Message) -> str:
     return msgspec.json.encode(message).decode()
 
 
+class _Typed(msgspec.Struct):
+    type: str | UnsetType = UNSET
+
+
+def has_type(text: str | bytes) -> bool:
+    """Return whether a text is JSON with a ``type``, as all of our messages are."""
+    try:
+        return decode_json(text, _Typed).type is not UNSET
+    except ValueError:
+        return False
+
+
 def decode(text: str | bytes, kind: type[_Wanted]) -> _Wanted:
     """Parse a message of one kind.
 

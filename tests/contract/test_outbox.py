@@ -224,13 +224,13 @@ def test_a_message_that_is_being_worked_on_can_come_again_soon(queues: Queues) -
     url = queues.client.get_queue_url(QueueName=NAMES.queue(CHANGES))["QueueUrl"]
     (received,) = queues.client.receive_message(QueueUrl=url)["Messages"]
     assert queues.received(CHANGES) == []
-    queues.outbox.return_in(CHANGES, received["ReceiptHandle"], 0)
+    queues.outbox.retry_in(CHANGES, received["ReceiptHandle"], 0)
     assert queues.received(CHANGES) == [received["Body"]]
 
 
 def test_a_message_that_is_worked_on_no_more_cannot_be_hurried(queues: Queues) -> None:
     with pytest.raises(UnavailableError, match=CHANGES):
-        queues.outbox.return_in(CHANGES, "stale", 0)
+        queues.outbox.retry_in(CHANGES, "stale", 0)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class Outbox(MemoryOutbox):
         self._check()
         super().send(messages)
 
-    def return_in(self, queue: str, receipt_handle: str, seconds: int) -> None:
+    def retry_in(self, queue: str, receipt_handle: str, seconds: int) -> None:
         self._check()
         self.soon.append((queue, seconds))
 

@@ -15,6 +15,7 @@ from dormouse.features.purge.purge import PurgeRequest, encode_request
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import (
     CompactionJob,
+    FilesWaiting,
     GarbageCandidates,
     IngestJob,
     OutboundMessage,
@@ -32,6 +33,18 @@ from tests.support.world import letters, letters_file
 CHANGED = OutboundMessage("table-changes", TableChanged(TABLE_ID))
 EXPORT = "00112233445566bb"
 JOB = "018f3a5e7c2d4b6f8a9b0c1d2e3f4051"
+
+
+def test_files_that_waited_for_more_come_by_the_same_queue_as_notifications(
+    functions: Functions,
+) -> None:
+    waiting = functions.world.sources.drop("letters/waiting.parquet", letters_file(letters("ab")))
+    message = encode(FilesWaiting(TABLE_ID, 0, 0, (waiting,)))
+    assert functions.deliver("batch_files", message) == []
+    assert functions.outbox.dead == []
+    (sent,) = functions.sent()
+    assert isinstance(sent.message, IngestJob)
+    assert sent.message.sources == (waiting,)
 
 
 @pytest.mark.parametrize(

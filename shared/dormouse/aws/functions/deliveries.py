@@ -1,12 +1,12 @@
-"""The messages of a queue as they come to its function: what becomes of those that fail.
+"""Deliveries of the messages of a queue to its function, their retries and dead letters.
 
-A message that says nothing goes to its dead-letter queue with the reason, at once. Whatever else
-goes wrong with a message makes it come again; its neighbours in the batch are not harmed.
+A message that cannot be decoded moves to the dead-letter queue at once, with the reason. A message
+whose stage fails is delivered again; the other messages of the batch are not affected.
 
-What fails once mostly lost a race or was throttled, so it comes again soon. What fails twice waits
-for its visibility timeout: a service that is down gets the time to come back. What fails the last
-time for a reason that no wait cures is put among the dead letters with it, for SQS moves without a
-word what it gives up.
+The first failure is mostly a lost race or throttling, so the second delivery comes soon. The next
+one comes after the visibility timeout, so that a service that is down has time to recover. After
+the last failure, if no retry can help, the function itself moves the message to the dead-letter
+queue: SQS would move it without the reason.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ _Decoded = TypeVar("_Decoded")
 
 
 class Deliveries:
-    """The messages of one queue, given to its function."""
+    """The deliveries of one queue."""
 
     def __init__(self, outbox: SqsOutbox, queue: str) -> None:
-        """Take messages of `queue`, and send those that are hopeless to its dead letters."""
+        """Handle messages of `queue`; those that can never succeed go to its dead-letter queue."""
         self._outbox, self._queue = outbox, queue
 
     def each(
         self, event: dict[str, Any], context: LambdaContext, one: Callable[[SQSRecord], None]
     ) -> PartialItemFailureResponse:
-        """Call `one` for each message of a batch; give the ids of those that must come again."""
+        """Call `one` for each message of a batch; return the ids of those to be delivered again."""
 
         def handler(record: SQSRecord) -> None:  # Powertools looks for this parameter by its name
             try:
                 one(record)
             except Exception as error:
                 logger.exception("failed", message_id=record.message_id)
-                if self.gave_up(record, error):
+                if self.moved_to_dead_letters(record, error):
                     return
                 if _receives(record) == 1:
-                    self._hurry(record)
+                    self._retry_soon(record)
                 raise
 
         processor = BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False)
@@ -61,10 +61,10 @@ class Deliveries:
         )
 
     def decoded(self, record: SQSRecord, decoder: Callable[[str], _Decoded]) -> _Decoded | None:
-        """Return what a message says; None once it is among the dead letters, for it says nothing.
+        """Return the decoded message, or None after moving one that is malformed.
 
         Raises:
-            UnavailableError: it says nothing, and may not be among the dead letters.
+            UnavailableError: it is malformed, and may not have been moved.
         """
         try:
             return decoder(record.body)
@@ -72,11 +72,10 @@ class Deliveries:
             self.move_to_dead_letters(record, str(error))
             return None
 
-    def gave_up(self, record: SQSRecord, error: Exception) -> bool:
-        """Return whether a message that failed is among the dead letters; else it must come again.
+    def moved_to_dead_letters(self, record: SQSRecord, error: Exception) -> bool:
+        """Return whether a failed message was moved; if not, it must be delivered again.
 
-        It is if it came for the last time and failed for good. Where it cannot be put there, SQS
-        moves it.
+        It is moved after its last delivery if no retry can help. If that fails, SQS moves it.
         """
         reason = permanent_failure(error)
         if not reason or _receives(record) < MAX_RECEIVES:
@@ -85,7 +84,7 @@ class Deliveries:
             self.move_to_dead_letters(record, reason)
         except DormouseError as unsent:
             logger.warning(
-                "given up without its reason",
+                "dead letter without its reason",
                 message_id=record.message_id,
                 reason=unsent.explanation,
             )
@@ -94,21 +93,21 @@ class Deliveries:
 
     @staticmethod
     def is_last(record: SQSRecord) -> bool:
-        """Return whether a message that fails now does not come again."""
+        """Return whether a message that fails now is not delivered again."""
         return _receives(record) >= MAX_RECEIVES
 
     def move_to_dead_letters(self, record: SQSRecord, reason: str) -> None:
-        """Put a message among the dead letters of its queue, with the reason."""
+        """Move a message to the dead-letter queue, with the reason."""
         self._outbox.send_to_dead_letters(self._queue, record.body, reason)
-        # not the reason, which the letter has: it may quote the message, and that may name rows
+        # The reason is not logged: it may quote the message, which may name rows.
         logger.error("dead letter", queue=self._queue, message_id=record.message_id)
 
-    def _hurry(self, record: SQSRecord) -> None:
-        """Let a failed message come again soon; where that fails too, it comes again late."""
+    def _retry_soon(self, record: SQSRecord) -> None:
+        """Have a failed message delivered again soon; if that fails, it comes after the timeout."""
         try:
-            self._outbox.return_in(self._queue, record.receipt_handle, SECONDS_AFTER_FIRST_FAILURE)
+            self._outbox.retry_in(self._queue, record.receipt_handle, SECONDS_AFTER_FIRST_FAILURE)
         except DormouseError as error:
-            logger.warning("comes late", message_id=record.message_id, reason=error.explanation)
+            logger.warning("retry delayed", message_id=record.message_id, reason=error.explanation)
 
 
 def _receives(record: SQSRecord) -> int:

@@ -1,6 +1,6 @@
 """From Lambda events to stages and back: parse, call the stage, send what it returns, answer.
 
-What becomes of messages that fail is said in `deliveries`.
+Retries and dead letters are in `deliveries`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from dormouse.aws.functions.s3_events import created_objects
 from dormouse.aws.wiring import Wiring, wiring
 from dormouse.errors import (
     DamagedEntryError,
-    InvalidRequestError,
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.messages import FilesWaiting, Message, OutboundMessage, TableChanged, decode
+from dormouse.messages import FilesWaiting, Message, OutboundMessage, TableChanged, decode, has_type
 from dormouse.model.sources import Source
 from dormouse.ports import Services
 from dormouse.tables.table import Table
@@ -41,7 +40,7 @@ TURN_MS = 60_000
 
 
 def process() -> Wiring:
-    """Return the wiring of the process that runs the handlers of this module and its neighbours."""
+    """Return the wiring of this process."""
     return wiring()
 
 
@@ -52,7 +51,7 @@ def handle_messages(
     kind: type[_Kind],
     stage: Callable[[Services, _Kind], Iterable[OutboundMessage]],
 ) -> PartialItemFailureResponse:
-    """Run `stage` for each message of a batch; give the ids of those that must come again."""
+    """Run `stage` for each message of a batch; return the ids of those to be delivered again."""
     return handle_decoded(event, context, queue, lambda body: decode(body, kind), stage)
 
 
@@ -63,7 +62,7 @@ def handle_decoded(
     decoder: Callable[[str], _Kind],
     stage: Callable[[Services, _Kind], Iterable[OutboundMessage]],
 ) -> PartialItemFailureResponse:
-    """Do as `handle_messages` does, with messages that are not all of one kind, or not ours."""
+    """Do as `handle_messages`, with a decoder for messages of several kinds or other services."""
 
     deliveries = Deliveries(wiring().outbox, queue)
 
@@ -81,10 +80,10 @@ def handle_changes(
     queue: str,
     stage: Callable[[Services, TableChanged], Iterable[OutboundMessage]],
 ) -> PartialItemFailureResponse:
-    """Run `stage` once for each table of a batch, however many messages tell of it.
+    """Run `stage` once for each table of a batch, however many messages name it.
 
-    One run that was told that time went by does for the others, too. A table that there is too
-    little time left for goes to the end of the queue: it has not failed.
+    A run for a swept table serves the other messages of that table too. If the time left is too
+    short to plan a table, its message goes to the end of the queue: it has not failed.
     """
     deliveries = Deliveries(wiring().outbox, queue)
     outcomes: dict[tuple[str, bool], Exception | None] = {}
@@ -104,7 +103,7 @@ def handle_changes(
                 _run(message, lambda: stage(wiring().services, message))
                 outcomes[run] = None
             except Exception as error:
-                outcomes[run] = error  # every message of the table must come again
+                outcomes[run] = error  # every message of the table must be delivered again
         if failure := outcomes[run]:
             raise failure
 
@@ -117,62 +116,60 @@ def handle_notifications(
     queue: str,
     stage: Callable[[Services, list[Source], list[FilesWaiting]], Iterable[OutboundMessage]],
 ) -> PartialItemFailureResponse:
-    """Run `stage` once with the objects that all notifications of a batch tell of.
+    """Run `stage` once with the objects that all notifications of a batch name.
 
-    The stage's own messages, about files that wait for more, come by the same queue.
-
-    If it fails they come again, save those of others, or that told of nothing, or are dead letters.
+    The stage's own messages, about files that wait for more, come by the same queue. After a
+    failure the messages of the failed half are delivered again, except those that named nothing or
+    were moved to the dead-letter queue.
     """
     bucket = wiring().settings.names.ingest_bucket
     deliveries = Deliveries(wiring().outbox, queue)
-    telling: list[_Telling] = []
+    named: list[_Named] = []
 
     def one(record: SQSRecord) -> None:
         found = deliveries.decoded(record, lambda body: _files_in(body, bucket))
         if found:
-            telling.append((record, found))
+            named.append((record, found))
 
     response = deliveries.each(event, context, one)
     failed: list[PartialItemFailures] = [
         {"itemIdentifier": record.message_id}
-        for record, error in _batched(telling, stage)
-        if not deliveries.gave_up(record, error)
+        for record, error in _batched(named, stage)
+        if not deliveries.moved_to_dead_letters(record, error)
     ]
     return {"batchItemFailures": [*response["batchItemFailures"], *failed]}
 
 
-_Telling = tuple[SQSRecord, list[Source] | FilesWaiting]
-"""A message, and what it tells of."""
+_Named = tuple[SQSRecord, list[Source] | FilesWaiting]
+"""A message, and the files that it names."""
 
 
 def _batched(
-    telling: Sequence[_Telling],
+    named: Sequence[_Named],
     stage: Callable[[Services, list[Source], list[FilesWaiting]], Iterable[OutboundMessage]],
 ) -> list[tuple[SQSRecord, Exception]]:
-    """Run `stage` for all together; give the messages that failed, and why each did.
+    """Run `stage` for all together; return the messages that failed, each with its error.
 
-    What fails for all may be the fault of one table: then it is tried by halves, so that the files
-    of others are not held up. A service that does not answer does so to all of them.
+    One table may be the reason for a failure: then each half is tried by itself, so that the files
+    of other tables are not held up. That is of no use if a service does not answer.
     """
-    sources = [source for _, found in telling if isinstance(found, list) for source in found]
-    waiting = [found for _, found in telling if isinstance(found, FilesWaiting)]
+    sources = [source for _, found in named if isinstance(found, list) for source in found]
+    waiting = [found for _, found in named if isinstance(found, FilesWaiting)]
     try:
         sent = _send(stage(wiring().services, sources, waiting))
     except Exception as error:
         logger.exception("failed", files=len(sources))
-        if len(telling) <= 1 or isinstance(error, UnavailableError | OutcomeUnknownError):
-            return [(record, error) for record, _ in telling]
-        half = len(telling) // 2
-        return [*_batched(telling[:half], stage), *_batched(telling[half:], stage)]
+        if len(named) <= 1 or isinstance(error, UnavailableError | OutcomeUnknownError):
+            return [(record, error) for record, _ in named]
+        half = len(named) // 2
+        return [*_batched(named[:half], stage), *_batched(named[half:], stage)]
     logger.info("batched", files=len(sources), sent=sent)
     return []
 
 
 def _files_in(body: str, bucket: str) -> list[Source] | FilesWaiting:
-    try:
-        return decode(body, FilesWaiting)
-    except InvalidRequestError:
-        return created_objects(body, bucket)
+    """Return the files that a message names: ours has a type, a notification of S3 has none."""
+    return decode(body, FilesWaiting) if has_type(body) else created_objects(body, bucket)
 
 
 def handle_schedule(
@@ -180,12 +177,12 @@ def handle_schedule(
     stage: Callable[..., Iterable[OutboundMessage]],
     audit_all: Callable[[Services], list[str]],
 ) -> dict[str, int]:
-    """Run `stage` for each table because its time has come; the input says if it is an audit.
+    """Run `stage` for each table on a schedule, whose input says whether this is an audit.
 
-    An audit runs `audit_all` besides, once, and logs the ids that this returns as unaccounted for.
+    An audit also runs `audit_all` once, and logs the ids that it returns as unregistered.
 
     Raises:
-        ExceptionGroup: it failed for some tables, or for the whole; it was run for all others.
+        ExceptionGroup: `audit_all` or the stage of some tables failed; all others were run.
     """
     audit = event.get("audit") is True
     failures: list[Exception] = []
@@ -193,7 +190,7 @@ def handle_schedule(
         try:
             if ids := audit_all(wiring().services):
                 logger.error("unregistered", table_ids=ids)
-        except Exception as error:  # it must not keep the tables from their turn
+        except Exception as error:  # the tables have their turn all the same
             logger.exception("failed")
             failures.append(error)
     return handle_tables(
@@ -206,10 +203,10 @@ def handle_tables(
     *,
     failed: Sequence[Exception] = (),
 ) -> dict[str, int]:
-    """Run `stage` for each table; what has `failed` before counts with what fails.
+    """Run `stage` for each table; earlier failures, `failed`, are raised together with new ones.
 
     Raises:
-        ExceptionGroup: it failed for some tables; it was run for all others.
+        ExceptionGroup: the stage failed for some tables; it was run for all others.
     """
     sent = 0
     tables, damaged = _in_turn(wiring().services)
@@ -220,7 +217,7 @@ def handle_tables(
         with about_ids({"table_id": table.id}):
             try:
                 sent += sum(_send(stage(wiring().services, table)).values())
-            except Exception as error:  # one table must not keep it from the others
+            except Exception as error:  # the other tables have their turn all the same
                 logger.exception("failed")
                 failures.append(error)
     logger.info("done", sent=sent)
@@ -230,8 +227,9 @@ def handle_tables(
 
 
 def _in_turn(services: Services) -> tuple[list[Table], list[DamagedEntryError]]:
-    """Return all tables, each time from another one on: should time run out, it is not always for
-    the same ones. Those that cannot be read do not keep the others from their turn.
+    """Return all readable tables, and the damaged entries.
+
+    The order begins at another table each time: if time runs out, it is not always for the same.
     """
     tables, damaged = services.tables.list_readable()
     start = services.clock.now_ms() // TURN_MS % max(1, len(tables))
@@ -244,7 +242,7 @@ def _run(message: Message, stage: Callable[[], Iterable[OutboundMessage]]) -> No
 
 
 def _send(messages: Iterable[OutboundMessage]) -> dict[str, int]:
-    """Send messages as they are made; tell how many went to each queue."""
+    """Send messages while they are made; return how many went to each queue."""
     sent: Counter[str] = Counter()
 
     def counted() -> Iterator[OutboundMessage]:

@@ -1,7 +1,7 @@
-"""Requests of administrators as they come by the queue: done, refused, and answered.
+"""Administrators' requests from their queue: carried out or refused, and answered.
 
-What is not understood is answered too, if it says by what id, and asks for it. Replies are sent
-last, by themselves: a queue of replies that is gone keeps nothing from being done.
+A malformed request is answered too, if it has a readable id and asks for a reply. Replies are sent
+last, in a call of their own: a missing reply queue does not keep a request from being carried out.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Stage = Callable[[Services, AdminRequest], Sequence[OutboundMessage]]
 def handle_requests(
     event: Event, context: LambdaContext, queue: str, stage: Stage
 ) -> PartialItemFailureResponse:
-    """Run `stage` for each administrator's request, and look after those whose jobs go on.
+    """Run `stage` for each request, and `follow_request` for each step of an earlier one.
 
-    One that is refused is recorded by the stage, and done.
+    A refused request was recorded by the stage; it is not delivered again.
     """
     deliveries = Deliveries(process().outbox, queue)
 
@@ -62,7 +62,7 @@ def handle_requests(
 
 
 def _follow(services: Services, step: RequestStep, *, is_last: Callable[[], bool]) -> None:
-    """Look after a request whose jobs go on."""
+    """Answer a request whose jobs have ended, or look again later."""
     try:
         messages = follow_request(services, step)
     except Exception as error:
@@ -76,11 +76,11 @@ def _follow(services: Services, step: RequestStep, *, is_last: Callable[[], bool
 def _do(
     services: Services, request: AdminRequest, stage: Stage, *, is_last: Callable[[], bool]
 ) -> None:
-    """Do a request, and send what follows from it, be it only that it was refused."""
+    """Carry out a request, and send the messages that follow from it; or send its refusal."""
     try:
         messages = stage(services, request)
     except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
-        # The reason quotes the request, which may name rows: the tracker has it, and the reply.
+        # The reason is not logged: it quotes the request, which may name rows.
         logger.warning("refused", request_id=request.request_id, error=type(error).__name__)
         _reply(refusal(request, error.explanation))
         return
@@ -113,7 +113,7 @@ def _reply(replies: Sequence[OutboundMessage]) -> None:
     """Send replies.
 
     Raises:
-        UnavailableError: the queue does not take them; what was asked for is done or begun.
+        UnavailableError: the queue does not take them; the request is done or begun.
         NotFoundError: there is no such queue.
     """
     try:

@@ -1,4 +1,4 @@
-"""Events of EMR Serverless, as they come through a queue: which run of Spark changed.
+"""Events of EMR Serverless from a queue: which run of Spark changed its state.
 
 The form is EventBridge's event "EMR Serverless Job Run State Change".
 """
@@ -21,7 +21,7 @@ class _Event(msgspec.Struct):
 
 
 def changed_run(body: str) -> SparkRunChanged:
-    """Return the run that an event tells of.
+    """Return the run that an event names.
 
     Raises:
         InvalidRequestError: it is no such event.

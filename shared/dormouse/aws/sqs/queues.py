@@ -151,7 +151,7 @@ class SqsOutbox:
         except (BotoCoreError, ClientError) as error:
             raise unavailable(dead_letter_queue(queue), error) from error
 
-    def return_in(self, queue: str, receipt_handle: str, seconds: int) -> None:
+    def retry_in(self, queue: str, receipt_handle: str, seconds: int) -> None:
         """Let a message that is being worked on come again in `seconds`.
 
         Raises:
