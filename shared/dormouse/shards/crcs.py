@@ -1,8 +1,8 @@
-"""The CRC-32 of each part of a shard: of every column chunk, and of the page indexes.
+"""The CRC-32 of each section of a shard: of every column chunk, and of the page indexes.
 
-They are kept in the footer, which has a checksum of its own, so all bytes of a shard can be held
-against what was written. A column chunk is the smallest part that is read: reading some columns of
-some row groups proves just these. The form is described in docs/shard-format.md.
+The CRCs are stored in the footer, which has a checksum of its own, so every byte of a shard can be
+verified. A column chunk is the smallest unit that is read: reading some columns of some row groups
+verifies exactly these. docs/shard-format.md describes the format.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dormouse.stored import checksums
 CRCS_KEY = "dormouse.crc32"
 MAGIC = b"PAR1"
 TRAILER_BYTES = 8
-"""What ends a Parquet file: the length of the footer before it, in four bytes, and the magic."""
+"""The end of a Parquet file: the length of the footer, in four bytes, and the magic bytes."""
 _MARK = b"crc32:"
 _WORD = struct.Struct(">I")
 
@@ -33,7 +33,8 @@ _WORD = struct.Struct(">I")
 class Section:
     """Some bytes of a shard that are read together: a column chunk, or all page indexes.
 
-    `crc` is None in a shard that was written without. `group` and `column` name a column chunk.
+    `crc` is None in a shard that was written without CRCs. `group` and `column` identify a column
+    chunk.
     """
 
     start: int
@@ -43,24 +44,24 @@ class Section:
     column: str = ""
 
     def check(self, path: str, body: memoryview) -> None:
-        """Check that `body` is this part of the shard at `path`, as it was written.
+        """Check that `body` is this section of the shard at `path`, as it was written.
 
         Raises:
-            DamagedShardError: it is not.
+            DamagedShardError: it is shorter, or its CRC differs.
         """
         if len(body) != self.end - self.start:
             raise DamagedShardError(
-                f"{path} is damaged: of the {self.end - self.start:,} bytes of {self} there are "
-                f"only {len(body):,}",
+                f"{path} is damaged: only {len(body):,} of the {self.end - self.start:,} bytes of "
+                f"{self} could be read",
                 path=path,
             )
         if self.crc is not None and crc32(body) != self.crc:
             raise DamagedShardError(
-                f"{path} is damaged: {self} is not as it was written, by its CRC-32", path=path
+                f"{path} is damaged: the CRC-32 of {self} differs from the stored one", path=path
             )
 
     def __str__(self) -> str:
-        """Say which it is, for people."""
+        """Return a description for messages."""
         if self.group is None:
             return "the page indexes"
         return f"column {self.column!r} in row group {self.group}"
@@ -68,27 +69,29 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Crcs:
-    """What a footer says: the words of all column chunks, row group by row group."""
+    """The CRCs in a footer: that of the page indexes, and those of all column
+    chunks, row group by row group.
+    """
 
     page_indexes: int
     chunks: bytes
 
     def of_chunk(self, number: int) -> int:
-        """Return the CRC of the column chunk of that number in the whole file."""
+        """Return the CRC of the column chunk `number`, counted over the whole file."""
         (word,) = _WORD.unpack_from(self.chunks, number * _WORD.size)
         return int(word)
 
 
 def placeholder(chunks: int) -> str:
-    """Return what is written where the CRCs of so many column chunks are filled in later."""
+    """Return the text to write where the CRCs of `chunks` column chunks will be filled in."""
     return (_MARK + b64encode(bytes((chunks + 1) * _WORD.size))).decode()
 
 
 def read_crcs(metadata: pq.FileMetaData, path: str) -> Crcs | None:
-    """Return the CRCs in the footer of the shard at `path`; None if it was written without.
+    """Return the CRCs in the footer of the shard at `path`; None if it was written without CRCs.
 
     Raises:
-        DamagedShardError: they are not those of as many parts as the shard has.
+        DamagedShardError: there are more or fewer CRCs than sections.
     """
     stored = (metadata.metadata or {}).get(CRCS_KEY.encode())
     if stored is None:
@@ -100,7 +103,7 @@ def read_crcs(metadata: pq.FileMetaData, path: str) -> Crcs | None:
     expected = metadata.num_row_groups * metadata.num_columns + 1
     if len(words) != expected * _WORD.size:
         raise DamagedShardError(
-            f"{path} is damaged: its footer has other CRCs than those of its {expected} parts",
+            f"{path} is damaged: its footer lacks a CRC for each of its {expected} sections",
             path=path,
         )
     (first,) = _WORD.unpack_from(words)
@@ -117,7 +120,7 @@ def chunk_sections(
     """Yield the chunks of some columns, or of all, in some row groups of the shard at `path`.
 
     Raises:
-        DamagedShardError: the footer says that one lies where no column chunk can.
+        DamagedShardError: by the footer, a chunk is outside the data.
     """
     end_of_data = _end_of_data(metadata)
     for number in row_groups:
@@ -128,22 +131,22 @@ def chunk_sections(
             if columns is None or belongs_to(name, columns):
                 crc = crcs.of_chunk(number * metadata.num_columns + i) if crcs else None
                 start, end = _span(chunk)
-                part = Section(start, end, crc, number, name)
+                section = Section(start, end, crc, number, name)
                 if not len(MAGIC) <= start <= end <= end_of_data:
                     raise DamagedShardError(
-                        f"{path} is damaged: by its footer, {part} lies outside of its data",
+                        f"{path} is damaged: by its footer, {section} lies outside of its data",
                         path=path,
                     )
-                yield part
+                yield section
 
 
 def page_index_section(
     metadata: pq.FileMetaData, crcs: Crcs | None, path: str, size_bytes: int
 ) -> Section:
-    """Return the part between the last column chunk and the footer of the shard at `path`.
+    """Return the section between the last column chunk and the footer of the shard at `path`.
 
     Raises:
-        DamagedShardError: the footer says that the data go on beyond its own beginning.
+        DamagedShardError: by the footer, the data overlaps the footer.
     """
     footer = size_bytes - TRAILER_BYTES - metadata.serialized_size
     end_of_data = _end_of_data(metadata)
@@ -157,9 +160,10 @@ def page_index_section(
 
 
 def belongs_to(path_in_schema: str, columns: Collection[str]) -> bool:
-    """Return whether a leaf of a Parquet schema belongs to any of some columns.
+    """Return whether a leaf of a Parquet schema belongs to one of `columns`.
 
-    A nested column has a leaf for each part, whose path begins with the column's name.
+    A nested column has a leaf for each of its parts; the path of a leaf begins with the column's
+    name.
     """
     return any(f"{path_in_schema}.".startswith(f"{name}.") for name in columns)
 
@@ -167,30 +171,33 @@ def belongs_to(path_in_schema: str, columns: Collection[str]) -> bool:
 def all_sections(
     metadata: pq.FileMetaData, crcs: Crcs | None, path: str, size_bytes: int
 ) -> Iterator[Section]:
-    """Yield all parts of a shard in their order: no byte before the footer is in none, but the
-    magic at the start.
+    """Yield all sections of a shard in their order.
+
+    Together with the magic bytes at the start, they contain every byte before the footer.
 
     Raises:
-        DamagedShardError: by its footer, there is a gap between two, or they overlap.
+        DamagedShardError: by the footer, there is a gap between two sections, or they overlap.
     """
     at = len(MAGIC)
     chunks = chunk_sections(metadata, crcs, path, range(metadata.num_row_groups))
-    for part in [*chunks, page_index_section(metadata, crcs, path, size_bytes)]:
-        if not part.start == at <= part.end:
+    for section in [*chunks, page_index_section(metadata, crcs, path, size_bytes)]:
+        if not section.start == at <= section.end:
             raise DamagedShardError(
-                f"{path} is damaged: by its footer, {part} begins at byte {part.start:,} and not "
-                f"at {at:,}, where what is before it ends",
+                f"{path} is damaged: by its footer, {section} begins at byte {section.start:,}, "
+                f"but the section before it ends at {at:,}",
                 path=path,
             )
-        at = part.end
-        yield part
+        at = section.end
+        yield section
 
 
 def write_crcs(local: Path) -> None:
-    """Put the CRCs and the checksum into the footer of a file that has room for them.
+    """Compute the CRCs of a local file, and write them and the checksum into its footer.
+
+    The footer has placeholders of the same length, so nothing in the file moves.
 
     Raises:
-        InvariantError: the parts of the file are not what this code expects.
+        InvariantError: the file does not have the sections that this code expects.
     """
     with local.open("r+b") as file:
         size_bytes = file.seek(-TRAILER_BYTES, os.SEEK_END) + TRAILER_BYTES
@@ -202,7 +209,7 @@ def write_crcs(local: Path) -> None:
         room = placeholder(metadata.num_row_groups * metadata.num_columns).encode()
         place = footer.rfind(room)
         if place < 0:
-            raise InvariantError(f"there is no room for the CRCs of {local}")
+            raise InvariantError(f"the footer of {local} has no placeholder for its CRCs")
         footer[place : place + len(room)] = _MARK + b64encode(words)
         place, digits = checksums.compute_checksum(bytes(footer))
         footer[place : place + len(digits)] = digits
@@ -212,10 +219,14 @@ def write_crcs(local: Path) -> None:
 
 def _measured(file: int, metadata: pq.FileMetaData, path: str, size_bytes: int) -> bytes:
     try:
-        parts = list(all_sections(metadata, None, path, size_bytes))
+        sections = list(all_sections(metadata, None, path, size_bytes))
     except CorruptDataError as error:
-        raise InvariantError(f"a file just written is not as expected: {error}") from error
-    words = [crc32(os.pread(file, part.end - part.start, part.start)) for part in parts]
+        raise InvariantError(
+            f"a Parquet file just written has unexpected sections: {error}"
+        ) from error
+    words = [
+        crc32(os.pread(file, section.end - section.start, section.start)) for section in sections
+    ]
     return b"".join(_WORD.pack(word) for word in [words[-1], *words[:-1]])
 
 

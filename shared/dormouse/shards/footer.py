@@ -1,8 +1,8 @@
-"""The footer of a shard: what Dormouse says about it beside the rows.
+"""The footer of a shard: what Dormouse stores about it beside the rows.
 
-Written by `writing`; read to split partitions, to adopt a shard another run wrote, to say in an
-output where its inputs came from, and to check or rebuild a state. Its form is described in
-docs/shard-format.md.
+It is written by `writing`. It is read to split partitions, to adopt a shard that another run wrote,
+to record in an output where its inputs came from, and to check or rebuild a state.
+docs/shard-format.md describes the format.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ TYPICAL_COLUMNS = 4
 class ShardFooter:
     """What a shard says about itself.
 
-    `samples` are row keys in strictly ascending order, each with the number of rows whose key is
-    less.
+    `samples` are row keys in strictly ascending order, each with its rank: the number of rows with
+    a lesser key.
     """
 
     table_id: str
@@ -56,23 +56,25 @@ class ShardFooter:
 
     @property
     def keys(self) -> KeyHistogram:
-        """What is known of where its rows lie."""
+        """The distribution of its row keys."""
         return KeyHistogram(self.samples, self.rows, self.max_key)
 
     def rows_below(self, key: Key) -> int:
-        """Return the rows whose row key is less than `key`; exact at samples, else interpolated."""
+        """Return the number of rows whose row key is less than `key`; exact at
+        samples, otherwise interpolated.
+        """
         return self.keys.rows_below(key)
 
 
 class _Identity(msgspec.Struct, frozen=True):
-    """What of the JSON form says whose footer it is."""
+    """The part of the JSON form that identifies the shard."""
 
     table_id: str
     shard_id: str
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON form; keys are hexadecimal `encode_key`."""
+    """The JSON form; keys are encoded by `encode_key`, in hexadecimal digits."""
 
     v: int
     table_id: str
@@ -124,10 +126,10 @@ def encode_footer(footer: ShardFooter) -> bytes:
 
 
 def decode_footer(stored: bytes, path: str) -> ShardFooter:
-    """Parse what `encode_footer` gave; `path` names the shard in errors.
+    """Decode what `encode_footer` returned; `path` names the shard in errors.
 
     Raises:
-        CorruptDataError: it is no such footer.
+        CorruptDataError: it is not such a footer.
     """
     with raise_corrupt(f"the footer of shard {path} is damaged"):
         body = decode_json(stored, _Stored)
@@ -158,28 +160,32 @@ def _origin(body: _Stored) -> Provenance:
 
 
 def key_to_hex(key: Key) -> str:
-    """Return the form of a key in JSON: the hexadecimal digits of its stored form."""
+    """Return the stored form of a key, in hexadecimal digits."""
     return encode_key(key).hex()
 
 
 def key_from_hex(stored: str) -> Key:
-    """Return the key of such digits. Raises ValueError if they are none."""
+    """Return the key whose stored form has these hexadecimal digits.
+    Raises ValueError if there is none.
+    """
     return decode_key(bytes.fromhex(stored))
 
 
 def range_from_hex(low: str, high: str | None) -> KeyRange:
-    """Return the range of such ends. Raises ValueError if they are none."""
+    """Return the range with these bounds. Raises ValueError if a bound
+    is not the stored form of a key.
+    """
     return KeyRange(key_from_hex(low), None if high is None else key_from_hex(high))
 
 
 def read_footers(
     storage: Storage, table_id: str, shards: Iterable[Shard]
 ) -> Iterator[tuple[Shard, ShardFooter]]:
-    """Read the footers of many shards, several at once, and give them in order.
+    """Read the footers of many shards, several at once, and yield them in order.
 
     Raises:
         NotFoundError: a shard is gone.
-        CorruptDataError: one is truncated, or no shard of ours.
+        CorruptDataError: a shard is truncated, or was not written by Dormouse.
     """
 
     def read(shard: Shard) -> tuple[Shard, ShardFooter]:
@@ -194,41 +200,43 @@ def read_footers(
 
 
 def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:
-    """Read the footer of a shard of known size, by one or two ranged reads.
+    """Read the footer of a shard of known size, with one or two ranged reads.
 
     Raises:
         NotFoundError: there is no such object.
-        CorruptDataError: it is truncated, or no shard of ours.
+        CorruptDataError: it is truncated, or was not written by Dormouse.
     """
     metadata = read_metadata(storage, path, size_bytes)
     with raise_damaged(path):
         footer = decode_footer(_stored(metadata, path), path)
         if footer.rows != metadata.num_rows:
             raise CorruptDataError(
-                f"{path} holds {metadata.num_rows} rows, but its footer speaks of {footer.rows}"
+                f"{path} has {metadata.num_rows} rows, but its footer says {footer.rows}"
             )
     return footer
 
 
 def check_identity(metadata: pq.FileMetaData, path: str, table_id: str, shard: Shard) -> None:
-    """Check that what was read at `path` is the footer of a shard that the state speaks of.
+    """Check that the footer read at `path` belongs to the shard that the state names.
 
     Raises:
-        DamagedShardError: it is of another shard, even if that has the same size.
+        DamagedShardError: it is the footer of another shard, even if that has the same size.
     """
     with raise_damaged(path):
         with raise_corrupt(f"the footer of shard {path} is damaged"):
             found = decode_json(_stored(metadata, path), _Identity)
         _check_names(path, (found.table_id, found.shard_id), (table_id, shard.id))
         if metadata.num_rows != shard.rows:
-            raise CorruptDataError(f"{path} holds {metadata.num_rows} rows, not {shard.rows}")
+            raise CorruptDataError(
+                f"{path} has {metadata.num_rows} rows, but the state says {shard.rows}"
+            )
 
 
 def _check_names(path: str, found: tuple[str, str], expected: tuple[str, str]) -> None:
     if found != expected:
         raise CorruptDataError(
             f"{path} is shard {found[1]} of table {found[0]}",
-            hint="an object never changes once it is put, so somebody replaced it by hand",
+            hint="Dormouse never overwrites an object, so it was replaced by hand",
         )
 
 
@@ -241,7 +249,9 @@ def _stored(metadata: pq.FileMetaData, path: str) -> bytes:
 
 @contextmanager
 def raise_damaged(path: str) -> Iterator[None]:
-    """Raise what is found damaged within as damage of the shard at `path`."""
+    """Raise a CorruptDataError of the block as a DamagedShardError
+    that names the shard at `path`.
+    """
     try:
         yield
     except DamagedShardError:
@@ -258,22 +268,22 @@ def read_metadata(
     *,
     is_shard: bool = True,
 ) -> pq.FileMetaData:
-    """Read the Parquet metadata of a shard, or another file, of known size, by one or two ranged
-    reads. That of a shard has a checksum, and is not believed without.
+    """Read the Parquet metadata of a shard, or of another file, of known
+    size, with one or two ranged reads.
 
-    `columns` is how many Parquet columns it may be expected to have: the second read is needed when
-    its footer is longer than that of such a shard.
+    The footer of a shard has a checksum, which must match. `columns` is the expected number of
+    Parquet columns: a second read is needed if the footer is longer than that of such a shard.
 
     Raises:
         NotFoundError: there is no such object.
-        CorruptDataError: it is truncated, or no Parquet file.
+        CorruptDataError: it is truncated, or not a Parquet file.
     """
     least = min(size_bytes, estimated_footer_bytes(size_bytes, columns))
     with raise_damaged(path), objects.open(path, size_bytes) as file:
         tail = _tail(file, path, size_bytes, least)
         (length,) = struct.unpack("<I", tail[-TRAILER_BYTES:-4])
         if length + TRAILER_BYTES > size_bytes:
-            raise CorruptDataError(f"{path} is damaged: its footer is longer than itself")
+            raise CorruptDataError(f"{path} is damaged: its footer would be longer than the file")
         if length + TRAILER_BYTES > len(tail):
             tail = _tail(file, path, size_bytes, length + TRAILER_BYTES)
     try:
@@ -282,7 +292,8 @@ def read_metadata(
         return pq.read_metadata(pa.BufferReader(tail))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DamagedShardError(
-            f"the Parquet footer of {path} is damaged, or not of Dormouse: {error}", path=path
+            f"the Parquet footer of {path} is damaged, or not written by Dormouse: {error}",
+            path=path,
         ) from error
 
 

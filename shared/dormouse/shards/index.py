@@ -1,7 +1,8 @@
-"""Where the keys of a shard lie: its Parquet footer, read once and kept.
+"""The index of a shard: its Parquet footer, read once and cached, and
+the key ranges of its row groups.
 
-A footer in memory takes about eight times its bytes. Look-ups find row groups by bisection, so that
-a thousand keys of one shard cost a thousand times nearly nothing.
+A footer in memory takes about eight times its stored size. Row groups are found by bisection, so
+looking up a thousand keys of one shard costs little more than looking up one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from dormouse.stored.names import shard_path
 _MEMORY_PER_FOOTER_BYTE = 8
 """Measured: 413 KB for a footer of 57 KB."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
-"""Bytes of a value in memory, by Parquet's physical types; others have no width of their own."""
+"""The size in memory of a value, in bytes, by Parquet's physical type;
+other types have no fixed size.
+"""
 _OFFSET_BYTES = 4
 
 
@@ -35,8 +38,8 @@ _OFFSET_BYTES = 4
 class ShardIndex:
     """The Parquet footer of a shard, with prefixes of each row group's least and greatest key.
 
-    `names` are those of its columns by the ids of their fields; `keys` the fields it is sorted by.
-    `crcs` are those of its parts; None if it was written without.
+    `names` are the names of its columns by field id, `keys` the fields by which it is sorted.
+    `crcs` are None if it was written without CRCs.
     """
 
     metadata: pq.FileMetaData
@@ -46,9 +49,11 @@ class ShardIndex:
     crcs: Crcs | None = None
 
     def row_groups_in(self, wanted: KeyRange) -> range:
-        """Return the row groups that keys in `wanted` can lie in, by how row groups follow others.
+        """Return the row groups that can contain keys in `wanted`, by their first and last keys.
 
-        Rows are sorted, so they are neighbours.
+        Rows are sorted, so the row groups are contiguous. For example, if the spans of three row
+        groups are a … c, c … f and g … k, keys in [c, g) can be in the row groups 0 and 1; keys in
+        [d, h) in the row groups 1 and 2.
         """
         if wanted.is_empty():
             return range(0)
@@ -58,10 +63,11 @@ class ShardIndex:
         return range(first, bisect_left(self.spans, wanted.max, lo=first, key=lambda span: span[0]))
 
     def row_groups_to_read(self, wanted: KeyRange) -> range:
-        """Return the row groups whose statistics leave room for a key in `wanted`; neighbours, too.
+        """Return the row groups whose statistics allow a key in `wanted`; they are contiguous, too.
 
-        Between the outermost, all rows agree in the parts of which the range has one value: only
-        these two need a look at each column.
+        The spans of `row_groups_in` are prefixes of keys, so more columns are compared here. Only
+        the two outermost row groups need that: in the others, all rows agree in the parts of which
+        the range has a single value.
         """
         among = self.row_groups_in(wanted)
         first, last = among.start, among.stop
@@ -75,7 +81,9 @@ class ShardIndex:
         return may_contain(self.metadata.row_group(number), wanted, self.keys)
 
     def row_groups_within(self, wanted: KeyRange) -> range:
-        """Return the row groups that surely hold no key outside `wanted`; neighbours, too."""
+        """Return the row groups that certainly contain no key outside
+        `wanted`; they are contiguous, too.
+        """
         among = self.row_groups_in(wanted)
         first, last = among.start, among.stop
         while first < last and not wanted.min <= self.spans[first][0]:
@@ -85,7 +93,7 @@ class ShardIndex:
         return range(first, last)
 
     def column_bytes(self, group: int, fields: Iterable[Field]) -> int:
-        """Return what some columns of a row group take in memory, about."""
+        """Return the approximate size in memory of some columns of a row group."""
         columns = stored_names(self.names, fields).values()
         chunks = self.metadata.row_group(group)
         return sum(
@@ -96,7 +104,9 @@ class ShardIndex:
 
 
 def _memory_bytes(chunk: pq.ColumnChunkMetaData) -> int:
-    """Return what a column chunk takes decoded, about: encodings may store it in far less."""
+    """Return the approximate size of a column chunk when decoded;
+    encodings may store it in far less.
+    """
     width = _WIDTHS.get(chunk.physical_type, 0)
     statistics = chunk.statistics if chunk.has_dictionary_page else None
     if not width and statistics is not None and statistics.has_min_max:
@@ -106,7 +116,9 @@ def _memory_bytes(chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def _reaches(high: Key | None, least: Key) -> bool:
-    """Return whether keys up to those that begin with `high` may be at or above `least`."""
+    """Return whether a key that begins with `high`, or one before
+    it, may be at or above `least`.
+    """
     return high is None or least[: len(high)] <= high
 
 
@@ -118,11 +130,11 @@ def _ends_before(high: Key | None, end: Key | None) -> bool:
 def read_index(
     objects: Objects, table_id: str, shard: Shard, schema: Schema, cache: Cache
 ) -> ShardIndex:
-    """Return the index of a shard, from the cache or by a read of its footer.
+    """Return the index of a shard, from the cache or by reading its footer.
 
     Raises:
         NotFoundError: the shard is gone.
-        CorruptDataError: it is damaged, or not the shard of the state.
+        CorruptDataError: it is damaged, or is not the shard that the state names.
     """
     path = shard_path(table_id, shard.id)
     kept = cache.get(path, ShardIndex)

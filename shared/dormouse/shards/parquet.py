@@ -1,8 +1,13 @@
-"""One local Parquet file, written row group by row group, as shards are laid out.
+"""Write one local Parquet file, row group by row group, in the layout of a shard.
 
-Row groups are small, so that a look-up reads little: whoever finds a key in a footer reads one row
-group, not the shard. They grow with the square root of the file, and so does the footer: neither
-of the two reads outgrows the other.
+Row groups are small, so that a look-up reads little: it finds the key in the footer and reads one
+row group, not the shard. Row groups grow with the square root of the file's size, and so does the
+footer: neither of the two reads becomes much larger than the other.
+
+For example, a file of one column and 1 GB in 1,000 row groups has a footer of 105 KB and row groups
+of 1 MB; in 3,086 row groups, both are 324 KB. In general, with n row groups in a file of S bytes, a
+look-up reads about S/n bytes of rows and 105·n bytes of footer. The sum is least when both are
+equal, so n and the size of row groups must grow with √S.
 """
 
 from __future__ import annotations
@@ -22,20 +27,24 @@ from dormouse.shards import crcs
 from dormouse.stored import checksums
 
 FIRST_ROW_GROUP_ROWS = 2048
-"""The rows of the first row group, which shows how wide they are."""
+"""The rows of the first row group, whose size shows how wide the rows are."""
 ROW_GROUP_BYTES = 128 * 1024
-"""The compressed size of early row groups: smaller ones would cost more time to write and merge."""
+"""The compressed size of the first row groups; smaller ones would
+cost more time to write and merge.
+"""
 CHUNK_FOOTER_BYTES = 105
-"""About what a footer says of one column in one row group."""
+"""The approximate size in the footer of one column chunk."""
 BASE_FOOTER_BYTES = 12 * 1024
-"""About what the rest of a footer takes, samples of short keys among it."""
+"""The approximate size of the rest of a footer, including samples of short keys."""
 CHECKSUM_KEY = "dormouse.checksum"
 MAX_ROW_GROUP_ROWS = 128 * 1024
 MAX_ROW_GROUP_BYTES = 4 * 1024 * 1024
-"""What a row group may take in memory, uncompressed."""
+"""The largest uncompressed size of a row group in memory."""
 PAGE_ROWS = 8192
 REPETITION = 4
-"""How often, on average, a value comes in the first row group for a dictionary to pay."""
+"""A dictionary pays if, on average, each value occurs at least
+this often in the first row group.
+"""
 
 _ENCODINGS: dict[FieldType, str] = {
     Primitive.STRING: "DELTA_LENGTH_BYTE_ARRAY",
@@ -47,19 +56,20 @@ _ENCODINGS: dict[FieldType, str] = {
     Primitive.FLOAT: "BYTE_STREAM_SPLIT",
     Primitive.DOUBLE: "BYTE_STREAM_SPLIT",
 }
-"""Encodings that take less time, written and read, and less space than plain values do."""
+"""Encodings that are faster to write and read, and smaller, than plain values."""
 
 
 def row_group_bytes(written_bytes: int, columns: int) -> int:
-    """Return the compressed size of the row group after so many bytes of others.
+    """Return the compressed size of the next row group after `written_bytes` of others.
 
-    Beyond a size, the last row group and the footer are in balance.
+    From some size on, it equals the size of the footer so far, so the two reads of a look-up are
+    balanced.
     """
     return max(ROW_GROUP_BYTES, math.isqrt(2 * CHUNK_FOOTER_BYTES * columns * written_bytes))
 
 
 def estimated_footer_bytes(size_bytes: int, columns: int) -> int:
-    """Return a length that the footer of a shard of this size is hardly ever longer than."""
+    """Return a length that the footer of a shard of `size_bytes` rarely exceeds."""
     density = 2 * CHUNK_FOOTER_BYTES * columns
     grown_from = ROW_GROUP_BYTES**2 / density
     groups = min(size_bytes, grown_from) / ROW_GROUP_BYTES
@@ -69,7 +79,7 @@ def estimated_footer_bytes(size_bytes: int, columns: int) -> int:
 
 
 class ParquetFileWriter:
-    """A Parquet file being written: a whole one when it is closed, none when it is discarded."""
+    """Writes a Parquet file; it is complete after `close`, and removed by `discard`."""
 
     def __init__(self, local: Path, schema: Schema) -> None:
         """Write rows of `schema`, sorted by its keys, to `local`."""
@@ -85,12 +95,12 @@ class ParquetFileWriter:
 
     @property
     def size_bytes(self) -> int:
-        """What is written of the file: its row groups so far."""
+        """The size of the row groups written so far, in bytes."""
         return self._sink.tell()
 
     @property
     def room(self) -> int:
-        """How many rows, one at least, the row group being collected still gets."""
+        """How many rows, at least one, fit into the pending row group."""
         return max(1, self._group_rows() - self._pending_rows)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -102,9 +112,9 @@ class ParquetFileWriter:
             self._write_group(rows)
 
     def close(self, metadata: dict[str, str]) -> None:
-        """Write what is left and the Parquet footer, with these keys and values in it.
+        """Write the pending rows and the Parquet footer with the given key-value metadata.
 
-        Requires: a row was written.
+        Requires: at least one row was written.
         """
         if self._pending_rows:
             self._write_group(self._pending_rows)
@@ -125,10 +135,10 @@ class ParquetFileWriter:
         self._local.unlink(missing_ok=True)
 
     def _group_rows(self) -> int:
-        """Return the rows of the row group being collected.
+        """Return the number of rows of the pending row group.
 
-        It does not depend on the batches they come in, unless they are very wide: so two runs over
-        the same rows write the same file.
+        It does not depend on how rows are divided into batches, unless they are very wide: so two
+        runs that write the same rows write identical files.
         """
         if not self._written_rows:
             rows = FIRST_ROW_GROUP_ROWS
@@ -155,7 +165,7 @@ class ParquetFileWriter:
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         repetitive = repetitive_columns(first)
-        # typed as a dict because the stubs lag behind the arguments there are
+        # a dict, because the type stubs lack some of the arguments
         layout: dict[str, Any] = {
             "compression": "zstd",
             "use_dictionary": repetitive,
@@ -178,7 +188,9 @@ class ParquetFileWriter:
 
 
 def repetitive_columns(rows: pa.Table) -> list[str]:
-    """Return the text and binary columns whose values repeat so much that a dictionary pays."""
+    """Return the text and binary columns whose values repeat often
+    enough for a dictionary to pay.
+    """
     return [
         name
         for name, column in zip(rows.column_names, rows.columns, strict=True)
@@ -188,7 +200,9 @@ def repetitive_columns(rows: pa.Table) -> list[str]:
 
 
 def _is_ordered(kind: FieldType) -> bool:
-    """Return whether bounds on a value column leave out row groups: not those of free text."""
+    """Return whether statistics of a value column help to skip row
+    groups; those of free text do not.
+    """
     if isinstance(kind, Primitive):
         return kind not in (Primitive.STRING, Primitive.BYTES)
     return isinstance(kind, DecimalType)

@@ -1,10 +1,13 @@
-"""The note that ends a run whose shards cannot: none of them says that it is the last.
+"""The run marker: an object that says that a run has written all its
+shards, like `_SUCCESS` of Hadoop.
 
-A compaction that left no rows has no shard to tell that the inputs do not count any more, nor to
-carry on what their footers told of others. Shards that were written side by side do not know which
-of them is the last, so none tells that all are there. The note is put when all shards are written
-and before the commit; of a run that is given up it is deleted first. Its form is described in
-docs/shard-format.md.
+Usually the last shard of a run says in its footer that it is the last. A run needs a marker where
+no shard can say so. A compaction whose rules removed all rows has no output: only its marker
+records that its inputs are replaced, and repeats what their footers say of other shards. And shards
+that several tasks write in parallel do not know which of them is the last.
+
+A marker is put after all shards are written and before the commit. If a run is abandoned, its
+marker is deleted first. docs/shard-format.md describes the format.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ from dormouse.stored.names import (
     shard_path,
 )
 
-FORMAT = 3
-_KIND = "the end of a run"
+FORMAT = 4
+_KIND = "a run marker"
 _HINT = (
     "bring it back from an older object version; if there is none, delete it when `dormouse check "
     "NAME` finds nothing wrong and gc_delay_seconds of the table have gone by since it was put"
@@ -39,7 +42,10 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class RunMarker:
-    """A run's end: `origin` is that of a last shard without rows; its number counts the others."""
+    """The marker of a run; `origin` is the provenance that a last shard without rows would have.
+
+    Its `number` is the number of the run's shards.
+    """
 
     run: str
     origin: Provenance
@@ -58,9 +64,9 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shards: int = 0
 
 
-def put_run_marker(storage: Storage, table_id: str, ending: RunMarker) -> None:
-    """Note that a run is whole; that it was noted before is fine."""
-    origin = ending.origin
+def put_run_marker(storage: Storage, table_id: str, marker: RunMarker) -> None:
+    """Put the marker of a run; putting it again changes nothing."""
+    origin = marker.origin
     lineage = origin.lineage
     body = _Stored(
         range_min=key_to_hex(origin.range.min),
@@ -74,59 +80,59 @@ def put_run_marker(storage: Storage, table_id: str, ending: RunMarker) -> None:
         completed=lineage.completed,
         shards=origin.number,
     )
-    path = run_marker_path(table_id, ending.run)
+    path = run_marker_path(table_id, marker.run)
     storage.put(path, encode_stored(_KIND, FORMAT, path, body))
 
 
 def read_run_markers(storage: Storage, table_id: str) -> list[RunMarker]:
-    """Return each note there is.
+    """Return all run markers of a table.
 
     Raises:
-        CorruptDataError: one is damaged.
+        CorruptDataError: a marker is damaged.
     """
-    endings, damaged = list_readable_run_markers(storage, table_id)
+    markers, damaged = list_readable_run_markers(storage, table_id)
     for error in damaged:
         raise error
-    return endings
+    return markers
 
 
 def list_readable_run_markers(
     storage: Storage, table_id: str
 ) -> tuple[list[RunMarker], list[CorruptDataError]]:
-    """Return each note there is that can be read, and what is wrong with the others."""
-    endings, damaged = [], []
+    """Return all run markers that can be read, and the errors of the others."""
+    markers, damaged = [], []
     for stored in storage.list(run_marker_prefix(table_id)):
         try:
             body = storage.get(stored.path)
-            endings.append(RunMarker(run_of_marker(stored.path), _origin(stored.path, body)))
+            markers.append(RunMarker(run_of_marker(stored.path), _origin(stored.path, body)))
         except NotFoundError:
             continue  # deleted since it was listed
         except CorruptDataError as error:
             damaged.append(error)
-    return endings, damaged
+    return markers, damaged
 
 
 def _origin(path: str, body: bytes) -> Provenance:
     with raise_corrupt(f"{path} is damaged", hint=_HINT):
-        note = decode_stored(_KIND, FORMAT, path, body, _Stored)
+        stored = decode_stored(_KIND, FORMAT, path, body, _Stored)
         return Provenance(
-            range=range_from_hex(note.range_min, note.range_max),
-            job=note.job,
-            written_ms=note.written_ms,
-            number=note.shards,
-            lineage=Lineage(note.sources, note.inputs, note.superseded, note.completed),
-            generation=note.generation,
+            range=range_from_hex(stored.range_min, stored.range_max),
+            job=stored.job,
+            written_ms=stored.written_ms,
+            number=stored.shards,
+            lineage=Lineage(stored.sources, stored.inputs, stored.superseded, stored.completed),
+            generation=stored.generation,
         )
 
 
 def discard_shards(
     storage: Storage, table_id: str, shards: Iterable[str], state: TableState
 ) -> None:
-    """Delete shards that no commit names or will name, `state` being the newest known.
+    """Delete shards that no commit names or will name; `state` is the newest known.
 
-    What tells that a run is whole goes first, its note or its last shard: a run that has that but
-    lacks others is taken for one that was committed. If the state has others of a run, the note
-    stays.
+    The object that shows that a run is complete is deleted first: its marker, or its last shard. A
+    run that has one of these but lacks other shards would be taken for a committed run. The marker
+    stays if the state has other shards of the run.
     """
     committed = {run_of_shard(shard)[0] for shard in state.shards}
     runs: dict[str, list[str]] = {}
@@ -154,32 +160,34 @@ def obsolete_run_markers(
     *,
     before_ms: int,
 ) -> tuple[list[str], list[CorruptDataError]]:
-    """Return the paths of notes that tell nothing any more, and what is wrong with damaged ones.
+    """Return the paths of run markers that are no longer needed, and the errors of damaged ones.
 
-    All that such a note speaks of is gone from the state, which is read after the notes were
-    listed: what was done when a note was put is in it. Notes put after `before_ms` are kept, for
-    their run may not be committed yet.
+    A marker is obsolete if the state has nothing that it mentions. The state is read after the
+    markers were listed, so it includes everything that was committed before a marker was put.
+    Markers put after `before_ms` are kept, because their runs may not be committed yet.
     """
     listed = storage.list(run_marker_prefix(table_id))
     old = {run_of_marker(stored.path) for stored in listed if stored.modified_ms <= before_ms}
-    endings, damaged = list_readable_run_markers(storage, table_id)
-    if not endings:
+    markers, damaged = list_readable_run_markers(storage, table_id)
+    if not markers:
         return [], damaged
     state = current()
     runs = frozenset(run_of_shard(shard)[0] for shard in state.shards)
-    spent = [
-        run_marker_path(table_id, ending.run)
-        for ending in endings
-        if ending.run in old and not _tells_something(ending, runs, state)
+    obsolete = [
+        run_marker_path(table_id, marker.run)
+        for marker in markers
+        if marker.run in old and not _is_needed(marker, runs, state)
     ]
-    return spent, damaged
+    return obsolete, damaged
 
 
-def _tells_something(ending: RunMarker, runs: frozenset[str], state: TableState) -> bool:
-    """Return whether anything a note speaks of is still there; `runs` are those of the state."""
-    if ending.run in runs or ending.run in state.jobs:
+def _is_needed(marker: RunMarker, runs: frozenset[str], state: TableState) -> bool:
+    """Return whether the state still has anything that a marker mentions;
+    `runs` are those of the state.
+    """
+    if marker.run in runs or marker.run in state.jobs:
         return True
-    lineage = ending.origin.lineage
+    lineage = marker.origin.lineage
     shards = (*lineage.inputs, *lineage.superseded, *lineage.completed)
     return any(run_of_shard(shard)[0] in runs for shard in shards) or any(
         source in state.sources for source in lineage.sources

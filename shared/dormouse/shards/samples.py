@@ -1,7 +1,7 @@
-"""Samples of a shard's keys at exact ranks, taken while its rows are written.
+"""Samples of a shard's keys with exact ranks, taken while its rows are written.
 
-They replace a sketch: from the samples of its shards alone, a partition is split near its middle
-at a key that exists, with the rows on both sides known.
+From the samples of its shards alone, a partition can be split near its median, at an existing key,
+with a known number of rows on both sides. They are exact where a sketch would be approximate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dormouse.schema.schema import Schema
 
 MAX_SAMPLES = 256
 MAX_SAMPLES_BYTES = 32 * 1024
-"""What the keys of the samples may take of a footer; of long keys, fewer are kept."""
+"""The largest size of the keys of the samples in a footer; fewer samples of long keys are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,15 @@ class _Sample:
 
 
 class KeySampler:
-    """Samples the key of every n-th row of a sorted stream; n doubles as samples grow too many.
+    """Samples the key of every n-th row of a sorted stream; n doubles
+    whenever there are too many samples.
 
-    The rank of a sample is the number of rows with a lesser key: the row at which its key begins.
+    The rank of a sample is the number of rows with a lesser key: the number of the first row with
+    its key.
+
+    For example, with at most 3 samples and the keys a b b c d e f g: rows 0, 1 and 2 are sampled
+    with n = 1, as (a, 0) (b, 1) (b, 1). Row 3 would be a fourth sample, so n becomes 2 and the rows
+    0, 2 remain; row 4 is added. At row 6, n becomes 4. The result is (a, 0) (d, 4).
     """
 
     def __init__(
@@ -40,7 +46,7 @@ class KeySampler:
     ) -> None:
         """Sample the row keys of `schema`, which are the first columns of the batches.
 
-        At most so many samples are kept, and their keys take at most `most_bytes`.
+        At most `most` samples are kept, and their keys take at most `most_bytes`.
         """
         self._schema = schema
         self._most = most
@@ -57,7 +63,7 @@ class KeySampler:
         if not batch.num_rows:
             return
         end = self.rows + batch.num_rows
-        while -(-end // self._step) > self._most:  # what would be thinned by then is not looked at
+        while -(-end // self._step) > self._most:  # skip what would be dropped in this batch
             self._double_step()
         row = self._next(self.rows)
         while row < end:
@@ -72,12 +78,12 @@ class KeySampler:
 
     @property
     def min_key(self) -> Key:
-        """The least key seen. Requires: a row was seen."""
+        """The least key so far. Requires: a row was sampled."""
         return self._samples[0].key
 
     @property
     def max_key(self) -> Key:
-        """The greatest key seen. Requires: a row was seen."""
+        """The greatest key so far. Requires: a row was sampled."""
         assert self._last is not None
         return self._last
 
@@ -87,7 +93,7 @@ class KeySampler:
         return tuple(ranks.items())
 
     def keys(self) -> KeyHistogram:
-        """Return what is known of where the rows lie."""
+        """Return the distribution of the keys."""
         return KeyHistogram(self.samples(), self.rows, self._last or ())
 
     def _next(self, row: int) -> int:
@@ -97,7 +103,7 @@ class KeySampler:
         """Return the key of a row of `batch`, and its rank in the stream."""
         key = row_key(batch, row, self._schema)
         if row and row_key(batch, row - 1, self._schema) != key:
-            return key, self.rows + row  # most keys are alone, and need no search
+            return key, self.rows + row  # most keys are unique and need no search
         below = rows_below(batch, key, self._schema)
         begun_before = below == 0 and key == self._last
         return key, self._last_rank if begun_before else self.rows + below

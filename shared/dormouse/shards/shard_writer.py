@@ -1,4 +1,5 @@
-"""A shard being written to a local file, and how it becomes an object: put, or adopted.
+"""Write one shard to a local file, and publish it as an object: upload
+it, or adopt an identical one.
 
 `writing` decides which rows go into which shard.
 """
@@ -27,9 +28,9 @@ from dormouse.stored.names import shard_path
 class ShardContext:
     """What the footers of a job's shards say beside their rows.
 
-    `written_ms` is when the run began, `generation` that of the table. Of a run that several write
-    side by side, this writer's is the `part` of that number; the shards of such a run do not say
-    which is the last (see `endings`).
+    `written_ms` is when the run began, `generation` the table's. If several writers write one run
+    in parallel, `part` is the number of this one; the shards of such a run do not say which is the
+    last (see `run_markers`).
     """
 
     table_id: str
@@ -41,7 +42,7 @@ class ShardContext:
     part: int | None = None
 
     def origin(self, span: KeyRange, *, number: int = 0, last: bool = True) -> Provenance:
-        """Return what the job's shard of that number and range says of where it comes from."""
+        """Return the provenance of the job's shard with this number and range."""
         return Provenance(
             range=span,
             job=self.job,
@@ -55,18 +56,19 @@ class ShardContext:
 
 @dataclass(frozen=True, slots=True)
 class WrittenShard:
-    """A whole shard in a local file, which `publish` makes an object of."""
+    """A complete shard in a local file, which `publish` uploads."""
 
     local: Path
     footer: ShardFooter
     rows_by_partition: tuple[tuple[str, int], ...]
 
     def publish(self, storage: Storage) -> NewShard:
-        """Upload the shard, or adopt what another run of the job uploaded; remove the local file.
+        """Upload the shard, or adopt the object that another run of the job
+        uploaded; remove the local file.
 
         Raises:
-            AlreadyExistsError: an object of the same name holds something else.
-            CorruptDataError: an object of the same name is no shard.
+            AlreadyExistsError: an object of the same name has other content.
+            CorruptDataError: an object of the same name is not a shard.
         """
         footer = self.footer
         path = shard_path(footer.table_id, footer.shard_id)
@@ -82,10 +84,10 @@ class WrittenShard:
 
 
 class ShardWriter:
-    """A shard that gets rows; `finish` or `discard` ends it."""
+    """Writes one shard; end it with `finish` or `discard`."""
 
     def __init__(self, context: ShardContext, shard_id: str, number: int, scratch: Path) -> None:
-        """Begin the shard that is the `number`-th of its run, in a file in `scratch`."""
+        """Start the `number`-th shard of a run, in a file in `scratch`."""
         self._context = context
         self._shard_id = shard_id
         self._number = number
@@ -97,25 +99,25 @@ class ShardWriter:
 
     @property
     def size_bytes(self) -> int:
-        """What is written of it."""
+        """The size written so far, in bytes."""
         return self._file.size_bytes
 
     @property
     def room(self) -> int:
-        """How many rows, one at least, may come before its size is worth a look again."""
+        """How many rows, at least one, can be written before `size_bytes` changes."""
         return self._file.room
 
     @property
     def last_key(self) -> Key:
-        """The row key of the last row. Requires: there is one."""
+        """The row key of the last row. Requires: a row was written."""
         return self._sampler.max_key
 
     def holds_rows_of(self, leaf: Partition) -> bool:
-        """Return whether any of its rows so far lie in `leaf`."""
+        """Return whether any row so far is in `leaf`."""
         return leaf.id in self._rows_by_leaf
 
     def write(self, leaf: Partition, batch: pa.RecordBatch) -> None:
-        """Add rows, which lie in `leaf` and follow those before."""
+        """Write rows, which are all in `leaf` and follow the rows before."""
         rows = self._rows_by_leaf.get(leaf.id, 0)
         first = self._range if self._rows_by_leaf else leaf.range
         self._range = KeyRange(first.min, leaf.range.max)
@@ -124,7 +126,9 @@ class ShardWriter:
         self._file.write(batch)
 
     def finish(self, *, last: bool) -> WrittenShard:
-        """Complete the file; `last` tells whether its run ends with it. Requires: it has rows."""
+        """Complete the file; `last` says whether this is the last shard of
+        its run. Requires: it has rows.
+        """
         context = self._context
         footer = ShardFooter(
             table_id=context.table_id,
@@ -140,16 +144,18 @@ class ShardWriter:
         return WrittenShard(self._local, footer, tuple(self._rows_by_leaf.items()))
 
     def discard(self) -> None:
-        """Leave nothing of it in scratch."""
+        """Remove the local file."""
         self._file.discard()
 
 
 def _adopt(storage: Storage, path: str, expected: ShardFooter) -> int:
-    """Check that the shard at `path` is what was just written once more; give its size in bytes."""
+    """Check that the shard at `path` has the content that was just
+    written; return its size in bytes.
+    """
     (stored,) = [found for found in storage.list(path) if found.path == path]
     found = read_footer(storage, path, stored.size_bytes)
-    # Not compared is what may differ between two runs: the samples, the schema, which may have
-    # gained columns, the time, and what was still there of the shards before the inputs.
+    # Some fields may differ between two runs and are not compared: the samples, the schema, which
+    # may have new columns, the time, and which of the shards before the inputs still existed.
     inputs = expected.origin.lineage.inputs
     same = replace(
         expected,
@@ -163,7 +169,7 @@ def _adopt(storage: Storage, path: str, expected: ShardFooter) -> int:
     )
     if found != same:
         raise AlreadyExistsError(
-            f"{path} exists and does not hold what job {expected.origin.job} made of the same "
-            f"inputs: it has {found.rows:,} rows, and was to have {expected.rows:,}"
+            f"{path} exists, but differs from what job {expected.origin.job} made of the same "
+            f"inputs: it has {found.rows:,} rows instead of {expected.rows:,}"
         )
     return stored.size_bytes

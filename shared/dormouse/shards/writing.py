@@ -1,7 +1,7 @@
-"""Sorted rows → shards: cut at leaves and at a size, checked, uploaded, or adopted.
+"""Divide sorted rows into shards, by leaves and by size; check their order, and upload them.
 
-`ingest` and `compact` call this. Nothing they are told about the order of rows is believed: every
-row is compared with the one before it.
+Used by ingest and compaction. The claimed order of the rows is not trusted: every row is compared
+with the row before it.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ def write_shards(
 ) -> list[NewShard]:
     """Write rows sorted by the keys to shards, in one pass: a run.
 
-    `leaves` are in key order and hold all the rows. A shard ends before the next leaf, unless it
-    may be `spanning` leaves: then it counts its rows in each. A shard also ends before the next row
-    key once `target_bytes` of it are written. Shards are called ``shard_id(0)``, ``shard_id(1)``
-    and so on, by the numbers of the part of a run that `context` says. One that exists was written
-    by another run of the job and is adopted.
+    `leaves` are in key order, and contain all rows. A shard ends at the end of its leaf; if it may
+    be `spanning` leaves, it continues and counts its rows in each. A shard also ends before the
+    next row key once `target_bytes` of it are written. The shards are named ``shard_id(0)``,
+    ``shard_id(1)`` and so on, within the numbers of the `part` of the run that `context` names. A
+    shard that exists was written by another run of the job, and is adopted.
 
     Raises:
         UnsortedRowsError: the rows are not sorted.
-        AlreadyExistsError: a shard of the same name exists and holds something else.
-        CorruptDataError: an object of the same name exists and is no shard.
+        AlreadyExistsError: a shard of the same name exists with other content.
+        CorruptDataError: an object of the same name exists and is not a shard.
     """
     with ThreadPoolExecutor(1) as uploads:
         run = _RunWriter(storage, context, shard_id, scratch, target_bytes, spanning, uploads)
         try:
-            with closing(read_ahead(_cut(sorted_batches, context, leaves))) as pieces:
+            with closing(read_ahead(_by_leaf(sorted_batches, context, leaves))) as pieces:
                 for leaf, batch in pieces:
                     run.write(leaf, batch)
             return run.finish()
@@ -66,7 +66,7 @@ def write_shards(
 
 
 class _RunWriter:
-    """The shards of one run; the one before is uploaded while the next gets its rows."""
+    """Writes the shards of one run; a shard is uploaded while the next one is written."""
 
     def __init__(
         self,
@@ -86,56 +86,60 @@ class _RunWriter:
         self._spanning = spanning
         self._uploads = uploads
         self._uploaded: list[Future[NewShard]] = []
-        self._draft: ShardWriter | None = None
+        self._writer: ShardWriter | None = None
 
     def write(self, leaf: Partition, batch: pa.RecordBatch) -> None:
-        """Add rows of one leaf."""
+        """Write rows of one leaf."""
         while batch.num_rows:
-            draft = self._draft
-            taken = 0 if draft is None else self._room(draft, leaf, batch)
-            if draft is None or not taken:
+            writer = self._writer
+            taken = 0 if writer is None else self._room(writer, leaf, batch)
+            if writer is None or not taken:
                 self._end_shard(last=False)
-                draft = self._draft = self._begin_shard()
-                taken = min(draft.room, batch.num_rows)
-            draft.write(leaf, batch.slice(0, taken))
+                writer = self._writer = self._begin_shard()
+                taken = min(writer.room, batch.num_rows)
+            writer.write(leaf, batch.slice(0, taken))
             batch = batch.slice(taken)
 
     def finish(self) -> list[NewShard]:
-        """Return all shards, when all are uploaded."""
+        """Return all shards, after their upload."""
         self._end_shard(last=True)
         return [shard.result() for shard in self._uploaded]
 
     def discard(self) -> None:
-        """Leave nothing in scratch of a shard that was not finished."""
-        if self._draft is not None:
-            self._draft.discard()
+        """Remove the local file of a shard that was not finished."""
+        if self._writer is not None:
+            self._writer.discard()
 
-    def _room(self, draft: ShardWriter, leaf: Partition, batch: pa.RecordBatch) -> int:
-        """Return how many of the first rows of `batch` go into the shard that is being written."""
-        if not self._spanning and not draft.holds_rows_of(leaf):
+    def _room(self, writer: ShardWriter, leaf: Partition, batch: pa.RecordBatch) -> int:
+        """Return how many of the first rows of `batch` go into the current shard.
+
+        Once the shard has its target size, only the rows that continue its last key are added: a
+        row key is never divided between two shards of a leaf.
+        """
+        if not self._spanning and not writer.holds_rows_of(leaf):
             return 0
-        if draft.size_bytes < self._target_bytes:
-            return min(draft.room, batch.num_rows)
-        return row_span(batch, draft.last_key, self._context.schema)[1]
+        if writer.size_bytes < self._target_bytes:
+            return min(writer.room, batch.num_rows)
+        return row_span(batch, writer.last_key, self._context.schema)[1]
 
     def _begin_shard(self) -> ShardWriter:
         number = part_shard_number(self._context.part or 0, len(self._uploaded))
         return ShardWriter(self._context, self._shard_id(number), number, self._scratch)
 
     def _end_shard(self, *, last: bool) -> None:
-        if self._draft is None:
+        if self._writer is None:
             return
         if self._uploaded:
-            self._uploaded[-1].result()  # in order, and no more than two of them in scratch
-        written = self._draft.finish(last=last and self._context.part is None)
-        self._draft = None
+            self._uploaded[-1].result()  # uploaded in order; at most two files are in scratch
+        written = self._writer.finish(last=last and self._context.part is None)
+        self._writer = None
         self._uploaded.append(self._uploads.submit(written.publish, self._storage))
 
 
-def _cut(
+def _by_leaf(
     sorted_batches: Iterable[pa.RecordBatch], context: ShardContext, leaves: Sequence[Partition]
 ) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """Check the order of rows and give them leaf by leaf."""
+    """Check the order of rows, and yield them leaf by leaf."""
     check = OrderCheck(context.schema)
     remaining = iter(leaves)
     leaf: Partition | None = None
@@ -155,11 +159,13 @@ def _next_leaf(first: Key, leaves: Iterator[Partition], context: ShardContext) -
     for leaf in leaves:
         if leaf.range.contains(first):
             return leaf
-    raise InvariantError(f"no leaf given to job {context.job} holds the key of one of its rows")
+    raise InvariantError(f"a row of job {context.job} is in none of the leaves that it was given")
 
 
 def _end_of_leaf(batch: pa.RecordBatch, leaf: Partition, schema: Schema) -> int:
-    """Return the number of the first row beyond `leaf`, which may be one past the last."""
+    """Return the position of the first row after `leaf`; the length
+    of the batch if there is none.
+    """
     end = leaf.range.max
     if end is None or row_key(batch, batch.num_rows - 1, schema) < end:
         return batch.num_rows

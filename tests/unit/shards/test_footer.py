@@ -175,7 +175,7 @@ def test_a_proven_footer_of_an_unknown_version_or_of_other_rows_is_not_believed(
 ) -> None:
     for stored, other, why in (
         (b'{"v":2,', b'{"v":9,', "unknown version 9"),
-        (b'"rows":100', b'"rows":101', "holds 100 rows, but its footer speaks of 101"),
+        (b'"rows":100', b'"rows":101', "has 100 rows, but its footer says 101"),
     ):
         storage = MemoryStorage()
         storage.put("p", proven(shard, stored, other))
@@ -189,5 +189,5 @@ def test_a_shard_of_other_rows_than_the_state_says_is_not_read(tmp_path: Path) -
     path = f"table/data/{new.shard.id}.parquet"
     metadata = read_metadata(table.storage, path, new.shard.size_bytes)
     check_identity(metadata, path, "table", new.shard)
-    with pytest.raises(DamagedShardError, match="holds 100 rows, not 99"):
+    with pytest.raises(DamagedShardError, match="has 100 rows, but the state says 99"):
         check_identity(metadata, path, "table", replace(new.shard, rows=99))

@@ -106,7 +106,7 @@ def test_outputs_that_are_not_what_the_job_would_write_are_deleted_and_the_job_p
     record = world.tracker.get(table.id, job)
     assert record is not None
     assert record.state == "failed"
-    assert "does not hold" in record.reason
+    assert "differs from what job" in record.reason
     world.queue.append(OutboundMessage("table-changes", TableChanged(table.id)))
     world.settle()
     assert world.rows(table) == in_order(world, files=4)
