@@ -90,6 +90,9 @@ $(SITE): $(INSTALLED) requirements-site.txt
 	$(BIN)/$(PINNED) requirements-site.txt
 	@touch $@
 
+expanded: $(INSTALLED) ## Write what the template asks of AWS, which a test holds it to: see what a change of it changes
+	@$(MODULE) tests.template.expanded
+
 lint: $(INSTALLED) ## Check format, style, types, layers, the template and dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -136,4 +139,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-spark faults layer lint audit format lock build invoke clean
+.PHONY: help setup demo demo-spark test expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-spark faults layer lint audit format lock build invoke clean

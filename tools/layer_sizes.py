@@ -14,7 +14,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from samtranslator.yaml_helper import yaml_parse
+
+from dormouse_cli.local.translation import load
 
 ROOT = Path(__file__).parents[1]
 LIMIT_BYTES = 262_144_000
@@ -26,7 +27,7 @@ HEAVIEST = 6
 
 def parts_of_functions(template: Path) -> dict[str, tuple[Path, list[str]]]:
     """Return the folder of each function's code, and the names of its layers."""
-    resources: Mapping[str, Any] = yaml_parse(template.read_text())["Resources"]
+    resources: Any = load(template)["Resources"]
     functions = {
         name: resource["Properties"]
         for name, resource in resources.items()

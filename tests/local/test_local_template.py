@@ -34,7 +34,9 @@ def resolver(**conditions: Any) -> Resolver:
         ref={"Queue": "queue-url"}.get,
         attribute=lambda resource, name: "arn" if (resource, name) == ("Queue", "Arn") else None,
     )
-    return Resolver({"Stage": "test", "AWS::Region": "here"}, conditions, references)
+    parameters = {"Stage": "test", "AWS::Region": "here"}
+    mappings: Any = {"Sizes": {"test": {"mb": 512, "zones": ["a", "b"]}}}
+    return Resolver(parameters, conditions, references, mappings)
 
 
 def test_names_are_those_on_aws() -> None:
@@ -122,6 +124,8 @@ def test_a_parameter_that_the_template_lacks_is_refused() -> None:
         ({"Fn::Sub": ["${a}/${Stage}", {"a": {"Ref": "Queue"}}]}, "queue-url/test"),
         ({"Fn::Join": [":", ["a", {"Ref": "AWS::Region"}]]}, "a:here"),
         ({"Fn::Select": [1, {"Fn::Split": ["-", "a-b"]}]}, "b"),
+        ({"Fn::FindInMap": ["Sizes", {"Ref": "Stage"}, "mb"]}, 512),
+        ({"Fn::FindInMap": ["Sizes", "test", "zones"]}, ["a", "b"]),
         ({"Fn::If": ["IsTest", "yes", "no"]}, "yes"),
         ({"Fn::If": ["IsOther", "yes", {"Ref": "AWS::NoValue"}]}, None),
         ([1, {"Ref": "AWS::NoValue"}, 2], [1, 2]),
@@ -141,6 +145,8 @@ def test_intrinsics_mean_what_cloudformation_means(value: Any, expected: Any) ->
         ({"Ref": "Nobody"}, "here: !Ref Nobody names neither"),
         ({"Fn::GetAtt": ["Queue", "Colour"]}, "here: .* does not know !GetAtt Queue.Colour"),
         ({"Fn::Sub": "${Nobody}"}, "here: !Ref Nobody"),
+        ({"Fn::FindInMap": ["Sizes", "prod", "mb"]}, "here: !FindInMap .* no key 'prod'"),
+        ({"Fn::FindInMap": ["Sizes", "test", "gb"]}, "here: !FindInMap .* no key 'gb'"),
         ({"Fn::If": ["Never", 1, 2]}, "here: there is no condition 'Never'"),
     ],
 )

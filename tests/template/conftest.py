@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from dormouse.stored.names import InstanceNames
-from dormouse_cli.local.intrinsics import References, Resolver
+from dormouse_cli.generated.granted import policies_of
+from dormouse_cli.local.intrinsics import Resolver
 from dormouse_cli.local.resource_names import ResourceNames
+from dormouse_cli.local.resources import Resources
 from dormouse_cli.local.translation import Translated, translate
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +22,8 @@ TEMPLATE = ROOT / "template.yaml"
 REGION = "eu-west-2"
 NAMES = InstanceNames("test", "123456789012")
 LONGEST_WINDOW_SECONDS = 300
+LONGEST_INSTANCE = 20
+"""How many characters the name of an instance may have."""
 STAGES = sorted(path.parent.name for path in (ROOT / "functions").glob("*/handler.py"))
 QUEUE_OF = {
     "batch_files": "files",
@@ -50,6 +54,7 @@ class Template:
 
     translated: Translated
     resolver: Resolver
+    names: ResourceNames
 
     @staticmethod
     def read(**parameters: str) -> Template:
@@ -60,22 +65,8 @@ class Template:
             **parameters,
         }
         translated = translate(TEMPLATE, given, REGION)
-        pseudo = {
-            "AWS::AccountId": NAMES.account,
-            "AWS::Partition": "aws",
-            "AWS::Region": REGION,
-            "AWS::StackName": "test",
-        }
-        resolver: Resolver
-        names = ResourceNames(
-            translated.resources, pseudo, "", lambda value, at: resolver.text(value, at)
-        )
-        resolver = Resolver(
-            {**translated.parameters, **pseudo},
-            translated.conditions,
-            References(names.ref, names.attribute),
-        )
-        return Template(translated, resolver)
+        resources = Resources.of(translated, "", REGION, NAMES.account)
+        return Template(translated, resources.resolver, resources.names)
 
     def properties(self, logical_id: str) -> dict[str, Any]:
         raw = self.translated.resources[logical_id].get("Properties", {})
@@ -97,10 +88,14 @@ class Template:
         named = {q["QueueName"]: q for q in self.of_type("AWS::SQS::Queue").values()}
         return named[NAMES.queue(queue)]
 
-    def policies(self, role: str) -> Iterator[dict[str, Any]]:
-        """Return the documents of the policies that a role of `ROLES` has."""
-        for policy in self.properties(ROLES[role])["Policies"]:
-            yield policy["PolicyDocument"]
+    def policies(self, role: str) -> Iterator[Mapping[str, Any]]:
+        """Return the documents of all policies that a role of `ROLES` has."""
+        yield from policies_of(self.properties(ROLES[role]), self.managed_policies())
+
+    def managed_policies(self) -> dict[str | None, dict[str, Any]]:
+        """Return the managed policies by their ARNs."""
+        found = self.of_type("AWS::IAM::ManagedPolicy")
+        return {self.names.arn(logical_id): policy for logical_id, policy in found.items()}
 
     def changed(self, logical_id: str, change: Callable[[dict[str, Any]], None]) -> Template:
         """Return the template with one resource changed; tests damage it so."""

@@ -18,7 +18,7 @@ COMMITS = (
 )
 ITEMS = ("-references", "-shards", "-partitions")
 SEND = ("sqs:SendMessage", "sqs:GetQueueUrl")
-STAGES = "tests/unit/stages/"
+FEATURES = "tests/unit/features/"
 DYNAMODB = "tests/unit/statestore/test_dynamodb_store.py::"
 STATE = "tests/contract/test_state_store.py::"
 
@@ -39,7 +39,7 @@ class Rare(NamedTuple):
 
 RARE = (
     Rare(
-        f"{STAGES}test_replies_cut_off.py::test_what_nobody_can_wait_for_any_more_is_deleted",
+        f"{FEATURES}administration/test_replies_cut_off.py::test_what_nobody_can_wait_for_any_more_is_deleted",
         ("sweep",),
         ("s3:DeleteObject",),
         ("/requests/*",),
@@ -58,13 +58,13 @@ RARE = (
         ("/data/*",),
     ),
     Rare(
-        f"{STAGES}test_spark_asked.py::test_a_purge_asked_for_has_spark_rewrite_a_leaf_at_once",
+        f"{FEATURES}spark/test_spark_asked.py::test_a_purge_asked_for_has_spark_rewrite_a_leaf_at_once",
         (SPARK_JOB,),
         ("s3:GetObject",),
         ("/purges/*",),
     ),
     Rare(
-        f"{STAGES}test_export_faults.py::"
+        f"{FEATURES}export/test_export_faults.py::"
         "test_a_death_at_any_call_of_a_storage_is_made_good_by_the_redelivery",
         (SPARK_JOB, "export_rows"),
         ("s3:GetObject",),
@@ -96,95 +96,95 @@ RARE = (
         ("-shards", "-partitions"),
     ),
     Rare(
-        f"{STAGES}test_spark.py::test_an_instance_without_spark_has_functions_do_it",
+        f"{FEATURES}spark/test_spark.py::test_an_instance_without_spark_has_functions_do_it",
         ("dispatch_spark",),
         SEND,
         ("-ingest-jobs", "-compaction-jobs", "-exports"),
     ),
     Rare(
-        f"{STAGES}test_spark_given_up.py::"
+        f"{FEATURES}spark/test_spark_failed.py::"
         "test_a_job_that_cannot_be_started_for_now_waits_longer_and_longer",
         ("dispatch_spark",),
         SEND,
         ("-spark-jobs",),
     ),
     Rare(
-        f"{STAGES}test_spark.py::"
+        f"{FEATURES}spark/test_spark.py::"
         "test_a_batch_of_so_many_bytes_goes_to_spark_and_a_smaller_one_does_not",
         ("batch_files",),
         SEND,
         ("-spark-jobs",),
     ),
     Rare(
-        f"{STAGES}test_spark.py::"
+        f"{FEATURES}spark/test_spark.py::"
         "test_a_compaction_of_so_many_bytes_goes_to_spark_and_again_when_it_is_lost",
         ("plan_table",),
         SEND,
         ("-spark-jobs",),
     ),
     Rare(
-        f"{STAGES}test_spark_asked.py::"
+        f"{FEATURES}spark/test_spark_asked.py::"
         "test_what_a_purge_rewrites_is_sparks_by_its_size_and_a_functions_below",
         ("purge_rows",),
         SEND,
         ("-spark-jobs",),
     ),
     Rare(
-        f"{STAGES}test_spark_asked.py::"
+        f"{FEATURES}spark/test_spark_asked.py::"
         "test_a_purges_job_whose_message_was_lost_is_sent_to_spark_again",
         ("purge_rows",),
         ("s3:GetObject", "s3:PutObject"),
         ("/spark/*",),
     ),
     Rare(
-        f"{STAGES}test_spark_asked.py::"
+        f"{FEATURES}spark/test_spark_asked.py::"
         "test_a_compaction_asked_for_is_sparks_though_it_was_never_sent",
         ("administer",),
         ("s3:GetObject", "s3:PutObject"),
         ("/spark/*",),
     ),
     Rare(
-        f"{STAGES}test_compact_apart.py::"
+        f"{FEATURES}compaction/test_compact_in_steps.py::"
         "test_a_compaction_larger_than_a_function_does_is_done_in_steps_with_one_commit",
         ("compact",),
         ("s3:GetObject", "s3:PutObject", *SEND),
         ("/jobs/*", "-compaction-jobs"),
     ),
     Rare(
-        f"{STAGES}test_compact_apart.py::"
+        f"{FEATURES}compaction/test_compact_in_steps.py::"
         "test_a_compaction_that_crashed_twice_goes_to_spark_and_to_no_function_again",
         ("compact",),
         SEND,
         ("-spark-jobs",),
     ),
     Rare(
-        f"{STAGES}test_ingest_apart.py::test_with_spark_a_file_that_crashed_twice_alone_is_sparks",
+        f"{FEATURES}ingest/test_isolate_files.py::test_with_spark_a_file_that_crashed_twice_alone_is_sparks",
         ("ingest",),
         SEND,
         ("-spark-jobs",),
     ),
     Rare(
-        f"{STAGES}test_export_crashes.py::"
+        f"{FEATURES}export/test_export_crashes.py::"
         "test_with_spark_an_export_one_of_whose_tasks_crashed_twice_is_sparks",
         ("export_rows",),
         SEND,
         ("-spark-jobs",),
     ),
     Rare(
-        f"{STAGES}test_ingest_apart.py::"
+        f"{FEATURES}ingest/test_isolate_files.py::"
         "test_a_file_that_no_function_survives_takes_no_others_along",
         ("ingest",),
         SEND,
         ("-ingest-jobs",),
     ),
     Rare(
-        f"{STAGES}test_export.py::test_a_task_without_time_goes_on_by_another_message",
+        f"{FEATURES}export/test_export.py::test_a_task_without_time_goes_on_by_another_message",
         ("export_rows",),
         SEND,
         ("-exports",),
     ),
     Rare(
-        f"{STAGES}test_batch_files.py::test_few_files_wait_and_go_with_those_that_come_later",
+        f"{FEATURES}ingest/test_batch_files.py::test_few_files_wait_and_go_with_those_that_come_later",
         ("batch_files",),
         SEND,
         ("-files",),

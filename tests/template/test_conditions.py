@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.template.conftest import NAMES, REGION, ROLES, Template
+from tests.template.conftest import NAMES, REGION, Template
 
 EVENTS = f"arn:aws:events:{REGION}:{NAMES.account}"
 SPARK = f"arn:aws:emr-serverless:{REGION}:{NAMES.account}"
 TRUST = "(trust)"
 """What stands for the Sid of a trust, which has none."""
 PLACES = {
-    "OwnBucketsOnly": {*ROLES.values()},
+    "OwnBucketsOnly": {"EveryRolePolicy"},
     "EncryptedTransportOnly": {
         "IngestBucketPolicy",
         "DataBucketPolicy",

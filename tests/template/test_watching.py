@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from dormouse.aws.base.metrics import NAMESPACE, WATCHED, log_commit
 from dormouse.model.metrics import Metric
 from dormouse.state_store import CommitReport
 from dormouse.stored.names import QUEUES, dead_letter_queue
-from tests.template.conftest import NAMES, ROOT, STAGES, Template
+from tests.template.conftest import LONGEST_INSTANCE, NAMES, ROOT, STAGES, Template
 
 GUIDE = (ROOT / "docs" / "operations.md").read_text()
 PREFIX = f"dormouse-{NAMES.instance}-"
+MOST_CHARACTERS_OF_A_SEARCH = 1024
 
 
 WORST_OF = {
@@ -40,12 +42,39 @@ def alarms(template: Template) -> dict[str, dict[str, Any]]:
     return {alarm["AlarmName"].removeprefix(PREFIX): alarm for alarm in found}
 
 
-@pytest.fixture(scope="session")
-def metrics(template: Template) -> list[list[Any]]:
-    """All metrics of the dashboard."""
+def metrics_of(template: Template) -> list[list[Any]]:
+    """Return all metrics of the dashboard."""
     (dashboard,) = template.of_type("AWS::CloudWatch::Dashboard").values()
     widgets = json.loads(dashboard["DashboardBody"])["widgets"]
     return [metric for widget in widgets for metric in widget["properties"]["metrics"]]
+
+
+@pytest.fixture(scope="session")
+def metrics(template: Template) -> list[list[Any]]:
+    return metrics_of(template)
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search for metrics: whose names, and whose values of dimensions, are exactly these."""
+
+    schema: str
+    values: dict[str, set[str]]
+
+
+def searches(metrics: list[list[Any]]) -> Iterator[Search]:
+    """Yield what the dashboard searches for; each value must be in quotes, else parts match too."""
+    whole = re.compile(r"SEARCH\('\{([\w/,]+)\} (.+)', '(?:Sum|Maximum|p90)', (?:60|300)\)")
+    term = re.compile(r'(\w+)=\(?("[^"]+"(?: OR "[^"]+")*)\)?')
+    for metric in metrics:
+        if isinstance(metric[0], dict):
+            found = whole.fullmatch(metric[0]["expression"])
+            assert found, metric
+            assert term.sub("", found[2]).strip() == "", "something is not searched for exactly"
+            values = {
+                name: set(re.findall('"([^"]+)"', group)) for name, group in term.findall(found[2])
+            }
+            yield Search(found[1], values)
 
 
 def test_every_alarm_has_a_paragraph_to_which_its_description_points(
@@ -96,19 +125,13 @@ def commit_metrics(capsys: pytest.CaptureFixture[str]) -> set[str]:
     return {metric["Name"] for metric in declared["Metrics"]}
 
 
-def searched(metrics: list[list[Any]]) -> Iterator[str]:
-    """Return the names of metrics that the dashboard searches for, of all tables."""
-    for metric in metrics:
-        if isinstance(metric[0], dict):
-            expression = metric[0]["expression"]
-            assert f'SEARCH(\'{{{NAMESPACE},instance,table}} instance="test" ' in expression
-            yield re.findall(r'MetricName="(\w+)"', expression)[0]
-
-
 def test_the_dashboard_shows_every_measure_of_a_table_and_none_that_nobody_emits(
     metrics: list[list[Any]],
 ) -> None:
-    assert set(searched(metrics)) == {measure.title for measure in Metric}
+    of_tables = [s for s in searches(metrics) if s.schema == f"{NAMESPACE},instance,table"]
+    assert all(search.values["instance"] == {NAMES.instance} for search in of_tables)
+    shown = {name for search in of_tables for name in search.values["MetricName"]}
+    assert shown == {measure.title for measure in Metric}
 
 
 def test_what_is_watched_of_commits_is_what_commits_emit(
@@ -130,19 +153,42 @@ def test_what_is_watched_of_commits_is_what_commits_emit(
 def test_the_dashboard_names_every_queue_function_table_and_bucket_as_they_are_called(
     metrics: list[list[Any]], template: Template
 ) -> None:
-    def shown(namespace: str, dimension: str) -> set[str]:
-        return {m[m.index(dimension) + 1] for m in metrics if m[0] == namespace}
+    found = list(searches(metrics))
 
-    assert shown("AWS/SQS", "QueueName") == {
-        NAMES.queue(name) for queue in QUEUES for name in (queue, dead_letter_queue(queue))
-    }
-    assert shown("AWS/Lambda", "FunctionName") == {PREFIX + stage for stage in STAGES}
+    def shown(namespace: str, dimension: str, metric: str) -> set[str]:
+        (search,) = (
+            search
+            for search in found
+            if search.schema == f"{namespace},{dimension}"
+            and search.values["MetricName"] == {metric}
+        )
+        return search.values[dimension]
+
+    queues = {NAMES.queue(queue) for queue in QUEUES}
+    dead = {NAMES.queue(dead_letter_queue(queue)) for queue in QUEUES}
+    waiting = [
+        search.values["QueueName"]
+        for search in found
+        if search.values["MetricName"] == {"ApproximateNumberOfMessagesVisible"}
+    ]
+    assert waiting == [dead, queues]
+    assert shown("AWS/SQS", "QueueName", "ApproximateAgeOfOldestMessage") == queues
+    for metric in ("Errors", "Throttles", "Duration"):
+        assert shown("AWS/Lambda", "FunctionName", metric) == {PREFIX + stage for stage in STAGES}
     tables = {t["TableName"] for t in template.of_type("AWS::DynamoDB::Table").values()}
-    assert shown("AWS/DynamoDB", "TableName") == tables
+    for metric in ("ReadThrottleEvents", "WriteThrottleEvents"):
+        assert shown("AWS/DynamoDB", "TableName", metric) == tables
     buckets = template.of_type("AWS::S3::Bucket").values()
-    assert shown("AWS/S3", "BucketName") == {bucket["BucketName"] for bucket in buckets}
+    s3 = {m[m.index("BucketName") + 1] for m in metrics if m[0] == "AWS/S3"}
+    assert s3 == {bucket["BucketName"] for bucket in buckets}
     for bucket in buckets:  # without, S3 tells CloudWatch of no requests
         assert bucket["MetricsConfigurations"] == [{"Id": "all"}]
+
+
+def test_no_search_is_longer_than_cloudwatch_takes_however_long_the_name_of_the_instance() -> None:
+    longest = metrics_of(Template.read(Instance="i" * LONGEST_INSTANCE))
+    expressions = [metric[0]["expression"] for metric in longest if isinstance(metric[0], dict)]
+    assert max(map(len, expressions)) <= MOST_CHARACTERS_OF_A_SEARCH
 
 
 def test_the_guide_names_every_measure() -> None:

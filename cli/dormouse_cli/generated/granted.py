@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dormouse.stored.names import TABLE_ID_DIGITS, InstanceNames
-from dormouse_cli.local.intrinsics import References, Resolver
-from dormouse_cli.local.resource_names import ResourceNames
+from dormouse_cli.local.resources import Resources
 from dormouse_cli.local.translation import translate
 
 _REGION = "eu-west-2"
 _NAMES = InstanceNames("dev", "123456789012")
 """Stand for any region, instance and account: the document names none."""
 _VERBS = {"GetObjectVersion": "get"}
+_ORDER = ("get", "put", "delete", "list")
 _TABLE_ID = "?" * TABLE_ID_DIGITS
 _FOLDER = re.compile(rf"{re.escape(_TABLE_ID)}/([a-z]+)/\*")
 
@@ -88,6 +88,16 @@ class Grant(NamedTuple):
     resource: str
 
 
+def policies_of(
+    role: Mapping[str, Any], managed: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Mapping[str, Any]]:
+    """Return the documents of all policies that a role has: shared ones, by ARN, and its own."""
+    for arn in role.get("ManagedPolicyArns", ()):
+        yield managed[arn]["PolicyDocument"]
+    for policy in role.get("Policies", ()):
+        yield policy["PolicyDocument"]
+
+
 def grants_in(document: Mapping[str, Any]) -> Iterator[Grant]:
     """Return what a policy's document allows."""
     for statement in document["Statement"]:
@@ -133,40 +143,28 @@ def document(granted: Mapping[str, Sequence[Grant]], names: InstanceNames) -> st
 def made_from(template: Path) -> str:
     """Return the document made from a template."""
     translated = translate(template, {"Instance": _NAMES.instance}, _REGION)
-    pseudo = {
-        "AWS::AccountId": _NAMES.account,
-        "AWS::Partition": "aws",
-        "AWS::Region": _REGION,
-        "AWS::StackName": "dormouse",
+    resources = Resources.of(translated, "", _REGION, _NAMES.account)
+    managed = {
+        resources.arn(logical_id): resources.properties(logical_id)
+        for logical_id in resources.of_type("AWS::IAM::ManagedPolicy")
     }
-    resolver: Resolver
-    named = ResourceNames(
-        translated.resources, pseudo, "", lambda value, at: resolver.text(value, at)
-    )
-    resolver = Resolver(
-        {**translated.parameters, **pseudo},
-        translated.conditions,
-        References(named.ref, named.attribute),
-    )
     granted: dict[str, list[Grant]] = {}
-    for logical_id, resource in translated.resources.items():
-        if resource["Type"] == "AWS::IAM::Role":
-            properties: Any = resolver.resolve(resource["Properties"], logical_id)
-            documents = (policy["PolicyDocument"] for policy in properties["Policies"])
-            role = logical_id.removesuffix("Role")
-            granted[role] = [grant for each in documents for grant in grants_in(each)]
+    for logical_id in resources.of_type("AWS::IAM::Role"):
+        documents = policies_of(resources.properties(logical_id), managed)
+        role = logical_id.removesuffix("Role")
+        granted[role] = [grant for each in documents for grant in grants_in(each)]
     return document(granted, _NAMES)
 
 
 def _objects(grants: Iterable[Grant], names: InstanceNames) -> dict[str, str]:
     """Return what may be done with objects, by where they lie."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, set[str]] = {}
     for action, resource in grants:
         service, _, operation = action.partition(":")
         if service == "s3":
             verb = operation.removesuffix("Object").removesuffix("Bucket").lower()
-            found.setdefault(_place(resource, names), []).append(_VERBS.get(operation, verb))
-    return {place: ", ".join(dict.fromkeys(verbs)) for place, verbs in found.items()}
+            found.setdefault(_place(resource, names), set()).add(_VERBS.get(operation, verb))
+    return {place: ", ".join(sorted(verbs, key=_ORDER.index)) for place, verbs in found.items()}
 
 
 def _place(resource: str, names: InstanceNames) -> str:
@@ -195,15 +193,15 @@ def _matrix(cells: Mapping[str, Mapping[str, str]]) -> str:
 
 def _others(grants: Iterable[Grant], names: InstanceNames) -> Iterator[tuple[str, str]]:
     """Return what may be done with what is no object: actions, and on what."""
-    actions_on: dict[str, list[str]] = {}
+    actions_on: dict[str, set[str]] = {}
     for action, resource in grants:
         if not action.startswith("s3:"):
-            actions_on.setdefault(_plain(resource, names), []).append(action)
+            actions_on.setdefault(_plain(resource, names), set()).add(action)
     alike: dict[tuple[str, ...], list[str]] = {}
-    for resource, actions in actions_on.items():
-        alike.setdefault(tuple(dict.fromkeys(actions)), []).append(resource)
+    for resource, actions in sorted(actions_on.items()):
+        alike.setdefault(tuple(sorted(actions)), []).append(resource)
     for same, resources in alike.items():
-        yield ", ".join(same), ", ".join(f"`{each}`" for each in dict.fromkeys(resources))
+        yield ", ".join(same), ", ".join(f"`{each}`" for each in resources)
 
 
 def _plain(resource: str, names: InstanceNames) -> str:

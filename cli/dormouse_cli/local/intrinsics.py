@@ -41,14 +41,17 @@ class Resolver:
         parameters: Mapping[str, str],
         conditions: Mapping[str, Json],
         references: References,
+        mappings: Mapping[str, Json] | None = None,
     ) -> None:
         """`parameters` include the pseudo parameters, such as `AWS::Region`."""
         self._parameters = parameters
         self._conditions = conditions
         self._references = references
+        self._mappings = mappings or {}
         self._functions: Mapping[str, Callable[[Json, str], _Resolved]] = {
             "Ref": self._ref,
             "Fn::GetAtt": self._get_att,
+            "Fn::FindInMap": self._find_in_map,
             "Fn::Sub": self._sub,
             "Fn::Join": self._join,
             "Fn::Select": self._select,
@@ -132,6 +135,15 @@ class Resolver:
             return self.text({intrinsic: name}, where)
 
         return _PLACEHOLDER.sub(replacement, cast(str, pattern))
+
+    def _find_in_map(self, argument: Json, where: str) -> Json:
+        found: Json = cast(Json, self._mappings)
+        for part in cast(list[Json], argument):
+            key = self.text(part, where)
+            if not isinstance(found, dict) or key not in found:
+                raise TemplateError(f"{where}: !FindInMap {argument} names nothing: no key {key!r}")
+            found = found[key]
+        return found
 
     def _join(self, argument: Json, where: str) -> str:
         separator, items = cast(list[Json], argument)

@@ -14,6 +14,7 @@ _NAME_PROPERTIES = {
     "AWS::DynamoDB::Table": "TableName",
     "AWS::EMRServerless::Application": "Name",
     "AWS::Events::Rule": "Name",
+    "AWS::IAM::ManagedPolicy": "ManagedPolicyName",
     "AWS::IAM::Role": "RoleName",
     "AWS::Lambda::Function": "FunctionName",
     "AWS::Lambda::LayerVersion": "LayerName",
@@ -30,6 +31,7 @@ _ARNS = {
         "arn:{partition}:emr-serverless:{region}:{account}:/applications/{name}"
     ),
     "AWS::Events::Rule": "arn:{partition}:events:{region}:{account}:rule/{name}",
+    "AWS::IAM::ManagedPolicy": "arn:{partition}:iam::{account}:policy/{name}",
     "AWS::IAM::Role": "arn:{partition}:iam::{account}:role/{name}",
     "AWS::Lambda::Function": "arn:{partition}:lambda:{region}:{account}:function:{name}",
     "AWS::Lambda::LayerVersion": "arn:{partition}:lambda:{region}:{account}:layer:{name}:1",
@@ -41,7 +43,7 @@ _ARNS = {
         "arn:{partition}:scheduler:{region}:{account}:schedule/default/{name}"
     ),
 }
-_REF_IS_ARN = frozenset({"AWS::Lambda::LayerVersion", "AWS::SNS::Topic"})
+_REF_IS_ARN = frozenset({"AWS::IAM::ManagedPolicy", "AWS::Lambda::LayerVersion", "AWS::SNS::Topic"})
 _NAME_ATTRIBUTES = frozenset(
     {
         ("AWS::SQS::Queue", "QueueName"),

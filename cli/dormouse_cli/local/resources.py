@@ -24,14 +24,16 @@ class Resources:
     names: ResourceNames
 
     @classmethod
-    def of(cls, translated: Translated, endpoint_url: str, region: str) -> "Resources":
-        """The resources of a translated template; queue URLs begin with `endpoint_url`."""
+    def of(
+        cls, translated: Translated, endpoint_url: str, region: str, account: str = ACCOUNT
+    ) -> "Resources":
+        """Return a translated template's resources; queue URLs begin with `endpoint_url`."""
         pseudo = {
-            "AWS::AccountId": ACCOUNT,
+            "AWS::AccountId": account,
             "AWS::Partition": "aws",
             "AWS::Region": region,
             "AWS::StackName": STACK,
-            "AWS::StackId": f"arn:aws:cloudformation:{region}:{ACCOUNT}:stack/{STACK}/local",
+            "AWS::StackId": f"arn:aws:cloudformation:{region}:{account}:stack/{STACK}/local",
             "AWS::URLSuffix": "amazonaws.com",
         }
         resolver: Resolver
@@ -42,6 +44,7 @@ class Resources:
             {**translated.parameters, **pseudo},
             translated.conditions,
             References(names.ref, names.attribute),
+            translated.mappings,
         )
         existing = {
             logical_id: resource
@@ -54,6 +57,11 @@ class Resources:
     def of_type(self, kind: str) -> list[str]:
         """The logical ids of the resources of a type, in the template's order."""
         return [name for name, resource in self.existing.items() if resource["Type"] == kind]
+
+    def properties(self, logical_id: str) -> Document:
+        """Return all properties of a resource, resolved."""
+        properties = self.existing[logical_id].get("Properties", {})
+        return cast(Document, self.resolver.resolve(properties, logical_id))
 
     def get(self, logical_id: str, key: str, default: Json = None) -> Json:
         """A property, resolved; `default` where it is missing or taken away."""

@@ -20,9 +20,11 @@ from yaml import YAMLError
 
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.intrinsics import Document
+from dormouse_cli.local.loops import expand_loops, has_loops
 from dormouse_cli.local.plan import Json
 from dormouse_cli.local.sessions import isolated_session
 
+_LOOPS = "AWS::LanguageExtensions"
 _CODE_PROPERTIES = {
     "AWS::Serverless::Function": ("Function", "CodeUri"),
     "AWS::Serverless::LayerVersion": ("LayerVersion", "ContentUri"),
@@ -38,6 +40,7 @@ class Translated:
     """
 
     resources: Mapping[str, Document]
+    mappings: Mapping[str, Json]
     conditions: Mapping[str, Json]
     parameters: Mapping[str, str]
     code: Mapping[str, Path]
@@ -45,7 +48,7 @@ class Translated:
 
 def translate(path: Path, overrides: Mapping[str, str], region: str) -> Translated:
     """Read and translate the template; `overrides` win over the parameters' defaults."""
-    document = _load(path)
+    document = load(path)
     parameters = _parameters(document, overrides)
     code = _take_code(document, path.parent)
     values = dict(parameters)
@@ -59,17 +62,26 @@ def translate(path: Path, overrides: Mapping[str, str], region: str) -> Translat
     result = cast(Document, undo_mark_unicode_str_in_template(translated))
     return Translated(
         resources=cast(Mapping[str, Document], result["Resources"]),
+        mappings=cast(Mapping[str, Json], result.get("Mappings", {})),
         conditions=cast(Mapping[str, Json], result.get("Conditions", {})),
         parameters=parameters,
         code=code,
     )
 
 
-def _load(path: Path) -> Document:
+def load(path: Path) -> Document:
+    """Return the template as it is written, with its loops expanded if AWS would expand them."""
     try:
-        return cast(Document, yaml_parse(path.read_text()))
+        document = cast(Document, yaml_parse(path.read_text()))
     except (OSError, YAMLError) as error:
         raise TemplateError(f"the template {path} cannot be read: {error}") from error
+    transforms = document.get("Transform")
+    transforms = transforms if isinstance(transforms, list) else [transforms]
+    if transforms[:1] == [_LOOPS]:
+        return cast(Document, expand_loops(document, path.name))
+    if has_loops(document):
+        raise TemplateError(f"{path}: loops need {_LOOPS} as the first Transform")
+    return document
 
 
 def _parameters(document: Document, overrides: Mapping[str, str]) -> dict[str, str]:
