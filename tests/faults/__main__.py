@@ -24,7 +24,14 @@ from queue import Queue
 from tests.faults.plants import ROOT, Fault, all_faults
 
 COPIED = ("shared", "cli", "spark", "functions", "tests", "events", "docs", "bench", "tools")
-FILES = ("pyproject.toml", "template.yaml", "samconfig.toml", "Makefile", "README.md", "CHANGELOG.md")
+FILES = (
+    "pyproject.toml",
+    "template.yaml",
+    "samconfig.toml",
+    "Makefile",
+    "README.md",
+    "CHANGELOG.md",
+)
 SECONDS = 900
 """A fault may make a loop endless: tests that have not ended by then are stopped, and noticed."""
 NOTICED, LIVED, BROKEN, EXPLAINED = "noticed", "lived", "broken", "explained"
