@@ -28,7 +28,7 @@ from dormouse.schema.schema import Schema
 from dormouse.shards.parquet import ParquetFileWriter
 from dormouse.shards.samples import KeySampler
 from dormouse.sources.loader import SourceLoader
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.pages import LOWEST_FLOOR, PAGE_CAPACITY, Head, Root, Snapshot
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
-from dormouse.stored.names import snapshot_prefix
+from dormouse.stored.paths import snapshot_prefix
 
 DELTAS_WAITED_FOR = (1, 10, 100)
 TRANSACTIONS_OF_A_BATCH = 10

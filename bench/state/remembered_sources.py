@@ -25,7 +25,7 @@ from dormouse.statestore.codec_snapshot import encode_snapshot
 from dormouse.statestore.codec_sources import Cover, digests_of, encode_sources
 from dormouse.statestore.sources import ingested_of
 from dormouse.storage import FolderStorage
-from dormouse.stored.names import sources_path
+from dormouse.stored.paths import sources_path
 
 SOURCES = 10_000_000
 ROUNDS = 50

@@ -33,7 +33,7 @@ from dormouse.state_store import Committed
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import FolderStorage
-from dormouse.stored.names import data_prefix
+from dormouse.stored.paths import data_prefix
 
 Append = Callable[[], int]
 """Appends once, however long it takes; gives how many attempts were in vain."""

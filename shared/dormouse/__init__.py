@@ -1,20 +1,23 @@
 """Dormouse: a serverless, log-structured table store on S3.
 
-A map of the package, lowest layer first; a layer imports only those above it in this list:
+A map of the packages, lowest layer first; a module imports only from its own layer and lower ones:
 
-- ``errors``: what can go wrong, by what the caller should do about it
-- ``cache``: what a process keeps of stored objects
-- ``library``: which version of itself this is
-- ``model``: schema, keys, partitions, shards, transactions, the fold; pure
-- ``statestore``: how transactions are ordered, stored and read back
-- ``policy``: what to compact, split and collect; pure
-- ``messages``, ``ports``: what the stages say to each other and ask of the world
-- ``storage``: data roots in a folder and in memory
-- ``shards``: rows in Parquet: write, read a range, merge
-- ``stages``: one function per stage of the flow: message in, messages out
-- ``settings``: what a process is told from outside
-- ``aws``: the adapters over S3, SQS and DynamoDB, and the glue of the Lambda handlers
-- ``client``: the Python API
+- `errors`, `cache`, `library`, `readahead`: errors by what a caller does next; a cache of stored
+  objects; the version of the library; a stream read ahead on another thread
+- `keys`, `schema`, `sql`: keys and key ranges; column types and schemas; conditions on rows
+- `stored`: names of objects and resources, checksums, strict decoding
+- `tables`: what a table is: properties, row rules, changes of its schema
+- `model`, `fold`: the state of a table, its transactions, and the fold that judges and applies them
+- `state_store`, `messages`, `requests`, `replies`, `ports`: the interfaces between stages and the
+  world
+- `storage`, `settings`: data roots in a folder or in memory; the settings of a process
+- `statestore`: how transactions are ordered, stored and read back
+- `arrow`, `key_forms`: Arrow types; keys in the forms of text, JSON, Python and Arrow
+- `shards`, `readers`, `engine`, `sources`: Parquet shards; reading them; sorting and merging;
+  ingested files
+- `query`: plan and read queries
+- `jobs`, `features`: what all jobs share; one package for each feature
+- `aws`, `client`: adapters for AWS, and the Lambda entry points; the Python API
 """
 
 __version__ = "0.1.0"

@@ -1,8 +1,7 @@
-"""What a process keeps of stored objects between requests, bounded by bytes.
+"""A cache of stored objects, bounded by bytes, which lives as long as its process.
 
-Stored objects never change, so what was read of one stays true; it only has to make room. A
-process has one cache, in its `ports.Services`: a warm function or a client that asks again for
-what it asked for before reads less.
+Stored objects never change, so a cached one never becomes stale; it is only evicted. A process has
+one cache, in its `ports.Services`. A warm function or a client that repeats a request reads less.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ class _Entry:
 
 
 class Cache:
-    """Values by path and type; those used longest ago go first. Safe for many threads."""
+    """Values by path and type. The least recently used are evicted first. Thread-safe."""
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
-        """Keep values of up to `limit_bytes` in all; 0 keeps none."""
+        """Cache values of up to `limit_bytes` in total; 0 caches nothing."""
         self._limit_bytes = limit_bytes
         self._entries: LRUCache[tuple[str, type], _Entry] = LRUCache(
             limit_bytes, getsizeof=lambda entry: entry.size_bytes
@@ -36,13 +35,13 @@ class Cache:
         self._lock = threading.Lock()
 
     def get(self, path: str, kind: type[_T]) -> _T | None:
-        """Return what was kept of an object; None if nothing is (any more)."""
+        """Return the cached value of an object; None if there is none."""
         with self._lock:
             entry = self._entries.get((path, kind))
         return entry.value if entry is not None and isinstance(entry.value, kind) else None
 
     def put(self, path: str, value: object, size_bytes: int) -> None:
-        """Keep `value`, which takes about `size_bytes`, unless it alone is over the limit."""
+        """Cache `value`, which takes about `size_bytes`, unless it alone exceeds the limit."""
         if size_bytes <= self._limit_bytes:
             with self._lock:
                 self._entries[path, type(value)] = _Entry(value, size_bytes)

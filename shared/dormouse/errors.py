@@ -1,51 +1,55 @@
-"""Every error Dormouse raises, sorted by what the caller should do about it.
+"""Every error that Dormouse raises, classified by what the caller should do about it.
 
-Rejected commits are not errors but outcomes (see ``statestore.outcome``): data, for the caller to
-match on.
+Rejected commits are not errors but outcomes (see ``state_store.Outcome``), which the caller matches
+on.
 """
 
 
 class DormouseError(Exception):
-    """The root. The message is one sentence; `hint`, when there is one, says what to do."""
+    """The base class. The message is one sentence; `hint`, if there is one, says what to do."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        """Keep `message` for people and the `hint` that follows it."""
+        """Set the `message` for people, and the `hint` that follows it."""
         super().__init__(_showable(message))
         self.hint = _showable(hint)
 
     @property
     def explanation(self) -> str:
-        """The message, and the hint after it if there is one."""
+        """The message, followed by the hint if there is one."""
         return f"{self}; {self.hint}" if self.hint else str(self)
 
 
 def _showable(text: str) -> str:
-    """Return text that every terminal, queue and store takes: no half of a character in it."""
+    """Return text that every terminal, queue and store accepts: without unpaired surrogates."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 class UnavailableError(DormouseError):
-    """A service did not answer or refused for now. Nothing was changed; try again later."""
+    """A service did not answer or refused for now. Nothing was changed; retry later."""
 
 
 class ContendedError(UnavailableError):
-    """Every attempt lost against other writers. Nothing was changed; try again later."""
+    """Every attempt lost against concurrent writers. Nothing was changed; retry later."""
 
 
 class OutcomeUnknownError(DormouseError):
-    """A write may or may not have landed. Re-read and look for it; delete nothing it may need."""
+    """A write may or may not have landed. Read again to find out; delete nothing that it may
+    need.
+    """
 
 
 class TimedOutError(DormouseError):
-    """What was waited for did not happen in time. It still may: only the waiting was given up."""
+    """The caller stopped waiting for something. It may still happen."""
 
 
 class OutOfSpaceError(DormouseError):
-    """What was begun together needs more room than there is. Begin with less at once."""
+    """The inputs of one job do not fit into its scratch space together. Start with fewer at
+    once.
+    """
 
 
 class JobTooLargeError(DormouseError):
-    """A job is too much for where it was tried, and cannot be made smaller. Needs a person."""
+    """A job is too large for the place where it was tried, and cannot be split. Needs a person."""
 
 
 class NotFoundError(DormouseError):
@@ -53,11 +57,11 @@ class NotFoundError(DormouseError):
 
 
 class AlreadyExistsError(DormouseError):
-    """Something that was to be made is there already."""
+    """Something that was to be created exists already."""
 
 
 class InvalidRequestError(DormouseError):
-    """The request can never succeed as it is. Change it; retrying is useless."""
+    """The request can never succeed as it is. Change it; a retry is useless."""
 
 
 class RefusedSourceError(InvalidRequestError):
@@ -69,39 +73,39 @@ class CorruptDataError(DormouseError):
 
 
 class DamagedEntryError(CorruptDataError):
-    """What the registry keeps of a table, or of the instance, is not what was written.
+    """The registry's entry of a table, or of the instance, is not what was written.
 
-    `name` is that of the table, and `table_id` its id, as far as they can be known; both are empty
-    where it is the instance's properties that are damaged.
+    `name` and `table_id` are those of the table as far as they are known. Both are empty if the
+    properties of the instance are damaged.
     """
 
     def __init__(self, message: str, *, name: str = "", table_id: str = "", hint: str = "") -> None:
-        """Keep `message` and `hint` as every error does, and which table it is."""
+        """Set `message` and `hint`, and the table that is affected."""
         super().__init__(message, hint=hint)
         self.name, self.table_id = name, table_id
 
     @property
     def what(self) -> str:
-        """What is damaged, for people: the table, by its name or else its id, or the instance."""
+        """What is damaged, for people: the table's name, else its id, else the instance."""
         return self.name or self.table_id or "(instance)"
 
 
 class NewerRulesError(CorruptDataError):
-    """A later release judges this table by rules not known here. Upgrade this one."""
+    """A later release judges this table by rules that this one does not know. Upgrade this one."""
 
 
 class DamagedShardError(CorruptDataError):
-    """A shard is not as it was written; `path` is that of its object, below the data root."""
+    """A shard is not what was written; `path` is that of its object, below the data root."""
 
     def __init__(self, message: str, *, path: str = "", hint: str = "") -> None:
-        """Keep `message` and `hint` as every error does, and which shard it is."""
+        """Set `message` and `hint`, and the path of the shard."""
         super().__init__(message, hint=hint)
         self.path = path
 
 
 class UnsortedRowsError(CorruptDataError):
-    """Rows came in an order which contradicts the sort order they declare."""
+    """Rows came in an order that contradicts the sort order they declare."""
 
 
 class InvariantError(DormouseError):
-    """The code contradicts itself. A bug: stop, keep the evidence."""
+    """The code contradicts itself: a bug. Stop, and keep the evidence."""

@@ -1,7 +1,7 @@
-"""Which version of the library this is. Nothing is released, so its own source files say it.
+"""The version of the library. Nothing is released yet, so it is a digest of the source files.
 
-The build of the package of Spark jobs asks this, too, with no other package at hand: nothing may be
-imported here but what Python brings along.
+The build of the Spark package runs this module without any other package installed: it may import
+only the standard library.
 """
 
 from __future__ import annotations

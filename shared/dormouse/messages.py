@@ -1,8 +1,8 @@
-"""What the stages say to each other over the queues: small frozen structs, JSON on the wire.
+"""The messages that stages send each other through queues: small frozen structs, JSON on the wire.
 
-Messages carry ids, not data: the state says what a job's inputs are, so a message can be late,
-repeated or lost without being wrong. Unknown fields and versions are refused, and so are ids and
-numbers that nothing here makes: no store would take them, however often the message came.
+Messages carry ids, not data: the state says what the inputs of a job are, so a message may be late,
+repeated or lost without harm. Unknown fields and versions are refused, and so are ids and numbers
+that Dormouse never generates: no store accepts them, however often the message is delivered.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from dormouse.stored.decoding import decode_json
 from dormouse.tables.spark_options import SparkOptions
 
 Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,999}\Z")]
-"""What tables, jobs, partitions, shards and the like are called by. DynamoDB has keys of 1 KB."""
+"""The id of a table, job, partition, shard or similar. DynamoDB limits keys to 1 KB."""
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
-    """The root of all messages; `v` is the version of its form.
+    """The base of all messages; `v` is the version of its form.
 
-    A field that a form gets later is left out where it says nothing: functions about to be replaced
-    know no such field, and refuse it.
+    A field that is added to a form later is left out if it is empty: functions of the previous
+    release do not know it, and refuse a message that has it.
     """
 
 
 class OfTable(Message, frozen=True):
-    """The root of messages about one table. Queues are fair among tables, by this id."""
+    """The base of messages about one table. Queues are fair among tables, by this id."""
 
     table_id: Id
 
 
 class IngestJob(OfTable, frozen=True, tag="ingest_job"):
-    """Turn these sources into rows of the table, in one commit."""
+    """Ingest these sources into the table, in one commit."""
 
     generation: WholeNumber
     job_id: Id
@@ -47,7 +47,9 @@ class IngestJob(OfTable, frozen=True, tag="ingest_job"):
 
 
 class FilesWaiting(OfTable, frozen=True, tag="files_waiting"):
-    """These sources, the first seen at `since_ms`, are too few for a job: look again for more."""
+    """These sources, the first of them seen at `since_ms`, are too few for a job: look for more
+    later.
+    """
 
     generation: WholeNumber
     since_ms: WholeNumber
@@ -56,9 +58,9 @@ class FilesWaiting(OfTable, frozen=True, tag="files_waiting"):
 
 
 class TableChanged(OfTable, frozen=True, tag="table_changed"):
-    """The table's state changed, or may have: plan what is due.
+    """The state of the table changed, or may have: plan the jobs that are due.
 
-    `swept` says that time went by: what is due by its age alone is looked for too.
+    With `swept`, time has passed: also plan what is due because of its age.
     """
 
     swept: bool = False
@@ -66,7 +68,7 @@ class TableChanged(OfTable, frozen=True, tag="table_changed"):
 
 
 class CompactionJob(OfTable, frozen=True, tag="compaction_job"):
-    """Run this job; its partition and inputs are in the state."""
+    """Run this job. The state has its partition and inputs."""
 
     generation: WholeNumber
     job_id: Id
@@ -75,7 +77,9 @@ class CompactionJob(OfTable, frozen=True, tag="compaction_job"):
 
 
 class PartitionSplits(OfTable, frozen=True, tag="partition_splits"):
-    """Split those of these leaves that still have too many rows; if `forced`, however few."""
+    """Split those of these leaves that still have too many rows; with `forced`, however few they
+    have.
+    """
 
     generation: WholeNumber
     partitions: tuple[Id, ...]
@@ -84,7 +88,7 @@ class PartitionSplits(OfTable, frozen=True, tag="partition_splits"):
 
 
 class GarbageCandidates(OfTable, frozen=True, tag="garbage_candidates"):
-    """These shards have lost their last reference: delete them when their delay is over."""
+    """These shards lost their last reference: delete them once their delay is over."""
 
     generation: WholeNumber
     shards: tuple[Id, ...]
@@ -92,9 +96,10 @@ class GarbageCandidates(OfTable, frozen=True, tag="garbage_candidates"):
 
 
 class PurgeStep(OfTable, frozen=True, tag="purge_step"):
-    """Go on with this purge; what it removes is in its request, in the data bucket.
+    """Continue this purge. Its request in the data bucket says what to remove.
 
-    `begun_ms` is when a sweep sent the first of a chain of steps; left out where the request did.
+    `begun_ms` is the time at which a sweep started this chain of steps; left out if the request
+    started it.
     """
 
     purge_id: Id
@@ -103,7 +108,7 @@ class PurgeStep(OfTable, frozen=True, tag="purge_step"):
 
 
 class ExportTask(OfTable, frozen=True, tag="export_task"):
-    """Write the files of one task of an export; what it is to do lies in the data bucket."""
+    """Write the files of one task of an export. The task is described in the data bucket."""
 
     export_id: Id
     task: WholeNumber
@@ -111,7 +116,7 @@ class ExportTask(OfTable, frozen=True, tag="export_task"):
 
 
 class ExportJob(OfTable, frozen=True, tag="export_job"):
-    """Do what is left of the export whose id is the job's: all its tasks, and its end."""
+    """Do the remaining tasks of the export whose id is that of the job, and complete the export."""
 
     job_id: Id
     spark: SparkOptions | UnsetType = UNSET
@@ -119,11 +124,11 @@ class ExportJob(OfTable, frozen=True, tag="export_job"):
 
 
 class RequestStep(OfTable, frozen=True, tag="request_step"):
-    """See whether the jobs that a request caused have ended, and answer it then.
+    """Reply to a request if all the jobs that it caused have ended; else look again later.
 
-    `key` is that of what is kept of the request beside its table. `request_id` and `request` say
-    who asked for what, should the table be gone; left out where a sweep began the chain of steps,
-    at `begun_ms`.
+    `key` is that of the stored request beside its table. `request_id` and `request` say who asked
+    for what, in case the table is gone; they are left out if a sweep started the chain of steps, at
+    `begun_ms`.
     """
 
     key: Id
@@ -134,19 +139,19 @@ class RequestStep(OfTable, frozen=True, tag="request_step"):
 
 
 class SparkRunChanged(Message, frozen=True, tag="spark_run_changed"):
-    """A run of Spark has ended, or may have: look at it."""
+    """The state of a Spark run changed, or may have: look at it."""
 
     run_id: Id
     v: Literal[1] = 1
 
 
 SparkJob = IngestJob | CompactionJob | ExportJob
-"""The jobs that Spark does where they are too heavy for a function, or where somebody asks for it:
-then `spark` says how."""
+"""The jobs that Spark does, if they are too large for a function or a request asks for Spark.
+Then `spark` has its options."""
 
 
 class SparkJobStep(OfTable, frozen=True, tag="spark_job_step"):
-    """Go on with this job, if Spark still has it in hand: it begins none."""
+    """Continue this job if Spark still has it; this starts no new job."""
 
     job_id: Id
     v: Literal[1] = 1
@@ -157,9 +162,9 @@ _Wanted = TypeVar("_Wanted", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class OutboundMessage:
-    """A message a stage wants sent, and to which queue of `stored.names.QUEUES`.
+    """A message that a stage wants to send, and its queue of `stored.names.QUEUES`.
 
-    `reason` says why it is given up, if it goes among a queue's dead letters.
+    `reason` says why the message failed, if the queue is a dead-letter queue.
     """
 
     queue: str
@@ -186,10 +191,10 @@ def has_type(text: str | bytes) -> bool:
 
 
 def decode(text: str | bytes, kind: type[_Wanted]) -> _Wanted:
-    """Parse a message of one kind.
+    """Parse a message of one type.
 
     Raises:
-        InvalidRequestError: it is not such a message; the message says where it differs.
+        InvalidRequestError: it is not such a message; the error says where it differs.
     """
     try:
         return decode_json(text, kind)
@@ -198,10 +203,10 @@ def decode(text: str | bytes, kind: type[_Wanted]) -> _Wanted:
 
 
 def decode_spark_job(text: str | bytes) -> SparkJob | SparkJobStep:
-    """Parse a job for Spark of any kind, or what asks to go on with one.
+    """Parse a Spark job of any type, or a step of one.
 
     Raises:
-        InvalidRequestError: it is none; the message says where it differs.
+        InvalidRequestError: it is neither; the error says where it differs.
     """
     try:
         job: SparkJob | SparkJobStep = decode_json(text, SparkJob | SparkJobStep)

@@ -1,4 +1,4 @@
-"""What the stages ask of the world, as small protocols; `aws` has the real ones."""
+"""The interfaces of what stages need from the world, as small protocols; `aws` implements them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from dormouse.tables.tombstones import Tombstone
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """The current time."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970."""
 
 
 class Ids(Protocol):
-    """Makes ids."""
+    """A generator of unique ids."""
 
     def new(self) -> str:
-        """Return 32 hex digits never given before; the first 12 are the milliseconds since 1970."""
+        """Return 32 hex digits, unique; the first 12 are the milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,52 +44,56 @@ class StoredObject:
 
 
 class Objects(Protocol):
-    """What is there to be read."""
+    """Objects that can be read."""
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
-        """Open an object of known size to seek and read; each read fetches just its range.
+        """Open an object of known size to seek and read; each read fetches only its range.
 
-        Raises NotFoundError, at the latest when it is read.
+        Raises NotFoundError, at the latest by the first read.
         """
 
 
 class Storage(Objects, Protocol):
     """The data root: a bucket or a folder. Paths are relative, with ``/`` and without ``..``.
 
-    Objects are immutable: they are put once, never changed, and deleted at the end.
+    Objects are immutable: they are put once, never changed, and finally deleted.
     """
 
     @property
     def uri(self) -> str:
-        """``s3://bucket``, or the folder's path: where it is, for people."""
+        """Where the data root is, for people: ``s3://bucket``, or the folder's path."""
 
     def get(self, path: str) -> bytes:
         """Return a whole object. Raises NotFoundError."""
 
     def put(self, path: str, body: bytes) -> bool:
-        """Store an object if there is none of that path; False, and nothing done, if there is."""
+        """Store an object if there is none at that path; otherwise return False and change
+        nothing.
+        """
 
     def upload(self, path: str, local: Path) -> bool:
-        """Store a local file's content as `put` does, without holding it in memory."""
+        """Store a local file's content as `put` does, without loading it into memory."""
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Return the objects whose path begins with `prefix`, in path order."""
+        """Yield the objects whose path begins with `prefix`, in path order."""
 
     def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
-        """Return what is kept of objects below `prefix` that were deleted or replaced."""
+        """Yield the versions of objects below `prefix` that were deleted or replaced and are still
+        kept.
+        """
 
     def folders(self) -> Iterator[str]:
-        """Return the first part of all paths of several parts, in order, each once."""
+        """Yield the first part of every path that has several parts, in order, each once."""
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; one that is not there is no error."""
+        """Delete objects; missing ones are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoncurrentObject:
-    """An object that was deleted or replaced, and is kept until `until_ms`, None for good.
+    """An object that was deleted or replaced, and is kept until `until_ms`; None is for ever.
 
-    In `storage` it is as it was.
+    Its old content is read from `storage`, under the same path.
     """
 
     stored: StoredObject
@@ -101,11 +105,13 @@ class Sources(Protocol):
     """The ingest bucket."""
 
     def download(self, source: Source, local: Path) -> None:
-        """Copy this version of an object. Raises RefusedSourceError if it is gone or changed."""
+        """Download this version of an object. Raises RefusedSourceError if it is gone or has
+        changed.
+        """
 
     def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
-        """Yield, in key order, the objects whose key begins with `prefix` and that were dropped at
-        `since_ms` or later; page by page, as they are asked for.
+        """Yield, in key order, the objects whose key begins with `prefix` and which were dropped at
+        `since_ms` or later. Pages are loaded as they are needed.
         """
 
 
@@ -113,7 +119,7 @@ class Tables(Protocol):
     """The registry of tables: unique names, immutable ids."""
 
     def get(self, table_id: str) -> Table | None:
-        """Return a table by id; None if there is none (any more)."""
+        """Return a table by id; None if there is none."""
 
     def named(self, name: str) -> Table | None:
         """Return a table by name; None if there is none."""
@@ -122,117 +128,123 @@ class Tables(Protocol):
         """Return all tables by name. Raises CorruptDataError if anything is damaged."""
 
     def list_readable(self) -> tuple[list[Table], list[DamagedEntryError]]:
-        """Return all tables that can be read, by name, and what is damaged besides."""
+        """Return all tables that can be read, by name, and the damaged entries."""
 
     def repair(self, which: str = "") -> list[str]:
-        """Bring back what is damaged of a table, by name or id, or of all; return what was.
+        """Repair the damaged entries of a table, by name or id, or of all tables; return what was
+        repaired.
 
-        Raises CorruptDataError if some cannot be brought back; all else was.
+        Raises CorruptDataError if some cannot be repaired; all others were.
         """
 
     def create(self, table: Table) -> None:
-        """Add a table.
+        """Register a table.
 
         Raises:
-            AlreadyExistsError: the name is taken by another id, or the id has a tombstone.
+            AlreadyExistsError: another table has the name, or the id has a tombstone.
         """
 
     def change(
         self, table_id: str, change: Callable[[Table], Table], *, request_id: str = ""
     ) -> Table:
-        """Replace what is kept of a table by what `change` makes of the newest; give that.
+        """Replace a table's entry by what `change` returns for the newest entry; return the result.
 
-        `change` may be called several times. With a `request_id` it takes effect once, however
-        often it is asked for. What else it raises is raised here.
+        `change` may be called several times. With a `request_id`, the change takes effect once,
+        however often it is requested. Errors raised by `change` are passed on.
 
         Raises:
-            NotFoundError: there is no such table, or its deletion has begun, which nothing undoes.
-            AlreadyExistsError: it is to have the name of another table.
-            ContendedError: others kept changing the same table; nothing was changed.
+            NotFoundError: there is no such table, or it is being deleted, which cannot be undone.
+            AlreadyExistsError: another table has the new name.
+            ContendedError: concurrent changes won every attempt; nothing was changed.
         """
 
     def put_tombstone(self, tombstone: Tombstone) -> Tombstone | None:
-        """Keep for ever that an id is no table's; return the tombstone it has, the first one put.
+        """Record for ever that an id belongs to no table; return the tombstone that was put first.
 
-        Return None, with nothing done, if the id is registered and not in deletion.
+        Return None, and change nothing, if a table with this id is registered and not being
+        deleted.
         """
 
     def tombstone(self, table_id: str) -> Tombstone | None:
-        """Return the tombstone of an id; None if it has none."""
+        """Return the tombstone of an id; None if there is none."""
 
     def tombstones(self, since_ms: int) -> tuple[list[Tombstone], list[CorruptDataError]]:
-        """Return the tombstones of deletions since a time, in order, and what is damaged."""
+        """Return the tombstones of deletions since a time, in order, and the damaged ones."""
 
     def delete(self, table: Table) -> None:
-        """Remove a table; none of that id is no error."""
+        """Remove a table; one that is not registered is ignored."""
 
     def defaults(self) -> dict[str, int | str]:
-        """Return the properties set for the instance: tables have them where they set none."""
+        """Return the properties of the instance, which apply to tables that do not set their
+        own.
+        """
 
     def change_defaults(
         self, change: Callable[[dict[str, int | str]], dict[str, int | str]]
     ) -> dict[str, int | str]:
-        """Replace the instance's properties by what `change` makes of them; give that.
+        """Replace the instance's properties by what `change` returns for them; return the result.
 
         Raises:
-            ContendedError: others kept changing them; nothing was changed.
+            ContendedError: concurrent changes won every attempt; nothing was changed.
         """
 
 
 class Tracker(Protocol):
-    """The record of jobs, for people; records live for seven days, those of refused files for 35.
-    No row depends on these.
+    """The records of jobs, for people. They are kept for seven days, those of refused files for 35.
+    No row depends on them.
 
-    It also knows which table each request is about, for longer than a request can be redelivered.
+    The tracker also knows which table each request is about, for longer than a request can be
+    redelivered.
     """
 
     def record(self, record: JobRecord) -> None:
-        """Keep the newest record of a job; an older one than is kept changes nothing.
+        """Write the newest record of a job. A record that is older than the stored one is ignored.
 
-        Nor does one that is ``assigned`` where the job is ``finished``: who hands a job on tells of
-        it afterwards, and the job may be done by then.
+        So is one that is ``assigned`` if the job is ``finished``: a stage that hands a job on
+        records that afterwards, and the job may be done by then.
 
-        What it leaves empty of subject, files and size stays as it was. One that is ``running`` is
-        an attempt more, begun at its `updated_ms`; one that `is_finished` ends the attempt then.
+        An empty subject, files or size keeps the stored value. A record that is ``running`` starts
+        another attempt at its `updated_ms`; one that `is_finished` ends the attempt then.
         """
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:
-        """Return the newest record of a job; None if there is none, or it is damaged."""
+        """Return the newest record of a job; None if there is none, or if it is damaged."""
 
     def records(self, table_id: str) -> Iterator[JobRecord]:
-        """Yield a table's records, in job id order; all pages of them, and the `DAMAGED`, too."""
+        """Yield all records of a table in job id order, including `DAMAGED` ones."""
 
     def bind(self, request: str, table_id: str, now_ms: int) -> str:
-        """Return the table which a request is about: `table_id`, if no call gave another before.
+        """Return the table that a request is about: `table_id`, unless an earlier call named
+        another.
 
-        That is known for thirty days after the last call. Raises CorruptDataError.
+        The answer is kept for thirty days after the last call. Raises CorruptDataError.
         """
 
 
 class Metrics(Protocol):
-    """Where numbers about tables go, for people to watch. No row depends on them."""
+    """Publishes the metrics of tables, for people. No row depends on them."""
 
     def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
-        """Publish what was measured of a table, or counted, just now."""
+        """Publish the current values of gauges and the newest counts of a table."""
 
 
 class NoMetrics:
-    """`Metrics` for a process whose numbers nobody watches, as the command line's."""
+    """A `Metrics` that drops everything, for a process whose metrics nobody watches."""
 
     def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
         """Drop the values."""
 
 
 class Outbox(Protocol):
-    """The way out to the queues."""
+    """Sends messages to queues."""
 
     def send(self, messages: Iterable[OutboundMessage]) -> None:
-        """Send all messages, or raise UnavailableError: then some may have been sent."""
+        """Send all messages. Raises UnavailableError if some may not have been sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """The messages of a queue, as SQS counted them some seconds ago."""
+    """The numbers of messages in a queue, as SQS counted them some seconds ago."""
 
     waiting: int
     in_flight: int
@@ -241,10 +253,11 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that was given up. `reason` says why, if it was said when that was done.
+    """A message in a dead-letter queue. `reason` says why it failed, if it was moved there with a
+    reason.
 
-    `receives` counts how often it was handed out, to look at it included; `sent_ms` is when it was
-    first sent. `receipt` is the handle on it of who took it.
+    `receives` counts how often it was received, including for display; `sent_ms` is when it was
+    first sent. `receipt` is the handle of the process that received it.
     """
 
     id: str
@@ -258,27 +271,32 @@ class DeadLetter:
 class DeadLetters(Protocol):
     """The dead letters of each queue, by the queue's own name.
 
-    All raise UnavailableError if the queues do not answer, NotFoundError if there is no such queue.
+    Every method raises UnavailableError if the queues do not answer, and NotFoundError if there is
+    no such queue.
     """
 
     def receive(self, queue: str, most: int) -> list[DeadLetter]:
-        """Take letters, to be seen by nobody else for some minutes unless they are given back."""
+        """Receive dead letters; others do not see them for some minutes, unless they are
+        released.
+        """
 
     def release(self, queue: str, letters: Sequence[DeadLetter]) -> None:
-        """Let others see letters again at once."""
+        """Make received dead letters visible to others at once."""
 
     def redrive(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-        """Send what the letters say to their queue again, and give those for which that landed."""
+        """Send the messages to their queue again; return the dead letters whose message was
+        sent.
+        """
 
     def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-        """Delete letters that were taken, and give those which are there still."""
+        """Delete received dead letters; return those that could not be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkRun:
-    """One attempt at a job, to be started: `token` is the same however often that is asked for.
+    """One attempt at a job, to be started. `token` makes starting it idempotent.
 
-    `package` is the version of the package, in the data bucket, that it runs by.
+    `package` is the version of the Spark package, in the data bucket, to run with.
     """
 
     table_id: str
@@ -293,9 +311,9 @@ class SparkRun:
 
 @dataclass(frozen=True, slots=True)
 class SparkRunState:
-    """How a run stands; `reason` is what Spark says of it, if anything.
+    """The state of a run; `reason` is what Spark says about it, if anything.
 
-    `outcome` is ``succeeded`` or ``failed``, and empty while it waits or runs.
+    `outcome` is ``succeeded`` or ``failed``, and empty while the run waits or runs.
     """
 
     table_id: str
@@ -306,23 +324,24 @@ class SparkRunState:
 
 
 class Spark(Protocol):
-    """What runs Spark jobs."""
+    """Runs Spark jobs."""
 
     @property
     def package(self) -> Path:
-        """The folder of the package that was deployed for them, with this process."""
+        """The folder of the Spark package that was deployed with this process."""
 
     def start(self, run: SparkRun) -> str:
-        """Return the id of the run, started now or before.
+        """Start a run, unless it was started before; return its id.
 
         Raises:
-            UnavailableError: it cannot be started for now.
-            OutcomeUnknownError: it may be started; to ask again with the same token tells.
+            UnavailableError: it cannot be started now.
+            OutcomeUnknownError: it may have been started; starting it again with the same token
+                tells.
             InvalidRequestError: it can never be started as it is.
         """
 
     def describe(self, run_id: str) -> SparkRunState | None:
-        """Return how a run stands; None if there is none, or it is not of such a job.
+        """Return the state of a run; None if there is none, or if it is not a run of such a job.
 
         Raises:
             UnavailableError: Spark does not answer.
@@ -330,18 +349,18 @@ class Spark(Protocol):
 
 
 NO_TABLE = "-"
-"""The table id under which the tracker keeps what belongs to no table."""
+"""The table id under which the tracker keeps records that belong to no table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """All that a stage may ask of the world.
+    """All that a stage may use of the world.
 
-    `storage` is the data root, `results` where exported rows go.
-    `scratch` is a local folder for files while a stage runs, `memory_bytes` what sorting and
-    merging may use of memory before they spill to it. `cache` is what the process keeps of what it
-    read. `spark` is None for a process that starts no Spark jobs, or an instance that has no Spark;
-    `has_spark` says, where functions do jobs, whether the instance has it.
+    `storage` is the data root; exported rows go to `results`. `scratch` is a local folder for
+    temporary files of a stage; `memory_bytes` is what sorting and merging may use before they spill
+    to it. `cache` holds objects that the process has read. `spark` is None for a process that
+    starts no Spark jobs, or an instance without Spark; `has_spark` says whether the instance has
+    Spark, also to functions that start none.
     """
 
     tables: Tables
@@ -361,6 +380,6 @@ class Services:
     has_spark: bool = False
 
     def table(self, table_id: str) -> Table | None:
-        """Return a table that is there to be worked on: None if it is gone or being deleted."""
+        """Return a table to work on; None if it is gone or is being deleted."""
         found = self.tables.get(table_id)
         return None if found is None or found.deleting else found

@@ -1,6 +1,6 @@
-"""Make the items of a stream on another thread, a few ahead of who takes them.
+"""Readahead: produce the items of a stream on another thread, a few ahead of the consumer.
 
-Merging and writing both run outside the interpreter's lock, so two cores share a compaction.
+Merging and writing both release the interpreter's lock, so a compaction uses two cores.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import TypeVar
 _Item = TypeVar("_Item")
 
 DEPTH = 4
-"""How many items are made before one is taken; items of a batch each are small."""
+"""How many items are produced ahead of the consumer. An item is a batch of rows, which is
+small."""
 
 
 def read_ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
-    """Yield `items` in their order. An error in making one is raised when its turn comes.
+    """Yield `items` in order. An error in producing an item is raised when it is the item's turn.
 
-    Closed early, it ends the making of items too: a generator among them is closed.
+    Closing this generator early also stops the producer, and closes `items` if it is a generator.
     """
     source = iter(items)
     with ThreadPoolExecutor(1) as thread:
@@ -37,7 +38,7 @@ def read_ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
 
 
 def _next(source: Iterator[_Item]) -> list[_Item]:
-    """Return the next item in a list; an empty one at the end."""
+    """Return the next item in a list; an empty list at the end."""
     for item in source:
         return [item]
     return []

@@ -1,8 +1,8 @@
-"""What those are told who asked for a reply: messages on the queue ``replies``.
+"""Replies to administrators, sent to the queue ``replies`` for requests that ask for one.
 
 A request is ``accepted`` when the jobs that it causes are known, and ``finished`` or ``failed``
-when all of them have ended. One that causes none is ``finished`` at once, one that cannot be done
-is ``refused``. docs/messages has the JSON schema, made from this file.
+when all of them have ended. A request that causes no jobs is ``finished`` at once, and one that
+cannot be done is ``refused``. The JSON schema in docs/messages is generated from this file.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from dormouse.requests import AdminRequest, verb_of
 from dormouse.stored.names import REPLIES
 
 MAX_JOBS_LISTED = 50
-"""So many jobs a reply names at most."""
+"""The most jobs that a reply lists."""
 MAX_REASON_CHARACTERS, MAX_JOB_REASON_CHARACTERS = 10_000, 1000
 Outcome = Literal["accepted", "finished", "failed", "refused"]
 JobState = Literal["assigned", "refused", "failed", "unfinished"]
 
 
 class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a request caused, in numbers; those that are 0 are left out.
+    """What a request caused, in numbers; zeros are left out.
 
-    `jobs` is how many it caused; each of them `finished`, `failed`, or was `unfinished` when the
-    reply was made. `files` were asked for, of which `known` were ingested before and `refused` are
-    no good; of an export, files that were written. `rows` came out: ingested, merged or exported;
-    `removed` were purged. `shards` were merged, or deleted as garbage; `partitions` were split.
-    `size_bytes` are those of files exported or of garbage deleted. `messages` were sent back.
+    - `jobs`: how many it caused; each is `finished`, `failed` or `unfinished` at the time of the
+      reply
+    - `files`: files asked for, of which `known` were ingested before and `refused` cannot be
+      ingested; of an export, the files written
+    - `rows`: rows ingested, merged or exported; `removed`: rows purged
+    - `shards`: shards merged, or deleted as garbage; `partitions`: partitions split
+    - `size_bytes`: size of the exported files or of the deleted garbage
+    - `messages`: dead letters redriven
     """
 
     jobs: int = 0
@@ -54,10 +57,11 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReplyJob(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job, or a file of one, as a reply names it: `id` is that under which the table's jobs show
-    it, or the key of a file. `state` is ``assigned`` when the request is accepted; at the end
-    ``refused``, ``failed``, or ``unfinished``: then it was not done when the reply was made, and
-    may still be, as `reason` says.
+    """A job, or a file of a job, in a reply. `id` is the job's id among the table's jobs, or the
+    file's key.
+
+    `state` is ``assigned`` when the request is accepted. At the end it is ``refused``, ``failed``,
+    or ``unfinished``: not done at the time of the reply, though it may still be, as `reason` says.
     """
 
     kind: str
@@ -67,10 +71,12 @@ class ReplyJob(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reply(Message, frozen=True, kw_only=True, tag="reply"):
-    """What became of a request: ``accepted`` first if it causes jobs, then ``finished``, or
-    ``failed`` if anything of it was not done; or ``refused``. Each may come more than once: then it
-    has the same `id`. `jobs` are those caused, when it is accepted, and those that were not done,
-    when it has failed; `more` counts those left out of a long list.
+    """What happened to a request: ``accepted`` first if it causes jobs, then ``finished``, or
+    ``failed`` if anything was not done; or ``refused``.
+
+    A reply may be delivered more than once, with the same `id`. `jobs` lists the jobs caused, in an
+    ``accepted`` reply, or those not done, in a ``failed`` one; `more` counts those left out of a
+    long list.
     """
 
     id: str
@@ -96,10 +102,7 @@ def reply_to(
     jobs: Sequence[ReplyJob] = (),
     is_given_up: bool = False,
 ) -> Reply:
-    """Return a reply; long lists and reasons are cut.
-
-    One that `is_given_up` may be followed by another last reply, so it has an id of its own.
-    """
+    """Return a reply; long lists and reasons are truncated."""
     meaning = "given up" if is_given_up else outcome != "accepted"
     text = f"{request_id}\n{verb}\n{table_id}\n{meaning}"
     return Reply(
@@ -119,12 +122,12 @@ def reply_to(
 
 
 def to_outbound(reply: Reply) -> OutboundMessage:
-    """Return a reply as a message to the one queue that replies go to."""
+    """Return a reply as a message to the queue of replies."""
     return OutboundMessage(REPLIES, reply)
 
 
 def refusal(request: AdminRequest, reason: str) -> list[OutboundMessage]:
-    """Return the reply to a request that is refused, if one was asked for."""
+    """Return the reply to a refused request, if the request asks for a reply."""
     if not request.reply:
         return []
     return [to_outbound(reply_to(request.request_id, verb_of(request), "refused", reason=reason))]

@@ -1,6 +1,6 @@
-"""What administrators ask for: messages on the ``admin`` queue, and what the command line sends.
+"""Administrators' requests: messages on the ``admin`` queue, which the command line sends too.
 
-docs/messages has a JSON schema of each, made from this file.
+The JSON schemas in docs/messages are generated from this file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ID = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
 
 
 def is_request_id(text: str) -> bool:
-    """Return whether a request can have this id: it must be possible to show it."""
+    """Return whether a request can have this id: it must be printable."""
     return _ID.fullmatch(text) is not None
 
 
@@ -28,16 +28,16 @@ class _Identified(Message, frozen=True):
 
 
 class Request(_Identified, frozen=True, kw_only=True):
-    """The root of all requests.
+    """The base of all requests.
 
-    What was asked by a `request_id` is done once, however often it is asked. What becomes of it is
-    recorded under it, and told to the instance's queue of replies if a `reply` is asked for.
+    A `request_id` is applied once, however often the request is delivered. Its outcome is recorded
+    under that id, and sent to the instance's queue of replies if `reply` is set.
     """
 
     reply: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse an id that cannot be shown."""
+        """Refuse an id that is not printable."""
         if not is_request_id(self.request_id):
             raise ValueError("a request_id is 1 to 128 characters, none a control one")
 
@@ -72,7 +72,7 @@ class SetOnline(Request, frozen=True, tag="set_online"):
 
 
 class RenameTable(Request, frozen=True, tag="rename_table"):
-    """Return a table another name. Files are dropped for it under the new name from then on."""
+    """Give a table another name. Files for it are dropped under the new name from then on."""
 
     name: str
     new_name: str
@@ -80,11 +80,12 @@ class RenameTable(Request, frozen=True, tag="rename_table"):
 
 
 class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
-    """Empty a table. Its partitions stay, unless `split_points` are given: then its leaf partitions
-    meet at these; or with `delete_partitions`: then it has a single one.
+    """Reset a table: remove all its rows. Its partitions stay, unless `split_points` are given, at
+    which the new leaf partitions meet, or `delete_partitions`, after which there is a single
+    partition.
 
-    With a `schema` in its JSON form, the table has that one from then on; its columns get ids of
-    their own. Partitions that do not fit its row keys cannot stay. Files ingested before are not
+    With a `schema` in its JSON form, the table has that schema from then on; its columns get new
+    ids. Partitions that do not fit the new row keys cannot stay. Files ingested before are not
     ingested again. With `strings_base64`, strings in split points are base64 of their UTF-8; bytes
     always are.
     """
@@ -98,7 +99,7 @@ class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
 
 
 class SetProperties(Request, frozen=True, tag="set_properties"):
-    """Set some properties of a table, and unset others: those are the instance's again."""
+    """Set properties of a table, and unset others, which then come from the instance again."""
 
     name: str
     properties: dict[str, object] = {}
@@ -107,7 +108,7 @@ class SetProperties(Request, frozen=True, tag="set_properties"):
 
 
 class SetDefaults(Request, frozen=True, tag="set_defaults"):
-    """Set, or unset, properties of the instance: those of all tables that set none of their own."""
+    """Set or unset properties of the instance, which apply to tables that do not set their own."""
 
     properties: dict[str, object] = {}
     unset: tuple[str, ...] = ()
@@ -115,10 +116,11 @@ class SetDefaults(Request, frozen=True, tag="set_defaults"):
 
 
 class AlterSchema(Request, frozen=True, tag="alter_schema"):
-    """Add columns to a table, in their JSON form, drop some, rename some: old names to new.
+    """Change the columns of a table: add fields in JSON form, drop columns, rename them from old to
+    new.
 
-    `units` say what numbers in files count in a column of times or dates, by its name before; an
-    empty one takes that away.
+    `units` say what numbers in files count in a column of timestamps or dates, by the column's old
+    name; an empty unit removes the present one.
     """
 
     name: str
@@ -130,9 +132,9 @@ class AlterSchema(Request, frozen=True, tag="alter_schema"):
 
 
 class PurgeRows(Request, frozen=True, tag="purge_rows"):
-    """Remove all rows that match: those `where` is true of, or those whose key begins with one of
-    `keys`; either is given. A key is a list of parts, row keys and then sort keys. With `spark`,
-    shards are rewritten by Spark, else by the functions that compact.
+    """Remove all matching rows: those for which `where` is true, or those whose key begins with one
+    of `keys`. Exactly one of the two is given. A key is a list of parts, row keys and then sort
+    keys. With `spark`, Spark rewrites the shards, otherwise functions do.
     """
 
     name: str
@@ -143,9 +145,9 @@ class PurgeRows(Request, frozen=True, tag="purge_rows"):
 
 
 class CompactTable(Request, frozen=True, tag="compact_table"):
-    """Begin the compactions of a table that are due, though it be offline. With `all`, merge what
-    each leaf partition holds into one sorted run, whatever the table's strategy says. With `spark`,
-    Spark does it, else what the table's properties say.
+    """Start the compactions of a table that are due, also if the table is offline. With `all`,
+    merge the shards of each leaf partition into one sorted run, whatever the table's strategy. With
+    `spark`, Spark does it, otherwise the table's properties decide.
     """
 
     name: str
@@ -155,8 +157,8 @@ class CompactTable(Request, frozen=True, tag="compact_table"):
 
 
 class SplitPartitions(Request, frozen=True, tag="split_partitions"):
-    """Split the leaf partitions of a table that have too many rows, though it be offline; or just
-    one leaf, if `partition` names it. With `forced`, however few rows they have.
+    """Split the leaf partitions of a table that have too many rows, also if the table is offline;
+    or only the leaf `partition`. With `forced`, split however few rows they have.
     """
 
     name: str
@@ -166,7 +168,7 @@ class SplitPartitions(Request, frozen=True, tag="split_partitions"):
 
 
 class CollectGarbage(Request, frozen=True, tag="collect_garbage"):
-    """Delete the shards of a table that nothing references, those whose delay is over."""
+    """Delete the shards of a table that nothing references and whose delay is over."""
 
     name: str
     v: Literal[1] = 1
@@ -175,11 +177,12 @@ class CollectGarbage(Request, frozen=True, tag="collect_garbage"):
 class ExportRows(Request, frozen=True, tag="export_rows"):
     """Write rows to Parquet files in the results bucket, below the prefix `to`.
 
-    All rows, or those whose key begins with one of `keys` or lies in one of `ranges`: pairs of a
-    first key, inclusive, and a last one, exclusive, null for an open end. A key is a list of parts,
-    row keys and then sort keys. `where` is a condition that must be true of them besides, `columns`
-    are those wanted, none for all, `as_of` a version or an ISO 8601 time, null for now. With
-    `spark`, Spark does it, else what the table's properties say.
+    By default all rows are exported; with `keys`, those whose key begins with one of them; with
+    `ranges`, those in one of the ranges, which are pairs of a first key, inclusive, and a last key,
+    exclusive, null for an open end. A key is a list of parts, row keys and then sort keys. `where`
+    is a condition that the rows must match as well. `columns` are those to export, none for all.
+    `as_of` is a version or an ISO 8601 time, null for now. With `spark`, Spark does it, otherwise
+    the table's properties decide.
     """
 
     name: str
@@ -194,11 +197,11 @@ class ExportRows(Request, frozen=True, tag="export_rows"):
 
 
 class IngestFiles(Request, frozen=True, tag="ingest_files"):
-    """Ingest what lies in the ingest bucket already, in any folder of it, into a table. Each of
-    `keys` is that of an object or a folder. What the table has ingested already is left out, unless
-    it is meant to be ingested `again`: then this request adds it once more, and no repetition of
-    the request adds it twice. With `spark`, it is one bulk import, or a few if there are very many
-    files; else what the table's properties say.
+    """Ingest objects that are already in the ingest bucket, in any folder, into a table. Each of
+    `keys` is that of an object or a folder. Objects that the table has ingested before are skipped,
+    unless `again` is set: then this request adds them once more, and a repetition of the request
+    adds nothing. With `spark`, it is one bulk import, or several if there are very many files;
+    otherwise the table's properties decide.
     """
 
     name: str
@@ -209,7 +212,7 @@ class IngestFiles(Request, frozen=True, tag="ingest_files"):
 
 
 class Redrive(Request, frozen=True, tag="redrive"):
-    """Send dead letters of a queue back to it, those of `ids` or all there are."""
+    """Send dead letters of a queue back to the queue: those with `ids`, or all."""
 
     queue: str
     ids: tuple[str, ...] = ()
@@ -236,15 +239,15 @@ AdminRequest = (
 
 
 def verb_of(request: AdminRequest) -> str:
-    """Return what a request is called wherever it is shown: its `type` on the wire."""
+    """Return the name of a request's type, as it is shown everywhere: its `type` on the wire."""
     return str(type(request).__struct_config__.tag)
 
 
 def decode_admin(text: str | bytes) -> AdminRequest | RequestStep:
-    """Parse an administrator's request of any kind, or what asks to go on with one.
+    """Parse an administrator's request of any type, or a step of one.
 
     Raises:
-        InvalidRequestError: it is none; the message says where it differs.
+        InvalidRequestError: it is neither; the error says where it differs.
     """
     try:
         request: AdminRequest | RequestStep = decode_json(text, AdminRequest | RequestStep)

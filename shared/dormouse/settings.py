@@ -1,4 +1,4 @@
-"""What a process is told from outside; the only place that reads the environment."""
+"""The settings of a process; the only module that reads the environment."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dormouse.stored.names import InstanceNames
 
 DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
 SPARK_PACKAGE = "/opt/spark-package"
-"""Where the layer that brings the package of Spark jobs has it."""
+"""Where the Lambda layer with the Spark package puts it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """The application of EMR Serverless that runs Spark jobs, and the role they have.
+    """The EMR Serverless application that runs Spark jobs, and the role of these jobs.
 
-    `package` is the folder of what they need, as it was deployed with whoever starts them.
+    `package` is the folder with the Spark package, deployed with the process that starts jobs.
     """
 
     application: str
@@ -30,10 +30,10 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Which instance to work for, and what this machine gives to work with.
+    """The instance to work for, and the resources of this machine.
 
-    `account` is empty when it is to be asked of AWS. `has_spark` says whether the instance has
-    Spark, and `spark` with what a process starts its jobs: None for one that starts none.
+    If `account` is empty, AWS is asked for it. `has_spark` says whether the instance has Spark;
+    `spark` is what a process needs to start Spark jobs, None if it starts none.
     """
 
     instance: str
@@ -52,10 +52,10 @@ class Settings:
     def from_environment(
         environment: Mapping[str, str] | None = None, *, instance: str | None = None
     ) -> Settings:
-        """Read the settings, `instance` from the argument if it is given.
+        """Read the settings from the environment; `instance` overrides it.
 
         Raises:
-            InvalidRequestError: a setting is missing or no good; the message says which.
+            InvalidRequestError: a setting is missing or invalid; the message says which.
         """
         given = os.environ if environment is None else environment
         name = instance or given.get("DORMOUSE_INSTANCE", "")

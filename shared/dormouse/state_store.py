@@ -1,4 +1,4 @@
-"""The state store as its callers see it: read a version, commit transactions, learn the outcome."""
+"""The interface of a state store: read a version, commit transactions, get their outcome."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyCommitted:
-    """The same transaction landed before, by this writer or another; nothing was changed."""
+    """This or another writer committed the same transaction before; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The transaction broke rules at its place in the order; nothing was changed."""
+    """The transaction broke rules at its position in the log; nothing was changed."""
 
     violations: tuple[Violation, ...]
 
     def __str__(self) -> str:
-        """Return the reasons as one line."""
+        """Return the violations as one line."""
         return "; ".join(str(v) for v in self.violations)
 
 
@@ -42,10 +42,11 @@ Outcome = Committed | AlreadyCommitted | Rejected
 
 @dataclass(frozen=True, slots=True)
 class CommitReport:
-    """What one delta cost that landed, or that was refused whole before it was written.
+    """What it cost to commit one delta, or to refuse it as a whole before it was written.
 
-    `attempts` counts the updates of the log, `size_bytes` the bytes stored over all of them;
-    `transactions` are those of all threads that travelled in it, `rejected` those that broke rules.
+    `attempts` counts the updates of the log, `size_bytes` the bytes stored in all attempts.
+    `transactions` counts those of all threads that shared the delta, `rejected` those that broke
+    rules.
     """
 
     version: int
@@ -57,19 +58,19 @@ class CommitReport:
 
 
 class RejectedError(InvalidRequestError):
-    """A commit that had to hold was rejected. `violations` name each rule and what broke it."""
+    """A commit that was required to succeed was rejected; `violations` say why."""
 
     def __init__(self, rejected: Rejected) -> None:
-        """Say what was broken, for a caller that has no other way on."""
+        """Set the message from the violations."""
         super().__init__(f"the commit was rejected: {rejected}")
         self.violations = rejected.violations
 
 
 def accepted(outcome: Outcome) -> Committed | AlreadyCommitted:
-    """Return an outcome that is no rejection.
+    """Return an outcome other than a rejection.
 
     Raises:
-        RejectedError: it is one; nothing was changed.
+        RejectedError: the transaction was rejected; nothing was changed.
     """
     if isinstance(outcome, Rejected):
         raise RejectedError(outcome)
@@ -77,52 +78,59 @@ def accepted(outcome: Outcome) -> Committed | AlreadyCommitted:
 
 
 class StateStore(Protocol):
-    """One table's state. Many processes may hold a store of one table at once.
+    """The state of one table. Many processes may have a store of the same table at once.
 
-    Once the state was terminated or destroyed, all but those two raise NotFoundError.
+    Once the state is terminated or destroyed, every other method raises NotFoundError.
     """
 
     def current(self) -> TableState:
-        """Return the newest version: at least every commit that ended before the call began."""
+        """Return the newest version: it includes every commit that ended before this call began."""
 
     def at(self, *, version: int | None = None, time_ms: int | None = None) -> TableState:
-        """Return a version, or the one that was current at a time, as long as it is kept.
+        """Return a version, or the version that was current at a time, as long as it is kept.
 
         Raises:
-            NotFoundError: it is not kept any more, or is yet to come.
-            InvalidRequestError: neither or both are given.
+            NotFoundError: it is no longer kept, or lies in the future.
+            InvalidRequestError: neither or both arguments are given.
         """
 
     def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
-        """Commit transactions in one delta, each for itself, and give the outcome of each.
+        """Commit transactions in one delta, each judged by itself, and return the outcome of each.
 
         Raises:
-            InvalidRequestError: one of them can hold in no state of the table; nothing was written.
+            InvalidRequestError: a transaction is invalid in every state of the table; nothing was
+                written.
             ContendedError: all attempts lost; nothing was committed.
             UnavailableError: nothing was committed.
-            OutcomeUnknownError: they may have been committed. Commit the same again to find out.
+            OutcomeUnknownError: they may have been committed. Commit the same ones again to find
+                out.
         """
 
     def maintain(self) -> None:
-        """Do what keeps reads cheap, such as a snapshot, if it is due. Any number may at once."""
+        """Do maintenance that keeps reads cheap, such as a snapshot, if it is due. Processes may
+        overlap.
+        """
 
     def log_length(self) -> int:
-        """Count the versions since the newest snapshot: what a new process has to fold."""
+        """Return the number of versions since the newest snapshot, which a new process has to
+        fold.
+        """
 
     def reopen(self) -> None:
-        """Drop what is kept in memory: the next look reads what is stored."""
+        """Drop what is cached in memory: the next read loads what is stored."""
 
     def terminate(self) -> None:
-        """End the state for everybody: nobody can commit or read any more, for good.
+        """End the state for every process: it can be neither read nor changed any more.
 
-        Used before a state is made from the shards, so that no commit lands that would be missed.
+        This is done before a state is rebuilt from the shards, so that no commit lands that the
+        rebuild would miss.
         """
 
     def destroy(self) -> None:
-        """Delete the state of the table. Repeatable; used only when the table itself is deleted."""
+        """Delete the state, when its table is deleted. Idempotent."""
 
     def delete_late(self) -> None:
-        """Delete what commits put that were under way while the state was destroyed. Repeatable.
+        """Delete what concurrent commits wrote while the state was destroyed. Idempotent.
 
         Raises:
             InvariantError: the state was not destroyed; nothing was deleted.

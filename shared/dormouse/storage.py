@@ -1,7 +1,7 @@
-"""Data roots other than S3: a local folder, and memory. Both are `ports.Storage`.
+"""Data roots other than S3: a local folder, and memory. Both implement `ports.Storage`.
 
-The command line and the tests use them; `aws` has the bucket. What all three promise is in
-``tests/contract/test_storage.py``.
+The command line and the tests use them; `aws` has the S3 bucket. ``tests/contract/test_storage.py``
+tests what all three promise.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def check_path(path: str) -> str:
     """Return `path` if it names an object below a data root.
 
     Raises:
-        InvalidRequestError: it is empty or absolute, climbs, or holds empty parts, backslashes or
-            control characters.
+        InvalidRequestError: it is empty or absolute, contains ``..`` or empty parts, or has
+            backslashes or control characters.
     """
     if not path or any(part in ("", ".", "..") for part in path.split("/")):
         raise InvalidRequestError(
@@ -39,10 +39,10 @@ def check_path(path: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return `prefix` if paths below a data root can begin with it; the empty one is fine.
+    """Return `prefix` if paths below a data root can begin with it; an empty one is valid.
 
     Raises:
-        InvalidRequestError: no path can.
+        InvalidRequestError: no path can begin with it.
     """
     *folders, _ = prefix.split("/")
     if folders:
@@ -57,14 +57,15 @@ def _check_characters(text: str) -> str:
 
 
 class FolderStorage:
-    """A data root that is a local folder, safe for many threads and processes at once.
+    """A data root in a local folder, safe for many threads and processes.
 
-    An object is written aside, flushed to the disk, and then linked to its name: readers see all of
-    it or nothing, and of several writers one wins. A crash leaves at most a file in ``.incoming``.
+    An object is written to a temporary file, flushed to disk, and then linked to its name. So
+    readers see all of it or nothing, and one of several writers wins. A crash leaves at most a file
+    in ``.incoming``.
     """
 
     def __init__(self, root: Path) -> None:
-        """Use the folder `root`, which is made when the first object is put."""
+        """Use the folder `root`, which is created with the first object."""
         self._root = root.resolve()
 
     @property
@@ -80,11 +81,13 @@ class FolderStorage:
             raise _no_object(path) from error
 
     def put(self, path: str, body: bytes) -> bool:
-        """Store an object if there is none of that path; False, and nothing done, if there is."""
+        """Store an object if there is none at that path; otherwise return False and change
+        nothing.
+        """
         return self._create(path, io.BytesIO(body))
 
     def upload(self, path: str, local: Path) -> bool:
-        """Store a local file's content as `put` does, without holding it in memory."""
+        """Store a local file's content as `put` does, without loading it into memory."""
         with local.open("rb") as content:
             return self._create(path, content)
 
@@ -96,7 +99,7 @@ class FolderStorage:
             raise _no_object(path) from error
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Return the objects whose path begins with `prefix`, in path order."""
+        """Yield the objects whose path begins with `prefix`, in path order."""
         check_prefix(prefix)
         folder = self._root / prefix.rpartition("/")[0]
         found: list[StoredObject] = []
@@ -111,16 +114,16 @@ class FolderStorage:
         yield from sorted(found, key=lambda item: item.path)
 
     def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
-        """Return nothing: what is deleted is gone."""
+        """Yield nothing: a folder keeps no deleted objects."""
         yield from ()
 
     def folders(self) -> Iterator[str]:
-        """Return the first part of all paths of several parts, in order, each once."""
+        """Yield the first part of every path that has several parts, in order, each once."""
         found = sorted(path for path in self._root.glob("*") if path.name != _INCOMING)
         yield from (path.name for path in found if any(each.is_file() for each in path.rglob("*")))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; one that is not there is no error."""
+        """Delete objects; missing ones are ignored."""
         for path in paths:
             self._file(path).unlink(missing_ok=True)
 
@@ -157,7 +160,7 @@ class FolderStorage:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the names in a folder outlive a loss of power, as an object store's are."""
+    """Make the names in a folder survive a power failure, as those of an object store do."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -166,20 +169,20 @@ def _flush_folder(folder: Path) -> None:
 
 
 class MemoryStorage:
-    """A data root in memory, safe for many threads. It ends with the process.
+    """A data root in memory, safe for many threads, which ends with the process.
 
-    Without a clock every object seems to have been put in 1970; give one where ages matter.
+    Without a clock, every object seems to have been put in 1970; pass one where ages matter.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """Begin empty; `clock` dates the objects."""
+        """Start empty; `clock` dates the objects."""
         self._clock = clock
         self._objects: dict[str, tuple[bytes, int]] = {}
         self._lock = threading.Lock()
 
     @property
     def uri(self) -> str:
-        """A name for messages; nothing outside the process can read it."""
+        """A name for messages; no other process can read it."""
         return "memory:"
 
     def get(self, path: str) -> bytes:
@@ -191,7 +194,9 @@ class MemoryStorage:
         return found[0]
 
     def put(self, path: str, body: bytes) -> bool:
-        """Store an object if there is none of that path; False, and nothing done, if there is."""
+        """Store an object if there is none at that path; otherwise return False and change
+        nothing.
+        """
         check_path(path)
         now_ms = self._clock.now_ms() if self._clock else 0
         with self._lock:
@@ -209,7 +214,7 @@ class MemoryStorage:
         return io.BytesIO(self.get(path))
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Return the objects whose path begins with `prefix`, in path order."""
+        """Yield the objects whose path begins with `prefix`, in path order."""
         check_prefix(prefix)
         with self._lock:
             found = [
@@ -220,17 +225,17 @@ class MemoryStorage:
         yield from sorted(found, key=lambda item: item.path)
 
     def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
-        """Return nothing: what is deleted is gone."""
+        """Yield nothing: deleted objects are not kept."""
         yield from ()
 
     def folders(self) -> Iterator[str]:
-        """Return the first part of all paths of several parts, in order, each once."""
+        """Yield the first part of every path that has several parts, in order, each once."""
         with self._lock:
             found = {path.partition("/")[0] for path in self._objects if "/" in path}
         yield from sorted(found)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; one that is not there is no error."""
+        """Delete objects; missing ones are ignored."""
         with self._lock:
             for path in paths:
                 self._objects.pop(check_path(path), None)

@@ -24,7 +24,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.messages import CompactionJob
 from dormouse.ports import Services
 from dormouse.shards.run_markers import discard_shards
-from dormouse.stored.names import PART_NUMBERS, run_of_shard, shard_id_of, shard_prefix
+from dormouse.stored.paths import PART_NUMBERS, run_of_shard, shard_id_of, shard_prefix
 from dormouse_spark.access import Access, AccessFactory
 from dormouse_spark.running import collect_results, run_task
 

@@ -23,7 +23,7 @@ from dormouse.schema.schema import Schema
 from dormouse.shards.samples import KeySampler
 from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.sources.loader import SourceLoader, load_source
-from dormouse.stored.names import make_shard_id
+from dormouse.stored.paths import make_shard_id
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table

@@ -28,7 +28,7 @@ from dormouse.messages import CompactionJob
 from dormouse.model.transactions import AssignJob, SettleDisputes
 from dormouse.query.rows import LOOK_UP_BYTES, query_rows
 from dormouse.shards import parquet
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from tests.support.damage import flipped, regions, rewrite
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.world import World

@@ -4,7 +4,7 @@ import json
 
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.transactions import DisputeShards
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from tests.cli.conftest import Dormouse
 from tests.support.damage import flipped, rewrite
 from tests.support.instances import InMemory

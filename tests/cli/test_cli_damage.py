@@ -9,7 +9,7 @@ import pytest
 
 from dormouse.errors import DamagedEntryError
 from dormouse.ports import DAMAGED, JobRecord
-from dormouse.stored.names import state_prefix
+from dormouse.stored.paths import state_prefix
 from tests.cli.conftest import Dormouse
 from tests.support.adapters import MemoryTables
 from tests.support.instances import InMemory

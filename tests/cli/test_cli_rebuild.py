@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
 

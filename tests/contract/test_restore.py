@@ -14,7 +14,7 @@ from mypy_boto3_s3 import S3Client
 
 from dormouse.aws.s3.storage import S3Storage
 from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.world import World, letters

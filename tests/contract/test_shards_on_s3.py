@@ -15,7 +15,7 @@ from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.keys.ranges import KeyRange
 from dormouse.schema.schema import Schema
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from tests.support.tables import ShardTable
 
 SCHEMA = Schema.from_json(

@@ -25,7 +25,7 @@ from dormouse.messages import (
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE, Services
-from dormouse.stored.names import purge_path
+from dormouse.stored.paths import purge_path
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file

@@ -12,7 +12,7 @@ from dormouse.errors import UnavailableError
 from dormouse.messages import CompactionJob, encode
 from dormouse.model.transactions import AssignJob
 from dormouse.requests import CreateTable, ExportRows, PurgeRows
-from dormouse.stored.names import make_shard_id, shard_path
+from dormouse.stored.paths import make_shard_id, shard_path
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.telling import SECRET, ingest, rows, told, values_in
 from tests.support.world import LETTERS

@@ -28,7 +28,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob, ReplaceShards
 from dormouse.requests import SetOnline
-from dormouse.stored.names import purge_of, purge_path
+from dormouse.stored.paths import purge_of, purge_path
 from tests.functions.conftest import TABLE_ID, Functions, instance_in
 from tests.fuzz import samples
 from tests.support.trees import part

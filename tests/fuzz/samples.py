@@ -39,7 +39,7 @@ from dormouse.schema.schema import KEY_TYPES, Schema
 from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer
 from dormouse.shards.run_markers import RunMarker, put_run_marker, read_run_markers
 from dormouse.storage import MemoryStorage
-from dormouse.stored.names import run_marker_path
+from dormouse.stored.paths import run_marker_path
 from tests.support.every_type import EVERY_TYPE
 
 EVENTS = Path(__file__).parents[2] / "events"

@@ -23,7 +23,7 @@ from dormouse.schema.schema import Schema
 from dormouse.shards.footer import read_footer
 from dormouse.sources.formats import read_source
 from dormouse.storage import FolderStorage
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from tests.fuzz.mutations import mangled, mangled_json, mangled_text
 from tests.fuzz.samples import CONDITIONS
 from tests.fuzz.targets import Target, told

@@ -12,7 +12,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.features.export.export import encode_files
 from dormouse.features.purge.purge import Verdicts, encode_verdicts
 from dormouse.jobs.retrying import MAX_RECEIVES
-from dormouse.stored.names import (
+from dormouse.stored.paths import (
     export_done_path,
     export_path,
     export_task_path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dormouse.model.state import TableState
-from dormouse.stored.names import purge_of
+from dormouse.stored.paths import purge_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dormouse.features.tables.versions import read_version
 from dormouse.fold.invariants import broken_invariants
 from dormouse.ports import NO_TABLE
 from dormouse.query.rows import query_rows
-from dormouse.stored.names import SPARK_CODE, data_prefix, shard_path, sources_path, state_prefix
+from dormouse.stored.paths import SPARK_CODE, data_prefix, shard_path, sources_path, state_prefix
 from dormouse.tables.table import Table
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.leftovers import left_in_state, left_of_gone

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dormouse.model.state import DAY_MS
 from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.pages import version_before
-from dormouse.stored.names import (
+from dormouse.stored.paths import (
     delta_prefix,
     segment_prefix,
     snapshot_prefix,

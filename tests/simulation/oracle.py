@@ -18,7 +18,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from tests.simulation.backpressure import Compactions
 from tests.simulation.rows import AGE_MS, Kind, Row
 from tests.simulation.shapes import Shape

@@ -18,7 +18,7 @@ from dormouse.ports import NO_TABLE
 from dormouse.query.rows import query_rows
 from dormouse.requests import CompactTable, DeleteTable, IngestFiles, Redrive
 from dormouse.shards.run_markers import obsolete_run_markers
-from dormouse.stored.names import (
+from dormouse.stored.paths import (
     MANIFEST,
     SPARK_CODE,
     data_prefix,

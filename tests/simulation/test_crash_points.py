@@ -17,7 +17,7 @@ from dormouse.features.compaction.merge import Compaction, Merged
 from dormouse.ports import Services
 from dormouse.statestore import dynamodb_store
 from dormouse.statestore.s3 import StoredBodies
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_operations import NAME, create, drop, handles, rows
 from tests.simulation.crash_points import Operation, ground, sampled

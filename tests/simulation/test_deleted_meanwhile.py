@@ -11,7 +11,7 @@ import pytest
 from dormouse.errors import DormouseError, NotFoundError
 from dormouse.features.tables import leftovers
 from dormouse.features.tables.delete_table import delete_all_of
-from dormouse.stored.names import SPARK_CODE
+from dormouse.stored.paths import SPARK_CODE
 from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_points import Ground, Operation, copied, ground
 from tests.simulation.crash_recovery import recover

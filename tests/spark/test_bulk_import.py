@@ -23,7 +23,7 @@ from dormouse.model.provenance import Provenance
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.transactions import AssignJob, SplitPartition
 from dormouse.shards.footer import read_footer
-from dormouse.stored.names import data_prefix, run_marker_prefix
+from dormouse.stored.paths import data_prefix, run_marker_prefix
 from dormouse.tables.table import Table
 from dormouse_spark import bulk_import as module
 from dormouse_spark.bulk_import import bulk_import

@@ -13,7 +13,7 @@ from dormouse.features.rebuild.rebuild import preview
 from dormouse.messages import CompactionJob, OutboundMessage, SparkRunChanged
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.shards import parquet
-from dormouse.stored.names import (
+from dormouse.stored.paths import (
     PART_NUMBERS,
     purge_job_id,
     purge_path,

@@ -67,7 +67,7 @@ from dormouse.schema.schema import Field, Schema
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import FolderStorage
-from dormouse.stored.names import data_prefix, shard_id_of
+from dormouse.stored.paths import data_prefix, shard_id_of
 from dormouse.tables.table import Table
 from tests.support.adapters import (
     CountingIds,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from dormouse.client import TableHandle
 from dormouse.schema.schema import Schema
 from dormouse.settings import Settings
-from dormouse.stored.names import state_prefix
+from dormouse.stored.paths import state_prefix
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System
 

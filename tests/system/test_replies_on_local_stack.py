@@ -21,7 +21,7 @@ from dormouse.requests import (
     verb_of,
 )
 from dormouse.schema.schema import Schema
-from dormouse.stored.names import data_prefix, shard_id_of
+from dormouse.stored.paths import data_prefix, shard_id_of
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.admin import ACCEPTED, Admin
 from tests.system.conftest import System

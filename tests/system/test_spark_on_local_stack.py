@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dormouse.client import SparkOptions
 from dormouse.schema.schema import Schema
-from dormouse.stored.names import spark_prefix
+from dormouse.stored.paths import spark_prefix
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System
 

@@ -33,7 +33,7 @@ from dormouse.requests import (
     verb_of,
 )
 from dormouse.schema.schema import Schema
-from dormouse.stored.names import table_prefix
+from dormouse.stored.paths import table_prefix
 from dormouse_cli.main import app
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.admin import ACCEPTED, Admin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
-from dormouse.stored.names import SPARK_CODE
+from dormouse.stored.paths import SPARK_CODE
 from dormouse_cli.generated.granted import Grant, grants_in
 from tests.template.conftest import NAMES, QUEUE_OF, REGION, ROOT, Template
 from tests.template.iam import Need

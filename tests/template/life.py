@@ -40,8 +40,8 @@ from dormouse.requests import (
     SplitPartitions,
 )
 from dormouse.statestore.pages import PAGE_CAPACITY
-from dormouse.stored.names import (
-    QUEUES,
+from dormouse.stored.names import QUEUES
+from dormouse.stored.paths import (
     export_done_path,
     purge_matches_path,
     purge_path,

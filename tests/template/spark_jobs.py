@@ -22,7 +22,7 @@ from dormouse.messages import CompactionJob, ExportJob, IngestJob, SparkJob, enc
 from dormouse.model.sources import job_id_of
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.requests import ExportRows
-from dormouse.stored.names import make_shard_id, shard_path, spark_request_path
+from dormouse.stored.paths import make_shard_id, shard_path, spark_request_path
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 from dormouse_spark import entry

@@ -21,7 +21,7 @@ from moto.server import ThreadedMotoServer
 from werkzeug.serving import WSGIRequestHandler
 
 from dormouse.aws.functions import handling
-from dormouse.stored.names import SPARK_CODE, data_prefix, state_prefix
+from dormouse.stored.paths import SPARK_CODE, data_prefix, state_prefix
 from dormouse_cli.local import moto_server
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.template import read

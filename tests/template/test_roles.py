@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from dormouse.stored.names import SPARK_CODE, TABLE_ID_DIGITS, shard_path
+from dormouse.stored.paths import SPARK_CODE, TABLE_ID_DIGITS, shard_path
 from dormouse_cli.generated.granted import (
     PUT_AND_DELETE,
     Grant,

@@ -15,7 +15,7 @@ from dormouse.aws.emr import ENTRY_POINTS, UNPACKED
 from dormouse.features.spark.package_files import ARCHIVE, DESCRIPTION, decode_package
 from dormouse.library import library_version
 from dormouse.settings import SPARK_PACKAGE
-from dormouse.stored.names import TABLE_ID_DIGITS, purge_prefix, spark_package_path, spark_prefix
+from dormouse.stored.paths import TABLE_ID_DIGITS, purge_prefix, spark_package_path, spark_prefix
 from dormouse_cli.local.template import read
 from dormouse_spark.entry import RUNS
 from tests.template.conftest import NAMES, REGION, ROLES, ROOT, STAGES, TEMPLATE, Template

@@ -21,7 +21,7 @@ from dormouse.client import Instance, Status, TableHandle
 from dormouse.errors import DormouseError, RefusedSourceError
 from dormouse.model.sources import Source
 from dormouse.settings import Settings
-from dormouse.stored.names import data_prefix
+from dormouse.stored.paths import data_prefix
 from dormouse_cli.commands.report import write_page
 from dormouse_cli.demo import flights as data
 from dormouse_cli.demo.pictures import partition_tree, shards_table, side_by_side

@@ -22,7 +22,7 @@ from dormouse.key_forms.json import key_to_json
 from dormouse.key_forms.python import KeyLike, Ranges, key_of, range_of
 from dormouse.requests import ExportRows
 from dormouse.schema.schema import Schema
-from dormouse.stored.names import MANIFEST
+from dormouse.stored.paths import MANIFEST
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 

@@ -10,7 +10,7 @@ from dormouse.errors import UnavailableError
 from dormouse.features.spark.package_files import DESCRIPTION, SparkPackage, decode_package
 from dormouse.library import library_version
 from dormouse.ports import Storage
-from dormouse.stored.names import SPARK_CODE
+from dormouse.stored.paths import SPARK_CODE
 
 PackageVerdict = Literal["fits", "other version", "missing"]
 

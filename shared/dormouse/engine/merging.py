@@ -22,7 +22,7 @@ from dormouse.ports import Objects
 from dormouse.readers.local_copies import LocalCopies, MergeWindow
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups, narrow_for_engine
 from dormouse.schema.schema import Schema
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 
 __all__ = ["Slice", "merge_row_groups", "merge_slices", "sort_in_memory"]
 

@@ -1,4 +1,4 @@
-"""What the fold makes of the rows that jobs take of a shard, and of disputes over them."""
+"""The part of the fold that accounts for rows taken from shards, and for disputes over them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from dormouse.model.state import TableState
 
 
 def record_taken(state: TableState, shard: str, taking: RowsTaken) -> TableState:
-    """Return the state in which a job has taken what is left out of the references already.
+    """Return the state in which a job has taken its part of a shard, whose reference is already
+    removed.
 
-    While the shard has references, what was taken of it is remembered. When the last one is gone,
-    all takings must be its rows; else they are kept, and the shard is disputed.
+    While the shard has other references, the count is kept. When the last reference is gone, all
+    counts together must equal the shard's rows. If they do not, they are kept and the shard is
+    disputed.
+
+    Example: a shard of 10 rows lies in two partitions. The first job took 6, which is kept. If the
+    second took 4, both counts are dropped and the shard is garbage. If it took 3, a row was lost:
+    the shard stays, disputed as ROWS_LOST.
     """
     takings = (*state.taken.get(shard, ()), taking)
     if state.reference_counts.get(shard, 0):
@@ -32,7 +38,9 @@ def record_taken(state: TableState, shard: str, taking: RowsTaken) -> TableState
 def open_disputes(
     state: TableState, shards: Iterable[str], reason: DisputeReason, job: str
 ) -> TableState:
-    """Return the state in which shards are disputed; one that is already is so for `job`, too."""
+    """Return the state in which shards are disputed. For a shard that already is, `job` is added to
+    its jobs.
+    """
     disputes = state.disputed
     for shard in shards:
         known = disputes.get(shard) or Dispute(reason, state.time_ms)
@@ -42,10 +50,10 @@ def open_disputes(
 
 
 def resolve_disputes(state: TableState, shards: Iterable[str]) -> TableState:
-    """Return the state in which shards are disputed no more.
+    """Return the state in which shards are no longer disputed.
 
-    Those without references wait for their collection from now on, so that a mistake can still be
-    undone. Of the others it is counted on what jobs take.
+    For shards without references, the delay before deletion starts now, so that a mistake can still
+    be undone. For the others, the counts of rows taken so far are kept, and more follow.
     """
     for shard in shards:
         state = replace(state, disputed=state.disputed.discard(shard))

@@ -1,7 +1,8 @@
 """The fold: the only code that makes one table state from another.
 
-It serves live commits, replay, snapshots, tests and simulation alike. An entry that breaks a rule
-changes nothing but the version, and says why; an entry that was applied before changes nothing.
+Live commits, replay, snapshots, tests and simulation all use it. An entry that breaks a rule
+changes nothing except the version, and its verdict says why. An entry that was applied before
+changes nothing.
 """
 
 from __future__ import annotations
@@ -40,17 +41,19 @@ from dormouse.model.transactions import (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the fold made of an entry: applied, `repeated` (it was before), or against the rules."""
+    """The fold's verdict on an entry: applied, `repeated` (applied before), or rejected by
+    rules.
+    """
 
     violations: tuple[Violation, ...] = ()
     repeated: bool = False
 
 
 def apply(state: TableState, entry: Entry) -> tuple[TableState, Verdict]:
-    """Return the state after `entry`, and the verdict on it. The version is left to the log.
+    """Return the state after `entry`, and the verdict on the entry. The log sets the version.
 
-    There is one for every entry that can be written or read, whatever it says. That the rules of
-    the state are known here is for readers of logs to see to (`statestore.reading`).
+    There is a verdict for every entry that can be written or read, whatever it contains. Readers of
+    logs have checked before that this release knows the rules of the state (`statestore.reading`).
     """
     same_generation = entry.generation == state.generation
     judged = same_generation or isinstance(entry.transaction, ClearTable)
@@ -127,7 +130,9 @@ def _add(state: TableState, shards: Iterable[NewShard]) -> TableState:
 
 
 def _split(state: TableState, partition: str, at: Key, rows_left: Mapping[str, int]) -> TableState:
-    """Return the state with a leaf split. Partitions that still hold references then stay."""
+    """Return the state with a leaf split. Partitions that still hold references are not rotated
+    away.
+    """
     tree = state.partitions.with_halves(partition, at)
     moved = _push_down(replace(state, partitions=tree), partition, rows_left)
     return replace(moved, partitions=moved.partitions.balanced(partition, moved.references))
@@ -195,7 +200,7 @@ def _drop(state: TableState, partition: str, shard: str) -> TableState:
 
 
 def _hold(state: TableState, partition: str, held: PartitionReferences) -> TableState:
-    """Give `partition` other references, and the table other totals."""
+    """Return the state in which `partition` has other references, with the totals adjusted."""
     before = state.references.get(partition, PartitionReferences())
     references = state.references
     return replace(
@@ -224,11 +229,14 @@ def _push_down(state: TableState, partition: str, rows_left: Mapping[str, int]) 
 def _on_leaves(
     tree: PartitionTree, reference: Reference, shard: Shard, rows_left: Mapping[str, int]
 ) -> Iterator[Reference]:
-    """Yield the references on leaves which stand for one on a partition that may be split.
+    """Yield the references on leaves that replace a reference on a partition that may be split.
 
-    The shard's own least and greatest key decide which children hold its rows; where both do, the
-    rows are shared by `rows_left`, which the splitter of `reference.partition` may have counted,
-    else by halves.
+    The shard's least and greatest key decide which children hold its rows. If both do, the rows are
+    divided by `rows_left`, if the splitter of `reference.partition` counted them, else in half.
+
+    Example: a shard of 9 rows with keys from a to z lies on a partition split at m, whose right
+    half is split at t. With rows_left 5, the leaves get 5, then 2 of the other 4, then 2, all as
+    estimates. A shard with keys from a to c moves to the left leaf whole, and stays exact.
     """
     pending = [reference]
     while pending:

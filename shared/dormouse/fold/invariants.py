@@ -1,8 +1,8 @@
-"""What is true of every state a table can be in, as plain predicates that say what is broken.
+"""What is true of every state of a table, as predicates that say what is broken.
 
-A state lies over a base that was sound when it was stored, so it is enough to look at what changed
-since, and at what that touches; the cost is that of the changes, however large the table. A whole
-check takes all of the state for changed.
+A state lies over a base that was sound when it was stored. So it is enough to check what changed
+since, and what that touches; the cost depends on the changes, not on the size of the table. A whole
+check treats all of the state as changed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dormouse.model.state import TableState
 
 
 def broken_invariants(state: TableState, *, whole: bool = False) -> list[str]:
-    """Return a sentence for each invariant that `state` breaks; none for a sound one.
+    """Return a sentence for each invariant that `state` breaks; none for a sound state.
 
-    Looks at what changed since the base of the state, or at the `whole` of it.
+    Checks what changed since the base of the state, or the `whole` state.
     """
     if not len(state.partitions):
         return ["rows without partitions"] if len(state.shards) or len(state.jobs) else []
@@ -37,8 +37,8 @@ def broken_invariants(state: TableState, *, whole: bool = False) -> list[str]:
 def broken_tree(tree: PartitionTree, *, whole: bool = False) -> list[str]:
     """Return a sentence for each way in which the partitions fail to tile the key space.
 
-    If every partition fits its parent and its children, and only the root has no parent, then they
-    form a tree: ranges grow towards the root, so that they cannot form a loop.
+    If every partition fits its parent and its children, and only the root has no parent, the
+    partitions form a tree. They cannot form a loop, since ranges grow towards the root.
     """
     if ROOT not in tree:
         return ["there is no root partition"]
@@ -53,8 +53,8 @@ def broken_tree(tree: PartitionTree, *, whole: bool = False) -> list[str]:
 
 
 def _touched(tree: PartitionTree, whole: bool) -> set[str]:
-    """Return the partitions which may fit no more: those that changed, and beside them those which
-    they lie next to, or lay next to before they were joined otherwise and gone.
+    """Return the partitions that may no longer fit: those that changed, and their neighbours in the
+    tree before and after the change.
     """
     touched: set[str] = set()
     for partition_id in _changed(tree.by_id, whole):
@@ -143,7 +143,7 @@ def _broken_reference(
 
 
 def _broken_jobs(state: TableState, whole: bool) -> Iterator[str]:
-    """A job that lost an input did so by a change in its partition."""
+    """Check the inputs of jobs; a job can lose an input only by a change in its partition."""
     for job in state.jobs.values():
         if whole or job.partition in state.references.changes:
             for shard in job.inputs:
@@ -153,7 +153,7 @@ def _broken_jobs(state: TableState, whole: bool) -> Iterator[str]:
 
 
 def _broken_counts(state: TableState, whole: bool) -> Iterator[str]:
-    """What the references of a shard became more or fewer by, its count did too."""
+    """Check that the reference count of each shard changed by as much as its references did."""
     grown: Counter[str] = Counter()
     for partition_id in _changed(state.references, whole):
         grown.update(state.references.get(partition_id, PartitionReferences()).by_shard)
@@ -176,7 +176,9 @@ def _broken_counts(state: TableState, whole: bool) -> Iterator[str]:
 
 
 def _broken_takings(state: TableState, whole: bool) -> Iterator[str]:
-    """What was taken is kept while there is more to be taken, or for a dispute."""
+    """Check that counts of rows taken are kept only while rows are left to take, or for a
+    dispute.
+    """
     for shard_id in {*_changed(state.taken, whole), *_changed(state.shards, whole)}:
         takings, shard = state.taken.get(shard_id, ()), state.shards.get(shard_id)
         if not takings:
@@ -208,11 +210,11 @@ def _broken_totals(state: TableState) -> Iterator[str]:
 
 
 def _changed(entries: OverlayMap[K, V], whole: bool) -> Iterable[K]:
-    """Return the keys whose entries are to be checked; some may be gone."""
+    """Return the keys whose entries are to be checked; some may have been deleted."""
     return entries if whole else entries.changes
 
 
 def _before(entries: OverlayMap[K, V], key: K, whole: bool, default: V) -> V:
-    """Return what the base holds, which a whole check starts without."""
+    """Return the value in the base. A whole check starts from an empty base."""
     value = None if whole else entries.base.get(key)
     return default if value is None else value

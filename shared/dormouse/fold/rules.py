@@ -1,8 +1,8 @@
-"""When a transaction may be applied to a state: every precondition, as data.
+"""The preconditions of every transaction on the state, as data.
 
-What is wrong with an entry in any state is looked for before (`fold.validation`).
-The rules follow the operations of GCHQ's Sleeper state store and its exceptions; here each broken
-rule is a `Violation` that names what broke it.
+`fold.validation` has checked before what is wrong with an entry in any state. The rules follow the
+operations of GCHQ's Sleeper state store; where it raises an exception, the result here is a
+`Violation` that names the rule and what broke it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from dormouse.model.transactions import (
 )
 
 MAX_GENERATIONS_AHEAD = 1_000_000
-"""A generation is the next one or, in a state that was rebuilt, that of the table. After one near
-the greatest number there is, the table could never be cleared again."""
+"""How far a reset may advance the generation. Usually it is by one; in a rebuilt state it is up
+to that of the table. After a generation near the greatest integer, the table could never be
+reset again."""
 
 
 class Rule(Enum):
-    """The rule which a transaction broke; the value is a sentence about its subject."""
+    """The rule that a transaction broke; the value describes the subject of the violation."""
 
     STALE_GENERATION = "the table was cleared since this was queued"
     ALREADY_INITIALISED = "the table has partitions already"
@@ -86,20 +87,20 @@ class Rule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken rule and the id (source, shard, partition, job) that broke it."""
+    """A broken rule, and the id (of a source, shard, partition or job) that broke it."""
 
     rule: Rule
     subject: str
 
     def __str__(self) -> str:
-        """Return it as a person reads it."""
+        """Return the violation as text for people."""
         return f"{self.subject}: {self.rule.value}"
 
 
 def violations(state: TableState, entry: Entry) -> tuple[Violation, ...]:
-    """Return every reason why `entry` must not be applied to `state`; none means it may.
+    """Return every reason why `entry` must not be applied to `state`; none if it may be.
 
-    Requires: nothing is wrong with the entry in itself.
+    Requires: `entry_violations` has found nothing.
     """
     transaction = entry.transaction
     if not len(state.partitions) and not isinstance(transaction, InitialisePartitions):
@@ -287,7 +288,12 @@ def _remember(state: TableState, change: SealSources | AdoptSegments) -> Iterato
 
 
 def _seal(state: TableState, seal: SealSources) -> Iterator[Violation]:
-    """What is sealed must be just what the state would forget: no source more, none less."""
+    """Check that a segment seals exactly what the state will drop: no source more, none less.
+
+    Example: segments 0-10 and 10-20 exist, and sources came with versions 21, 25 and 31. A new
+    segment up to 30 that replaces the second must start after 10, and must count the sources of
+    that second segment plus two.
+    """
     new, there = seal.segment, state.source_segments
     if not state.sealed_to < new.up_to <= state.version:
         yield Violation(Rule.SEALED_BEFORE, new.id)

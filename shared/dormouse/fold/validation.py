@@ -39,23 +39,24 @@ from dormouse.schema.key_types import KeyTypes, key_part_problem, key_problem
 from dormouse.schema.schema import KEY_TYPES
 
 MAX_ID_LENGTH = 128
-"""With it, the names of two thousand references fit into one item of DynamoDB, and each into a
-sort key of 1,024 bytes."""
+"""The longest id. With it, two thousand references fit into one DynamoDB item, and each fits
+into a sort key of 1,024 bytes."""
 MAX_SHARD_ROWS = 2**40
 MAX_SHARD_BYTES = 2**50
-"""Far beyond any object: they only keep sums over all shards of a table within 64 bits."""
+"""Far more than any object has. The limit keeps sums over all shards of a table within 64
+bits."""
 MAX_TIME_MS = 253_402_300_799_999
-"""The end of the year 9999. A clock that is wilder than that would stop the time of its table."""
+"""The end of the year 9999. A clock beyond it would stop the time of its table."""
 
 _ID = re.compile(r"[ -.0-~]+")
-"""Printable ASCII without a slash, which parts the names of objects and items."""
+"""Printable ASCII without a slash, since slashes separate the parts of object and item names."""
 
 
 def entry_violations(entry: Entry, key_types: KeyTypes) -> tuple[Violation, ...]:
-    """Return every reason why `entry` can hold in no state of a table with row keys of these types.
+    """Return every reason why `entry` can be applied to no state of a table with these key types.
 
-    Without types, of a table that has no tree yet or when those of the entry's generation are not
-    known, keys need only have parts that can be stored.
+    `key_types` is empty for a table that has no tree yet, or if the types of the entry's generation
+    are not known. Then keys only need parts that can be stored.
     """
     return tuple(_faults(entry, key_types))
 
@@ -127,7 +128,7 @@ def _first_tree(partitions: Sequence[Partition], types: KeyTypes) -> Iterator[Vi
 
 
 def _tree(partitions: Sequence[Partition], types: KeyTypes) -> Iterator[Violation]:
-    """Yield what is wrong with a whole tree; ends are looked at before they are compared."""
+    """Yield what is wrong with a whole tree; keys are checked before they are compared."""
     wrong = [*_ids(p.id for p in partitions), *_twice([p.id for p in partitions], Rule.NAMED_TWICE)]
     for partition in partitions:
         wrong += _number(partition.height, partition.id, INT64_MAX)
@@ -147,7 +148,9 @@ def _inputs(job: str, partition: str, inputs: Sequence[str]) -> Iterator[Violati
 
 
 def _conserved(done: ReplaceShards) -> Iterator[Violation]:
-    """What adds nothing may leave uncounted what it took: a rebuild cannot know it."""
+    """Check that a job counts its rows. A job without outputs may not have: a rebuild cannot know
+    the counts.
+    """
     if not done.outputs and not done.rows_taken and not done.rows_removed:
         return
     if sorted(shard for shard, _ in done.rows_taken) != sorted(done.inputs):
@@ -230,6 +233,6 @@ def _number(number: int, name: str, most: int) -> Iterator[Violation]:
 
 
 def shown(name: str) -> str:
-    """Return a name as a violation can carry it, whatever is in it: a short one of ASCII."""
+    """Return a name in a form that a violation can carry: short, printable ASCII."""
     printable = name if name.isascii() and name.isprintable() else ascii(name)
     return printable if len(printable) <= MAX_ID_LENGTH else f"{printable[:MAX_ID_LENGTH]}…"

@@ -1,1 +1,7 @@
-"""What all jobs share: their records for people, their attempts, crashes and retries."""
+"""What all jobs share: their records, attempts, crashes and retries.
+
+- `tracking`: record what happens to a job
+- `attempts`: attempts at one part of a job, such as a step or a task
+- `crashes`: what happens to a job whose attempts crashed, and what is stored about it
+- `retrying`: when a job is retried, with growing intervals (backoff)
+"""

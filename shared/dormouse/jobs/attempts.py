@@ -1,7 +1,8 @@
-"""The runs of a part of a job, a step or a task: which of them ended without a word.
+"""Attempts at one part of a job, a step or a task: find those that crashed.
 
-The tracker knows that of jobs. Of their parts, of which there may be thousands, it is noted beside
-the job: a note when a run begins, another when it ends or says why it failed. They go with the job.
+The tracker records the attempts at jobs. A job may have thousands of parts, so the attempts at
+parts are marked beside the job: one marker when an attempt begins, another when it ends or says why
+it failed. A crashed attempt leaves only the first. The markers are deleted with the job.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _BEGUN, _TOLD = ".begun", ".told"
 
 
 class AttemptStore(Protocol):
-    """Where runs are noted; `ports.Services` have it."""
+    """Where attempts are marked; `ports.Services` provides it."""
 
     @property
     def storage(self) -> Storage:
@@ -25,12 +26,16 @@ class AttemptStore(Protocol):
 
     @property
     def ids(self) -> Ids:
-        """What makes the ids of runs."""
+        """Generates the ids of attempts."""
 
 
 @contextmanager
 def record_attempt(services: AttemptStore, prefix: str) -> Iterator[None]:
-    """Note a run of the part whose notes lie at `prefix`; it is told of unless it dies in there."""
+    """Mark the begin and the end of an attempt at the part whose markers are below `prefix`.
+
+    Within the block, a DormouseError counts as an end. After a crash, the marker of the end is
+    missing.
+    """
     run = f"{prefix}{services.ids.new()}"
     services.storage.put(run + _BEGUN, b"")
     try:
@@ -42,13 +47,15 @@ def record_attempt(services: AttemptStore, prefix: str) -> Iterator[None]:
 
 
 def crashed_attempts(services: AttemptStore, prefix: str) -> list[str]:
-    """Return the runs of a part that ended without a word, or still go on."""
+    """Return the attempts at a part that crashed or are still running."""
     paths = {stored.path for stored in services.storage.list(prefix)}
     begun = (path.removesuffix(_BEGUN) for path in paths if path.endswith(_BEGUN))
     return sorted(run for run in begun if run + _TOLD not in paths)
 
 
 def clear_crashes(services: AttemptStore, prefix: str) -> None:
-    """Count what ended without a word no more: people were told, and may have it tried again."""
+    """Mark all attempts as ended, so that a person who was informed of the crashes can have the
+    part retried.
+    """
     for run in crashed_attempts(services, prefix):
         services.storage.put(run + _TOLD, b"")

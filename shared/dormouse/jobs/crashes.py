@@ -1,10 +1,10 @@
-"""What becomes of a run that ends without a word: of time, of memory, or of a crash.
+"""Decide what happens to a job whose attempts crash: out of time, out of memory, or by a bug.
 
-A function that is cut off says nothing. The tracker shows such a run as one that still goes on.
-When two in a row ended so, the same is not tried a third time in the same place: this module says
-when that is, and gives the job to Spark where there is Spark. Where there is none, `ingest_apart`
-takes files apart, `compact_apart` cuts keys, and what cannot be made smaller is set aside: people
-are told once what to do, and nothing begins it again where it was but a person.
+A function that is cut off records nothing, and the tracker shows the attempt as still running.
+After `CRASH_LIMIT` such attempts in a row, the same job is not tried again in the same place. An
+instance with Spark gives it to Spark. Without Spark, `isolate_files` splits an ingest into one job
+per file, and `compact_in_steps` cuts a compaction by key. What cannot be made smaller is set aside:
+a dead letter says once what to do, and only a person starts the job again in that place.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Literal
 from dormouse.jobs.tracking import record
 from dormouse.messages import CompactionJob, OutboundMessage, SparkJob
 from dormouse.ports import Services
-from dormouse.stored.names import job_notes_prefix, parse_job_note_path, set_aside_path
+from dormouse.stored.paths import job_notes_prefix, parse_job_note_path, set_aside_path
 
 CRASH_LIMIT = 2
-"""One run that died may have been any function's bad luck. A message is given up after three."""
+"""One crashed attempt may be bad luck. A message moves to the dead-letter queue after three
+receives."""
 CRASHED = f"{CRASH_LIMIT} runs ended without a word, out of time or memory"
 FUNCTION: Literal["function"] = "function"
 SPARK: Literal["spark"] = "spark"
@@ -27,9 +28,9 @@ Place = Literal["function", "spark"]
 
 
 def has_crashed(services: Services, table_id: str, job_id: str) -> bool:
-    """Return whether the newest runs of a job ended without a word, so that more would be in vain.
+    """Return whether the newest attempts at a job crashed, so that another would be useless.
 
-    A run that still goes on is taken for one that ended, if the job comes twice more meanwhile.
+    An attempt that still runs counts as crashed if the job is delivered twice more meanwhile.
     """
     known = services.tracker.get(table_id, job_id)
     return known is not None and known.crashed_attempts >= CRASH_LIMIT
@@ -38,9 +39,9 @@ def has_crashed(services: Services, table_id: str, job_id: str) -> bool:
 def hand_to_spark(
     services: Services, job: SparkJob, kind: str, reason: str
 ) -> list[OutboundMessage]:
-    """Return the message that gives a job to Spark; requires that the instance has Spark.
+    """Return the message that gives a job to Spark. Requires that the instance has Spark.
 
-    A compaction whose runs crashed is noted as none for a function, also if Spark gives it up.
+    A compaction whose attempts crashed is set aside for functions, also if Spark fails it.
     """
     if isinstance(job, CompactionJob) and reason == CRASHED:
         set_aside(services, job.table_id, job.job_id, FUNCTION)
@@ -50,13 +51,15 @@ def hand_to_spark(
 
 
 def set_aside(services: Services, table_id: str, job_id: str, place: Place) -> None:
-    """Note that a job which stays assigned is not tried again by itself in this place."""
+    """Mark that a job that stays assigned is not retried automatically in this place."""
     services.storage.put(set_aside_path(table_id, job_id, place), b"")
 
 
 @dataclass(frozen=True, slots=True)
 class JobNotes:
-    """What is kept of a job: where it is set aside, when it last got on, and the notes' paths."""
+    """What is stored about a job: where it is set aside, when it last made progress, and the
+    paths.
+    """
 
     set_aside: frozenset[str] = frozenset()
     newest_ms: int = 0
@@ -64,7 +67,9 @@ class JobNotes:
 
 
 def job_notes(services: Services, table_id: str) -> Mapping[str, JobNotes]:
-    """Return what is kept of a table's jobs that were too much for one function, by job."""
+    """Return what is stored about a table's jobs that were too large for one function, by job
+    id.
+    """
     found: dict[str, JobNotes] = {}
     for stored in services.storage.list(job_notes_prefix(table_id)):
         job_id, name = parse_job_note_path(stored.path)

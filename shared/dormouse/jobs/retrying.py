@@ -1,7 +1,7 @@
-"""When what was not done is tried again: soon at first, then more and more rarely.
+"""The retry policy: retry soon at first, then with growing intervals (backoff).
 
-What fails for good must not take from what would succeed, nor bury its own message under copies.
-Pauses follow from how long ago a thing was begun, so nobody has to count tries.
+What fails for good must not slow down what would succeed, nor fill the queue with copies of its own
+message. Intervals follow from the time since the beginning, so nobody has to count attempts.
 """
 
 from __future__ import annotations
@@ -9,19 +9,23 @@ from __future__ import annotations
 from dormouse.errors import DormouseError, OutcomeUnknownError, UnavailableError
 
 MAX_RECEIVES = 3
-"""How often a message comes to its function, as the template says: then it is given up."""
+"""How often a function receives a message before it moves to the dead-letter queue; the template
+says the same."""
 MAX_PAUSE_FACTOR = 24
-"""Of patiences: a day, with the patience of an hour that jobs have by default."""
+"""The longest pause between retries, as a multiple of the retry interval: a day for the default
+of an hour."""
 SWEEP_SECONDS = 5 * 60
-"""How often the sweep runs, as the template says."""
+"""The interval of the sweep; the template says the same."""
 MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 30, 60 * 60
 
 
 def is_retry_due(begun_ms: int, since_ms: int, now_ms: int, retry_ms: int) -> bool:
-    """Return whether what was begun then has become due again after `since_ms`, and by now.
+    """Return whether a retry of what began at `begun_ms` became due after `since_ms` and up to now.
 
-    That is after one patience, two, four, eight and so on, each pause as long as all before it
-    together; from `MAX_PAUSE_FACTOR` on after each such time. With a patience of 0 it always is.
+    Retries are due 1, 2, 4, 8 … intervals of `retry_ms` after the beginning, so each pause is as
+    long as all before it together; from `MAX_PAUSE_FACTOR` intervals on, also at each multiple of
+    that time. With an interval of an hour: after 1, 2, 4, 8, 16, 24, 32 and 48 hours. With an
+    interval of 0, a retry is always due.
     """
     if retry_ms <= 0:
         return True
@@ -34,9 +38,10 @@ def is_retry_due(begun_ms: int, since_ms: int, now_ms: int, retry_ms: int) -> bo
 
 
 def is_chain_expired(begun_ms: int, requested_ms: int, now_ms: int, retry_ms: int) -> bool:
-    """Return whether a chain of messages, begun then for what was requested then, goes on no more.
+    """Return whether a chain of messages is too old to continue.
 
-    By then the sweep has had twice the time to begin another, in case this one was lost.
+    The chain was begun at `begun_ms` for a request of `requested_ms`. When it expires, the sweep
+    has had twice the time it needs to begin another one, in case a message of this one was lost.
     """
     age_ms = max(begun_ms - requested_ms, retry_ms)
     pause_ms = max(min(age_ms, MAX_PAUSE_FACTOR * retry_ms), SWEEP_SECONDS * 1000)
@@ -44,16 +49,18 @@ def is_chain_expired(begun_ms: int, requested_ms: int, now_ms: int, retry_ms: in
 
 
 def backoff_ms(attempts: int) -> int:
-    """Return how long what was tried so often to no avail is left alone: each time twice as
-    long."""
+    """Return how long to wait after `attempts` failed attempts: twice as long after each, up to a
+    limit.
+    """
     doublings = min(max(attempts - 1, 0), 16)
     return min(MIN_BACKOFF_SECONDS << doublings, MAX_BACKOFF_SECONDS) * 1000
 
 
 def permanent_failure(error: Exception) -> str:
-    """Return why another attempt after this error is of no use; empty if it may succeed.
+    """Return why a retry after this error is useless; an empty string if it may succeed.
 
-    What is none of our errors may quote rows, so it is no reason for others to read.
+    An error that is not a DormouseError may quote rows in its text, so it is never a reason to
+    show.
     """
     if isinstance(error, ExceptionGroup):
         reasons = [permanent_failure(each) for each in error.exceptions]

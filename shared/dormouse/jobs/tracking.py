@@ -1,4 +1,4 @@
-"""How the stages tell the tracker, and so people, what became of a job."""
+"""Record what happens to a job, for the tracker and for metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def tracked(
     files: int = 0,
     size_bytes: int = 0,
 ) -> Iterator[None]:
-    """Record a job as running, and as failed with the reason if the block raises."""
+    """Record a job as running, and as failed with the reason if the block raises a
+    DormouseError.
+    """
     record(
         services,
         table_id,
@@ -61,10 +63,11 @@ def record(
     size_bytes: int = 0,
     rows_read: int = 0,
 ) -> None:
-    """Keep the newest record of a job. `files` and `size_bytes` are its input's, `rows` come out.
+    """Write the newest record of a job. `files` and `size_bytes` are its input's; `rows` are its
+    output.
 
-    The tracker itself keeps when the job began and ended, and how often it was tried. What is
-    counted of such jobs is told to the metrics too.
+    The tracker derives the begin and end of the job and the number of attempts. The counts of a
+    record are also published as metrics.
     """
     made = JobRecord(
         table_id,
@@ -86,13 +89,15 @@ def record(
 
 
 def publish_counts(services: Services, table_name: str, known: JobRecord) -> None:
-    """Publish the counts of a record as metrics, as `record` does where there are metrics."""
+    """Publish the counts of a record as metrics."""
     if counts := _counts(known):
         services.metrics.emit(table_name, counts)
 
 
 def record_request(services: Services, table_id: str, reply: Reply, subject: str) -> None:
-    """Keep what became of a request, under the table that it is about, as its reply says."""
+    """Write the record of a request, as its reply describes it, under the table that it is
+    about.
+    """
     counts = reply.counts
     services.tracker.record(
         JobRecord(
@@ -111,14 +116,14 @@ def record_request(services: Services, table_id: str, reply: Reply, subject: str
 
 
 def is_isolated(told: JobRecord) -> bool:
-    """Return whether an ingest was taken apart, so that each of its files has a job of its own."""
+    """Return whether an ingest was split into one job per file."""
     return told.reason.endswith(ISOLATED)
 
 
 def finalise(services: Services, table_id: str, job_id: str, *, failed: bool = False) -> None:
-    """Tell that a job of which nothing is left to do is over, if nobody lived to tell.
+    """Record that a job is over, if it ended without a record of its outcome.
 
-    With `failed`, also if it was told to have failed: what failed landed after all.
+    With `failed`, also if it was recorded as failed: its commit landed after all.
     """
     known = services.tracker.get(table_id, job_id)
     if known is None:

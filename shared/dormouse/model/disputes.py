@@ -1,9 +1,10 @@
-"""What jobs took of each shard, and the shards of which that cannot be right: the disputed ones.
+"""How many rows jobs took from each shard, and disputed shards, where these numbers are wrong.
 
-A job that replaces shards says how many rows it took of each. Where a shard lies in several
-partitions, several jobs take their parts of it, and what they took is kept until the last one has.
-If it is not the shard's rows then, or if the bytes of a shard turn out to be damaged, the shard is
-disputed: it is never collected, so that whatever was lost can still be found in it.
+A job that replaces shards says how many rows it took from each input. If a shard lies in several
+partitions, several jobs take a part of it each, and these numbers are kept until the last job is
+done. If their sum is not the number of rows of the shard, or if the shard's bytes prove to be
+damaged, the shard is disputed. A disputed shard is never deleted, so that lost rows can still be
+found in it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dormouse.keys.ranges import KeyRange
 
 
 class DisputeReason(Enum):
-    """Why a shard is disputed; the value is stored, and what metrics and logs call it."""
+    """Why a shard is disputed. The value is stored, and appears in metrics and logs."""
 
     ROWS_LOST = "rows_lost"
     BYTES_DAMAGED = "bytes_damaged"
@@ -23,9 +24,10 @@ class DisputeReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RowsTaken:
-    """The rows which a job took of a shard in a partition; `rows` is None if nobody counted.
+    """The number of rows that a job took from a shard in one partition; `rows` is None if not
+    counted.
 
-    The `range` is that of the partition, which may be gone when somebody counts them again.
+    `range` is that of the partition, which may no longer exist when the rows are counted again.
     """
 
     job: str
@@ -36,7 +38,7 @@ class RowsTaken:
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """Why a shard is disputed, since when, and the jobs that raised it."""
+    """Why a shard is disputed, since when, and which jobs reported it."""
 
     reason: DisputeReason
     since_ms: int
@@ -44,7 +46,8 @@ class Dispute:
 
 
 MAX_JOBS_NAMED = 1000
-"""How many jobs a dispute names; those which find the same later say so in their records only."""
+"""The most jobs that a dispute names. Jobs that report it later appear only in their own
+records."""
 
 
 def dispute_id(shard: str) -> str:
@@ -53,6 +56,6 @@ def dispute_id(shard: str) -> str:
 
 
 def is_conserved(takings: tuple[RowsTaken, ...], rows: int) -> bool | None:
-    """Return whether all takings of a shard are just its rows; None if some were not counted."""
+    """Return whether jobs took exactly the rows of a shard; None if some did not count."""
     counts = [taking.rows for taking in takings if taking.rows is not None]
     return sum(counts) == rows if len(counts) == len(takings) else None

@@ -1,24 +1,27 @@
-"""What the tracker keeps of a job."""
+"""The tracker's record of a job."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 DAMAGED = "damaged"
-"""The state of a record that cannot be read; its reason says why. It is only shown."""
+"""The state of a record that cannot be read; its reason says why. It is shown and never
+stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """What the tracker shows of a job, a request or a refused source.
 
-    `state` is one of ``assigned``, ``running``, ``finished``, ``failed``, ``refused``; or
-    ``accepted``, of a request whose jobs have begun. `subject` is what it is about: a source's key,
-    a partition, a table. `files` and `size_bytes` are those
-    of its input; `rows_read` came in, `rows` came out. `started_ms` is when its newest attempt
-    began, `finished_ms` when that ended, `attempts` how many there were, `crashed_attempts` how
-    many of them began since one told how it ended; 0 is not known, or not yet. The tracker knows
-    these four by itself, from the records a job has over time.
+    `state` is ``assigned``, ``running``, ``finished``, ``failed`` or ``refused``; or ``accepted``,
+    for a request whose jobs have begun. `subject` is what the job is about: a source's key, a
+    partition, a table. `files` and `size_bytes` describe its input; it reads `rows_read` and writes
+    `rows`.
+
+    The tracker derives the other fields from the sequence of records: `started_ms` is the start of
+    the newest attempt and `finished_ms` its end, `attempts` counts the attempts, and
+    `crashed_attempts` those since the last recorded end that began and did not record an outcome. 0
+    means unknown, or not yet.
     """
 
     table_id: str
@@ -39,12 +42,12 @@ class JobRecord:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether nothing more is to come of it, unless it is begun again."""
+        """Return whether the job has ended, unless it is started again."""
         return self.state in ("finished", "failed", "refused")
 
     @property
     def seconds(self) -> float | None:
-        """Return how long the newest attempt took; None if that is not known."""
+        """Return the duration of the newest attempt in seconds; None if not known."""
         if not (self.started_ms and self.finished_ms):
             return None
         return (self.finished_ms - self.started_ms) / 1000

@@ -1,6 +1,6 @@
-"""Every metric there is of a table: its name, its unit, and whether it is a level or a count.
+"""Every metric of a table: its name, its unit, and whether it is a gauge or a counter.
 
-The dashboard and the alarms of `template.yaml` use the same names; a test holds the two together.
+The dashboard and the alarms of `template.yaml` use the same names; a test compares them.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from enum import Enum
 
 
 class Metric(Enum):
-    """A metric as CloudWatch knows it: its name, its unit.
+    """A metric as CloudWatch knows it: name and unit.
 
-    The first ones are levels, measured at a time: the newest counts. Those after `LOG_LENGTH` are
-    counts of what happened: their sum counts. `UNREGISTERED` is a level of no table: how many ids
-    of the data bucket nobody can account for.
+    Those up to `LOG_LENGTH` are gauges: the newest value applies. The ones after it are counters of
+    events: values are added up. `UNREGISTERED` is a gauge of the instance: the number of ids in the
+    data bucket that belong to no known table.
     """
 
     SHARDS = ("Shards", "Count")
@@ -36,10 +36,10 @@ class Metric(Enum):
 
     @property
     def title(self) -> str:
-        """The name CloudWatch has for it."""
+        """The metric's name in CloudWatch."""
         return self.value[0]
 
     @property
     def unit(self) -> str:
-        """Its unit, by CloudWatch's name."""
+        """The metric's unit, as CloudWatch spells it."""
         return self.value[1]

@@ -1,8 +1,9 @@
-"""An immutable map in two layers: a base, and over it the changes made since.
+"""An immutable map in two layers: a base, and the changes made since over it.
 
-The base may be anything that looks entries up, such as columns which make a Python object only for
-what is asked (`statestore.columns`). The changes are exactly what a store must write to bring the
-base up to date. The maps of `state.TableState` are of this kind.
+The base can be anything that looks entries up, such as columns that create a Python object only for
+the entry asked for (`statestore.columns`). The changes are exactly what a store has to write to
+bring the base up to date; a deleted key of the base is a tombstone there. The maps of
+`state.TableState` are overlay maps.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ W = TypeVar("W")
 
 
 class _Tombstone(Enum):
-    """What a change says of a key that the base has and the map has not any more."""
+    """The type of `TOMBSTONE`, the change that deletes a key of the base."""
 
     TOMBSTONE = "gone"
 
@@ -29,29 +30,33 @@ TOMBSTONE: Final = _Tombstone.TOMBSTONE
 
 
 class Base(Protocol[K, V_co]):
-    """What lies under the changes: it never changes itself, and no value in it is None."""
+    """The lower layer. It never changes, and none of its values is None."""
 
     def __len__(self) -> int:
         """Count the entries."""
 
     def __contains__(self, key: object) -> bool:
-        """Return whether there is an entry of that key."""
+        """Return whether there is an entry with that key."""
 
     def __iter__(self) -> Iterator[K]:
-        """Return the keys, each once."""
+        """Yield the keys, each once."""
 
     def get(self, key: K, /) -> V_co | None:
         """Return the value of a key; None if there is none."""
 
     def items(self) -> Iterable[tuple[K, V_co]]:
-        """Return keys and values, each key once."""
+        """Return pairs of key and value, each key once."""
 
 
 class OverlayMap(Generic[K, V]):
-    """A map whose changes give new maps that share the base and all other changes.
+    """A map whose changes return new maps, which share the base and all other changes.
 
-    A change costs as much as the look-up of its key in the base. Two maps are equal if they hold
-    the same entries, whatever their layers.
+    A change costs one look-up of its key in the base. Two maps are equal if they hold the same
+    entries, whatever their layers.
+
+    Example: over a base {a: 1, b: 2}, `insert("a", 7)`, `discard("b")`, `insert("c", 3)` and
+    `discard("c")` leave the changes {a: 7, b: TOMBSTONE}; c needs no tombstone, since the base
+    never had it.
     """
 
     __slots__ = ("_size", "base", "changes")
@@ -66,9 +71,10 @@ class OverlayMap(Generic[K, V]):
         changes: HashTrieMap[K, V | Literal[_Tombstone.TOMBSTONE]] | None = None,
         size: int | None = None,
     ) -> None:
-        """Lay `changes` over `base`; `size` is the count of entries, needed if there are changes.
+        """Put `changes` over `base`. `size` is the number of entries, required if there are
+        changes.
 
-        A key is TOMBSTONE in the changes only if the base has it.
+        A key has a TOMBSTONE in the changes only if the base has the key.
         """
         self.base = HashTrieMap() if base is None else base
         self.changes = HashTrieMap() if changes is None else changes
@@ -76,7 +82,7 @@ class OverlayMap(Generic[K, V]):
 
     @staticmethod
     def of(entries: Mapping[K, V]) -> OverlayMap[K, V]:
-        """Return a map without a base: all of it is change."""
+        """Return a map without a base, whose entries are all changes."""
         return OverlayMap(None, HashTrieMap(entries), len(entries))
 
     def __len__(self) -> int:
@@ -84,7 +90,7 @@ class OverlayMap(Generic[K, V]):
         return self._size
 
     def __contains__(self, key: object) -> bool:
-        """Return whether there is an entry of that key."""
+        """Return whether there is an entry with that key."""
         if key in self.changes:
             return self.changes[cast(K, key)] is not TOMBSTONE
         return key in self.base
@@ -112,12 +118,12 @@ class OverlayMap(Generic[K, V]):
         return value
 
     def insert(self, key: K, value: V) -> OverlayMap[K, V]:
-        """Return the map in which `key` has `value`, whether it had one or not."""
+        """Return the map in which `key` has `value`, whether or not it had a value before."""
         size = self._size + (key not in self)
         return OverlayMap(self.base, self.changes.insert(key, value), size)
 
     def discard(self, key: K) -> OverlayMap[K, V]:
-        """Return the map without `key`: this one, if it has none."""
+        """Return the map without `key`; this map if it does not have the key."""
         if key not in self:
             return self
         below = key in self.base
@@ -128,7 +134,7 @@ class OverlayMap(Generic[K, V]):
         """Return the map without `key`.
 
         Raises:
-            KeyError: there is none.
+            KeyError: there is no such key.
         """
         smaller = self.discard(key)
         if smaller is self:
@@ -136,14 +142,14 @@ class OverlayMap(Generic[K, V]):
         return smaller
 
     def update(self, entries: Mapping[K, V]) -> OverlayMap[K, V]:
-        """Return the map with these entries too; they win over its own."""
+        """Return the map with these entries added; they replace its own."""
         result = self
         for key, value in entries.items():
             result = result.insert(key, value)
         return result
 
     def retain(self, keep: Callable[[V], bool]) -> OverlayMap[K, V]:
-        """Return the map of the entries whose value `keep` accepts."""
+        """Return the map of those entries whose value `keep` accepts."""
         result = self
         for key, value in self.items():
             if not keep(value):
@@ -151,7 +157,7 @@ class OverlayMap(Generic[K, V]):
         return result
 
     def __iter__(self) -> Iterator[K]:
-        """Return the keys, in no order of their own."""
+        """Yield the keys, in no particular order."""
         for key in self.base:
             if key not in self.changes:
                 yield key
@@ -160,15 +166,15 @@ class OverlayMap(Generic[K, V]):
                 yield key
 
     def keys(self) -> Iterator[K]:
-        """Return the keys, in no order of their own."""
+        """Return the keys, in no particular order."""
         return iter(self)
 
     def values(self) -> Iterator[V]:
-        """Return the values, in no order of their own."""
+        """Return the values, in no particular order."""
         return (value for _, value in self.items())
 
     def items(self) -> Iterator[tuple[K, V]]:
-        """Return keys and values, in no order of their own."""
+        """Yield pairs of key and value, in no particular order."""
         for key, value in self.base.items():
             if key not in self.changes:
                 yield key, value

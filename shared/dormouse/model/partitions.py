@@ -1,9 +1,9 @@
 """The partition tree: a binary tree of key ranges whose leaves tile the key space.
 
-A partition is called by its range, so an id means one range for ever, in whatever order leaves
-are split. Leaves are only ever split. The partitions above them come and go, so that no branch
-grows much longer than the others however keys arrive: where one does, partitions side by side are
-joined otherwise, as in an AVL tree. Those that hold references stay.
+The id of a partition is a digest of its range. So an id means the same range for ever, in whatever
+order leaves are split. Leaves are only ever split, never joined. The inner partitions come and go:
+rotations, as in an AVL tree, keep any branch from growing much longer than the others, however keys
+arrive. Partitions that hold references are never rotated away.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _ID_BYTES = 10
 
 
 def partition_id_of(span: KeyRange) -> str:
-    """Return the id of the partition of a range: 20 hex digits, however deep it lies."""
+    """Return the id of the partition with a range: 20 hex digits, however deep it lies in the
+    tree.
+    """
     if span == KeyRange():
         return ROOT
     low, high = encode_key(span.min), b"" if span.max is None else encode_key(span.max)
@@ -32,9 +34,9 @@ def partition_id_of(span: KeyRange) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A half-open key range; a leaf until it is split, then the parent of two halves.
+    """A half-open key range: a leaf until it is split, then the parent of two halves.
 
-    `height` counts the levels below it; that of a leaf is 0.
+    `height` is the number of levels below it, 0 for a leaf.
     """
 
     id: str
@@ -45,13 +47,15 @@ class Partition:
 
     @property
     def is_leaf(self) -> bool:
-        """Return whether the partition was never split."""
+        """Return whether the partition has not been split."""
         return self.children is None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTree:
-    """All partitions of a table by id; immutable, a change gives a new tree sharing the rest."""
+    """All partitions of a table by id. Immutable: a change returns a new tree that shares the
+    rest.
+    """
 
     by_id: OverlayMap[str, Partition] = field(default_factory=OverlayMap)
 
@@ -60,14 +64,14 @@ class PartitionTree:
         return len(self.by_id)
 
     def __contains__(self, partition_id: object) -> bool:
-        """Return whether there is such a partition."""
+        """Return whether there is a partition with that id."""
         return partition_id in self.by_id
 
     def get(self, partition_id: str) -> Partition:
         """Return one partition.
 
         Raises:
-            NotFoundError: there is none of that id.
+            NotFoundError: there is none with that id.
         """
         found = self.by_id.get(partition_id)
         if found is None:
@@ -79,7 +83,7 @@ class PartitionTree:
         return self.leaves_overlapping(KeyRange())
 
     def leaves_overlapping(self, wanted: KeyRange) -> Iterator[Partition]:
-        """Yield the leaves which `wanted` overlaps, in key order."""
+        """Yield the leaves that overlap `wanted`, in key order."""
         if not self.by_id:
             return
         pending = [self.get(ROOT)]
@@ -94,7 +98,7 @@ class PartitionTree:
                 pending += [self.get(right), self.get(left)]
 
     def leaf_containing(self, key: Key) -> Partition:
-        """Return the one leaf that holds the full key `key`."""
+        """Return the leaf that contains the full key `key`."""
         partition = self.get(ROOT)
         while partition.children is not None:
             left, right = (self.get(child) for child in partition.children)
@@ -102,27 +106,28 @@ class PartitionTree:
         return partition
 
     def ancestors(self, partition_id: str) -> Iterator[str]:
-        """Return the ids above a partition, its parent first."""
+        """Yield the ids of the partitions above one, its parent first."""
         parent = self.get(partition_id).parent
         while parent is not None:
             yield parent
             parent = self.get(parent).parent
 
     def depth(self, partition_id: str) -> int:
-        """Count the partitions above a partition; the root's is 0."""
+        """Count the partitions above a partition: 0 for the root."""
         return sum(1 for _ in self.ancestors(partition_id))
 
     def split(self, leaf_id: str, at: Key) -> PartitionTree:
-        """Return the tree in which a leaf is split, and no branch much longer than the others.
+        """Return the tree with a leaf split at a key, and balanced.
 
-        Requires: a leaf, and `at` strictly within it (the rules check this).
+        Requires: a leaf, and `at` strictly inside it (the rules check this).
         """
         return self.with_halves(leaf_id, at).balanced(leaf_id, ())
 
     def with_halves(self, leaf_id: str, at: Key) -> PartitionTree:
-        """Return the tree in which a leaf has become the parent of ``[min, at)`` and ``[at, max)``.
+        """Return the tree in which a leaf is the parent of ``[min, at)`` and ``[at, max)``, not yet
+        balanced.
 
-        It is to be balanced next. Requires: a leaf, and `at` strictly within it.
+        Requires: a leaf, and `at` strictly inside it.
         """
         parent = self.get(leaf_id)
         if not parent.is_leaf or at <= parent.range.min or not parent.range.contains(at):
@@ -135,9 +140,10 @@ class PartitionTree:
         return self._with(replace(parent, children=children, height=1), *halves)
 
     def balanced(self, partition_id: str, pinned: Container[str]) -> PartitionTree:
-        """Return the tree after one partition grew by a level: branches above it are made shorter.
+        """Return the tree rebalanced after one partition grew by a level.
 
-        Without `pinned` partitions, which stay, no leaf of n lies deeper than 2 log2 n.
+        `pinned` partitions are not rotated away. Without any, no leaf of n lies deeper than 2 log2
+        n.
         """
         tree = self
         for above in (partition_id, *self.ancestors(partition_id)):
@@ -145,9 +151,9 @@ class PartitionTree:
         return tree
 
     def _lowered(self, top: str, pinned: Container[str]) -> PartitionTree:
-        """Join what lies below a partition otherwise, for as long as that makes it lower.
+        """Rotate what lies below a partition for as long as that reduces its height.
 
-        Each turn takes levels away, and gives none to anything above: so it ends.
+        Each rotation reduces a height and raises none above it, so this ends.
         """
         tree, pending = self, [top]
         while pending:
@@ -161,9 +167,13 @@ class PartitionTree:
     def _turned(
         self, partition: Partition, pinned: Container[str]
     ) -> tuple[tuple[Partition, ...], ...]:
-        """Return the partitions to be joined, in key order, as two halves lower than those it has.
+        """Return the partitions to regroup, in key order, as two halves that are lower than the
+        present ones.
 
-        None if there are none. The shorter half takes over what lies beside it of the longer one.
+        Empty if no rotation helps. Example: the left half has the children A (height 3) and B (2),
+        and the right half C has height 2. The groups (A), (B, C) have the heights 3 and 3, where it
+        was 4 and 2. If instead B is the higher child, with children B1 and B2, then the groups (A,
+        B1), (B2, C) are the double rotation of an AVL tree.
         """
         if partition.children is None:
             return ()
@@ -185,9 +195,10 @@ class PartitionTree:
     def _joined(
         self, top: Partition, groups: Sequence[Sequence[Partition]]
     ) -> tuple[PartitionTree, list[str]]:
-        """Return the tree in which groups of one or two partitions are the halves of another.
+        """Return the tree in which each group of one or two partitions is a half of `top`.
 
-        What lay between is gone. Also returns the ids of the partitions that were made of two.
+        The partitions in between are gone. Also returns the ids of the new partitions that join
+        two.
         """
         kept = {top.id, *(partition.id for group in groups for partition in group)}
         halves, made = [], []
@@ -219,7 +230,7 @@ class PartitionTree:
         return self.get(left), self.get(right)
 
     def _measured(self, partition_id: str) -> Partition:
-        """Return a partition with the height that follows from its halves."""
+        """Return a partition with the height that follows from its children."""
         partition = self.get(partition_id)
         if partition.children is None:
             return partition
@@ -239,7 +250,7 @@ class PartitionTree:
 
     @staticmethod
     def from_split_points(points: Sequence[Key]) -> PartitionTree:
-        """Build a balanced tree whose leaves meet at `points`; none gives a single leaf.
+        """Build a balanced tree whose leaves meet at `points`; a single leaf if there are none.
 
         Raises:
             InvalidRequestError: the points are not strictly ascending.

@@ -1,7 +1,7 @@
-"""Where a shard comes from: what its footer says so that a lost state can be made anew.
+"""The provenance of a shard: what its footer says so that a lost state can be rebuilt.
 
-`shards.writing` notes it, `features.compaction.compact` passes it on from inputs to outputs, and
-`features.rebuild.rebuilding` draws its conclusions.
+`shards.writing` writes it, `features.compaction.compact` passes it on from inputs to outputs, and
+`features.rebuild.rebuilding` reads it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from dataclasses import dataclass
 
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
-from dormouse.stored.names import make_shard_id, run_of_shard
+from dormouse.stored.paths import make_shard_id, run_of_shard
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
     """What went into a shard before it was written.
 
-    An ingested shard has the `sources` of its run. A compacted one has `inputs`, the shards it was
-    merged from, and what could not be known any more once those are deleted:
+    An ingested shard has the `sources` of its run. A compacted one has `inputs`, the shards that it
+    was merged from, and what nobody could know once those are deleted:
 
-    - `superseded`: what the inputs were merged from in turn, as far as it was not deleted yet;
-    - `completed`: last shards of ingest runs merged into it, other shards of which are still there;
+    - `superseded`: the inputs of its inputs, and theirs, as far as they were not yet deleted;
+    - `completed`: the last shards of ingest runs that were merged into it, while others of the same
+      run still exist;
     - `sources`: those of the runs whose last shard was merged into it, while they are remembered.
     """
 
@@ -34,13 +35,13 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The run that wrote a shard, and its place in it.
+    """The run that wrote a shard, and the shard's place in that run.
 
-    `range` is that of the partition it was written for, or of the leaves from the first to the last
-    one that it has rows in: leaves meet at both its ends, whatever is split or joined later.
-    `number` counts the shards of a run, which are written in order; only the `last` one tells that
-    it is, so a run is whole if its last shard is there. `generation` is that of the table it was
-    written for.
+    `range` is that of the partition for which the shard was written, or spans the leaves from the
+    first to the last in which it has rows. Leaves meet at both ends of it, whatever is split later.
+    `number` counts the shards of a run, which are written in order. Only the `last` one is marked,
+    so a run is complete if its last shard exists. `generation` is that of the table when the shard
+    was written.
     """
 
     range: KeyRange = KeyRange()
@@ -53,9 +54,15 @@ class Provenance:
 
 
 def merge_lineages(inputs: Mapping[str, Provenance], state: TableState) -> Lineage:
-    """Return the lineage of a shard merged from `inputs`, `state` being the newest known.
+    """Return the lineage of a shard merged from `inputs`; `state` is the newest known.
 
-    A shard that is gone from the state has no object any more, so nothing needs to be said of it.
+    A shard that is gone from the state has no object any more, so the lineage need not mention it.
+
+    Example: run r ingested r-0 and r-1 (the last, with the run's sources s). Merging r-1 with x
+    gives inputs r-1, x. It also gives sources s, since a rebuild that finds only the merged shard
+    must know that s is ingested; and completed r-1, as long as r-0 exists, since r-0 alone would
+    look like a run that never finished. Merging the result again moves r-1 and x to superseded
+    until their objects are deleted: a rebuild that finds them must not count their rows twice.
     """
     origins = inputs.values()
     ingested = {

@@ -1,4 +1,4 @@
-"""Shards and the references that say which of their rows count."""
+"""Shards, and the references that say which of their rows are part of the table."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Shard:
 class Reference:
     """The rows of `shard` that lie in `partition`.
 
-    `rows` is exact when the shard lies wholly in the partition or the writer counted them, else
-    an estimate. `job` is the job that has the reference as input, if any.
+    `rows` is exact if the whole shard lies in the partition or the writer counted the rows, else an
+    estimate. `job` is the job that has the reference as an input, if any.
     """
 
     partition: str
@@ -37,9 +37,9 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReferences:
-    """The references in one partition by shard, with what planning asks of each partition.
+    """The references in one partition, by shard, with the totals that planning needs.
 
-    `rows` is the sum of theirs, `free` counts those that are no input of a job.
+    `rows` is the sum of their rows; `free` counts those that are not an input of a job.
     """
 
     by_shard: OverlayMap[str, Reference] = field(default_factory=OverlayMap)
@@ -51,11 +51,11 @@ class PartitionReferences:
         return len(self.by_shard)
 
     def __iter__(self) -> Iterator[Reference]:
-        """Return the references, in no order of their own."""
+        """Return the references, in no particular order."""
         return self.by_shard.values()
 
     def insert(self, reference: Reference) -> PartitionReferences:
-        """Return the holding with `reference`, in place of one to the same shard."""
+        """Return the references with `reference` added, in place of one to the same shard."""
         rest = self.discard(reference.shard)
         return PartitionReferences(
             self.by_shard.insert(reference.shard, reference),
@@ -64,7 +64,7 @@ class PartitionReferences:
         )
 
     def discard(self, shard: str) -> PartitionReferences:
-        """Return the holding without the reference to `shard`, if it has one."""
+        """Return the references without the one to `shard`, if there is one."""
         held = self.by_shard.get(shard)
         if held is None:
             return self
@@ -75,7 +75,7 @@ class PartitionReferences:
 
 @dataclass(frozen=True, slots=True)
 class NewShard:
-    """A shard to be added, with the rows it has in each of some partitions."""
+    """A shard to be added, with the number of rows that it has in each of some partitions."""
 
     shard: Shard
     rows_by_partition: tuple[tuple[str, int], ...]
@@ -83,7 +83,7 @@ class NewShard:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A compaction decided on: in one partition, these shards become new ones."""
+    """An assigned compaction: in one partition, these shards become new ones."""
 
     id: str
     partition: str

@@ -1,4 +1,4 @@
-"""A segment of remembered sources, as the state names it; `statestore.sources` has its form."""
+"""A segment of source ids, as the state names it. `statestore.sources` has its stored form."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SourceSegment:
-    """An object with all sources ingested with the versions after `after`, up to `up_to`.
+    """An object that holds all sources ingested after version `after`, up to version `up_to`.
 
-    Together with the table's id, these are all it takes to find a source in it by small reads:
-    `index_at` is where its index begins, which has room for `slots` sources in each bucket.
+    With the table's id, these fields are enough to find a source in it with small reads: `index_at`
+    is the position of its hash index, which has room for `slots` sources in each bucket.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Ingested objects: what they are called, which table they belong to, and what identifies them."""
+"""Ingested objects: their names, the table they belong to, and their identity."""
 
 from __future__ import annotations
 
@@ -11,27 +11,25 @@ import msgspec
 from dormouse.errors import RefusedSourceError
 
 READ_ENDINGS = (".parquet", ".csv", ".json", ".jsonl", ".ndjson")
-"""How the names of files end that can become rows; `format_of` knows what may follow."""
+"""The name endings of files that can be ingested; `format_of` says what may follow."""
 _ENDINGS_HINT = (
     "files end in .parquet, .csv, .json, .jsonl or .ndjson, and in .gz after that if gzipped"
 )
 WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 ObjectKey = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 ObjectTag = Annotated[str, msgspec.Meta(max_length=1024)]
-"""Keys, and ETags and version ids, no longer than those of S3."""
+"""The longest keys, ETags and version ids are those of S3."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One object dropped into the ingest bucket, in one version of its content.
+    """One object dropped into the ingest bucket, with one version of its content.
 
     Bucket, key and ETag identify it: the same content dropped again under the same key is the same
-    source, and is ingested once. `version` is its version id where that is known, else empty. It
-    helps to download the object and is no part of its identity, since a notification of a versioned
-    bucket names it and a listing does not: both must mean the same source. Nor is `dropped_ms`,
-    when the object was put by the clock of S3, which a notification says, and 0 where nobody does.
-    `again` is the request that means to have it once more: so it is another source for each such
-    request.
+    source, and is ingested once. `version` is the version id if known, else empty. It is used to
+    download the object and is not part of the identity, since a notification from a versioned
+    bucket has it and a listing does not. `again` is the id of a request to ingest the object once
+    more; with it, the source is a different one for each such request.
     """
 
     bucket: str
@@ -44,17 +42,17 @@ class Source:
 
     @property
     def id(self) -> str:
-        """The 32 hex digits under which the table remembers having ingested it."""
+        """The 32 hex digits under which the table remembers that it ingested this source."""
         again = (self.again,) if self.again else ()
         parts = "\0".join((self.bucket, self.key, self.etag, *again))
         return blake2b(parts.encode(), digest_size=16).hexdigest()
 
 
 def table_name_of(key: str) -> str:
-    """Return the name of the table whose folder an ingest key lies in.
+    """Return the name of the table in whose folder an ingest key lies.
 
     Raises:
-        RefusedSourceError: the key climbs (``..``), holds control characters, or has no folder.
+        RefusedSourceError: the key contains ``..`` or control characters, or has no folder.
     """
     name, slash, rest = key.partition("/")
     if not slash or not name or not rest or rest.endswith("/"):
@@ -69,10 +67,10 @@ def table_name_of(key: str) -> str:
 
 
 def format_of(key: str) -> tuple[str, bool]:
-    """Return which of `READ_ENDINGS` a key has, in small letters, and whether it is gzipped.
+    """Return which of `READ_ENDINGS` a key has, in lower case, and whether the file is gzipped.
 
     Raises:
-        RefusedSourceError: it has none, so that nobody would read it.
+        RefusedSourceError: it has none of them, so no reader would accept the file.
     """
     name = key.rpartition("/")[2].lower()
     plain = name.removesuffix(".gz")
@@ -83,10 +81,10 @@ def format_of(key: str) -> tuple[str, bool]:
 
 
 def job_id_of(sources: tuple[Source, ...], generation: int = 0) -> str:
-    """Return the id of the ingest job of just these sources, whoever forms it.
+    """Return the id of the ingest job of exactly these sources, the same for every process.
 
-    Once its table was emptied, a job of the same sources is another: what is kept of the one by its
-    id says nothing of the other.
+    Jobs of the same sources before and after a reset of the table have different ids, so that
+    records of the one do not apply to the other.
     """
     parts = "".join(sorted(s.id for s in sources)) + (f" {generation}" if generation else "")
     return blake2b(parts.encode(), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Which jobs Spark does, how large a cluster each is given, and when it is tried again."""
+"""Decide which jobs Spark does, how large a cluster each gets, and when a job is retried."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from dormouse.tables.spark_options import SparkOptions
 
 LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 30, 900
 WAITS_PER_AGE = 8
-"""A job waits by this part of its age: soon at first, then rarely."""
+"""A job waits for this fraction of its age: short waits at first, long ones later."""
 PATIENCE_SECONDS = 24 * 60 * 60
-"""A job that Spark takes nothing of for so long is given up, for somebody has to look."""
+"""A job from which Spark accepts nothing for this long moves to the dead-letter queue: a person
+has to look."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """The most executors of a job, and what each has; the driver is as large as one of them."""
+    """The most executors of a job, and the size of each; the driver is as large as one of them."""
 
     executors: int
     executor_cores: int
@@ -29,7 +30,7 @@ class ClusterSize:
 def ingest_queue(
     input_bytes: int, properties: Properties, asked: SparkOptions | None = None
 ) -> str:
-    """Return the queue of an ingest with so much input."""
+    """Return the queue of an ingest with this much input."""
     least = properties.ingest_spark_bytes
     return "spark-jobs" if asked or (least and input_bytes >= least) else "ingest-jobs"
 
@@ -40,19 +41,21 @@ def compaction_queue(
     properties: Properties,
     asked: SparkOptions | None = None,
 ) -> str:
-    """Return the queue of a compaction, by what it reads. Without Spark, functions do them all."""
+    """Return the queue of a compaction, by what it reads. An instance without Spark uses functions
+    for all.
+    """
     heavy = asked or is_heavy_compaction(state, job, properties)
     return "spark-jobs" if heavy else "compaction-jobs"
 
 
 def is_heavy_compaction(state: TableState, job: Job | AssignJob, properties: Properties) -> bool:
-    """Return whether a compaction reads more than one function is to do."""
+    """Return whether a compaction reads more than one function should."""
     least = properties.compaction_spark_bytes
     return bool(least) and compaction_bytes(state, job) >= least
 
 
 def compaction_bytes(state: TableState, job: Job | AssignJob) -> int:
-    """Return about how many stored bytes of its inputs lie in a compaction's partition."""
+    """Return about how many stored bytes of a job's inputs lie in its partition."""
     size_bytes = 0
     for name in job.inputs:
         reference, shard = state.reference(job.partition, name), state.shards.get(name)
@@ -64,11 +67,11 @@ def compaction_bytes(state: TableState, job: Job | AssignJob) -> int:
 def cluster_size(
     input_bytes: int, properties: Properties, asked: SparkOptions | None = None
 ) -> ClusterSize:
-    """Return the size for a job with so much input: an executor for each share of it, up to a
+    """Return the cluster for a job with this much input: one executor for each share, up to a
     limit.
 
-    What is `asked` of it counts before the properties. Executors beyond the first come and go with
-    the tasks, so the number is what it may have.
+    What `asked` says overrides the properties. Spark adds and removes executors with the tasks, so
+    the number is an upper limit.
     """
     asked = asked or SparkOptions()
     share = -(-input_bytes // properties.spark_executor_input_bytes)
@@ -81,5 +84,5 @@ def cluster_size(
 
 
 def wait_seconds(age_seconds: float) -> int:
-    """Return how long a job of this age waits until it is tried again."""
+    """Return how long a job of this age waits for its next attempt."""
     return max(LEAST_WAIT_SECONDS, min(MOST_WAIT_SECONDS, int(age_seconds / WAITS_PER_AGE)))

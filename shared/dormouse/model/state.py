@@ -1,8 +1,8 @@
-"""What a table is at one version: partitions, shards, references, jobs and remembered sources.
+"""What a table is at one version: partitions, shards, references, jobs and ingested sources.
 
-A `TableState` is frozen; the fold makes the next one, sharing all that did not change. Its maps
-lie over what a snapshot held, in columns; so what is looked up becomes an object, and the rest does
-not. Iteration over them has no order of its own: sort where order shows.
+A `TableState` is frozen; the fold makes the next one, which shares all that did not change. Its
+maps lie over the columns of a snapshot, so that only entries which are looked up become Python
+objects. Iteration over them has no particular order: sort where the order is visible.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from dormouse.schema.key_types import KeyTypes
 
 DAY_MS = 24 * 60 * 60 * 1000
 TRANSACTION_RETENTION_MS = DAY_MS
-"""How long a transaction is remembered, so that a retry is told it landed. A later repeat is
-refused by the rules all the same: what it needs is gone."""
+"""How long a transaction is remembered, so that a retry learns that it was committed. The rules
+refuse a later repeat anyway, since what it needs is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table at `version`: everything is at that version at once, or it is not this value.
+    """A table at `version`. All of it is at that one version.
 
-    `references` maps each partition that has some to its references; `rows` and `reference_count`
-    are their totals. `transactions` maps what was committed to when, `unreferenced` the shards
-    without references to when they lost the last one. `taken` maps the shards of which jobs took
-    some rows, but not all that are there, to those takings, and `disputed` the shards that are
-    never collected to the reason. `rules` is the version of the rules that judge what comes next;
-    it and the types of the row keys, which stay as long as the generation, are there from the
-    first tree on.
-
-    `sources` maps what was ingested after version `sealed_to` to the version it came with. What
-    came until then is in segments, which are objects of their own: `source_segments`, in the order
-    of the versions they cover, and `adopted_segments`, of logs that came before this one.
+    - `references` maps each partition that has any to its references; `rows` and `reference_count`
+      are their totals, and `reference_counts` the number of references to each shard.
+    - `unreferenced` maps shards without references to the time when they lost the last one.
+    - `taken` maps shards from which jobs took some, but not yet all, of the rows to these counts.
+    - `disputed` maps the shards that are never deleted to the reason.
+    - `transactions` maps the ids of recent transactions to the time of their commit.
+    - `rules` is the version of the rules that judge what comes next, `key_types` the types of the
+      row keys. Both are set with the first tree; the types stay for a generation.
+    - `sources` maps what was ingested after version `sealed_to` to the version that brought it.
+      Older sources are in segments, which are objects of their own: `source_segments`, in the order
+      of the versions they cover, and `adopted_segments`, from logs before this one.
     """
 
     version: int = 0
@@ -65,7 +65,7 @@ class TableState:
     transactions: OverlayMap[str, int] = field(default_factory=OverlayMap)
 
     def reset(self, generation: int, partitions: PartitionTree, key_types: KeyTypes) -> TableState:
-        """Return the table without anything, as the beginning of a generation."""
+        """Return the empty table, as the start of a generation."""
         return TableState(
             version=self.version,
             time_ms=self.time_ms,
@@ -76,35 +76,43 @@ class TableState:
         )
 
     def references_in(self, partition: str) -> list[Reference]:
-        """Return the references in one partition, by shard id."""
+        """Return the references in one partition, ordered by shard id."""
         return sorted(self.references.get(partition, PartitionReferences()), key=lambda r: r.shard)
 
     def reference(self, partition: str, shard: str) -> Reference | None:
-        """Return the reference of a shard in a partition, if there is one."""
+        """Return the reference to a shard in a partition; None if there is none."""
         held = self.references.get(partition)
         return None if held is None else held.by_shard.get(shard)
 
     def all_references(self) -> Iterator[Reference]:
-        """Return every reference, in no particular order."""
+        """Yield every reference, in no particular order."""
         for held in self.references.values():
             yield from held
 
     def rows_in(self, partition: str) -> int:
-        """Return the rows of one partition by its references; an estimate where those are."""
+        """Return the rows of one partition, from its references; an estimate where those are."""
         return self.references.get(partition, PartitionReferences()).rows
 
     def jobs_in_dispute(self, shard: str) -> list[str]:
-        """Return the jobs that took rows of a disputed shard, or raised the dispute, by id."""
+        """Return the jobs that took rows of a disputed shard or reported the dispute, ordered by
+        id.
+        """
         dispute = self.disputed.get(shard)
         raised = dispute.jobs if dispute is not None else ()
         return sorted({*raised, *(taking.job for taking in self.taken.get(shard, ()))})
 
     def partitions_to_read(self, wanted: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
-        """Return, in key order, the disjoint ranges that make up `wanted` and the references in
-        each.
+        """Yield, in key order, disjoint ranges that cover the rows in `wanted`, each with its
+        references.
 
-        References on a split partition (inputs of a job begun before the split) are given with
-        each leaf below it which their shard's keys overlap, so that ranges stay leaf by leaf.
+        A reference on a split partition is the input of a job that was assigned before the split.
+        It is returned with each leaf below that its shard's keys overlap, so that ranges stay leaf
+        by leaf.
+
+        Example: the root was split at m, and a job still has shard s (keys a to z) on the root,
+        while leaf [m, end) holds shard t (keys p to r). Wanting [k, q) yields [k, m) with s, then
+        [m, q) with t and s: to read the second range, rows of s from m on are merged with those of
+        t.
         """
         for leaf in self.partitions.leaves_overlapping(wanted):
             span = leaf.range.intersection(wanted)
@@ -121,14 +129,16 @@ class TableState:
 
     @property
     def all_source_segments(self) -> tuple[SourceSegment, ...]:
-        """Every segment in which sources are remembered."""
+        """Every segment of ingested sources."""
         return self.adopted_segments + self.source_segments
 
     def sources_up_to(self, version: int) -> list[str]:
-        """Return the unsealed sources that came with a version or before, in no order."""
+        """Return the unsealed sources that came with a version up to `version`, in no particular
+        order.
+        """
         return [source for source, at in self.sources.items() if at <= version]
 
     def has_committed(self, transaction_id: str, now_ms: int) -> bool:
-        """Return whether a transaction was committed in the last day."""
+        """Return whether a transaction was committed within the retention time."""
         at = self.transactions.get(transaction_id)
         return at is not None and now_ms - at < TRANSACTION_RETENTION_MS

@@ -1,7 +1,7 @@
-"""The changes a table's state can undergo: a closed union of small frozen values.
+"""The changes that a table's state can undergo: a closed union of small frozen values.
 
-Each has a `transaction_id` which follows from what it does, so that a second attempt at the same
-change, by whoever, is recognised as the same.
+The `transaction_id` of each is derived from its content, so that a second attempt at the same
+change, by any process, is recognised as the same.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dormouse.model.source_segments import SourceSegment
 from dormouse.schema.key_types import KeyTypes
 
 RULES = 1
-"""The version of the rules by which this release judges. Raise it with every change of a verdict or
-of what the fold makes of an entry, and keep judging older versions as they were."""
+"""The version of the rules by which this release judges entries. Raise it with every change of a
+verdict, or of what the fold makes of an entry, and keep judging older versions as before."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitialisePartitions:
-    """Begin a table: its first tree of partitions, the types of its row keys, and its rules."""
+    """Begin a table: its first partition tree, the types of its row keys, and its rules."""
 
     partitions: tuple[Partition, ...]
     key_types: KeyTypes
@@ -32,17 +32,19 @@ class InitialisePartitions:
 
 @dataclass(frozen=True, slots=True)
 class RaiseRules:
-    """Judge what follows by a later version of the rules; older releases read no further."""
+    """Judge later entries by a later version of the rules. Older releases then refuse to read
+    on.
+    """
 
     rules: int
 
 
 @dataclass(frozen=True, slots=True)
 class AddShards:
-    """Add what one ingest job wrote, and remember the sources it came from.
+    """Add the shards that one ingest job wrote, and remember the job's sources.
 
-    `looked_up_to` is the `sealed_to` of the state in whose segments the sources were not found:
-    what was sealed since could have them.
+    `looked_up_to` is the `sealed_to` of the state whose segments were searched for the sources. If
+    more was sealed since, the search may have missed a source.
     """
 
     job: str
@@ -53,7 +55,7 @@ class AddShards:
 
 @dataclass(frozen=True, slots=True)
 class AssignJob:
-    """Make the references of `inputs` in `partition` the inputs of a compaction job."""
+    """Make the references to `inputs` in `partition` the inputs of a compaction job."""
 
     job: str
     partition: str
@@ -62,18 +64,18 @@ class AssignJob:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseJob:
-    """Take a job back; its references are free again."""
+    """Cancel a job; its references are free again."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceShards:
-    """Finish a job: its inputs in its partition give way to `outputs`, which may be none.
+    """Complete a job: `outputs`, of which there may be none, replace its inputs in its partition.
 
-    `rows_taken` tells, input by input, how many rows the job took of it, and `rows_removed` how
-    many of all those are in no output, by the rules of the table or a purge. Only what adds nothing
-    may leave them uncounted.
+    `rows_taken` says how many rows the job took from each input, `rows_removed` how many of these
+    are in no output, because of the table's row rules or a purge. Only a job without outputs may
+    leave them uncounted.
     """
 
     job: str
@@ -86,7 +88,7 @@ class ReplaceShards:
 
 @dataclass(frozen=True, slots=True)
 class SplitPartition:
-    """Split a leaf at a key. `rows_left` tells, shard by shard, how many rows lie left of it."""
+    """Split a leaf at a key. `rows_left` says how many rows of each shard lie left of the key."""
 
     partition: str
     at: Key
@@ -95,9 +97,9 @@ class SplitPartition:
 
 @dataclass(frozen=True, slots=True)
 class ExtendTree:
-    """Split several leaves at once, one after the other: a half may be split further.
+    """Split several leaves, one after the other: a new half may be split further.
 
-    Each split is a partition and a key; all of them are made or none.
+    Each split is a partition and a key. Either all splits are made or none.
     """
 
     splits: tuple[tuple[str, Key], ...]
@@ -105,14 +107,14 @@ class ExtendTree:
 
 @dataclass(frozen=True, slots=True)
 class ForgetShards:
-    """Drop shards that nothing references and whose objects are deleted."""
+    """Remove shards that nothing references and whose objects are deleted."""
 
     shards: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DisputeShards:
-    """Keep shards from being collected or merged, for a reason which `job` found."""
+    """Keep shards from being deleted or merged, for a reason that `job` found."""
 
     shards: tuple[str, ...]
     reason: DisputeReason
@@ -123,7 +125,7 @@ class DisputeShards:
 class SettleDisputes:
     """End disputes: each is a shard, and the time since when it is disputed.
 
-    A dispute raised later is another one, which the person who settles this one has not seen.
+    A dispute raised later is a different one, which the person who ends this one has not seen.
     """
 
     disputes: tuple[tuple[str, int], ...]
@@ -131,10 +133,10 @@ class SettleDisputes:
 
 @dataclass(frozen=True, slots=True)
 class SealSources:
-    """Remember sources by a segment from here on, which also stands for the last few before it.
+    """Remember sources in a segment from now on. It may replace the last few segments.
 
-    It has the unsealed sources up to its `up_to`, and those of the `replaced`, the last segments
-    there are, in order.
+    It holds the unsealed sources up to its `up_to`, and those of the segments `replaced`, which are
+    the last ones, in order.
     """
 
     segment: SourceSegment
@@ -143,17 +145,18 @@ class SealSources:
 
 @dataclass(frozen=True, slots=True)
 class AdoptSegments:
-    """Remember, in a log that begins, what was ingested by logs before it."""
+    """Remember, at the start of a log, what was ingested in the logs before it."""
 
     segments: tuple[SourceSegment, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ClearTable:
-    """Start over as `generation`: no shards, jobs or sources; the given partitions, and row keys of
-    the given types, or of those they had if none are given.
+    """Reset the table: start `generation` without shards, jobs or sources, with the given
+    partitions.
 
-    What was queued for an older generation is refused from here on.
+    Row keys have the given types; without any, they keep theirs. Everything queued for an older
+    generation is refused from now on.
     """
 
     generation: int
@@ -181,7 +184,7 @@ Transaction = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A transaction as it is stored: with its author's clock and the generation it is meant for."""
+    """A transaction as it is stored, with its author's clock and the generation it is meant for."""
 
     transaction: Transaction
     time_ms: int
@@ -189,10 +192,10 @@ class Entry:
 
 
 def transaction_id(transaction: Transaction) -> str:
-    """Return the id under which the state remembers that this very change was made.
+    """Return the id under which the state remembers that this change was made.
 
-    It is a digest of all that the transaction says: another content is another change, which no
-    memory of the first answers for. It is stored, and must never change for what it is made of.
+    It is a digest of all that the transaction says, so different content always has a different id.
+    The id is stored: for the same content, it must never change.
     """
     # ascii() escapes alike in every release of Python, and tells any two contents apart
     return blake2b(ascii(_content(transaction)).encode(), digest_size=16).hexdigest()

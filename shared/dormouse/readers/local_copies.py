@@ -28,7 +28,7 @@ from dormouse.schema.schema import Field
 from dormouse.shards.crcs import Section, page_index_section
 from dormouse.shards.parquet import CHECKSUM_KEY
 from dormouse.stored import checksums
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 
 GETS_AT_ONCE = 4
 MAX_GET_BYTES, MIN_GET_BYTES = 8 * 1024 * 1024, 1024 * 1024

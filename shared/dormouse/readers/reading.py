@@ -29,7 +29,7 @@ from dormouse.readers.ranged_reads import FetchedFile, fetch_sections
 from dormouse.schema.schema import Field, Schema
 from dormouse.shards.crcs import Section, chunk_sections
 from dormouse.shards.index import ShardIndex, read_index
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 
 READ_THREADS = 8
 """How many storage reads a query or a merge has in flight at once."""

@@ -29,7 +29,7 @@ from dormouse.shards.crcs import MAGIC, TRAILER_BYTES
 from dormouse.shards.parquet import estimated_footer_bytes
 from dormouse.stored import checksums
 from dormouse.stored.decoding import decode_json, raise_corrupt
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 
 METADATA_KEY = "dormouse"
 VERSION = 2

@@ -23,7 +23,7 @@ from dormouse.ports import Objects
 from dormouse.schema.schema import Field, Schema
 from dormouse.shards.crcs import Crcs, belongs_to, read_crcs
 from dormouse.shards.footer import check_identity, read_metadata
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 
 _MEMORY_PER_FOOTER_BYTE = 8
 """Measured: 413 KB for a footer of 57 KB."""

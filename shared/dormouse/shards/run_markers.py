@@ -24,7 +24,7 @@ from dormouse.ports import Storage
 from dormouse.shards.footer import key_to_hex, range_from_hex
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
-from dormouse.stored.names import (
+from dormouse.stored.paths import (
     run_marker_path,
     run_marker_prefix,
     run_of_marker,

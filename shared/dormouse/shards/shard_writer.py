@@ -21,7 +21,7 @@ from dormouse.schema.schema import Schema
 from dormouse.shards.footer import METADATA_KEY, ShardFooter, encode_footer, read_footer
 from dormouse.shards.parquet import ParquetFileWriter
 from dormouse.shards.samples import KeySampler
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from dormouse.ports import Storage
 from dormouse.readahead import read_ahead
 from dormouse.schema.schema import Schema
 from dormouse.shards.shard_writer import ShardContext, ShardWriter
-from dormouse.stored.names import part_shard_number
+from dormouse.stored.paths import part_shard_number
 
 __all__ = ["ShardContext", "write_shards"]
 

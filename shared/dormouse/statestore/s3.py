@@ -13,7 +13,7 @@ from dormouse.statestore.log import Log
 from dormouse.statestore.pages import Pages, Snapshot
 from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
 from dormouse.statestore.reading import Reader
-from dormouse.stored.names import delta_prefix, segment_prefix, snapshot_prefix
+from dormouse.stored.paths import delta_prefix, segment_prefix, snapshot_prefix
 
 _SUFFIX = ".parquet"
 

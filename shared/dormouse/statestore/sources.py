@@ -28,7 +28,7 @@ from dormouse.statestore.codec_sources import (
     record_range,
 )
 from dormouse.statestore.snapshot_columns import Column
-from dormouse.stored.names import sources_path
+from dormouse.stored.paths import sources_path
 
 READ_BYTES = 1024 * 1024
 """What one read of an index brings at most."""

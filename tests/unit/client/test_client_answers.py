@@ -15,7 +15,7 @@ from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.jobs.tracking import record
 from dormouse.messages import TableChanged
 from dormouse.ports import NO_TABLE, QueueCounts
-from dormouse.stored.names import purge_path
+from dormouse.stored.paths import purge_path
 from tests.support.adapters import FakeClock
 from tests.support.instances import InMemory, WorldQueues
 from tests.support.world import World, letters, letters_file

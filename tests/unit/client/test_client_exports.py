@@ -12,7 +12,7 @@ from dormouse.client import ExportProgress, TableHandle
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError, TimedOutError
 from dormouse.features.export.manifests import manifest_at
 from dormouse.stored.json_objects import with_checksum
-from dormouse.stored.names import MANIFEST, shard_path
+from dormouse.stored.paths import MANIFEST, shard_path
 from tests.support.instances import InMemory
 from tests.support.world import World, letters
 

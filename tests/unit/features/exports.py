@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from dormouse.features.export.manifests import Manifest, manifest_at
 from dormouse.ports import JobRecord
-from dormouse.stored.names import MANIFEST, export_prefix
+from dormouse.stored.paths import MANIFEST, export_prefix
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 

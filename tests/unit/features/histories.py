@@ -27,7 +27,7 @@ from dormouse.model.shards import Shard
 from dormouse.ports import StoredObject
 from dormouse.shards.footer import read_footer
 from dormouse.storage import MemoryStorage
-from dormouse.stored.names import data_prefix, shard_id_of
+from dormouse.stored.paths import data_prefix, shard_id_of
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters_file
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 
-from dormouse.stored.names import data_prefix
+from dormouse.stored.paths import data_prefix
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 

@@ -8,7 +8,7 @@ import pytest
 from dormouse.errors import InvalidRequestError
 from dormouse.messages import CompactionJob
 from dormouse.schema.schema import Schema
-from dormouse.stored.names import run_of_shard
+from dormouse.stored.paths import run_of_shard
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 

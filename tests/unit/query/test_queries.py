@@ -24,7 +24,7 @@ from dormouse.sql.conditions import Condition, parse_condition
 from dormouse.sql.expressions import Call, Column, Literal
 from dormouse.sql.key_bounds import key_bounds
 from dormouse.storage import FolderStorage
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from dormouse.tables.properties import Properties
 from tests.support.tables import MEMORY_BYTES, NOW_MS, ShardTable
 

@@ -25,7 +25,7 @@ from dormouse.shards import crcs, parquet
 from dormouse.shards.footer import read_footer, read_metadata
 from dormouse.storage import FolderStorage, MemoryStorage
 from dormouse.stored import checksums
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from tests.support.damage import flipped, footer_length, last_row_group, regions, rewrite
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.tables import MEMORY_BYTES, ShardTable

@@ -17,7 +17,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import NewShard
 from dormouse.schema.schema import Schema
 from dormouse.storage import FolderStorage
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from tests.support.tables import MEMORY_BYTES, ShardTable
 
 SCHEMA = Schema.from_json(

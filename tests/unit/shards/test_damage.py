@@ -15,7 +15,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.schema.schema import Schema
 from dormouse.shards.footer import read_footer
 from dormouse.storage import FolderStorage
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.tables import ShardTable
 

@@ -19,7 +19,7 @@ from dormouse.shards.run_markers import (
     read_run_markers,
 )
 from dormouse.storage import MemoryStorage
-from dormouse.stored.names import run_marker_path, shard_path
+from dormouse.stored.paths import run_marker_path, shard_path
 
 
 class NotingStorage(MemoryStorage):

@@ -21,7 +21,7 @@ from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
 from dormouse.statestore.reading import fold_delta
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
-from dormouse.stored.names import delta_prefix
+from dormouse.stored.paths import delta_prefix
 from tests.support.adapters import CountingIds, FakeClock
 
 Hook = Callable[[str], None]

@@ -8,7 +8,7 @@ from dormouse.errors import NotFoundError
 from dormouse.statestore.memory_pages import MemoryPages
 from dormouse.statestore.s3 import S3StateStore
 from dormouse.storage import MemoryStorage
-from dormouse.stored.names import table_prefix
+from dormouse.stored.paths import table_prefix
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import small_pages

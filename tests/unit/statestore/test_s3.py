@@ -15,7 +15,7 @@ from dormouse.state_store import AlreadyCommitted, Committed
 from dormouse.statestore.codec import FORMAT, KIND
 from dormouse.statestore.codec_file import write_file
 from dormouse.statestore.snapshots import without_forgotten
-from dormouse.stored.names import delta_prefix
+from dormouse.stored.paths import delta_prefix
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, Delta, addition, fold_all, histories

@@ -25,7 +25,7 @@ from dormouse.statestore.codec_sources import (
 )
 from dormouse.statestore.sources import ingested_of, read_segment
 from dormouse.storage import MemoryStorage
-from dormouse.stored.names import sources_path
+from dormouse.stored.paths import sources_path
 
 COVER = Cover("t", "log", 2, 5, 9)
 

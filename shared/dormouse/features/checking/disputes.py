@@ -29,7 +29,7 @@ from dormouse.readers.auditing import audit_shard
 from dormouse.readers.reading import Slice
 from dormouse.shards.footer import check_identity, read_metadata
 from dormouse.state_store import Rejected
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
 
 

@@ -17,7 +17,7 @@ from dormouse.model.disputes import DisputeReason
 from dormouse.model.provenance import Provenance
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
-from dormouse.stored.names import run_of_shard, shard_id_of
+from dormouse.stored.paths import run_of_shard, shard_id_of
 from dormouse.tables.properties import Properties
 
 JOBS_TOLD = 20

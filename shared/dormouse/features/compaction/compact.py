@@ -44,7 +44,7 @@ from dormouse.shards.footer import read_footers
 from dormouse.shards.run_markers import RunMarker, discard_shards, put_run_marker
 from dormouse.shards.writing import ShardContext
 from dormouse.state_store import Rejected
-from dormouse.stored.names import purge_of, run_marker_path, shard_id_of, shard_prefix
+from dormouse.stored.paths import purge_of, run_marker_path, shard_id_of, shard_prefix
 from dormouse.tables.table import Table
 
 

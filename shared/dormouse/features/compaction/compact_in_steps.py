@@ -57,9 +57,9 @@ from dormouse.model.spark_threshold import is_heavy_compaction
 from dormouse.ports import Services
 from dormouse.shards.run_markers import discard_shards
 from dormouse.stored.decoding import raise_corrupt
-from dormouse.stored.names import (
+from dormouse.stored.names import dead_letter_queue
+from dormouse.stored.paths import (
     PART_NUMBERS,
-    dead_letter_queue,
     parse_step_path,
     run_of_shard,
     shard_id_of,

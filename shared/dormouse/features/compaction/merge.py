@@ -19,7 +19,7 @@ from dormouse.model.partitions import Partition
 from dormouse.model.shards import Job, NewShard, Shard
 from dormouse.ports import Storage
 from dormouse.shards.writing import ShardContext, write_shards
-from dormouse.stored.names import make_shard_id
+from dormouse.stored.paths import make_shard_id
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 

@@ -35,7 +35,7 @@ from dormouse.jobs.crashes import CRASH_LIMIT, CRASHED, hand_to_spark
 from dormouse.jobs.tracking import record
 from dormouse.messages import ExportJob, ExportTask, OutboundMessage
 from dormouse.ports import Services
-from dormouse.stored.names import export_attempts_prefix
+from dormouse.stored.paths import export_attempts_prefix
 
 WHAT_TO_DO = (
     "export it in parts, by ranges of keys, or raise MemorySize of export_rows, or deploy with "

@@ -29,7 +29,7 @@ from dormouse.keys.ranges import Key, KeyRange
 from dormouse.ports import Storage
 from dormouse.query.rows import QueryResult, query_parts
 from dormouse.readers.reading import Slice
-from dormouse.stored.names import exported_file, exported_prefix
+from dormouse.stored.paths import exported_file, exported_prefix
 
 
 class Worker(Protocol):

@@ -15,7 +15,7 @@ from dormouse.ports import Services, Storage
 from dormouse.stored import checksums
 from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.stored.json_objects import check_format, with_checksum
-from dormouse.stored.names import MANIFEST
+from dormouse.stored.paths import MANIFEST
 
 FORMAT = 2
 JsonKey = tuple[object, ...]

@@ -22,7 +22,7 @@ from dormouse.features.export.export import (
 )
 from dormouse.messages import ExportJob, ExportTask, OutboundMessage
 from dormouse.ports import Services, Storage
-from dormouse.stored.names import (
+from dormouse.stored.paths import (
     export_done_path,
     export_done_prefix,
     export_parts_prefix,

@@ -16,7 +16,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import ForgetShards
 from dormouse.ports import Services
 from dormouse.state_store import Rejected
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
 
 MAX_DELAY_SECONDS = 15 * 60

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dormouse.model.state import TableState
-from dormouse.stored.names import run_of_shard
+from dormouse.stored.paths import run_of_shard
 
 
 def waiting_seconds(state: TableState, shard: str, now_ms: int, delay_seconds: int) -> int:

@@ -29,7 +29,7 @@ from dormouse.ports import NO_TABLE, Services
 from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.sources.loader import SourceLoader, load_source
 from dormouse.state_store import Outcome, Rejected
-from dormouse.stored.names import make_shard_id
+from dormouse.stored.paths import make_shard_id
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table

@@ -18,7 +18,7 @@ from dormouse.model.transactions import SealSources
 from dormouse.ports import Services
 from dormouse.statestore.codec_sources import Cover, digests_of, encode_sources
 from dormouse.statestore.sources import read_segment
-from dormouse.stored.names import sources_path, sources_prefix, sources_segment_of
+from dormouse.stored.paths import sources_path, sources_prefix, sources_segment_of
 from dormouse.tables.table import Table
 
 SEALING = "seal-sources"

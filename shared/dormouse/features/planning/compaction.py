@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from dormouse.model.shards import Reference
 from dormouse.model.state import TableState
-from dormouse.stored.names import run_of_shard
+from dormouse.stored.paths import run_of_shard
 from dormouse.tables.properties import Properties
 
 MAX_INPUTS = 1000

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from dormouse.features.planning.compaction import CompactionPlan
 from dormouse.model.state import TableState
-from dormouse.stored.names import id_prefix
+from dormouse.stored.paths import id_prefix
 from dormouse.tables.properties import Properties
 
 LEAST_INTERVAL_MS = 60 * 60 * 1000

@@ -19,7 +19,7 @@ from dormouse.model.state import TableState
 from dormouse.ports import NoncurrentObject, Services, StoredObject
 from dormouse.readers.reading import Slice
 from dormouse.shards.footer import read_footer
-from dormouse.stored.names import data_prefix, run_of_shard, shard_id_of, shard_path
+from dormouse.stored.paths import data_prefix, run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
 
 LOOKS_AT_ONCE = 4

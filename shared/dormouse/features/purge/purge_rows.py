@@ -43,7 +43,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import Services
 from dormouse.readers.reading import Slice
-from dormouse.stored.names import purge_job_id, purge_of
+from dormouse.stored.paths import purge_job_id, purge_of
 from dormouse.tables.table import Table
 
 STEP_SECONDS = 240

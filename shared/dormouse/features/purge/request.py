@@ -21,7 +21,7 @@ from dormouse.ports import Services
 from dormouse.replies import Counts
 from dormouse.requests import PurgeRows
 from dormouse.sql.conditions import parse_condition
-from dormouse.stored.names import purge_path
+from dormouse.stored.paths import purge_path
 from dormouse.tables.row_rules import group_keys, row_rules
 from dormouse.tables.table import Table
 

@@ -13,7 +13,7 @@ from dormouse.features.purge.purge import (
     encode_verdicts,
 )
 from dormouse.ports import Services
-from dormouse.stored.names import (
+from dormouse.stored.paths import (
     parse_purge_path,
     purge_matches_path,
     purge_matches_prefix,

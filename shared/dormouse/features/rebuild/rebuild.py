@@ -32,7 +32,7 @@ from dormouse.ports import Services, StoredObject
 from dormouse.shards.footer import FOOTER_READ_THREADS, read_footer
 from dormouse.shards.run_markers import read_run_markers
 from dormouse.state_store import Rejected, StateStore
-from dormouse.stored.names import data_prefix, shard_id_of
+from dormouse.stored.paths import data_prefix, shard_id_of
 from dormouse.tables.table import Table
 
 Progress = Callable[[int, int], None]

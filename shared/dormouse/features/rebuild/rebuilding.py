@@ -30,7 +30,7 @@ from dormouse.model.transactions import (
     Transaction,
 )
 from dormouse.schema.key_types import KeyTypes, key_problem
-from dormouse.stored.names import make_shard_id, run_of_shard
+from dormouse.stored.paths import make_shard_id, run_of_shard
 
 SHARDS_PER_TRANSACTION = 1000
 SOURCES_PER_TRANSACTION = 10_000

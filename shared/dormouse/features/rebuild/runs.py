@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.provenance import Provenance
-from dormouse.stored.names import PART_NUMBERS, run_of_shard
+from dormouse.stored.paths import PART_NUMBERS, run_of_shard
 
 LAST_NUMBER = 2**63
 _BROKEN_OFF = "its run was broken off, and so never committed"

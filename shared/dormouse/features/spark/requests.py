@@ -13,7 +13,7 @@ from dormouse.messages import Id, SparkJob
 from dormouse.ports import Services
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
-from dormouse.stored.names import (
+from dormouse.stored.paths import (
     parse_spark_run_path,
     spark_job_of,
     spark_prefix,

@@ -20,7 +20,7 @@ from dormouse.model.transactions import SplitPartition
 from dormouse.ports import Services
 from dormouse.shards.footer import read_footers
 from dormouse.state_store import Rejected
-from dormouse.stored.names import split_job_id
+from dormouse.stored.paths import split_job_id
 from dormouse.tables.table import Table
 
 MAX_FOOTERS = 50

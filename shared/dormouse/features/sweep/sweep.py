@@ -46,7 +46,7 @@ from dormouse.model.spark_threshold import compaction_queue
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.ports import Services
 from dormouse.shards.run_markers import discard_shards, obsolete_run_markers
-from dormouse.stored.names import data_prefix, shard_id_of
+from dormouse.stored.paths import data_prefix, shard_id_of
 from dormouse.tables.table import Table
 
 SENT_AGAIN = "sent-again"

@@ -12,7 +12,7 @@ from dormouse.ports import Services
 from dormouse.requests import CreateTable
 from dormouse.schema.schema import Schema
 from dormouse.state_store import accepted
-from dormouse.stored.names import TABLE_ID_DIGITS
+from dormouse.stored.paths import TABLE_ID_DIGITS
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.evolution import check_columns
 from dormouse.tables.properties import parse_settings

@@ -13,7 +13,7 @@ from dormouse.errors import InvariantError, NotFoundError
 from dormouse.features.requests.resolve_table import bound
 from dormouse.ports import Services
 from dormouse.requests import DeleteTable
-from dormouse.stored.names import table_prefix
+from dormouse.stored.paths import table_prefix
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone
 

@@ -23,7 +23,7 @@ from dormouse.features.tables.delete_table import delete_objects_of
 from dormouse.features.tables.tombstone_policy import LOOKED_AFTER_MS, STRANGER_AGE_MS, in_turn
 from dormouse.model.metrics import Metric
 from dormouse.ports import NO_TABLE, Services
-from dormouse.stored.names import SPARK_CODE, table_prefix
+from dormouse.stored.paths import SPARK_CODE, table_prefix
 from dormouse.tables.tombstones import Tombstone
 
 

@@ -24,7 +24,7 @@ from dormouse.schema.schema import Schema
 from dormouse.state_store import accepted
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
-from dormouse.stored.names import tree_path, tree_prefix
+from dormouse.stored.paths import tree_path, tree_prefix
 from dormouse.tables.evolution import replace_schema
 from dormouse.tables.table import Table
 

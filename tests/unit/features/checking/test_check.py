@@ -16,7 +16,7 @@ from dormouse.model.transactions import SplitPartition
 from dormouse.state_store import StateStore
 from dormouse.statestore.codec_sources import encode_sources
 from dormouse.statestore.sources import read_segment
-from dormouse.stored.names import shard_path, sources_path
+from dormouse.stored.paths import shard_path, sources_path
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 

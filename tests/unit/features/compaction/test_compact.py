@@ -17,7 +17,7 @@ from dormouse.messages import CompactionJob, OutboundMessage, TableChanged
 from dormouse.model.transactions import AddShards, AssignJob, ReleaseJob
 from dormouse.shards import parquet
 from dormouse.shards.writing import ShardContext, write_shards
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 

@@ -13,7 +13,7 @@ from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction import compact_in_steps as compact_apart
 from dormouse.jobs.crashes import CRASH_LIMIT
 from dormouse.model.state import DAY_MS
-from dormouse.stored.names import PART_NUMBERS, job_notes_prefix, run_of_shard, set_aside_path
+from dormouse.stored.paths import PART_NUMBERS, job_notes_prefix, run_of_shard, set_aside_path
 from tests.support.world import Crash, World
 from tests.unit.features.crashing import WORDS, drive, job_of, kills
 

@@ -26,7 +26,7 @@ from dormouse.query.count import count_slices
 from dormouse.readers.reading import Slice
 from dormouse.requests import SetProperties
 from dormouse.shards import parquet
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
 from tests.support.trees import part
 from tests.support.world import World, letters

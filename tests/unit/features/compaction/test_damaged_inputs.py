@@ -20,7 +20,7 @@ from dormouse.model.disputes import DisputeReason
 from dormouse.model.transactions import AssignJob
 from dormouse.shards import parquet
 from dormouse.storage import FolderStorage
-from dormouse.stored.names import shard_id_of, shard_path
+from dormouse.stored.paths import shard_id_of, shard_path
 from dormouse.tables.table import Table
 from tests.support.damage import flipped, last_row_group, rewrite
 from tests.support.world import World, letters

@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.model.state import DAY_MS
 from dormouse.requests import CompactTable
-from dormouse.stored.names import job_notes_prefix, steps_prefix
+from dormouse.stored.paths import job_notes_prefix, steps_prefix
 from dormouse.tables.table import Table
 from tests.support.damage import DAMAGE, rewrite
 from tests.support.world import World

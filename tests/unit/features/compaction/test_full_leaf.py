@@ -24,7 +24,7 @@ from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.transactions import AddShards, AssignJob
 from dormouse.ports import Services
 from dormouse.shards.writing import ShardContext
-from dormouse.stored.names import PART_NUMBERS, make_shard_id, shard_path
+from dormouse.stored.paths import PART_NUMBERS, make_shard_id, shard_path
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World
 

@@ -13,7 +13,7 @@ from dormouse.features.compaction.steps import Cut, Step
 from dormouse.model.state import DAY_MS
 from dormouse.model.transactions import ReleaseJob
 from dormouse.requests import DeleteTable, ReinitialiseTable
-from dormouse.stored.names import (
+from dormouse.stored.paths import (
     PART_NUMBERS,
     job_notes_prefix,
     run_marker_prefix,

@@ -16,7 +16,7 @@ from dormouse.features.export.stored import kept_export
 from dormouse.jobs.crashes import CRASH_LIMIT
 from dormouse.messages import ExportJob, OutboundMessage
 from dormouse.model.state import DAY_MS
-from dormouse.stored.names import export_prefix
+from dormouse.stored.paths import export_prefix
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 

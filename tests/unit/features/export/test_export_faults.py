@@ -21,7 +21,7 @@ from dormouse.features.export.stored import kept_export
 from dormouse.messages import ExportTask, OutboundMessage, PartitionSplits
 from dormouse.ports import JobRecord, Storage
 from dormouse.requests import ExportRows, ReinitialiseTable
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from tests.support.trees import LEFT, RIGHT
 from tests.support.world import Crash, World, letters
 from tests.unit.features.exports import ALL, assert_forgotten, exported, filled, record_of, rows_of

@@ -17,7 +17,7 @@ from dormouse.key_forms.json import key_to_json
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import ExportTask
 from dormouse.schema.schema import Schema
-from dormouse.stored.names import MANIFEST
+from dormouse.stored.paths import MANIFEST
 from dormouse.tables.table import Table
 from tests.support.batches import Row, ranges, row_key_of, rows_of, schemas
 from tests.support.world import World

@@ -17,7 +17,7 @@ from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.transactions import AddShards
 from dormouse.ports import Services
 from dormouse.requests import IngestFiles, ReinitialiseTable
-from dormouse.stored.names import sources_prefix
+from dormouse.stored.paths import sources_prefix
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters, letters_file
 

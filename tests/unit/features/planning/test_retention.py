@@ -10,7 +10,7 @@ from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, AssignJob, DisputeShards, Entry
-from dormouse.stored.names import id_prefix, make_shard_id
+from dormouse.stored.paths import id_prefix, make_shard_id
 from dormouse.tables.properties import Properties
 from tests.support.trees import initialise
 

@@ -20,7 +20,7 @@ from dormouse.model.disputes import DisputeReason
 from dormouse.model.transactions import AssignJob, DisputeShards
 from dormouse.ports import NoncurrentObject, StoredObject
 from dormouse.storage import FolderStorage
-from dormouse.stored.names import data_prefix, shard_path
+from dormouse.stored.paths import data_prefix, shard_path
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters, letters_file
 

@@ -21,7 +21,7 @@ from dormouse.ports import Storage
 from dormouse.requests import PurgeRows, ReinitialiseTable
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.storage import FolderStorage
-from dormouse.stored.names import purge_of, purge_path, purge_prefix
+from dormouse.stored.paths import purge_of, purge_path, purge_prefix
 from tests.support.world import Crash, World, letters, letters_file
 from tests.unit.features.purges import filled, in_table, stored
 

@@ -9,7 +9,7 @@ from random import Random
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.stored.names import data_prefix, purge_prefix
+from dormouse.stored.paths import data_prefix, purge_prefix
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 

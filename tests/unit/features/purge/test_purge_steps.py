@@ -17,7 +17,7 @@ from dormouse.messages import CompactionJob, PurgeStep
 from dormouse.model.partitions import ROOT
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.ports import JobRecord
-from dormouse.stored.names import purge_prefix, shard_path
+from dormouse.stored.paths import purge_prefix, shard_path
 from tests.support.world import Crash, World
 from tests.unit.features.purges import filled, in_table, stored
 

@@ -14,7 +14,7 @@ from dormouse.features.checking.check import check
 from dormouse.features.compaction.compact import compact
 from dormouse.features.rebuild.rebuild import preview, rebuild
 from dormouse.messages import GarbageCandidates, OutboundMessage
-from dormouse.stored.names import data_prefix, run_marker_prefix, shard_path
+from dormouse.stored.paths import data_prefix, run_marker_prefix, shard_path
 from dormouse.tables.table import Table
 from tests.support.trees import LEFT
 from tests.support.world import Crash, World, letters

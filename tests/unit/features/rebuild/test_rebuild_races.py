@@ -13,7 +13,7 @@ from dormouse.features.rebuild.rebuild import preview, rebuild
 from dormouse.messages import OutboundMessage
 from dormouse.model.state import TableState
 from dormouse.ports import StoredObject
-from dormouse.stored.names import data_prefix, run_marker_prefix
+from dormouse.stored.paths import data_prefix, run_marker_prefix
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 

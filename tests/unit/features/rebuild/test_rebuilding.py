@@ -18,7 +18,7 @@ from dormouse.model.partitions import ROOT
 from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.state import DAY_MS
-from dormouse.stored.names import make_shard_id, part_shard_number
+from dormouse.stored.paths import make_shard_id, part_shard_number
 from tests.support.trees import LEFT, RIGHT, TEXT
 
 ALL, BELOW_M, FROM_M = KeyRange(), KeyRange((), ("m",)), KeyRange(("m",))

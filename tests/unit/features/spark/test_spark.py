@@ -30,7 +30,7 @@ from dormouse.model.spark_threshold import compaction_queue
 from dormouse.model.state import DAY_MS
 from dormouse.model.transactions import AssignJob
 from dormouse.requests import IngestFiles, ReinitialiseTable
-from dormouse.stored.names import data_prefix, spark_prefix, spark_request_path
+from dormouse.stored.paths import data_prefix, spark_prefix, spark_request_path
 from tests.support.world import Crash, World, letters
 from tests.unit.features.heavy import Heavy, heavy_compaction, heavy_ingest
 

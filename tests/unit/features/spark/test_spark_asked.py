@@ -24,7 +24,7 @@ from dormouse.messages import (
     encode,
 )
 from dormouse.requests import CompactTable, ExportRows, IngestFiles, PurgeRows, decode_admin
-from dormouse.stored.names import spark_prefix
+from dormouse.stored.paths import spark_prefix
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters, letters_file

@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from dormouse.features.export.stored import forget_export, kept_export
-from dormouse.stored.names import export_prefix
+from dormouse.stored.paths import export_prefix
 from tests.support.world import World
 from tests.unit.features.heavy import Heavy, heavy_compaction, heavy_export, heavy_ingest
 

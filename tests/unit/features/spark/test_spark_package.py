@@ -9,7 +9,7 @@ import pytest
 from dormouse.errors import CorruptDataError, InvalidRequestError, UnavailableError
 from dormouse.features.spark.package_files import ARCHIVE, DESCRIPTION
 from dormouse.library import library_version
-from dormouse.stored.names import SPARK_CODE, spark_package_path
+from dormouse.stored.paths import SPARK_CODE, spark_package_path
 from tests.support.spark_package import VERSION, package_in
 from tests.support.world import World
 from tests.unit.features.heavy import Heavy, heavy_compaction, heavy_ingest

@@ -11,7 +11,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.messages import PartitionSplits, TableChanged
 from dormouse.model.transactions import SplitPartition
 from dormouse.query.count import count_rows
-from dormouse.stored.names import shard_path
+from dormouse.stored.paths import shard_path
 from tests.support.damage import rewrite
 from tests.support.world import World
 

@@ -11,7 +11,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.provenance import Lineage, Provenance
 from dormouse.ports import StoredObject
 from dormouse.shards.run_markers import RunMarker, put_run_marker
-from dormouse.stored.names import (
+from dormouse.stored.paths import (
     export_task_path,
     run_marker_path,
     run_marker_prefix,

@@ -9,7 +9,7 @@ from dormouse.features.export.manifests import manifest_at, manifest_path
 from dormouse.features.export.stored import keep_done, kept_export
 from dormouse.features.purge.purge import Verdicts
 from dormouse.features.purge.stored import keep_verdicts
-from dormouse.stored.names import (
+from dormouse.stored.paths import (
     export_done_path,
     export_path,
     export_prefix,

@@ -13,7 +13,7 @@ from dormouse.model.shards import Job
 from dormouse.model.state import TableState
 from dormouse.ports import StoredObject
 from dormouse.requests import ReinitialiseTable
-from dormouse.stored.names import data_prefix, shard_path
+from dormouse.stored.paths import data_prefix, shard_path
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 

@@ -11,7 +11,7 @@ from dormouse.features.sweep.sweep import sweep
 from dormouse.messages import ExportTask, OutboundMessage, PurgeStep
 from dormouse.model.provenance import Provenance
 from dormouse.shards.run_markers import RunMarker, put_run_marker
-from dormouse.stored.names import (
+from dormouse.stored.paths import (
     data_prefix,
     export_path,
     purge_matches_path,

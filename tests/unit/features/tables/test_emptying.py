@@ -7,7 +7,7 @@ import pytest
 from dormouse.errors import CorruptDataError
 from dormouse.messages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.requests import ReinitialiseTable, RenameTable
-from dormouse.stored.names import tree_prefix
+from dormouse.stored.paths import tree_prefix
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters, letters_file
 

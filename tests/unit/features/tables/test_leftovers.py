@@ -16,7 +16,7 @@ from dormouse.features.tables.tombstone_policy import in_turn
 from dormouse.model.metrics import Metric
 from dormouse.ports import NO_TABLE
 from dormouse.requests import CreateTable
-from dormouse.stored.names import SPARK_CODE, shard_path
+from dormouse.stored.paths import SPARK_CODE, shard_path
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone
 from tests.support.adapters import MemoryTables

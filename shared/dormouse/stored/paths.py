@@ -1,0 +1,329 @@
+"""Paths of objects in the data bucket, made and parsed here alone.
+
+Everything of a table lies below its id: shards, state, run markers, jobs, purges, exports, Spark.
+`names` has the names of buckets and queues.
+"""
+
+from __future__ import annotations
+
+TABLE_ID_DIGITS = 16
+"""The length of a table id. Roles may access only objects below prefixes of this length."""
+SPARK_CODE = "spark-code"
+"""The only folder of the data bucket that belongs to no table: the code of Spark jobs."""
+
+
+def table_prefix(table_id: str) -> str:
+    """Return the prefix of everything that a table stores in the data bucket."""
+    return f"{table_id}/"
+
+
+def data_prefix(table_id: str) -> str:
+    """Return the prefix of a table's shards."""
+    return f"{table_id}/data/"
+
+
+def shard_path(table_id: str, shard_id: str) -> str:
+    """Return the path of a shard, relative to the data root."""
+    return f"{data_prefix(table_id)}{shard_id}.parquet"
+
+
+def shard_prefix(table_id: str, run: str) -> str:
+    """Return the prefix of the shards that one run of a job writes."""
+    return f"{data_prefix(table_id)}{run}-"
+
+
+def shard_id_of(path: str) -> str | None:
+    """Return the shard id in a path below a data prefix; None if the path is not that of a
+    shard.
+    """
+    name = path.rpartition("/")[2]
+    return name.removesuffix(".parquet") if name.endswith(".parquet") else None
+
+
+def make_shard_id(run: str, number: int) -> str:
+    """Return the id of the `number`-th shard, from 0, that a run of a job writes."""
+    return f"{run}-{number}"
+
+
+PART_NUMBERS = 1_000_000
+"""How many shard numbers each part of a run has, if several parts write side by side."""
+
+
+def part_shard_number(part: int, number: int) -> int:
+    """Return the number in its run of the `number`-th shard of a part. Numbers follow key order, as
+    parts do.
+    """
+    return part * PART_NUMBERS + number
+
+
+def run_of_shard(shard_id: str) -> tuple[str, int]:
+    """Return the run that wrote a shard, and the shard's number in it; -1 if the id has no
+    number.
+    """
+    run, dash, number = shard_id.rpartition("-")
+    return (run, int(number)) if dash and number.isdecimal() else (shard_id, -1)
+
+
+def id_prefix(time_ms: int) -> str:
+    """Return the first characters of the ids made at `time_ms`: of runs, and so of their shards.
+    Ids sort by time.
+    """
+    return f"{max(0, time_ms):012x}"
+
+
+def state_prefix(state_id: str) -> str:
+    """Return the prefix of a state: its deltas and snapshots.
+
+    A table gets another state with each rebuild. All of them are below one prefix, to which roles
+    and readers have access.
+    """
+    table_id, _, log = state_id.partition("/")
+    return f"{table_id}/state/{log}/" if log else f"{table_id}/state/"
+
+
+def delta_prefix(table_id: str) -> str:
+    """Return the prefix of a table's state deltas."""
+    return f"{state_prefix(table_id)}deltas/"
+
+
+def segment_prefix(table_id: str) -> str:
+    """Return the prefix of the segments, each of which holds many of a table's deltas."""
+    return f"{state_prefix(table_id)}segments/"
+
+
+def snapshot_prefix(table_id: str) -> str:
+    """Return the prefix of a table's state snapshots."""
+    return f"{state_prefix(table_id)}snapshots/"
+
+
+def sources_prefix(table_id: str) -> str:
+    """Return the prefix of the segments in which a table keeps the ids of ingested sources."""
+    return f"{state_prefix(table_id)}sources/"
+
+
+def sources_path(table_id: str, segment: str) -> str:
+    """Return the path of a segment of source ids."""
+    return f"{sources_prefix(table_id)}{segment}.parquet"
+
+
+def sources_segment_of(path: str) -> str:
+    """Return the id of the source segment at a path."""
+    return path.rpartition("/")[2].removesuffix(".parquet")
+
+
+def tree_prefix(table_id: str) -> str:
+    """Return the prefix of the partition trees with which a table is reset."""
+    return f"{state_prefix(table_id)}trees/"
+
+
+def tree_path(table_id: str, tree: str) -> str:
+    """Return the path of the partition tree with which a generation of a table starts."""
+    return f"{tree_prefix(table_id)}{tree}.json"
+
+
+def run_marker_prefix(table_id: str) -> str:
+    """Return the prefix of a table's run markers, which complete runs whose last shard is not
+    marked as last.
+    """
+    return f"{table_id}/endings/"
+
+
+def run_marker_path(table_id: str, run: str) -> str:
+    """Return the path of the marker that completes a run."""
+    return f"{run_marker_prefix(table_id)}{run}.json"
+
+
+def run_of_marker(path: str) -> str:
+    """Return the run that the marker at a path completes."""
+    return path.rpartition("/")[2].removesuffix(".json")
+
+
+def spark_package_prefix(version: str) -> str:
+    """Return the prefix of a Spark package."""
+    return f"{SPARK_CODE}/{version}/"
+
+
+def spark_package_path(version: str, name: str) -> str:
+    """Return the path of a file of a Spark package."""
+    return f"{spark_package_prefix(version)}{name}"
+
+
+def spark_prefix(table_id: str) -> str:
+    """Return the prefix of the requests for Spark jobs on a table."""
+    return f"{table_id}/spark/"
+
+
+def spark_request_path(table_id: str, job_id: str) -> str:
+    """Return the path of the request for one Spark job."""
+    return f"{spark_prefix(table_id)}{job_id}.json"
+
+
+def spark_job_of(path: str) -> str:
+    """Return the job whose request is stored at a path."""
+    return path.rpartition("/")[2].removesuffix(".json")
+
+
+def spark_runs_prefix(table_id: str, job_id: str) -> str:
+    """Return the prefix of the markers of a Spark job's runs."""
+    return f"{spark_prefix(table_id)}{job_id}/"
+
+
+def spark_run_path(table_id: str, job_id: str, attempt: int, run_id: str) -> str:
+    """Return the path of the marker that names the run of one attempt at a job."""
+    return f"{spark_runs_prefix(table_id, job_id)}{attempt:06d}-{run_id}"
+
+
+def parse_spark_run_path(path: str) -> tuple[int, str]:
+    """Return the attempt and the run id in a path made by `spark_run_path`."""
+    attempt, _, run_id = path.rpartition("/")[2].partition("-")
+    return int(attempt), run_id
+
+
+def job_notes_prefix(table_id: str) -> str:
+    """Return the prefix of what is stored about jobs that are too large for one function."""
+    return f"{table_id}/jobs/"
+
+
+def steps_prefix(table_id: str, job_id: str) -> str:
+    """Return the prefix of the results of the steps that a job was cut into."""
+    return f"{job_notes_prefix(table_id)}{job_id}/steps/"
+
+
+def step_path(table_id: str, job_id: str, first: int, end: int) -> str:
+    """Return the path of the result of one step, which covers the cells from `first` up to
+    `end`.
+    """
+    return f"{steps_prefix(table_id, job_id)}{first:04d}-{end:04d}.json"
+
+
+def parse_step_path(path: str) -> tuple[int, int]:
+    """Return the cells of the step whose result is stored at a path."""
+    first, _, end = path.rpartition("/")[2].removesuffix(".json").partition("-")
+    return int(first), int(end)
+
+
+def step_attempts_prefix(table_id: str, job_id: str, first: int, end: int) -> str:
+    """Return the prefix of the attempts at one step."""
+    return f"{job_notes_prefix(table_id)}{job_id}/tries/{first:04d}-{end:04d}/"
+
+
+def set_aside_path(table_id: str, job_id: str, place: str) -> str:
+    """Return the path of the marker that a job must not be retried automatically in `place`."""
+    return f"{job_notes_prefix(table_id)}{job_id}/set-aside-{place}"
+
+
+def parse_job_note_path(path: str) -> tuple[str, str]:
+    """Return the job that a path below `job_notes_prefix` belongs to, and the rest of the path."""
+    job_id, _, rest = path.partition("/jobs/")[2].partition("/")
+    return job_id, rest
+
+
+_PURGE = "-purge-"
+
+
+def purge_prefix(table_id: str) -> str:
+    """Return the prefix of a table's unfinished purges."""
+    return f"{table_id}/purges/"
+
+
+def purge_path(table_id: str, purge_id: str) -> str:
+    """Return the path of a purge's request."""
+    return f"{purge_prefix(table_id)}{purge_id}.json"
+
+
+def purge_matches_prefix(table_id: str, purge_id: str) -> str:
+    """Return the prefix of the results that the steps of a purge store: which shards hold matching
+    rows.
+    """
+    return f"{purge_prefix(table_id)}{purge_id}/"
+
+
+def purge_matches_path(table_id: str, purge_id: str, unique: str) -> str:
+    """Return the path of the result of one step of a purge."""
+    return f"{purge_matches_prefix(table_id, purge_id)}{unique}.json"
+
+
+def parse_purge_path(path: str) -> tuple[str, bool]:
+    """Return the purge id in a path below a purge prefix, and whether the path is that of the
+    request.
+    """
+    _, _, rest = path.partition("/purges/")
+    purge_id, slash, _ = rest.partition("/")
+    return (purge_id, False) if slash else (rest.removesuffix(".json"), True)
+
+
+def purge_job_id(purge_id: str, unique: str) -> str:
+    """Return the id of a job that rewrites shards for a purge; it begins with `unique`."""
+    return f"{unique}{_PURGE}{purge_id}"
+
+
+def purge_of(job_id: str) -> str | None:
+    """Return the purge for which a job rewrites shards; None if there is none."""
+    _, found, purge_id = job_id.partition(_PURGE)
+    return purge_id if found else None
+
+
+def split_job_id(partition: str) -> str:
+    """Return the id of the job that splits a partition."""
+    return f"split-{partition}"
+
+
+MANIFEST = "_manifest.json"
+"""The name of an export's manifest. Readers of Parquet folders skip names that begin with
+"_"."""
+
+
+def export_prefix(table_id: str) -> str:
+    """Return the prefix of what a table's running exports store in the data bucket."""
+    return f"{table_id}/exports/"
+
+
+def export_path(table_id: str, export_id: str) -> str:
+    """Return the path of a running export. Once the export has ended, no object is there."""
+    return f"{export_prefix(table_id)}{export_id}.json"
+
+
+def export_parts_prefix(table_id: str, export_id: str) -> str:
+    """Return the prefix of the tasks of an export and of their results."""
+    return f"{export_prefix(table_id)}{export_id}/"
+
+
+def export_task_path(table_id: str, export_id: str, cut: str, task: int) -> str:
+    """Return the path of one task; `cut` identifies the plan that cut the export into tasks."""
+    return f"{export_parts_prefix(table_id, export_id)}{cut}/{task:05d}.json"
+
+
+def export_attempts_prefix(table_id: str, export_id: str, task: int) -> str:
+    """Return the prefix of the attempts of functions at one task."""
+    return f"{export_parts_prefix(table_id, export_id)}tries/{task:05d}/"
+
+
+def export_done_prefix(table_id: str, export_id: str) -> str:
+    """Return the prefix of the results of an export's finished tasks."""
+    return f"{export_parts_prefix(table_id, export_id)}done/"
+
+
+def export_done_path(table_id: str, export_id: str, task: int) -> str:
+    """Return the path of the result of one finished task."""
+    return f"{export_done_prefix(table_id, export_id)}{task:05d}.json"
+
+
+def parse_export_path(path: str) -> tuple[str, bool]:
+    """Return the export id in a path below an export prefix, and whether the path is that of the
+    export itself.
+    """
+    _, _, rest = path.partition("/exports/")
+    export_id, slash, _ = rest.partition("/")
+    return (export_id, False) if slash else (rest.removesuffix(".json"), True)
+
+
+def exported_prefix(task: int) -> str:
+    """Return the common prefix of the names of the files that one task of an export writes."""
+    return f"part-{task:05d}-"
+
+
+def exported_file(task: int, number: int) -> str:
+    """Return the name of the `number`-th file, from 0, that a task writes. Names sort as the rows
+    do.
+    """
+    return f"{exported_prefix(task)}{number:03d}.parquet"
