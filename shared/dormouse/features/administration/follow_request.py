@@ -93,8 +93,8 @@ def _last(services: Services, table: Table, key: str, asked: Asked) -> Reply | N
 def _ended(services: Services, table: Table, key: str, asked: Asked) -> list[End] | None:
     """Return how all jobs ended; None while one is worth waiting for."""
     now_ms = services.clock.now_ms()
-    patience_ms = PATIENCE_MS + asked.work.extra_patience_ms(table)
-    is_late = now_ms - asked.asked_ms > patience_ms
+    retry_ms = PATIENCE_MS + asked.work.extra_patience_ms(table)
+    is_late = now_ms - asked.asked_ms > retry_ms
     look = Look(services, table, key, asked.asked_ms, now_ms)
     found = []
     for end in asked.work.ends(look):

@@ -27,7 +27,7 @@ from dormouse.model.transactions import AssignJob
 from dormouse.ports import Services
 from dormouse.replies import Counts
 from dormouse.requests import CompactTable
-from dormouse.stored.names import run_of_shard
+from dormouse.stored.paths import run_of_shard
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 

@@ -11,7 +11,7 @@ from dormouse.features.requests.ends import Look
 from dormouse.features.requests.kept import Kept
 from dormouse.features.requests.request_names import request_left_path
 from dormouse.ports import Services
-from dormouse.stored.names import data_prefix
+from dormouse.stored.paths import data_prefix
 
 
 class _Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -21,7 +21,7 @@ from dormouse.model.state import TableState
 from dormouse.ports import Services
 from dormouse.replies import Counts
 from dormouse.requests import SplitPartitions
-from dormouse.stored.names import split_job_id
+from dormouse.stored.paths import split_job_id
 from dormouse.tables.table import Table
 
 
