@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from dormouse.client.access import TableAccess
 from dormouse.errors import NotFoundError
 from dormouse.features.checking.disputes import acknowledge
 
-if TYPE_CHECKING:
-    from dormouse.client.table import TableHandle
 
-
-def acknowledge_disputes(handle: TableHandle, shards: Sequence[str]) -> None:
+def acknowledge_disputes(handle: TableAccess, shards: Sequence[str]) -> None:
     """Settle the disputes over some shards of a table: what nothing references is then collected.
 
     Raises:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dormouse.client.access import TableAccess
 from dormouse.client.waiting import WAIT_SECONDS, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.features.ingest.known_sources import look_up, look_up_ids, refusal_of
@@ -19,9 +19,6 @@ from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
 from dormouse.statestore.sources import ingested_of
 from dormouse.tables.table import Table
-
-if TYPE_CHECKING:
-    from dormouse.client.table import TableHandle
 
 Rows = pa.Table | pa.RecordBatchReader
 Ingestible = Rows | str | Path | Iterable[str | Path]
@@ -84,7 +81,7 @@ def ingest_key(table_name: str, name: str) -> str:
 
 
 def drop_files(
-    handle: TableHandle,
+    handle: TableAccess,
     files: Sequence[tuple[str, Path]],
     again: bool,
     watch: Callable[[Source], None] | None,
@@ -119,7 +116,7 @@ def _ingested_before(
 class Ingested:
     """Files on their way into a table."""
 
-    handle: TableHandle
+    handle: TableAccess
     sources: tuple[Source, ...]
     known: frozenset[str] = frozenset()
     """The ids of those sources that were rows of the table before: they add nothing."""

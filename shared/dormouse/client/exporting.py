@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from dormouse.client.access import TableAccess
 from dormouse.client.versions import AsOf, check_as_of
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
@@ -26,15 +26,12 @@ from dormouse.stored.paths import MANIFEST
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 
-if TYPE_CHECKING:
-    from dormouse.client.table import TableHandle
-
 _COPY_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class RowsWanted:
-    """Which rows and columns of which version, as `TableHandle.query` is asked for them."""
+    """Which rows and columns of which version, as `TableAccess.query` is asked for them."""
 
     ranges: Ranges | None = None
     exact: KeyLike | list[KeyLike] | None = None
@@ -63,7 +60,7 @@ class Export:
     `id` is that under which the table's jobs show it, `to` the prefix in the bucket for results.
     """
 
-    handle: TableHandle
+    handle: TableAccess
     table: Table
     id: str
     to: str
@@ -167,7 +164,7 @@ def empty_folder(folder: Path) -> Path:
 
 
 def start_export(
-    handle: TableHandle, table: Table, to: str, wanted: RowsWanted, spark: SparkOptions | None
+    handle: TableAccess, table: Table, to: str, wanted: RowsWanted, spark: SparkOptions | None
 ) -> Export:
     """Ask for an export.
 
@@ -181,7 +178,7 @@ def start_export(
     return Export(handle, table, export_id_of(request.request_id), destination(request))
 
 
-def _request(handle: TableHandle, table: Table, to: str, wanted: RowsWanted) -> ExportRows:
+def _request(handle: TableAccess, table: Table, to: str, wanted: RowsWanted) -> ExportRows:
     schema, exact = table.schema, wanted.exact
     keys = exact if isinstance(exact, list) else [] if exact is None else [exact]
     ranges = tuple(_range(schema, low, high) for low, high in wanted.ranges or ())

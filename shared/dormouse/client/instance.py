@@ -93,7 +93,7 @@ class Instance:
         return Instance(wiring.services, wiring.outbox, bucket, polling, ages, applications)
 
     def tables(self) -> list[TableHandle]:
-        """Return all tables that can be read, by name; `survey` tells of others, if there are."""
+        """Return all tables that can be read, by name; `list_readable` has the damaged ones too."""
         return self.list_readable()[0]
 
     def list_readable(self) -> tuple[list[TableHandle], list[DamagedEntryError]]:
@@ -162,7 +162,7 @@ class Instance:
         self._administer(DeleteTable(self.services.ids.new(), name))
 
     def rename_table(self, name: str, new_name: str) -> TableHandle:
-        """Return a table another name; files are dropped for it under that one from then on.
+        """Rename a table; files are dropped for it under the new name from then on.
 
         Raises:
             NotFoundError: there is none of that name.

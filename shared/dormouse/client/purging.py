@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from dormouse.client.access import TableAccess
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
@@ -21,9 +21,6 @@ from dormouse.key_forms.python import KeyLike, key_of
 from dormouse.requests import PurgeRows
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
-
-if TYPE_CHECKING:
-    from dormouse.client.table import TableHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class PurgeProgress:
 class Purge:
     """A purge that was asked for. Its steps run in the instance, whether anybody waits or not."""
 
-    handle: TableHandle
+    handle: TableAccess
     table: Table
     rows: PurgeRequest
 
@@ -87,7 +84,7 @@ class Purge:
 
 
 def start_purge(
-    handle: TableHandle,
+    handle: TableAccess,
     table: Table,
     where: str,
     keys: Sequence[KeyLike],
@@ -106,7 +103,7 @@ def start_purge(
 
 
 def proof_of(
-    handle: TableHandle,
+    handle: TableAccess,
     table: Table,
     where: str,
     keys: Sequence[KeyLike],
@@ -121,10 +118,10 @@ def proof_of(
     return _prove(handle, table, rows, watch)
 
 
-def _request(handle: TableHandle, table: Table, where: str, keys: Sequence[KeyLike]) -> PurgeRows:
+def _request(handle: TableAccess, table: Table, where: str, keys: Sequence[KeyLike]) -> PurgeRows:
     parts = tuple(key_to_json(table.schema, key_of(table.schema, key)) for key in keys)
     return PurgeRows(handle.services.ids.new(), table.name, where, parts)
 
 
-def _prove(handle: TableHandle, table: Table, rows: PurgeRequest, watch: Progress | None) -> Proof:
+def _prove(handle: TableAccess, table: Table, rows: PurgeRequest, watch: Progress | None) -> Proof:
     return prove_purge(handle.services, table, RowMatcher.of(rows, table.schema), watch)

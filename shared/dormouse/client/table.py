@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dormouse.client.access import TableAccess
 from dormouse.client.dropping import (
     Ingested,
     Ingestible,
@@ -19,12 +20,11 @@ from dormouse.client.dropping import (
 )
 from dormouse.client.exporting import Export, RowsWanted, start_export
 from dormouse.client.jobs import jobs_of
-from dormouse.client.ports import IngestBucket, Queues
 from dormouse.client.purging import Purge, proof_of, start_purge
 from dormouse.client.versions import AsOf, table_as_of
-from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
+from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Watch
 from dormouse.engine.predicates import parse_predicate
-from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.checking.check import CheckReport, Progress, check
 from dormouse.features.ingest.known_sources import look_up, refusal_of
@@ -35,14 +35,13 @@ from dormouse.features.sweep.measure import levels
 from dormouse.key_forms.python import KeyLike, Ranges, ranges_of
 from dormouse.model.metrics import Metric
 from dormouse.model.sources import Source
-from dormouse.model.state import DAY_MS, TableState
-from dormouse.ports import NO_TABLE, JobRecord, Services
+from dormouse.model.state import DAY_MS
+from dormouse.ports import NO_TABLE, JobRecord
 from dormouse.query.count import count_rows
 from dormouse.query.rows import QueryResult, check_columns, query_rows
 from dormouse.requests import AlterSchema
-from dormouse.schema.schema import Field, Schema
+from dormouse.schema.schema import Field
 from dormouse.tables.spark_options import SparkOptions
-from dormouse.tables.table import Table
 
 PENDING_FILES_MS = 7 * DAY_MS
 """How long a dropped file counts as pending: as long as the tracker remembers a refusal."""
@@ -68,39 +67,8 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class TableHandle:
+class TableHandle(TableAccess):
     """A table of an instance."""
-
-    table: Table
-    services: Services
-    queues: Queues
-    bucket: IngestBucket
-    polling: Polling
-
-    @property
-    def name(self) -> str:
-        """The table's name."""
-        return self.table.name
-
-    @property
-    def schema(self) -> Schema:
-        """The table's schema."""
-        return self.table.schema
-
-    def state(self) -> TableState:
-        """Return the table's newest state.
-
-        Raises:
-            NotFoundError: the table was deleted.
-        """
-        return table_as_of(self.services, self.current(), None)[1]
-
-    def current(self) -> Table:
-        """Return the table as the registry has it: another log may hold its state by now."""
-        table = self.services.table(self.table.id)
-        if table is None:
-            raise NotFoundError(f"table {self.name!r} was deleted")
-        return table
 
     def query(
         self,

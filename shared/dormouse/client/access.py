@@ -1,0 +1,54 @@
+"""A table of an instance with all that the client needs to reach it; `table` adds what to ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dormouse.client.ports import IngestBucket, Queues
+from dormouse.client.versions import table_as_of
+from dormouse.client.waiting import Polling
+from dormouse.errors import NotFoundError
+from dormouse.model.state import TableState
+from dormouse.ports import Services
+from dormouse.schema.schema import Schema
+from dormouse.tables.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class TableAccess:
+    """A table as it was when it was opened, and the instance that has it."""
+
+    table: Table
+    services: Services
+    queues: Queues
+    bucket: IngestBucket
+    polling: Polling
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.table.name
+
+    @property
+    def schema(self) -> Schema:
+        """The table's schema."""
+        return self.table.schema
+
+    def state(self) -> TableState:
+        """Return the table's newest state.
+
+        Raises:
+            NotFoundError: the table was deleted.
+        """
+        return table_as_of(self.services, self.current(), None)[1]
+
+    def current(self) -> Table:
+        """Return the table as the registry has it now: its state may be in another log since.
+
+        Raises:
+            NotFoundError: the table was deleted.
+        """
+        table = self.services.table(self.table.id)
+        if table is None:
+            raise NotFoundError(f"table {self.name!r} was deleted")
+        return table
