@@ -30,6 +30,7 @@ from dormouse.ports import Services
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.shards.writing import ShardContext
 from dormouse.state_store import Rejected
+from dormouse.stored.paths import run_of_shard
 from dormouse.tables.table import Table
 from dormouse_spark.access import AccessFactory
 from dormouse_spark.blocks import Block, route_blocks
@@ -91,7 +92,7 @@ class _Import:
             blocks.unpersist()
         _check_rows(sum(one.rows for one in reads), sum(one.rows for one in wrote))
         shards = tuple(new for one in wrote for new in one.shards)
-        _end(services, plan, accepted, len(shards))
+        _end(services, plan, accepted, tuple(run_of_shard(new.shard.id)[1] for new in shards))
         return Written(accepted, known.rows, shards)
 
     def _read(
@@ -190,8 +191,10 @@ def _context(services: Services, table: Table, state: TableState, job: str) -> S
     )
 
 
-def _end(services: Services, plan: Plan, accepted: tuple[Source, ...], shards: int) -> None:
+def _end(
+    services: Services, plan: Plan, accepted: tuple[Source, ...], numbers: tuple[int, ...]
+) -> None:
     """Note that all shards of the run are written, and which sources they are made of."""
     context = replace(plan.context, lineage=Lineage(tuple(source.id for source in accepted)))
-    ending = RunMarker(plan.run, context.origin(KeyRange(), number=shards))
+    ending = RunMarker(plan.run, context.origin(KeyRange(), number=len(numbers)), numbers)
     put_run_marker(services.storage, plan.table.id, ending)

@@ -20,6 +20,7 @@ from dormouse.errors import AlreadyExistsError, DormouseError
 from dormouse.features.compaction.compact import compact as compact_stage
 from dormouse.features.compaction.merge import Compaction, Merged, merge_inputs
 from dormouse.features.compaction.slicing import merge_ranges
+from dormouse.features.compaction.steps import PARTS_OF_STEPS
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import CompactionJob
 from dormouse.ports import Services
@@ -28,8 +29,8 @@ from dormouse.stored.paths import PART_NUMBERS, run_of_shard, shard_id_of, shard
 from dormouse_spark.access import Access, AccessFactory
 from dormouse_spark.running import collect_results, run_task
 
-FIRST_PART = 1
-"""The number of the first task's part: what a whole run in a function writes is of none."""
+FIRST_PART = PARTS_OF_STEPS
+"""The number of the first task's part. Whole runs and steps, in functions, write smaller ones."""
 
 
 def compact(
@@ -56,11 +57,9 @@ class _Compaction:
             compaction.size_bytes,
             compaction.table.properties.shard_target_bytes,
         )
-        _discard_whole(services, compaction)
-        open_access, sent = (
-            self.open_access,
-            replace(compaction, keys=()),
-        )  # those of many inputs are long
+        _discard_from_functions(services, compaction)
+        open_access = self.open_access
+        sent = replace(compaction, keys=())  # those of many inputs are long
 
         def task(part: int, found: Iterable[KeyRange]) -> Iterator[Merged | DormouseError]:
             (span,) = found
@@ -91,14 +90,14 @@ def _merge(access: Access, compaction: Compaction, span: KeyRange, part: int) ->
         )
 
 
-def _discard_whole(services: Services, compaction: Compaction) -> None:
-    """Delete what runs in a function wrote of the job before they crashed."""
+def _discard_from_functions(services: Services, compaction: Compaction) -> None:
+    """Delete what functions wrote of the job, whole or in steps, before it was given to Spark."""
     table = compaction.table
     listed = services.storage.list(shard_prefix(table.id, compaction.job.id))
     stored = [shard for found in listed if (shard := shard_id_of(found.path)) is not None]
-    whole = [shard for shard in stored if run_of_shard(shard)[1] < FIRST_PART * PART_NUMBERS]
-    if whole:
-        discard_shards(services.storage, table.id, whole, services.store(table).current())
+    others = [shard for shard in stored if run_of_shard(shard)[1] < FIRST_PART * PART_NUMBERS]
+    if others:
+        discard_shards(services.storage, table.id, others, services.store(table).current())
 
 
 def _check_alone(services: Services, compaction: Compaction, merged: Merged) -> None:

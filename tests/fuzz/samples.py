@@ -168,7 +168,7 @@ def _ending(body: bytes) -> list[RunMarker]:
 
 def _stored_ending() -> bytes:
     storage = MemoryStorage()
-    put_run_marker(storage, "t", RunMarker("run", _ORIGIN))
+    put_run_marker(storage, "t", RunMarker("run", _ORIGIN, (1,)))
     return storage.get(run_marker_path("t", "run"))
 
 

@@ -7,6 +7,7 @@ from pyspark import SparkContext
 
 from dormouse.features.compaction import slicing
 from dormouse.features.compaction.compact import compact as compact_here
+from dormouse.features.compaction.steps import MOST_CELLS, Step
 from dormouse.features.purge.purge import encode_request
 from dormouse.features.purge.stored import purge_request
 from dormouse.features.rebuild.rebuild import preview
@@ -22,7 +23,7 @@ from dormouse.stored.paths import (
     shard_path,
 )
 from dormouse.tables.table import Table
-from dormouse_spark.compact import compact
+from dormouse_spark.compact import FIRST_PART, compact
 from tests.support.spark_access import WorldAccess
 from tests.support.world import Crash, World, letters
 
@@ -131,14 +132,15 @@ def left_by_a_crash(world: World, table: Table, job: str) -> str:
     return shard_path(table.id, f"{job}-0")
 
 
-@pytest.mark.parametrize("number", [1_000_000, 9_000_000])
+@pytest.mark.parametrize("part", [FIRST_PART, FIRST_PART + 8])
 def test_shards_of_a_run_that_cut_the_job_differently_give_the_job_back(
-    spark: SparkContext, world: World, number: int
+    spark: SparkContext, world: World, part: int
 ) -> None:
     table, job = table_with_job(world)
     before = world.rows(table)
     path = left_by_a_crash(world, table, job)
-    world.storage.put(shard_path(table.id, f"{job}-{number}"), world.storage.get(path))
+    shard = f"{job}-{part * PART_NUMBERS}"
+    world.storage.put(shard_path(table.id, shard), world.storage.get(path))
     run(spark, world, table, job)
     state = world.state(table)
     assert not len(state.jobs)
@@ -146,24 +148,29 @@ def test_shards_of_a_run_that_cut_the_job_differently_give_the_job_back(
     assert world.rows(table) == before
     told = world.tracker.get(table.id, job)
     assert told is not None
-    found = "exists and does not" if number == 1_000_000 else "cut it differently"
+    found = "exists and does not" if part == FIRST_PART else "cut it differently"
     assert found in told.reason
 
 
-def test_what_a_function_wrote_before_it_crashed_is_discarded_and_the_job_is_done(
-    spark: SparkContext, world: World
+@pytest.mark.parametrize("step", [None, Step(0, 1), Step(MOST_CELLS - 1, MOST_CELLS)], ids=str)
+def test_what_functions_wrote_is_discarded_and_the_job_is_done(
+    spark: SparkContext, world: World, step: Step | None
 ) -> None:
+    """Spark was switched on when the job, or one of its steps, was written but not committed."""
     table, job = table_with_job(world)
     before = world.rows(table)
     path = left_by_a_crash(world, table, job)
-    assert world.storage.get(path)
+    body = world.storage.get(path)
+    if step is not None:
+        path = shard_path(table.id, f"{job}-{step.part * PART_NUMBERS}")
+        world.storage.put(path, body)
     run(spark, world, table, job)
     numbers = [
         run_of_shard(shard)[1]
         for shard in world.state(table).shards
         if run_of_shard(shard)[0] == job
     ]
-    assert numbers and min(numbers) >= PART_NUMBERS
+    assert numbers and min(numbers) >= FIRST_PART * PART_NUMBERS
     assert path not in {shard_path(table.id, shard) for shard in world.shard_objects(table)}
     assert world.rows(table) == before
     assert preview(world.services, table).state.rows == len(before)

@@ -39,6 +39,13 @@ class Rare(NamedTuple):
 
 RARE = (
     Rare(
+        "tests/unit/shards/test_run_markers.py::"
+        "test_a_run_is_not_ended_with_other_shards_than_its_note_lists",
+        ("compact", SPARK_JOB),
+        ("s3:GetObject",),
+        ("/endings/*",),
+    ),
+    Rare(
         f"{FEATURES}administration/test_replies_cut_off.py::test_what_nobody_can_wait_for_any_more_is_deleted",
         ("sweep",),
         ("s3:DeleteObject",),

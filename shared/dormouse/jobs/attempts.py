@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Protocol
 
 from dormouse.errors import DormouseError
@@ -47,10 +48,14 @@ def record_attempt(services: AttemptStore, prefix: str) -> Iterator[None]:
 
 
 def crashed_attempts(services: AttemptStore, prefix: str) -> list[str]:
-    """Return the attempts at a part that crashed or are still running."""
+    """Return the newest attempts at a part, in a row, that crashed or are still running.
+
+    A part may take many attempts, each of which makes progress and may crash at another place.
+    """
     paths = {stored.path for stored in services.storage.list(prefix)}
     begun = (path.removesuffix(_BEGUN) for path in paths if path.endswith(_BEGUN))
-    return sorted(run for run in begun if run + _TOLD not in paths)
+    newest_first = sorted(begun, reverse=True)
+    return list(takewhile(lambda run: run + _TOLD not in paths, newest_first))
 
 
 def clear_crashes(services: AttemptStore, prefix: str) -> None:

@@ -24,7 +24,9 @@ receives."""
 CRASHED = f"{CRASH_LIMIT} runs ended without a word, out of time or memory"
 FUNCTION: Literal["function"] = "function"
 SPARK: Literal["spark"] = "spark"
-Place = Literal["function", "spark"]
+WHOLE: Literal["whole"] = "whole"
+"""Not as a whole in one function; without Spark, steps may do it."""
+Place = Literal["function", "spark", "whole"]
 
 
 def has_crashed(services: Services, table_id: str, job_id: str) -> bool:
@@ -41,10 +43,10 @@ def hand_to_spark(
 ) -> list[OutboundMessage]:
     """Return the message that gives a job to Spark. Requires that the instance has Spark.
 
-    A compaction whose attempts crashed is set aside for functions, also if Spark fails it.
+    A compaction whose attempts crashed is set aside as a whole, also if Spark fails it.
     """
     if isinstance(job, CompactionJob) and reason == CRASHED:
-        set_aside(services, job.table_id, job.job_id, FUNCTION)
+        set_aside(services, job.table_id, job.job_id, WHOLE)
     told = f"it is given to Spark: {reason}"
     record(services, job.table_id, job.job_id, kind, "assigned", reason=told)
     return [OutboundMessage("spark-jobs", job)]

@@ -7,7 +7,9 @@ records that its inputs are replaced, and repeats what their footers say of othe
 that several tasks write in parallel do not know which of them is the last.
 
 A marker is put after all shards are written and before the commit. If a run is abandoned, its
-marker is deleted first. docs/shard-format.md describes the format.
+marker is deleted first. A marker lists the numbers of the shards that are committed: a process that
+was believed dead may write other shards of the run at any later time, and these never count.
+docs/shard-format.md describes the format.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.errors import AlreadyExistsError, CorruptDataError, NotFoundError
 from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
@@ -32,7 +34,7 @@ from dormouse.stored.paths import (
     shard_path,
 )
 
-FORMAT = 4
+FORMAT = 5
 _KIND = "a run marker"
 _HINT = (
     "bring it back from an older object version; if there is none, delete it when `dormouse check "
@@ -44,11 +46,12 @@ _HINT = (
 class RunMarker:
     """The marker of a run; `origin` is the provenance that a last shard without rows would have.
 
-    Its `number` is the number of the run's shards.
+    Its `number` is the number of the run's shards; `numbers` are their numbers in the run.
     """
 
     run: str
     origin: Provenance
+    numbers: tuple[int, ...] = ()
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,11 +64,16 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: tuple[str, ...]
     superseded: tuple[str, ...]
     completed: tuple[str, ...]
-    shards: int = 0
+    numbers: tuple[int, ...] = ()
 
 
 def put_run_marker(storage: Storage, table_id: str, marker: RunMarker) -> None:
-    """Put the marker of a run; putting it again changes nothing."""
+    """Put the marker of a run. If an earlier attempt put one with the same shards, it stays.
+
+    Raises:
+        AlreadyExistsError: the marker of an earlier attempt lists other shards.
+        CorruptDataError: the marker of an earlier attempt is damaged.
+    """
     origin = marker.origin
     lineage = origin.lineage
     body = _Stored(
@@ -78,10 +86,24 @@ def put_run_marker(storage: Storage, table_id: str, marker: RunMarker) -> None:
         inputs=lineage.inputs,
         superseded=lineage.superseded,
         completed=lineage.completed,
-        shards=origin.number,
+        numbers=marker.numbers,
     )
     path = run_marker_path(table_id, marker.run)
-    storage.put(path, encode_stored(_KIND, FORMAT, path, body))
+    if storage.put(path, encode_stored(_KIND, FORMAT, path, body)):
+        return
+    if _read(storage, path).numbers != marker.numbers:
+        raise AlreadyExistsError(f"{path} lists other shards than this attempt wrote")
+
+
+def check_no_run_marker(storage: Storage, table_id: str, run: str) -> None:
+    """Check that a run that was written as a whole has no marker of an earlier attempt in parts.
+
+    Raises:
+        AlreadyExistsError: it has; a rebuild would believe the marker and leave out the whole.
+    """
+    path = run_marker_path(table_id, run)
+    if any(stored.path == path for stored in storage.list(path)):
+        raise AlreadyExistsError(f"{path} lists shards that an earlier attempt wrote in parts")
 
 
 def read_run_markers(storage: Storage, table_id: str) -> list[RunMarker]:
@@ -103,8 +125,7 @@ def list_readable_run_markers(
     markers, damaged = [], []
     for stored in storage.list(run_marker_prefix(table_id)):
         try:
-            body = storage.get(stored.path)
-            markers.append(RunMarker(run_of_marker(stored.path), _origin(stored.path, body)))
+            markers.append(_read(storage, stored.path))
         except NotFoundError:
             continue  # deleted since it was listed
         except CorruptDataError as error:
@@ -112,17 +133,19 @@ def list_readable_run_markers(
     return markers, damaged
 
 
-def _origin(path: str, body: bytes) -> Provenance:
+def _read(storage: Storage, path: str) -> RunMarker:
+    body = storage.get(path)
     with raise_corrupt(f"{path} is damaged", hint=_HINT):
         stored = decode_stored(_KIND, FORMAT, path, body, _Stored)
-        return Provenance(
+        origin = Provenance(
             range=range_from_hex(stored.range_min, stored.range_max),
             job=stored.job,
             written_ms=stored.written_ms,
-            number=stored.shards,
+            number=len(stored.numbers),
             lineage=Lineage(stored.sources, stored.inputs, stored.superseded, stored.completed),
             generation=stored.generation,
         )
+        return RunMarker(run_of_marker(path), origin, stored.numbers)
 
 
 def discard_shards(

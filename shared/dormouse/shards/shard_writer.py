@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.errors import AlreadyExistsError
+from dormouse.errors import AlreadyExistsError, UnavailableError
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.partitions import Partition
 from dormouse.model.provenance import Lineage, Provenance
@@ -69,6 +69,7 @@ class WrittenShard:
         Raises:
             AlreadyExistsError: an object of the same name has other content.
             CorruptDataError: an object of the same name is not a shard.
+            UnavailableError: an object of the same name was deleted meanwhile.
         """
         footer = self.footer
         path = shard_path(footer.table_id, footer.shard_id)
@@ -152,7 +153,9 @@ def _adopt(storage: Storage, path: str, expected: ShardFooter) -> int:
     """Check that the shard at `path` has the content that was just
     written; return its size in bytes.
     """
-    (stored,) = [found for found in storage.list(path) if found.path == path]
+    stored = next((found for found in storage.list(path) if found.path == path), None)
+    if stored is None:  # the job was released just now, and the shards of its runs deleted
+        raise UnavailableError(f"{path} was there and is not any more; run the job again")
     found = read_footer(storage, path, stored.size_bytes)
     # Some fields may differ between two runs and are not compared: the samples, the schema, which
     # may have new columns, the time, and which of the shards before the inputs still existed.

@@ -173,10 +173,11 @@ def spark_run_path(table_id: str, job_id: str, attempt: int, run_id: str) -> str
     return f"{spark_runs_prefix(table_id, job_id)}{attempt:06d}-{run_id}"
 
 
-def parse_spark_run_path(path: str) -> tuple[int, str]:
-    """Return the attempt and the run id in a path made by `spark_run_path`."""
+def parse_spark_run_path(path: str) -> tuple[int, str] | None:
+    """Return the attempt and the run id in a path made by `spark_run_path`; None for another."""
     attempt, _, run_id = path.rpartition("/")[2].partition("-")
-    return int(attempt), run_id
+    is_run = attempt.isascii() and attempt.isdecimal() and run_id
+    return (int(attempt), run_id) if is_run else None
 
 
 def job_notes_prefix(table_id: str) -> str:

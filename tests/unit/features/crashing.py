@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction import compact_in_steps as compact_apart
+from dormouse.jobs.retrying import MAX_RECEIVES
 from dormouse.messages import CompactionJob, OutboundMessage
 from dormouse.model.transactions import AssignJob
 from dormouse.tables.table import Table
@@ -53,18 +55,18 @@ def kills(patch: pytest.MonkeyPatch, when: Callable[..., bool]) -> list[tuple[ob
 def drive(world: World, message: OutboundMessage, limit: int = 300) -> list[str]:
     """Deliver a message, and what follows, as often as SQS would; return the queues of all sent."""
     sent = []
-    world.queue.append(message)
-    receives: dict[int, int] = {}
+    waiting = deque([(message, 0)])
     for _ in range(limit):
-        if not world.queue:
+        waiting += ((each, 0) for each in world.queue)
+        world.queue.clear()
+        if not waiting:
             return sent
-        outgoing = world.queue.popleft()
+        outgoing, receives = waiting.popleft()
         sent.append(outgoing.queue)
         world.clock.advance(seconds=outgoing.delay_seconds)
         try:
             world.queue += world.deliver(outgoing)
         except Crash:
-            receives[id(outgoing)] = receives.get(id(outgoing), 0) + 1
-            if receives[id(outgoing)] < 3:
-                world.queue.append(outgoing)
+            assert receives + 1 < MAX_RECEIVES, f"{outgoing} would be a dead letter"
+            waiting.append((outgoing, receives + 1))
     raise AssertionError("there is no end to it")

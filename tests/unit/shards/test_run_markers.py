@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dormouse.errors import CorruptDataError
+from dormouse.errors import AlreadyExistsError, CorruptDataError
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
@@ -38,9 +38,21 @@ def test_a_note_comes_back_as_it_was_put_and_is_put_once() -> None:
     storage = MemoryStorage()
     lineage = Lineage(("s",), ("a-0",), ("b-0",), ("c-1",))
     origin = Provenance(KeyRange((), ("k", 7)), "job", 5, 3, True, lineage, 2)
-    put_run_marker(storage, "t", RunMarker("run", origin))
-    put_run_marker(storage, "t", RunMarker("run", Provenance(KeyRange(("b",)))))
-    assert read_run_markers(storage, "t") == [RunMarker("run", origin)]
+    ending = RunMarker("run", origin, (1, 5, 1_000_000))
+    put_run_marker(storage, "t", ending)
+    put_run_marker(storage, "t", RunMarker("run", Provenance(KeyRange(("b",))), (1, 5, 1_000_000)))
+    assert read_run_markers(storage, "t") == [ending]
+
+
+def test_a_run_is_not_ended_with_other_shards_than_its_note_lists() -> None:
+    storage = MemoryStorage()
+    put_run_marker(storage, "t", RunMarker("run", Provenance(number=2), (1, 5)))
+    with pytest.raises(AlreadyExistsError, match=run_marker_path("t", "run")):
+        put_run_marker(storage, "t", RunMarker("run", Provenance(number=2), (1, 6)))
+    storage.delete([run_marker_path("t", "run")])
+    storage.put(run_marker_path("t", "run"), b"damaged")
+    with pytest.raises(CorruptDataError, match=run_marker_path("t", "run")):
+        put_run_marker(storage, "t", RunMarker("run", Provenance(number=2), (1, 5)))
 
 
 def test_of_a_run_given_up_the_note_and_the_last_shard_go_first() -> None:

@@ -136,6 +136,16 @@ def test_another_run_of_the_job_adopts_the_shard_that_is_there(
     assert len(list(storage.list(""))) == 1
 
 
+def test_a_shard_that_is_deleted_before_it_is_adopted_has_the_run_tried_again(
+    write: Write, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its job was taken back meanwhile: a run that dies without a word would count as a crash."""
+    write([row("a")])
+    monkeypatch.setattr(storage, "list", lambda prefix: iter(()))
+    with pytest.raises(UnavailableError, match=r"job-0\.parquet was there and is not any more"):
+        write([row("a")])
+
+
 @pytest.mark.parametrize("other", [[row("a")], [row("a"), row("c")], [row("b"), row("b", 1)]])
 def test_a_shard_of_other_rows_under_the_name_is_not_adopted(
     write: Write, other: list[Row]

@@ -45,13 +45,12 @@ class DynamoTracker:
 
     def record(self, record: JobRecord) -> None:
         """Keep the newest record of a job: one older than what is kept changes nothing, nor does
-        one that is ``assigned`` where the job is finished. A damaged one counts as none.
+        one that is ``assigned`` where the job is finished. A damaged one, which has neither time
+        nor numbers, counts as none.
         """
 
         def newest(item: Item) -> Item | None:
-            kept = record_of(item) if item else None
-            known = kept if kept is not None and kept.state != DAMAGED else None
-            wanted = following(known, record)
+            wanted = following(record_of(item) if item else None, record)
             return None if wanted is None else job_item(wanted)
 
         self._change(record.table_id, record.job_id, newest)

@@ -41,10 +41,15 @@ from dormouse.ports import Services
 from dormouse.query.count import count_slices
 from dormouse.readers.reading import Slice
 from dormouse.shards.footer import read_footers
-from dormouse.shards.run_markers import RunMarker, discard_shards, put_run_marker
+from dormouse.shards.run_markers import (
+    RunMarker,
+    check_no_run_marker,
+    discard_shards,
+    put_run_marker,
+)
 from dormouse.shards.writing import ShardContext
 from dormouse.state_store import Rejected
-from dormouse.stored.paths import purge_of, run_marker_path, shard_id_of, shard_prefix
+from dormouse.stored.paths import purge_of, run_marker_path, run_of_shard, shard_id_of, shard_prefix
 from dormouse.tables.table import Table
 
 
@@ -241,10 +246,13 @@ def _written(
     done = ReplaceShards(
         job.id, job.partition, job.inputs, merged.outputs, taken, merged.rows_removed
     )
-    if not merged.ended:
+    if merged.ended:
+        check_no_run_marker(services.storage, compaction.table.id, job.id)
+    else:
         span = compaction.partition.range
         origin = compaction.context.origin(span, number=len(merged.outputs))
-        put_run_marker(services.storage, compaction.table.id, RunMarker(job.id, origin))
+        numbers = tuple(run_of_shard(new.shard.id)[1] for new in merged.outputs)
+        put_run_marker(services.storage, compaction.table.id, RunMarker(job.id, origin, numbers))
     return done
 
 

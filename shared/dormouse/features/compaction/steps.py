@@ -20,6 +20,8 @@ from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
 
 MOST_CELLS = 1024
+PARTS_OF_STEPS = (MOST_CELLS + 1) ** 2
+"""Steps have parts of smaller numbers; parts of other ways to cut a job count from here."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -70,13 +70,14 @@ def export_rows(
 
     manifest = None
     runs = export_attempts_prefix(export.table_id, export.id, message.task)
-    has_failed = len(crashed_attempts(services, runs)) >= CRASH_LIMIT
+    done = is_done(services.storage, export, message.task)
+    has_failed = not done and len(crashed_attempts(services, runs)) >= CRASH_LIMIT
     if has_failed and services.has_spark:
         return hand_to_spark(services, ExportJob(export.table_id, export.id), "export", CRASHED)
     with _given_up_if_hopeless(services, export):
         if has_failed:
             raise JobTooLargeError(f"{CRASHED}, in task {message.task}", hint=WHAT_TO_DO)
-        if not is_done(services.storage, export, message.task):
+        if not done:
             _tell_running(services, export)
             with record_attempt(services, runs):
                 is_whole = write_task(

@@ -123,7 +123,7 @@ def ingest(services: Services, job: IngestJob, write: Write = write_here) -> lis
         _refuse_all(services, job)
         return []
     changed = [OutboundMessage("table-changes", TableChanged(table.id))]
-    if _is_known(services, table, job):
+    if is_known(services, table, job):
         _record_known(services, table, job)
         return changed  # that it changed may not have been told
     with tracked(
@@ -169,7 +169,7 @@ def _ingest(services: Services, table: Table, job: IngestJob, write: Write) -> W
     raise ContendedError(f"ingest job {job.job_id} lost {ATTEMPTS} times to other jobs")
 
 
-def _is_known(services: Services, table: Table, job: IngestJob) -> bool:
+def is_known(services: Services, table: Table, job: IngestJob) -> bool:
     """Return whether all of a job was ingested before, so that there is nothing to do."""
     known = look_up(services, table, job.sources)
     return job.generation == known.state.generation and not known.fresh(job.sources)

@@ -10,7 +10,7 @@ together are taken apart at once.
 from __future__ import annotations
 
 from dormouse.errors import OutOfSpaceError, RefusedSourceError
-from dormouse.features.ingest.ingest import ingest, refuse
+from dormouse.features.ingest.ingest import ingest, is_known, refuse
 from dormouse.jobs.crashes import CRASHED, hand_to_spark, has_crashed
 from dormouse.jobs.tracking import ISOLATED, is_isolated, record
 from dormouse.messages import IngestJob, OutboundMessage
@@ -50,6 +50,8 @@ def _alone(services: Services, job: IngestJob) -> list[OutboundMessage]:
     """Ingest a file alone, unless that was in vain."""
     table = services.table(job.table_id)
     if table is None or not has_crashed(services, job.table_id, job.job_id):
+        return ingest(services, job)
+    if is_known(services, table, job):  # its last run died after the commit
         return ingest(services, job)
     if services.has_spark:
         return hand_to_spark(services, job, "ingest", CRASHED)

@@ -147,14 +147,13 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
     strangers = tuple((o.path, "it is no shard") for o in listed if shard_id_of(o.path) is None)
     # Before the shards: what a note speaks of must not be collected in between.
     notes = read_run_markers(services.storage, table.id)
-    endings = {note.run: note.origin for note in notes}
     segments, lost = kept_segments(services, table)
     found, reasons = _read(services, table, stored, watch)
     reasons += lost
     plan: RebuildPlan | Refusal = (
         Refusal(tuple(reasons))
         if reasons
-        else plan_rebuild(found, table.schema.key_types, endings, table.generation)
+        else plan_rebuild(found, table.schema.key_types, notes, table.generation)
     )
     if isinstance(plan, Refusal):
         told = "; ".join(plan.reasons[:REASONS_TOLD])

@@ -30,6 +30,7 @@ from dormouse.model.transactions import (
     Transaction,
 )
 from dormouse.schema.key_types import KeyTypes, key_problem
+from dormouse.shards.run_markers import RunMarker
 from dormouse.stored.paths import make_shard_id, run_of_shard
 
 SHARDS_PER_TRANSACTION = 1000
@@ -76,14 +77,14 @@ class Refusal:
 def plan_rebuild(
     found: Iterable[FoundShard],
     key_types: KeyTypes,
-    endings: Mapping[str, Provenance] | None = None,
+    endings: Sequence[RunMarker] = (),
     generation: int = 0,
 ) -> RebuildPlan | Refusal:
     """Decide which rows of which shards count, from all shards of a table at its generation.
 
-    `endings` are the notes that end runs, by run: they count as last shards without rows.
+    `endings` are the notes that end runs: they count as last shards without rows.
     """
-    ended = [_without_rows(run, origin) for run, origin in (endings or {}).items()]
+    ended = [_without_rows(ending) for ending in endings]
     every = sorted((*found, *ended), key=lambda item: item.shard.id)
     by_id = {item.shard.id: item for item in every if item.origin.generation == generation}
     emptied = [
@@ -95,7 +96,8 @@ def plan_rebuild(
     if reasons:
         return Refusal(tuple(reasons))
     tree = _tree(by_id.values())
-    twice = written_twice({shard: item.origin for shard, item in by_id.items()})
+    numbers = {ending.run: frozenset(ending.numbers) for ending in endings}
+    twice = written_twice({shard: item.origin for shard, item in by_id.items()}, numbers)
     by_id = {shard: item for shard, item in by_id.items() if shard not in twice}
     choice = choose_runs({shard: item.origin for shard, item in by_id.items()})
     reasons += choice.contradictions
@@ -117,9 +119,9 @@ def plan_rebuild(
     return RebuildPlan(tree, shards, tuple(sorted(sources)), left_out, key_types, generation)
 
 
-def _without_rows(run: str, ending: Provenance) -> FoundShard:
+def _without_rows(ending: RunMarker) -> FoundShard:
     # by a number which none of the shards it counts can have
-    return FoundShard(Shard(make_shard_id(run, LAST_NUMBER), 0, 0, (), ()), ending)
+    return FoundShard(Shard(make_shard_id(ending.run, LAST_NUMBER), 0, 0, (), ()), ending.origin)
 
 
 def transactions(plan: RebuildPlan) -> Iterator[Transaction]:

@@ -141,12 +141,18 @@ def _whole_compactions(
     return frozenset(counted), left_out
 
 
-def written_twice(origins: Mapping[str, Provenance]) -> frozenset[str]:
+def written_twice(
+    origins: Mapping[str, Provenance], ended: Mapping[str, Container[int]]
+) -> frozenset[str]:
     """Return the shards of compactions that do not count, as others of their run have their rows.
 
+    `ended` has the numbers of the shards of each run whose end is noted.
+
     A run that died before its commit may have written everything, as shard 0, the last. Is the job
-    then cut into parts, shards from 1,000,000 on hold the same rows. What was merged counts; else
-    the parts, if their end is noted; else what says that it is the last.
+    then cut into parts, shards from 1,000,000 on hold the same rows; is a part cut again, so do
+    those of the smaller parts. Whoever was taken for dead may write its shards long after others
+    committed theirs. What was merged counts; else the parts that the noted end lists; else what
+    says that it is the last.
     """
     lineages = [origin.lineage for origin in origins.values()]
     merged = {shard for each in lineages for shard in (*each.inputs, *each.superseded)}
@@ -162,7 +168,10 @@ def written_twice(origins: Mapping[str, Provenance]) -> frozenset[str]:
         whole = {shard for number, shard in shards.items() if number < PART_NUMBERS}
         if run in whole_merged:
             twice |= set(shards.values()) - whole
-        elif run in parts_merged or LAST_NUMBER in shards:
+        elif run in ended:
+            listed = ended[run]
+            twice |= {s for n, s in shards.items() if n != LAST_NUMBER and n not in listed}
+        elif run in parts_merged:
             twice |= whole
         elif any(origins[shard].last for shard in whole):
             twice |= set(shards.values()) - whole

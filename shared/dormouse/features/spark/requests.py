@@ -115,7 +115,8 @@ def keep_run(services: Services, job: SparkJob, attempt: int, run_id: str) -> No
 def newest_run(services: Services, job: SparkJob) -> tuple[int, str]:
     """Return the newest attempt at a job that is noted, and its run; 0 if there is none."""
     listed = services.storage.list(spark_runs_prefix(job.table_id, job.job_id))
-    return max((parse_spark_run_path(stored.path) for stored in listed), default=(0, ""))
+    runs = (run for stored in listed if (run := parse_spark_run_path(stored.path)) is not None)
+    return max(runs, default=(0, ""))
 
 
 def forget(services: Services, job: SparkJob) -> None:

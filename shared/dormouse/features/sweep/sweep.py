@@ -29,7 +29,7 @@ from dormouse.features.spark.jobs import QUEUE as SPARK_QUEUE
 from dormouse.features.spark.requests import SparkRequest, kept_requests, spent_notes
 from dormouse.features.tables.delete_table import delete_all_of
 from dormouse.features.tables.reset import spent_trees
-from dormouse.jobs.crashes import SPARK, JobNotes, job_notes
+from dormouse.jobs.crashes import FUNCTION, SPARK, JobNotes, job_notes
 from dormouse.jobs.retrying import is_retry_due
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.messages import (
@@ -160,17 +160,20 @@ def _stale_jobs(
     with_spark: set[str],
     is_due: _IsDue,
 ) -> Iterator[OutboundMessage]:
-    """Return assigned jobs, save those which Spark has in hand, get on, or are set aside."""
+    """Return assigned jobs, save those which Spark has in hand, get on, or are set aside here."""
     notes = job_notes(services, table.id) if len(state.jobs) else {}
+    here = SPARK if services.has_spark else FUNCTION
     for job in sorted(state.jobs.values(), key=lambda job: job.id):
         note = notes.get(job.id, JobNotes())
-        if job.id in with_spark or not is_due(max(job.assigned_ms, note.newest_ms)):
+        if job.id in with_spark or here in note.set_aside:
+            continue
+        if not is_due(max(job.assigned_ms, note.newest_ms)):
             continue
         message = CompactionJob(table.id, state.generation, job.id)
-        if not note.set_aside:
-            yield OutboundMessage(compaction_queue(state, job, table.properties), message)
-        elif SPARK not in note.set_aside and services.has_spark:  # there was none then
+        if note.set_aside and services.has_spark:  # functions could not do it
             yield OutboundMessage(SPARK_QUEUE, message)
+        else:
+            yield OutboundMessage(compaction_queue(state, job, table.properties), message)
 
 
 def _unsettled_spark(
@@ -277,7 +280,8 @@ def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:
         storage,
         table.id,
         lambda: _current(services, table),
-        before_ms=now_ms - orphan_age_ms,
+        # Twice the age: until then a shard written late, which the note does not list, is deleted.
+        before_ms=now_ms - 2 * orphan_age_ms,
     )
     delete_all(services, endings)
     delete_all(services, spent_notes(services, table.id, now_ms - retry_ms))

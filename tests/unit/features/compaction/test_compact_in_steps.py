@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,18 @@ import pytest
 from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction import compact_in_steps as compact_apart
 from dormouse.jobs.crashes import CRASH_LIMIT
+from dormouse.model.provenance import Provenance
 from dormouse.model.state import DAY_MS
-from dormouse.stored.paths import PART_NUMBERS, job_notes_prefix, run_of_shard, set_aside_path
+from dormouse.requests import CompactTable
+from dormouse.shards.run_markers import RunMarker, put_run_marker
+from dormouse.stored.paths import (
+    PART_NUMBERS,
+    job_notes_prefix,
+    run_marker_path,
+    run_marker_prefix,
+    run_of_shard,
+    set_aside_path,
+)
 from tests.support.world import Crash, World
 from tests.unit.features.crashing import WORDS, drive, job_of, kills
 
@@ -181,8 +190,7 @@ def test_a_step_of_one_key_that_no_function_can_merge_is_told_once_and_left_alon
             world.clock.advance(seconds=DAY_MS // 1000)
             world.age_objects(seconds=DAY_MS // 1000)
             world.sweep(audit=True)
-            with suppress(Crash):  # a run that the sweep asked for may be one of the two
-                world.settle()
+            world.settle()
         assert max(tried.count(each) for each in tried) == CRASH_LIMIT
         (dead,) = world.dead
         assert "dlq redrive compaction-jobs" in dead.reason
@@ -195,6 +203,48 @@ def test_a_step_of_one_key_that_no_function_can_merge_is_told_once_and_left_alon
     world.settle()
     assert world.names(table) == "".join(sorted("abc" + "m" * 20 + "xyz" + "am"))
     assert not world.state(table).jobs
+
+
+def test_a_job_that_spark_failed_at_is_done_in_steps_once_there_is_no_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    table, message = job_of(world, WORDS, WORDS, spark_attempts=1)
+    kills(monkeypatch, lambda span, part: part is None)
+    drive(world, message)
+    world.spark.ended["run1"] = ("failed", "out of memory, too")
+    patience = table.properties.job_retry_seconds
+    world.clock.advance(seconds=patience)
+    world.age_objects(seconds=patience)
+    world.sweep()
+    world.settle()
+    assert [letter.queue for letter in world.dead] == ["spark-jobs-dead"]
+    world.services = replace(world.services, spark=None, has_spark=False)
+    world.clock.advance(seconds=2 * patience)
+    world.age_objects(seconds=2 * patience)
+    world.sweep()
+    (again,) = [each for each in world.queue if each.message == message.message]
+    world.queue.clear()
+    drive(world, again)
+    assert world.names(table) == "".join(sorted(2 * WORDS))
+    assert not world.state(table).jobs
+
+
+def test_a_whole_run_does_not_commit_beside_a_noted_end_of_other_shards(world: World) -> None:
+    """Spark died right before its commit and was switched off; a rebuild believes its note."""
+    table, message = job_of(world, WORDS, WORDS)
+    put_run_marker(
+        world.storage, table.id, RunMarker("heavy", Provenance(job="heavy", number=1), (7,))
+    )
+    world.deliver(message)
+    assert not world.state(table).jobs
+    told = world.tracker.get(table.id, "heavy")
+    assert told is not None and run_marker_path(table.id, "heavy") in told.reason
+    assert not list(world.storage.list(run_marker_prefix(table.id)))
+    assert world.shard_objects(table) == {*world.state(table).shards}
+    world.administer(CompactTable("again", table.name, all=True))
+    world.settle()
+    assert world.names(table) == "".join(sorted(2 * WORDS))
 
 
 def test_a_job_set_aside_goes_to_spark_once_there_is_spark(world: World) -> None:

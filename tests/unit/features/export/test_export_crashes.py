@@ -97,6 +97,31 @@ def test_without_spark_an_export_one_of_whose_tasks_crashed_twice_fails_and_says
     assert kept_export(world.services, table.id, export_id) is None
 
 
+@pytest.mark.parametrize("has_spark", [False, True])
+def test_a_task_whose_runs_died_when_it_was_done_does_not_fail_the_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_spark: bool
+) -> None:
+    world = World(tmp_path, has_spark=has_spark)
+    table, export_id = begun(world, monkeypatch)
+    (first, _) = world.queue
+    write = export_rows.write_task
+    with monkeypatch.context() as patch:
+
+        def dies(*args: Any, **named: Any) -> bool:
+            patch.setattr(export_rows, "is_done", lambda *_: False)  # both began before it was
+            write(*args, **named)
+            raise Crash
+
+        patch.setattr(export_rows, "write_task", dies)
+        for _ in range(CRASH_LIMIT):
+            with pytest.raises(Crash):
+                world.deliver(first)
+    drive(world)
+    told = world.tracker.get(table.id, export_id)
+    assert told is not None and told.state == "finished"
+    assert not world.spark.runs
+
+
 def test_a_task_that_crashed_once_is_done_by_the_next_run_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,7 +93,7 @@ def test_a_file_that_no_function_survives_takes_no_others_along(
     assert [source.key for source in dead.message.sources] == [POISON]  # type: ignore[attr-defined]
     assert world.names(table) == "acd"
     whole = next(r for r in world.tracker.records(table.id) if r.files == 4)
-    assert whole.state == "finished" and "by itself" in whole.reason
+    assert whole.state == "finished" and "by a job of its own" in whole.reason
 
 
 def test_with_spark_a_file_that_crashed_twice_alone_is_sparks(
@@ -152,6 +152,28 @@ def test_without_spark_a_file_that_crashed_twice_alone_is_refused_with_what_to_d
     world.redrive()
     world.settle()
     assert world.names(table) == "a", "nothing is lost"
+
+
+@pytest.mark.parametrize("has_spark", [False, True])
+def test_a_file_whose_runs_died_after_its_commit_is_ingested_and_not_refused(
+    tmp_path: Path, has_spark: bool
+) -> None:
+    """Who believed the refusal would drop the same rows again in smaller files."""
+    world = World(tmp_path / "of-both", has_spark=has_spark)
+    table = one_job(world, "letters/a.csv")
+    (job,) = world.queue
+    world.before_next_commit(world.crash)
+    with pytest.raises(Crash):
+        world.deliver(job)
+    world.after_next_commit(world.crash)
+    with pytest.raises(Crash):
+        world.deliver(job)
+    assert deliver_all(world) == []
+    world.settle()
+    assert world.names(table) == "a"
+    assert not [r for r in world.tracker.records(table.id) if r.state == "refused"]
+    told = world.tracker.get(table.id, job.message.job_id)  # type: ignore[union-attr]
+    assert told is not None and told.state == "finished"
 
 
 def test_the_job_of_one_file_has_the_id_that_whoever_forms_it_gives_it(world: World) -> None:

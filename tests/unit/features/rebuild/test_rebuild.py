@@ -332,7 +332,7 @@ def test_a_note_of_an_emptied_shard_is_kept_as_long_as_it_tells_something(world:
     world.purge(table, "", "a")
     world.settle()
     world.clock.advance(seconds=40 * 24 * 3600)
-    world.age_objects(seconds=8 * 24 * 3600)
+    world.age_objects(seconds=15 * 24 * 3600)
     world.sweep(audit=True)
     world.settle()
     assert endings(world, table), "nothing else tells of its source after a loss of the state"

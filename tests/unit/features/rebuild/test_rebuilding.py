@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 
@@ -18,6 +19,7 @@ from dormouse.model.partitions import ROOT
 from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.state import DAY_MS
+from dormouse.shards.run_markers import RunMarker
 from dormouse.stored.paths import make_shard_id, part_shard_number
 from tests.support.trees import LEFT, RIGHT, TEXT
 
@@ -50,9 +52,7 @@ def merged(name: str, *inputs: str, **more: object) -> FoundShard:
     return shard(name, lineage=Lineage(inputs=inputs), **more)  # type: ignore[arg-type]  # passed on
 
 
-def planned(
-    found: list[FoundShard], endings: dict[str, Provenance] | None = None
-) -> RebuildPlan | Refusal:
+def planned(found: list[FoundShard], endings: Sequence[RunMarker] = ()) -> RebuildPlan | Refusal:
     return plan_rebuild(found, TEXT, endings)
 
 
@@ -206,21 +206,25 @@ def part(run: str, task: int, low: str, high: str, *inputs: str) -> FoundShard:
     return shard(name, low, high, number=number, last=False, lineage=Lineage(inputs=inputs))
 
 
-def ending(shards: int, *inputs: str, sources: tuple[str, ...] = ()) -> Provenance:
-    return Provenance(job="job", number=shards, lineage=Lineage(sources, inputs))
+def ending(
+    run: str, parts: tuple[int, ...], *inputs: str, sources: tuple[str, ...] = ()
+) -> RunMarker:
+    numbers = tuple(part_shard_number(task, 0) for task in parts)
+    origin = Provenance(job="job", number=len(parts), lineage=Lineage(sources, inputs))
+    return RunMarker(run, origin, numbers)
 
 
 def test_a_run_written_side_by_side_counts_with_the_note_that_ends_it_and_only_then() -> None:
     run = [part("r", 0, "a", "c"), part("r", 2, "d", "z")]
     assert live(planned(run)) == {}
-    plan = planned(run, {"r": ending(2, sources=("one",))})
+    plan = planned(run, [ending("r", (0, 2), sources=("one",))])
     assert live(plan) == {"r-0": (ROOT,), "r-2000000": (ROOT,)}
     assert isinstance(plan, RebuildPlan)
     assert plan.sources == ("one",)
 
 
 def test_of_two_such_runs_with_one_source_that_which_lacks_shards_was_committed() -> None:
-    notes = {"r": ending(2, sources=("one",)), "s": ending(2, sources=("one",))}
+    notes = [ending(run, (0, 1), sources=("one",)) for run in "rs"]
     left = [part("r", 1, "d", "z")]  # the other was merged and collected
     again = [part("s", 0, "a", "c"), part("s", 1, "d", "z")]
     plan = planned([*left, *again], notes)
@@ -233,7 +237,7 @@ def test_such_a_compaction_takes_the_place_of_its_inputs_once_it_is_ended() -> N
     inputs = [shard("r-0"), shard("s-0")]
     run = [part("j", 1, "a", "c", "r-0", "s-0"), part("j", 2, "d", "z", "r-0", "s-0")]
     assert live(planned([*inputs, *run])) == {"r-0": (ROOT,), "s-0": (ROOT,)}
-    plan = planned([*inputs, *run], {"j": ending(2, "r-0", "s-0")})
+    plan = planned([*inputs, *run], [ending("j", (1, 2), "r-0", "s-0")])
     assert live(plan) == {"j-1000000": (ROOT,), "j-2000000": (ROOT,)}
 
 
@@ -242,10 +246,21 @@ def test_a_compaction_written_whole_and_then_in_parts_counts_once(is_ended: bool
     inputs = [shard("r-0"), shard("s-0")]
     whole = shard("j-0", lineage=Lineage(inputs=("r-0", "s-0")))
     parts = [part("j", 1, "a", "c", "r-0", "s-0"), part("j", 2, "d", "z", "r-0", "s-0")]
-    notes = {"j": ending(2, "r-0", "s-0")} if is_ended else {}
+    notes = [ending("j", (1, 2), "r-0", "s-0")] if is_ended else []
     plan = planned([*inputs, whole, *parts], notes)
     counted = {"j-1000000": (ROOT,), "j-2000000": (ROOT,)} if is_ended else {"j-0": (ROOT,)}
     assert live(plan) == counted
+
+
+def test_parts_that_the_noted_end_does_not_list_do_not_count() -> None:
+    """A step that was cut into two, all written by a run that was taken for dead."""
+    inputs = [shard("r-0")]
+    late = part("j", 9, "a", "z", "r-0")
+    parts = [part("j", 1, "a", "c", "r-0"), part("j", 2, "d", "z", "r-0")]
+    plan = planned([*inputs, *parts, late], [ending("j", (1, 2), "r-0")])
+    assert live(plan) == {"j-1000000": (ROOT,), "j-2000000": (ROOT,)}
+    assert isinstance(plan, RebuildPlan)
+    assert dict(plan.left_out) == {"j-9000000": "its rows are in other shards of its run"}
 
 
 def test_parts_do_not_count_beside_what_was_merged_from_the_whole() -> None:

@@ -12,7 +12,12 @@ from dormouse.errors import CorruptDataError, UnavailableError
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.planning.plan_table import plan_table
 from dormouse.features.spark.dispatch_spark import dispatch_spark
-from dormouse.features.spark.requests import keep_run, kept_requests, spark_request
+from dormouse.features.spark.requests import (
+    keep_run,
+    kept_requests,
+    newest_run,
+    spark_request,
+)
 from dormouse.features.spark.track_spark import track_spark
 from dormouse.features.sweep.sweep import sweep
 from dormouse.messages import (
@@ -30,7 +35,7 @@ from dormouse.model.spark_threshold import compaction_queue
 from dormouse.model.state import DAY_MS
 from dormouse.model.transactions import AssignJob
 from dormouse.requests import IngestFiles, ReinitialiseTable
-from dormouse.stored.paths import data_prefix, spark_prefix, spark_request_path
+from dormouse.stored.paths import data_prefix, spark_prefix, spark_request_path, spark_runs_prefix
 from tests.support.world import Crash, World, letters
 from tests.unit.features.heavy import Heavy, heavy_compaction, heavy_ingest
 
@@ -373,3 +378,15 @@ def test_an_audit_leaves_files_that_spark_is_ingesting_to_it(tmp_path: Path) -> 
     heavy.world.tracker.kept.clear()
     heavy.world.sweep(audit=True)
     assert not [message for message in heavy.world.queue if message.queue == "ingest-jobs"]
+
+
+@pytest.mark.parametrize("name", ["read-me.txt", "-run", "000001", "\u0663-run"])
+def test_a_foreign_object_among_the_notes_of_runs_is_no_run(heavy: Heavy, name: str) -> None:
+    services = heavy.world.services
+    heavy.dispatch()
+    path = spark_runs_prefix(heavy.table.id, heavy.job.job_id) + name
+    heavy.world.storage.put(path, b"by hand")
+    assert newest_run(services, heavy.job) == (1, "run1")
+    assert heavy.dispatch() == []
+    heavy.work()
+    assert heavy.end("succeeded") == heavy.follows

@@ -71,7 +71,7 @@ def test_a_note_whose_run_is_yet_to_be_committed_is_kept(world: World) -> None:
     world.age_objects(seconds=WEEK_SECONDS - 3600)
     world.sweep(audit=True)
     assert notes(world, table) == [run_marker_path(table.id, "0123-import")]
-    world.age_objects(seconds=WEEK_SECONDS + 3600)
+    world.age_objects(seconds=2 * WEEK_SECONDS + 3600)
     world.sweep(audit=True)
     assert notes(world, table) == []
 

@@ -22,7 +22,7 @@ from dormouse.stored.paths import (
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 
-A_WEEK = 7 * 24 * 60 * 60
+TWO_WEEKS = 14 * 24 * 60 * 60
 BESIDE: dict[str, Callable[[str], str]] = {
     "an export": lambda table: export_path(table, "0damaged"),
     "the note of an end": lambda table: run_marker_path(table, "0damaged"),
@@ -64,8 +64,8 @@ def test_a_damaged_object_stops_nothing_that_a_sweep_does(
     ]
     for path in rests[:2]:
         world.storage.put(path, b"")
-    world.clock.advance(seconds=A_WEEK)
-    world.age_objects(seconds=A_WEEK)
+    world.clock.advance(seconds=TWO_WEEKS)
+    world.age_objects(seconds=TWO_WEEKS)
     sent, told = swept(world, table)
     assert "0damaged.json" in told
     messages = [outgoing.message for outgoing in sent]
@@ -81,8 +81,8 @@ def test_a_damaged_purge_and_its_verdicts_stop_nothing_that_a_sweep_does(
     world.storage.put(purge_matches_path(table.id, "0damaged", "1"), b"damaged")
     export_id = world.export(table)
     world.queue.clear()
-    world.clock.advance(seconds=A_WEEK)
-    world.age_objects(seconds=A_WEEK)
+    world.clock.advance(seconds=TWO_WEEKS)
+    world.age_objects(seconds=TWO_WEEKS)
     sent, told = swept(world, table)
     assert told == ""  # its step tells of it
     messages = [outgoing.message for outgoing in sent]

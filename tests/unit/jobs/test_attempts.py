@@ -1,0 +1,70 @@
+"""Runs of a part of a job: what ended without a word counts while nothing got on since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from dormouse.errors import UnavailableError
+from dormouse.jobs.attempts import clear_crashes, crashed_attempts, record_attempt
+from dormouse.storage import MemoryStorage
+from tests.support.adapters import CountingIds, FakeClock
+from tests.support.world import Crash
+
+RUNS = "table/jobs/job/tries/0000-0001/"
+
+
+@dataclass
+class Notes:
+    """Where runs are noted."""
+
+    storage: MemoryStorage
+    ids: CountingIds
+
+
+@pytest.fixture
+def notes() -> Notes:
+    return Notes(MemoryStorage(), CountingIds(FakeClock()))
+
+
+def run(notes: Notes, error: Exception | None = None) -> None:
+    with record_attempt(notes, RUNS):
+        if error is not None:
+            raise error
+
+
+def crash(notes: Notes) -> None:
+    with pytest.raises(Crash):
+        run(notes, Crash())
+
+
+def test_runs_that_ended_without_a_word_are_counted(notes: Notes) -> None:
+    assert crashed_attempts(notes, RUNS) == []
+    crash(notes)
+    crash(notes)
+    assert len(crashed_attempts(notes, RUNS)) == 2
+
+
+def test_a_part_that_got_on_between_two_crashes_has_not_crashed_twice_in_a_row(
+    notes: Notes,
+) -> None:
+    crash(notes)
+    run(notes)
+    crash(notes)
+    assert len(crashed_attempts(notes, RUNS)) == 1
+
+
+def test_a_run_that_said_why_it_failed_is_no_crash(notes: Notes) -> None:
+    with pytest.raises(UnavailableError):
+        run(notes, UnavailableError("for now"))
+    assert crashed_attempts(notes, RUNS) == []
+
+
+def test_what_people_were_told_is_not_counted_again(notes: Notes) -> None:
+    crash(notes)
+    crash(notes)
+    clear_crashes(notes, RUNS)
+    assert crashed_attempts(notes, RUNS) == []
+    crash(notes)
+    assert len(crashed_attempts(notes, RUNS)) == 1
