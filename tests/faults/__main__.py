@@ -31,6 +31,8 @@ FILES = (
     "Makefile",
     "README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "mkdocs.yml",
 )
 SECONDS = 900
 """A fault may make a loop endless: tests that have not ended by then are stopped, and noticed."""
