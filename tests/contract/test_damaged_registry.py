@@ -120,6 +120,8 @@ def test_damaged_properties_of_the_instance_are_those_of_their_copy(tables: Dyna
 def test_lost_properties_of_the_instance_are_told_and_brought_back(tables: DynamoTables) -> None:
     before = whole(tables)
     lose(tables, "instance")
+    assert tables.defaults() == {"gc_delay_seconds": 5}
+    assert tables.get("a1") == before[0]
     readable, (error,) = tables.list_readable()
     assert readable == before
     assert "instance" in str(error)
@@ -286,3 +288,40 @@ def test_any_damage_to_a_tombstone_harms_no_other_and_is_mended(
         else:
             with pytest.raises(CorruptDataError, match="tombstones"):
                 tables.repair()
+
+
+@pytest.mark.parametrize("which", ["", "letters"])
+def test_no_name_is_freed_while_nobody_knows_whose_it_is(
+    tables: DynamoTables, which: str
+) -> None:
+    for pk in ("id#a1", "copy#id#a1", "name#letters"):
+        put(tables, {**item(tables, pk), "more": {"S": ""}})
+    damaged = item(tables, "name#letters")
+    with pytest.raises(CorruptDataError, match="'name#letters'") as raised:
+        tables.repair(which)
+    assert "backup" in raised.value.hint
+    assert item(tables, "name#letters") == damaged
+    with pytest.raises(AlreadyExistsError):
+        tables.create(replace(A, id="c3"))
+
+
+def test_a_registry_of_a_newer_release_is_left_as_it_is(tables: DynamoTables) -> None:
+    with pytest.MonkeyPatch.context() as later:
+        later.setattr(stored_items, "FORMAT", 2)
+        newer = replace(A, id="c3", name="later")
+        tables.create(newer)
+        stored = [item(tables, pk) for pk in ("id#c3", "copy#id#c3", "name#later")]
+    with pytest.raises(CorruptDataError, match="'id#c3'"):
+        tables.repair()
+    assert [item(tables, pk) for pk in ("id#c3", "copy#id#c3", "name#later")] == stored
+
+
+def test_nothing_is_set_over_properties_of_the_instance_that_were_lost(
+    tables: DynamoTables,
+) -> None:
+    lose(tables, "instance")
+    with pytest.raises(DamagedEntryError, match="instance") as raised:
+        tables.change_defaults(lambda kept: {**kept, "compaction_files": 9})
+    assert "dormouse rebuild" in raised.value.hint
+    tables.repair()
+    assert tables.defaults() == {"gc_delay_seconds": 5}

@@ -48,6 +48,8 @@ class Repair:
     tombstones: DynamoTombstones
     repaired: list[str] = field(default_factory=list)
     hopeless: list[str] = field(default_factory=list)
+    unread: bool = False
+    """Whether some entry cannot be read, nor its copy: then nobody knows which name is its own."""
 
     def repair(self, items: Iterable[Item], which: str) -> list[str]:
         """Mend what of these items is damaged, of the table of this name or id, if one is given.
@@ -87,6 +89,7 @@ class Repair:
         if good_item and good_copy:
             return item
         entry = item if good_item else original_of(copy) if good_copy else None
+        self.unread |= entry is None
         table = table_of(entry, {}) if entry is not None and pk.startswith(ID) else None
         if which and which not in ((table.id, table.name) if table else (pk.removeprefix(ID),)):
             return entry
@@ -112,6 +115,8 @@ class Repair:
             if leads_to != table.id:
                 there = self._is(ID + table.id, entry)
                 self._swap(f"the name {name!r}", name_item(name, table.id), item, there)
+        elif item and not leads_to and self.unread:
+            self.hopeless.append(repr(NAME + name))
         elif item and not leads_to:
             free: TransactWriteItemTypeDef = {
                 "Delete": {

@@ -12,6 +12,7 @@ deletion: each is put in a transaction that checks for the other.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dormouse.aws.base.failures import ConditionFailedError, reading, writing
@@ -91,7 +92,7 @@ class DynamoTables:
     def list_readable(self) -> tuple[list[Table], list[DamagedEntryError]]:
         """Return all tables that can be read, by name, and what is damaged besides."""
         items = self._scan(ID, NAME)
-        defaults, wrong = self._defaults(closely=True)
+        defaults, wrong = self._defaults()
         survey = Survey.of(items, defaults)
         # What came or went while the items were listed seems to lack some: so it is looked at now.
         for name in survey.without_entry:
@@ -116,6 +117,7 @@ class DynamoTables:
             AlreadyExistsError: the name is taken by another id, the id by another name, or the id
                 has a tombstone.
         """
+        self._begin_defaults()
         entry = id_item(table, revision=0)
         try:
             self._transact(
@@ -213,9 +215,12 @@ class DynamoTables:
 
         Raises:
             ContendedError: others kept changing them; nothing was changed.
+            CorruptDataError: what is set is damaged or lost; nothing was changed.
         """
         for _ in range(ATTEMPTS):
             item = self._get(INSTANCE)
+            if not item and self._get(COPY + INSTANCE):
+                raise lost(INSTANCE)  # else what was set before would be lost with its copy, too
             kept = settings_of(item) if item else {}
             wanted = change(dict(kept))
             if wanted == kept:
@@ -228,13 +233,10 @@ class DynamoTables:
             return wanted
         raise ContendedError("others keep changing the instance's properties; try again")
 
-    def _defaults(
-        self, *, closely: bool = False
-    ) -> tuple[dict[str, int | str], DamagedEntryError | None]:
+    def _defaults(self) -> tuple[dict[str, int | str], DamagedEntryError | None]:
         """Return the instance's properties, and what is wrong if they are those of the copy.
 
-        All tables go by them: were they not to be had, one item would stop the whole instance. That
-        they are lost, not just damaged, only a look from `closely` can tell from never set.
+        All tables go by them: if they could not be read, one item would stop the whole instance.
         """
         item = self._get(INSTANCE)
         try:
@@ -243,12 +245,23 @@ class DynamoTables:
             wrong = lost(INSTANCE)
         except DamagedEntryError as error:
             wrong = error
-        copy = self._get(COPY + INSTANCE) if item or closely else {}
+        copy = self._get(COPY + INSTANCE)
         if copy:
             return settings_of(copy), wrong
         if item:
             raise wrong
-        return {}, None
+        return {}, None  # no table was ever created
+
+    def _begin_defaults(self) -> None:
+        """Put the instance's properties, of which none is set, unless they were ever there.
+
+        So that they are missing always means that they were lost.
+        """
+        if self._get(INSTANCE):
+            return
+        entry = defaults_item({}, revision=0)
+        with suppress(ConditionFailedError):
+            self._transact(self._new(entry), self._new(copy_of(entry)))
 
     def _found(self, table: Table) -> Table | None:
         """Return a table whose name leads nowhere, if it is still there.
