@@ -23,7 +23,7 @@ $(INSTALLED): pyproject.toml requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Dormouse needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/$(PINNED) requirements.txt
-	$(BIN)/$(PIP) --no-deps --editable .
+	$(BIN)/$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacted; look some up

@@ -4,7 +4,8 @@
 ``2026-11-22T10:00:00+00:00``. `dormouse rebuild` then makes the state from the shards;
 docs/operations.md says when, and what that cannot do. What was deleted since is brought back by
 deleting the mark of its deletion, what was replaced by deleting what replaced it; what was put
-since is deleted, and kept by the bucket as any other. It may be run again.
+since is deleted, and kept by the bucket as any other. It may be run again. The bucket is to belong
+to the account of whoever runs it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from datetime import datetime
 from typing import Any
 
 import boto3
+
+from dormouse.aws.base.clients import client
 
 FOLDERS = ("data", "endings", "state/sources")
 """What a rebuild reads."""
@@ -68,7 +71,8 @@ def versions_below(s3: Any, bucket: str, prefix: str) -> Iterator[list[Version]]
                 )
                 found.setdefault(version.key, []).append(version)
     for versions in found.values():
-        yield sorted(versions, key=lambda v: (v.latest, v.modified), reverse=True)
+        # S3 counts whole seconds; a name never comes again, so its mark is newer than its object.
+        yield sorted(versions, key=lambda v: (v.latest, v.modified, not v.is_object), reverse=True)
 
 
 def restore(s3: Any, bucket: str, table_id: str, time: datetime, *, dry_run: bool = False) -> int:
@@ -80,7 +84,8 @@ def restore(s3: Any, bucket: str, table_id: str, time: datetime, *, dry_run: boo
             changed += bool(todo)
             for step in todo:
                 named = {"VersionId": step.version} if step.version else {}
-                print("brought back" if named else "deleted", f"s3://{bucket}/{step.key}")
+                done = "brought back" if named else "deleted"
+                print("would be " * dry_run + done, f"s3://{bucket}/{step.key}")
                 if not dry_run:
                     s3.delete_object(Bucket=bucket, Key=step.key, **named)
     return changed
@@ -96,7 +101,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.time.tzinfo is None:
         parser.error("the time has no zone; end it with +00:00 for UTC")
-    s3 = boto3.client("s3")
+    s3 = client("s3", bucket_owner=boto3.client("sts").get_caller_identity()["Account"])
     if s3.get_bucket_versioning(Bucket=given.bucket).get("Status") != "Enabled":
         parser.error(f"{given.bucket} has no versions, so nothing of it can be brought back")
     changed = restore(s3, given.bucket, given.table_id, given.time, dry_run=given.dry_run)

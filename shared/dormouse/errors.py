@@ -94,12 +94,18 @@ class NewerRulesError(CorruptDataError):
     """A later release judges this table by rules that this one does not know. Upgrade this one."""
 
 
+BRING_BACK = (
+    "bring the object back from an older version or a backup; `dormouse check NAME` finds all that "
+    "is damaged or lost of a table"
+)
+
+
 class DamagedShardError(CorruptDataError):
     """A shard is not what was written; `path` is that of its object, below the data root."""
 
     def __init__(self, message: str, *, path: str = "", hint: str = "") -> None:
         """Set `message` and `hint`, and the path of the shard."""
-        super().__init__(message, hint=hint)
+        super().__init__(message, hint=hint or BRING_BACK)
         self.path = path
 
 

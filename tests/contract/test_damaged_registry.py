@@ -291,9 +291,7 @@ def test_any_damage_to_a_tombstone_harms_no_other_and_is_mended(
 
 
 @pytest.mark.parametrize("which", ["", "letters"])
-def test_no_name_is_freed_while_nobody_knows_whose_it_is(
-    tables: DynamoTables, which: str
-) -> None:
+def test_no_name_is_freed_while_nobody_knows_whose_it_is(tables: DynamoTables, which: str) -> None:
     for pk in ("id#a1", "copy#id#a1", "name#letters"):
         put(tables, {**item(tables, pk), "more": {"S": ""}})
     damaged = item(tables, "name#letters")
@@ -307,7 +305,7 @@ def test_no_name_is_freed_while_nobody_knows_whose_it_is(
 
 def test_a_registry_of_a_newer_release_is_left_as_it_is(tables: DynamoTables) -> None:
     with pytest.MonkeyPatch.context() as later:
-        later.setattr(stored_items, "FORMAT", 2)
+        later.setattr(stored_items, "FORMAT", stored_items.FORMAT + 1)
         newer = replace(A, id="c3", name="later")
         tables.create(newer)
         stored = [item(tables, pk) for pk in ("id#c3", "copy#id#c3", "name#later")]
@@ -325,3 +323,16 @@ def test_nothing_is_set_over_properties_of_the_instance_that_were_lost(
     assert "dormouse rebuild" in raised.value.hint
     tables.repair()
     assert tables.defaults() == {"gc_delay_seconds": 5}
+
+
+def test_a_table_is_read_by_two_requests_though_nothing_is_set_for_the_instance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with mocked_aws(monkeypatch):
+        tables = registry()
+        tables.create(A)
+        asked: list[str] = []
+        get = tables._get
+        monkeypatch.setattr(tables, "_get", lambda pk: asked.append(pk) or get(pk))
+        tables.get("a1")
+    assert asked == ["id#a1", "instance"]

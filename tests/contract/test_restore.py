@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from moto.s3 import models
 from mypy_boto3_s3 import S3Client
 
+import tools.restore
 from dormouse.aws.s3.storage import S3Storage
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.world import World, letters
-from tools.restore import Step, Version, restore, steps
+from tools.restore import Step, Version, restore, steps, versions_below
 
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -120,3 +123,32 @@ def test_what_brings_an_object_back_deletes_no_version_that_was_there(
     newest_first: list[tuple[int, str]], expected: list[Step]
 ) -> None:
     assert list(steps([version(*each) for each in newest_first], at(5))) == expected
+
+
+def test_an_object_deleted_in_the_second_in_which_it_was_put_was_deleted() -> None:
+    """S3 tells times in whole seconds."""
+    of_object = {"Key": "k", "VersionId": "o", "LastModified": at(4), "IsLatest": False}
+    mark = {"Key": "k", "VersionId": "m", "LastModified": at(4), "IsLatest": False}
+    newest = {"Key": "k", "VersionId": "n", "LastModified": at(9), "IsLatest": True}
+    page = {"Versions": [newest, of_object], "DeleteMarkers": [mark]}
+    client = Mock()
+    client.get_paginator.return_value.paginate.return_value = [page]
+    (found,) = versions_below(client, "data", "")
+    assert [version.id for version in found] == ["n", "m", "o"]
+    assert list(steps(found, at(5))) == [Step("k")]
+
+
+def test_a_bucket_of_another_account_is_left_alone(
+    client: S3Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def made(service: str, *, bucket_owner: str = "") -> S3Client:
+        asked.append(bucket_owner)
+        return client
+
+    client.put_bucket_versioning(Bucket="data", VersioningConfiguration={"Status": "Enabled"})
+    monkeypatch.setattr(tools.restore, "client", made)
+    monkeypatch.setattr(sys, "argv", ["restore.py", "data", "t" * 16, at(0).isoformat()])
+    tools.restore.main()
+    assert asked == ["123456789012"], "the account of whoever runs it, in moto"

@@ -15,7 +15,7 @@ from dormouse.cache import Cache
 from dormouse.engine.merging import merge_row_groups, sort_in_memory
 from dormouse.engine.predicates import Predicate
 from dormouse.engine.row_rules import apply_row_rules, filter_predicate
-from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.errors import BRING_BACK, InvalidRequestError, NotFoundError
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
@@ -185,8 +185,9 @@ class _Query:
             raise NotFoundError(
                 f"version {self.version} of table {self.table.name!r} cannot be read any more: "
                 f"{error}",
-                hint="its shards were merged into others since, and collected; query a newer "
-                "version, and raise gc_delay_seconds if versions are to be kept for longer",
+                hint="if others were committed since, its shards were merged and collected: query "
+                "a newer version, and raise gc_delay_seconds to keep them for longer; if it is the "
+                f"newest, the shard is lost: {BRING_BACK}",
             ) from error
 
     def _filtered(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
