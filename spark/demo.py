@@ -1,7 +1,7 @@
-"""Millions of flights by way of Spark: bulk imported, compacted, exported, read, and checked.
+"""The demo with Spark: millions of flights, bulk imported, compacted, exported, read and checked.
 
-Run as ``dormouse local run -- python spark/demo.py``, which is ``make demo-spark``. The
-flights of a year come sixteen times over, each time with another number in their key.
+Run ``make demo-spark``, which runs ``dormouse local run -- python spark/demo.py``. The flights of a
+year are imported sixteen times, each time with another number in their key.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from dormouse_spark.datasource import register
 NAME = "flights"
 COPIES = 16
 IMPORTS = 2
-"""Two imports leave two shards in a leaf, which is what there is to compact."""
-PATIENCE_SECONDS = 900
+"""Two imports leave two shards in each leaf, so there is something to compact."""
+TIMEOUT_SECONDS = 900
 PROPERTIES: dict[str, object] = {
     "ingest_spark_bytes": 1,
     "ingest_batch_min_files": COPIES // IMPORTS,
@@ -44,7 +44,7 @@ PROPERTIES: dict[str, object] = {
     "compaction_files": 2,
     "bulk_import_min_leaf_partitions": 2,
 }
-"""Everything is heavy, and files wait until those of an import are there."""
+"""Every job is heavy enough for Spark, and a job waits for all files of its import."""
 SPARK_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -55,7 +55,7 @@ MEASURES = ("flight", "distance", "copy")
 
 
 def schema() -> Schema:
-    """Return the schema of flights with the number of the copy in the key."""
+    """Return the schema of flights, with the number of the copy in the key."""
     plain = data.schema()
     return replace(plain, row_keys=(*plain.row_keys, Field("copy", Primitive.LONG)))
 
@@ -69,13 +69,13 @@ def write_copy(flights: pa.Table, number: int, folder: Path) -> Path:
 
 
 def bulk_import(stage: Stage, handle: TableHandle, flights: pa.Table, folder: Path) -> None:
-    """Import the copies, each import as one job of Spark."""
+    """Import the copies; each import is one Spark job."""
     each = COPIES // IMPORTS
     for start in range(0, COPIES, each):
         files = [write_copy(flights, number, folder) for number in range(start, start + each)]
         began = time.perf_counter()
         with _waiting(stage, f"Spark imports {each} files of {flights.num_rows:,} rows"):
-            handle.ingest(files).wait(PATIENCE_SECONDS)
+            handle.ingest(files).wait(TIMEOUT_SECONDS)
         seconds = time.perf_counter() - began
         rows = each * flights.num_rows
         stage.say(f"{rows:,} rows in {seconds:.0f} s, with the start of Spark")
@@ -84,10 +84,10 @@ def bulk_import(stage: Stage, handle: TableHandle, flights: pa.Table, folder: Pa
 
 
 def compact(stage: Stage, handle: TableHandle) -> None:
-    """Wait until the shards of each leaf are one."""
+    """Wait until each leaf has one shard."""
     began = time.perf_counter()
     with _waiting(stage, "Spark compacts"):
-        handle.wait(PATIENCE_SECONDS)
+        handle.wait(TIMEOUT_SECONDS)
     status = handle.status()
     stage.say(f"compacted in {time.perf_counter() - began:.0f} s")
     stage.say(f"{status.rows:,} rows in {status.leaf_partitions} leaves, {status.shards} shards")
@@ -96,7 +96,7 @@ def compact(stage: Stage, handle: TableHandle) -> None:
 
 
 def show_runs(stage: Stage, handle: TableHandle) -> None:
-    """Show the jobs; every one must have been done, at the first attempt."""
+    """Print the jobs; each must have finished."""
     table = plain_table(["job", "rows", "files", "seconds", "state"], ["", 0, 0, 0.0, ""])
     jobs = [job for job in handle.jobs() if job.kind in ("ingest", "compaction", "export")]
     for job in jobs:
@@ -108,20 +108,20 @@ def show_runs(stage: Stage, handle: TableHandle) -> None:
 
 
 def export(stage: Stage, handle: TableHandle) -> None:
-    """Have Spark write the flights of one carrier to files."""
+    """Let Spark write the flights of one carrier to files."""
     began = time.perf_counter()
     with _waiting(stage, "Spark exports"):
         asked = handle.export(exact="UA", columns=("flight", "copy"), spark=SparkOptions())
-        manifest = asked.wait(PATIENCE_SECONDS)
+        manifest = asked.wait(TIMEOUT_SECONDS)
     files = f"{len(manifest.files)} file{'s'[: len(manifest.files) != 1]}"
     seconds = time.perf_counter() - began
     stage.say(f"{manifest.rows:,} flights of UA in {files} after {seconds:.0f} s")
 
 
 def check(stage: Stage, flights: pa.Table, folder: Path) -> None:
-    """Read the table as a DataFrame, and compare each carrier with the original."""
+    """Read the table as a DataFrame, and compare each carrier with the original data."""
     began = time.perf_counter()
-    with _waiting(stage, "Spark reads"), _told_to(folder / "spark.log"):
+    with _waiting(stage, "Spark reads"), _stderr_to(folder / "spark.log"):
         found = _sums("local")
     seconds = time.perf_counter() - began
     stage.say(f"{sum(row[0] for row in found.values()):,} rows read by Spark in {seconds:.0f} s")
@@ -148,8 +148,10 @@ def _sums(instance: str) -> dict[str, tuple[int, ...]]:
 
 
 @contextmanager
-def _told_to(log: Path) -> Iterator[None]:
-    """Let what processes begun in the block say go to a file, which is shown if it fails."""
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Redirect standard error of this process and its children to a file;
+    print the file if the block fails.
+    """
     kept = os.dup(2)
     with log.open("wb") as file:
         os.dup2(file.fileno(), 2)
@@ -187,10 +189,10 @@ def _waiting(stage: Stage, text: str) -> Progress:
 
 
 def play(stage: Stage, folder: Path) -> None:
-    """Play all acts.
+    """Run all acts.
 
     Raises:
-        DormouseError: something did not go as it must.
+        DormouseError: an act failed.
     """
     flights = data.load()
     stage.title(f"{flights.num_rows * COPIES:,} flights: those of 2013, {COPIES} times over")
@@ -207,7 +209,7 @@ def play(stage: Stage, folder: Path) -> None:
 
 
 def main() -> int:
-    """Return the exit code."""
+    """Run the demo and return the exit code."""
     console = Console(highlight=False)
     began = time.perf_counter()
     try:

@@ -1,5 +1,16 @@
-"""What outgrows a function, as Spark jobs, and tables as DataFrames.
+"""Spark jobs for work that is too large for a function, and tables as DataFrames.
 
-Rows travel through Spark as blocks of Arrow data which it does not look into: they are read,
-sorted, merged and written by the code that the functions use.
+Rows pass through Spark as opaque blocks of Arrow data. They are read, sorted, merged and written by
+the same code as in the functions.
+
+- `entry`: the command line of the jobs
+- `bulk_import`, `importing`: ingest many files; the driver, and its tasks
+- `compact`: merge the inputs of a compaction in parallel
+- `export_rows`: write the files of an export in parallel
+- `datasource`: the format ``dormouse`` for DataFrames
+- `pushdown`: filters of Spark as conditions
+- `types`: column types as Spark types
+- `blocks`: the blocks of rows, and their routing to ranges of keys
+- `access`: how tasks open the instance on executors
+- `running`: run tasks so that their errors keep their meaning
 """

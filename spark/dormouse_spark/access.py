@@ -1,4 +1,4 @@
-"""What the tasks of a job need of an instance, and how they come by it on another machine."""
+"""What the tasks of a job use of an instance, and how executors open it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dormouse.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The buckets, and what a task may use of its machine. Only the driver knows the state."""
+    """The buckets, and the resources of a task's machine. Only the driver reads the state."""
 
     storage: Storage
     results: Storage
@@ -27,22 +27,22 @@ class Access:
 
     @property
     def cache(self) -> Cache:
-        """What is kept of what a process read: nothing, since a task reads each shard once."""
+        """A cache without capacity, because a task reads each shard only once."""
         return Cache(0)
 
 
 AccessFactory: TypeAlias = Callable[[], Access]
-"""Gives a process its access. It is sent to the executors, so it must be small and picklable."""
+"""Opens the access in a process. It is sent to executors, so it must be small and picklable."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceAccess:
-    """Reaches the instance that `settings` name, the account included."""
+    """Opens the instance that `settings` name, including its account."""
 
     settings: Settings
 
     def __call__(self) -> Access:
-        """Return the access, the same for all tasks of a process."""
+        """Return the access; all tasks of a process share it."""
         return _open(self.settings)
 
 

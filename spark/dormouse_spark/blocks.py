@@ -1,7 +1,7 @@
-"""Sorted rows in blocks, the form in which they go through Spark: opaque bytes to it.
+"""Blocks of sorted rows, the form in which rows pass through Spark: opaque bytes.
 
-So a shuffle moves few large records instead of many rows, nothing is converted, and every type of a
-column arrives as it was.
+A shuffle moves few large records instead of many rows, nothing is converted, and every column type
+is preserved.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dormouse.keys.ranges import Key
 from dormouse.schema.schema import Schema
 
 BLOCKS_IN_MEMORY = 2048
-"""Spark's Python side gathers up to a thousand records before it hands them on."""
+"""Spark's Python workers collect up to a thousand records before they pass them on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some rows, sorted: the `number`-th of the stream of `task`, as an Arrow IPC message."""
+    """Sorted rows as an Arrow IPC message: block `number` of the stream of `task`."""
 
     task: int
     number: int
@@ -36,7 +36,7 @@ class Block:
 
 
 def blocks(task: int, batches: Iterable[pa.RecordBatch], block_bytes: int) -> Iterator[Block]:
-    """Return a sorted stream in blocks of about `block_bytes`."""
+    """Yield a sorted stream in blocks of about `block_bytes`."""
     number = 0
     for batch in batches:
         pieces = max(1, batch.nbytes // block_bytes)
@@ -49,9 +49,11 @@ def blocks(task: int, batches: Iterable[pa.RecordBatch], block_bytes: int) -> It
 def route_blocks(
     stream: Iterable[Block], cuts: Sequence[Key], schema: Schema
 ) -> Iterator[tuple[int, Block]]:
-    """Return blocks with the number of the range they lie in; those that lie in several are cut.
+    """Yield blocks with the number of their key range; a block that
+    spans several ranges is divided.
 
-    The ranges meet at `cuts`, each of which begins the one after it.
+    The ranges meet at `cuts`: each cut is the first key of the range after it. For example, with
+    the cuts d and k, a block with the keys b, c, e, p becomes (0, b c), (1, e) and (2, p).
     """
     for block in stream:
         batch = block.batch(schema)
@@ -69,27 +71,27 @@ def route_blocks(
 
 
 class Spool:
-    """Blocks in a file, given back in their own order, whatever the order in which they came."""
+    """Blocks in a file, returned in a fixed order, whatever the order in which they were added."""
 
     def __init__(self, path: Path) -> None:
-        """Keep blocks in the file `path`, which is made."""
+        """Create the file `path` and store blocks in it."""
         self._file = path.open("w+b")
         self._places: list[tuple[int, int, int, int]] = []
 
     def add(self, block: Block) -> None:
-        """Keep a block."""
+        """Add a block."""
         at = self._file.tell()
         self._file.write(block.rows)
         self._places.append((block.task, block.number, at, len(block.rows)))
 
     def __iter__(self) -> Iterator[Block]:
-        """Return the blocks: those of one task after those of another, each stream in its order."""
+        """Yield the blocks, task by task, each stream in its order."""
         for task, number, at, size_bytes in sorted(self._places):
             self._file.seek(at)
             yield Block(task, number, self._file.read(size_bytes))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 

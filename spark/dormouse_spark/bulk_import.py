@@ -1,10 +1,10 @@
 """bulk_import: any number of files → sorted shards in one commit, by many tasks.
 
-It is the ingest stage with another way to write: the tasks read and sort files (each once), the
-driver cuts the keys into ranges, by the leaves and by where the rows lie, and other tasks get the
-rows of a range each and write its shards. What is refused, how sources are counted once, and what
-a crash leaves, is as `ingest` says. Its messages are not sent from here: EMR Serverless
-reaches no queue, and `track_spark` announces what the job changed.
+It is the ingest stage with another way to write. Tasks read and sort the files, each file once. The
+driver divides the keys into ranges, by the leaves and by the distribution of the rows. Other tasks
+each receive the rows of one range, and write its shards. Refusals, deduplication of sources and
+crash recovery are those of the `ingest` stage. No messages are sent from here: EMR Serverless
+cannot reach the queues, and `track_spark` announces what the job changed.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from dormouse_spark.importing import Plan, ReadResult, WriteResult, read_sources
 from dormouse_spark.running import collect_results, run_task
 
 READ_BYTES = 256 * 1024 * 1024
-"""What a task reads at most, unless a file is larger: files are not cut."""
+"""The most that one task reads, unless a single file is larger: files are not divided."""
 SAMPLES = 2**18
-"""How many keys the driver is told of in all; so many fit well into its memory."""
+"""How many sampled keys the driver receives in all; this many fit into its memory."""
 EXTENSIONS = 3
-"""How often the driver tries to split leaves while others do too."""
+"""How often the driver tries to split leaves while other processes change them, too."""
 
 
 def bulk_import(
     spark: SparkContext, open_access: AccessFactory, services: Services, job: IngestJob
 ) -> None:
-    """Ingest those sources of `job` which are not ingested yet; refuse bad ones, file by file.
+    """Ingest the sources of `job` that are not ingested yet; refuse invalid files one by one.
 
     Raises:
-        ContendedError: others kept ingesting the same sources; run the job again.
-        UnavailableError: Spark gave a task up; run the job again.
+        ContendedError: other jobs kept ingesting the same sources; run the job again.
+        UnavailableError: a task failed too often; run the job again.
     """
     ingest(services, job, _Import(spark, open_access).write)
 
@@ -65,11 +65,11 @@ class _Import:
     def write(
         self, services: Services, table: Table, state: TableState, sources: Sequence[Source]
     ) -> Written:
-        """Make shards of sources."""
+        """Write the rows of sources to shards."""
         blocks = self._read(table, sources).persist(StorageLevel.DISK_ONLY)
         try:
-            told = collect_results(blocks.filter(_is_told))
-            reads = [one for one in told if isinstance(one, ReadResult)]
+            results = collect_results(blocks.filter(_is_result))
+            reads = [one for one in results if isinstance(one, ReadResult)]
             for source, error in (refusal for one in reads for refusal in one.refused):
                 refuse(services, table, source, error)
             taken = {source for one in reads for source in one.accepted}
@@ -92,7 +92,9 @@ class _Import:
             blocks.unpersist()
         _check_rows(sum(one.rows for one in reads), sum(one.rows for one in wrote))
         shards = tuple(new for one in wrote for new in one.shards)
-        _end(services, plan, accepted, tuple(run_of_shard(new.shard.id)[1] for new in shards))
+        _put_marker(
+            services, plan, accepted, tuple(run_of_shard(new.shard.id)[1] for new in shards)
+        )
         return Written(accepted, known.rows, shards)
 
     def _read(
@@ -135,22 +137,22 @@ class _Import:
 
 
 def _check_rows(read: int, wrote: int) -> None:
-    """Check that what was read all came to the tasks that wrote.
+    """Check that all rows that were read arrived at the tasks that write.
 
-    Blocks that an executor took along when it was lost are made anew from the files, which may be
-    gone by then, or fail.
+    If an executor is lost with its blocks, Spark reads the files again. They may have been deleted
+    by then, or be refused.
 
     Raises:
-        UnavailableError: it did not; the next run reads all of it anew.
+        UnavailableError: rows are missing; the next run reads all files again.
     """
     if read != wrote:
         raise UnavailableError(
-            f"of {read:,} rows that were read {wrote:,} came to be written, since files had to be "
-            "read again and could not all be; nothing was committed"
+            f"of {read:,} rows that were read, {wrote:,} arrived to be written, because "
+            "an executor was lost and some files could not be read again; nothing was committed"
         )
 
 
-def _is_told(item: object) -> bool:
+def _is_result(item: object) -> bool:
     return not isinstance(item, Block)
 
 
@@ -161,9 +163,10 @@ def _number(part: int) -> int:
 def _extended(
     services: Services, table: Table, state: TableState, known: KeyHistogram
 ) -> TableState:
-    """Split leaves if there are too few for the rows to come; give the newest state.
+    """Split leaves if there are too few for the rows to come; return the newest state.
 
-    Where they are too few rows, or others keep changing the tree, the leaves there are will do.
+    If there are too few rows for that, or other processes keep changing the tree, the existing
+    leaves are used.
     """
     store = services.store(table)
     for _ in range(EXTENSIONS):
@@ -174,7 +177,7 @@ def _extended(
         (outcome,) = store.commit(ExtendTree(splits), generation=state.generation)
         newest = store.current()
         if newest.generation != state.generation:
-            return state  # the table was emptied: so the import is refused when it commits
+            return state  # the table was reset, so the commit of the import will be rejected
         state = newest
         if not isinstance(outcome, Rejected):
             return state
@@ -191,10 +194,10 @@ def _context(services: Services, table: Table, state: TableState, job: str) -> S
     )
 
 
-def _end(
+def _put_marker(
     services: Services, plan: Plan, accepted: tuple[Source, ...], numbers: tuple[int, ...]
 ) -> None:
-    """Note that all shards of the run are written, and which sources they are made of."""
+    """Put the run marker: all shards of the run are written, from these sources."""
     context = replace(plan.context, lineage=Lineage(tuple(source.id for source in accepted)))
-    ending = RunMarker(plan.run, context.origin(KeyRange(), number=len(numbers)), numbers)
-    put_run_marker(services.storage, plan.table.id, ending)
+    marker = RunMarker(plan.run, context.origin(KeyRange(), number=len(numbers)), numbers)
+    put_run_marker(services.storage, plan.table.id, marker)

@@ -1,10 +1,10 @@
-"""compact: a heavy compaction, cut into ranges of keys that are merged side by side.
+"""compact: a heavy compaction, divided into ranges of keys that are merged in parallel.
 
-It is the compact stage with another way to merge. The footers of the inputs tell where to cut; each
-task merges what all inputs have of its range, which is sorted already, so nothing is shuffled. The
-cuts follow from the inputs alone: every run of the job writes the same shards. The messages of the
-stage are not sent from here: EMR Serverless reaches no queue, and `track_spark` announces what the
-job changed and which shards it set free.
+It is the compact stage with another way to merge. The footers of the inputs decide where to divide.
+Each task merges its range from all inputs; they are sorted already, so nothing is shuffled. The
+ranges depend only on the inputs, so every run of the job writes the same shards. No messages are
+sent from here: EMR Serverless cannot reach the queues, and `track_spark` announces what the job
+changed and which shards are no longer referenced.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from dormouse_spark.access import Access, AccessFactory
 from dormouse_spark.running import collect_results, run_task
 
 FIRST_PART = PARTS_OF_STEPS
-"""The number of the first task's part. Whole runs and steps, in functions, write smaller ones."""
+"""The part number of the first task. Runs in functions, whole or in steps, have lower numbers."""
 
 
 def compact(
     spark: SparkContext, open_access: AccessFactory, services: Services, job: CompactionJob
 ) -> None:
-    """Run the job if it is still to be run.
+    """Run the job, unless it is done already.
 
     Raises:
-        UnavailableError: Spark gave a task up; run the job again.
+        UnavailableError: a task failed too often; run the job again.
     """
     compact_stage(services, job, _Compaction(spark, open_access).merge)
 
@@ -50,7 +50,7 @@ class _Compaction:
     open_access: AccessFactory
 
     def merge(self, services: Services, compaction: Compaction) -> Merged:
-        """Merge a job's inputs in as many tasks as they are worth."""
+        """Merge a job's inputs in parallel tasks, as many as their size is worth."""
         ranges = merge_ranges(
             compaction.partition.range,
             compaction.known,
@@ -59,7 +59,7 @@ class _Compaction:
         )
         _discard_from_functions(services, compaction)
         open_access = self.open_access
-        sent = replace(compaction, keys=())  # those of many inputs are long
+        sent = replace(compaction, keys=())  # the keys of many inputs are long
 
         def task(part: int, found: Iterable[KeyRange]) -> Iterator[Merged | DormouseError]:
             (span,) = found
@@ -91,7 +91,7 @@ def _merge(access: Access, compaction: Compaction, span: KeyRange, part: int) ->
 
 
 def _discard_from_functions(services: Services, compaction: Compaction) -> None:
-    """Delete what functions wrote of the job, whole or in steps, before it was given to Spark."""
+    """Delete the shards that functions wrote of the job, whole or in steps, before Spark ran it."""
     table = compaction.table
     listed = services.storage.list(shard_prefix(table.id, compaction.job.id))
     stored = [shard for found in listed if (shard := shard_id_of(found.path)) is not None]
@@ -101,14 +101,15 @@ def _discard_from_functions(services: Services, compaction: Compaction) -> None:
 
 
 def _check_alone(services: Services, compaction: Compaction, merged: Merged) -> None:
-    """Check that no run which cut the job differently has left shards under its name.
+    """Check that no run that divided the job differently has left shards of it.
 
     Raises:
-        AlreadyExistsError: one has; together with these they would hold rows twice.
+        AlreadyExistsError: one has; together with the new shards, rows would be duplicated.
     """
     prefix = shard_prefix(compaction.table.id, compaction.job.id)
     stored = {shard_id_of(found.path) for found in services.storage.list(prefix)}
     if others := stored - {new.shard.id for new in merged.outputs}:
         raise AlreadyExistsError(
-            f"{len(others)} shards of job {compaction.job.id} are of a run that cut it differently"
+            f"{len(others)} shards of job {compaction.job.id} are of a run that divided it "
+            "differently"
         )

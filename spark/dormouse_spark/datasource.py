@@ -1,8 +1,9 @@
 """Tables as DataFrames: ``spark.read.format("dormouse").option("table", "flights").load()``.
 
-A DataFrame is one version of its table, chosen when it is made: whatever is run on it sees the same
-rows. Each leaf partition is a partition of Spark's; executors read shards alone, never the state.
-Where Spark hands filters to sources, from 4.1 on, they can narrow what is read, as the options do.
+A DataFrame is one version of its table, chosen when it is created, so every action on it sees the
+same rows. Each leaf partition becomes a Spark partition; executors read shards only, never the
+state. From Spark 4.1 on, filters can be pushed down to the source; the options can restrict what is
+read with any version.
 """
 
 from __future__ import annotations
@@ -40,28 +41,29 @@ from dormouse_spark.types import spark_schema
 
 OPTIONS = ("instance", "table", "from", "to", "where", "as_of")
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""What a session must have set for its filters to come here; without it, Spark refuses sources that
-would take any."""
+"""The session setting that enables pushdown; without it, Spark
+refuses sources that accept filters.
+"""
 
 Parts: TypeAlias = tuple[tuple[Slice, ...], ...]
-"""What shards have of ranges of keys, range by range, in key order."""
+"""Slices of shards, grouped by ranges of keys, in key order."""
 
 
 def register(spark: SparkSession, *, push_filters: bool = False) -> None:
     """Let a session read the format ``dormouse``.
 
-    With `push_filters`, filters are done by the source. Then load a DataFrame for each query: Spark
-    4.1 to 4.3 apply those of one query also to later ones of the same DataFrame that have none to
-    hand over, and their rows are missing.
+    With `push_filters`, the source evaluates filters. Then load a new DataFrame for each query:
+    Spark 4.1 to 4.3 also apply the filters of one query to later queries of the same DataFrame that
+    push none, so rows would be missing.
 
     Raises:
-        InvalidRequestError: this Spark hands no filters to sources.
+        InvalidRequestError: this version of Spark has no filter pushdown for Python sources.
     """
     if push_filters:
         if not hasattr(datasource, "Filter"):
             raise InvalidRequestError(
-                "this Spark hands no filters to sources written in Python",
-                hint="Spark 4.1 does; or give the options from, to and where",
+                "this version of Spark has no filter pushdown for sources written in Python",
+                hint="use Spark 4.1 or newer, or the options from, to and where",
             )
         spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(FilteredSource if push_filters else DormouseSource)
@@ -89,7 +91,7 @@ class TableSnapshot:
         return replace(self, leaves=tuple(leaf for leaf in leaves if leaf), where=condition)
 
     def rows(self, parts: Parts) -> Iterator[pa.RecordBatch]:
-        """Return the rows of some parts that match, as the table's rules make them."""
+        """Yield the rows of some slices that match, after the table's filters and aggregations."""
         access = self.open_access()
         schema = self.table.schema
         result = query_parts(
@@ -109,17 +111,17 @@ class TableSnapshot:
 class DormouseSource(DataSource):
     """The format ``dormouse``.
 
-    Options: `instance` and `table` name the table. `from`, inclusive, and `to`, exclusive, bound
-    the row keys, then the sort keys: each the first part of a key, or a JSON list of parts. `where`
-    is a condition in SQL, `as_of` a version or a time.
+    Options: `instance` and `table` name the table. `from` (inclusive) and `to` (exclusive) bound
+    the row keys, then the sort keys: each is the first part of a key, or a JSON list of parts.
+    `where` is a condition in SQL, `as_of` a version or a time.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Choose the version, and find out what is to be read of it.
+        """Choose the version, and plan what is read of it.
 
         Raises:
             InvalidRequestError: an option is unknown or missing, or does not fit the table.
-            NotFoundError: there is no such table, or that version is not kept any more.
+            NotFoundError: there is no such table, or the version is not readable any more.
         """
         super().__init__(dict(options))
         self.snapshot = _table_snapshot({name.lower(): value for name, value in options.items()})
@@ -134,10 +136,10 @@ class DormouseSource(DataSource):
         return spark_schema(self.snapshot.table.schema)
 
     def reader(self, schema: StructType) -> TableReader:
-        """Return what reads the rows.
+        """Return the reader of the rows.
 
         Raises:
-            InvalidRequestError: other columns are asked for than the table has.
+            InvalidRequestError: a schema was given that differs from the table's.
         """
         if schema != self.schema():
             raise InvalidRequestError(
@@ -148,17 +150,17 @@ class DormouseSource(DataSource):
 
 
 class FilteredSource(DormouseSource):
-    """The format ``dormouse`` for a session whose filters come to sources."""
+    """The format ``dormouse`` for a session with filter pushdown."""
 
     def reader(self, schema: StructType) -> TableReader:
-        """Return what reads the rows, and takes filters."""
+        """Return the reader of the rows, which accepts filters."""
         super().reader(schema)
         return FilteredReader(self.snapshot)
 
 
 @dataclass
 class Leaf(InputPartition):
-    """A partition of Spark's: what shards have of a leaf."""
+    """A Spark partition: the slices of shards in one leaf."""
 
     parts: Parts
 
@@ -167,29 +169,33 @@ class TableReader(DataSourceReader):
     """Reads a snapshot, leaf by leaf."""
 
     def __init__(self, snapshot: TableSnapshot, *, is_sent: bool = False) -> None:
-        """Read what `snapshot` says; one that `is_sent` to a task knows no leaf but that task's."""
+        """Read `snapshot`; a reader that `is_sent` to a task has only
+        the leaf that Spark passes to it.
+        """
         self.snapshot, self._is_sent = snapshot, is_sent
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Be sent to each task without the leaves of all tasks."""
+        """Pickle the reader without the leaves, which Spark sends to each task separately."""
         return _sent, (type(self), replace(self.snapshot, leaves=()))
 
     def partitions(self) -> list[InputPartition]:
-        """Return one for each leaf with rows; one without any if there is none."""
+        """Return one Spark partition for each leaf with rows; one
+        empty partition if there is none.
+        """
         assert not self._is_sent, "a reader that was sent to a task knows no leaves"
         return [Leaf(leaf) for leaf in self.snapshot.leaves] or [Leaf(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a leaf, in key order."""
+        """Yield the rows of a leaf, in key order."""
         assert isinstance(partition, Leaf)
         yield from self.snapshot.rows(partition.parts)
 
 
 class FilteredReader(TableReader):
-    """Reads what filters leave of a snapshot."""
+    """Reads the rows of a snapshot that pass the pushed filters."""
 
     def pushFilters(self, filters: list[object]) -> Iterable[object]:  # noqa: N802  # Spark's name
-        """Take what filters can be done here, and give back the others."""
+        """Accept the filters that can be evaluated here; return the others."""
         found = push_down(filters, self.snapshot.table.schema, self.snapshot.where)
         if found.condition is not None:
             self.snapshot = self.snapshot.narrowed(found.condition)
@@ -206,7 +212,9 @@ def _table_snapshot(options: Mapping[str, str]) -> TableSnapshot:
             f"there is no option {unknown[0]!r}", hint=f"there are {', '.join(OPTIONS)}"
         )
     if "table" not in options:
-        raise InvalidRequestError("which table is meant is not said", hint="give the option table")
+        raise InvalidRequestError(
+            "the option table is missing", hint="it is the name of the table to read"
+        )
     wiring = wire(Settings.from_environment(instance=options.get("instance")))
     services = wiring.services
     table = services.tables.named(options["table"])
@@ -230,7 +238,7 @@ def _table_snapshot(options: Mapping[str, str]) -> TableSnapshot:
 
 
 def by_leaf(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[Parts]:
-    """Return what disjoint ranges need, leaf by leaf in key order."""
+    """Yield the slices that disjoint ranges need, leaf by leaf in key order."""
 
     def leaf(part: Sequence[Slice]) -> str:
         return state.partitions.leaf_containing(part[0].range.min).id
@@ -240,7 +248,7 @@ def by_leaf(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[Parts]:
 
 
 def _narrowed(leaf: Parts, wanted: Sequence[KeyRange]) -> Parts:
-    """Return what of a leaf lies in disjoint ascending ranges."""
+    """Return the slices of a leaf, restricted to disjoint ascending ranges."""
     ends = [span.max for span in wanted if span.max is not None]
     found = []
     for part in leaf:
@@ -271,4 +279,4 @@ def _list(text: str, name: str) -> tuple[object, ...]:
     try:
         return tuple(json.loads(text))
     except ValueError as error:
-        raise InvalidRequestError(f"option {name}: {text!r} is no JSON list: {error}") from error
+        raise InvalidRequestError(f"option {name}: {text!r} is not a JSON list: {error}") from error

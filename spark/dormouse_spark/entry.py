@@ -1,9 +1,9 @@
-"""How jobs are started: ``spark-submit bulk_import.py --instance … --job-id …``.
+"""The command line of the jobs: ``spark-submit bulk_import.py --instance … --job-id …``.
 
-The arguments are only ids. What a bulk import is to read, and what an export is to write, is in
-objects of the data bucket, what a compaction is to merge in the state. A job calls S3 and DynamoDB
-and nothing else, for EMR Serverless without a VPC reaches no queue: `track_spark` sends what
-follows from it, once the run has ended.
+The arguments are only ids. The sources of a bulk import and the task list of an export are in
+objects of the data bucket; the inputs of a compaction are in the state. A job calls only S3 and
+DynamoDB, because EMR Serverless without a VPC cannot reach the queues: `track_spark` sends the
+messages after the run has ended.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dormouse_spark.export_rows import export_rows
 
 @dataclass(frozen=True, slots=True)
 class JobIds:
-    """Which job of which table is to be run, and of which generation the table was."""
+    """The job to run, its table, and the generation of the table for which it was made."""
 
     table_id: str
     job_id: str
@@ -39,10 +39,10 @@ class JobIds:
 def run_bulk_import(
     spark: SparkContext, open_access: AccessFactory, services: Services, ids: JobIds
 ) -> None:
-    """Run a bulk import; nothing to do if it was settled before."""
+    """Run a bulk import, unless it is done already."""
     request = spark_request(services, ids.table_id, ids.job_id)
     if request is None or not isinstance(request.job, IngestJob):
-        print(f"job {ids.job_id} is not kept: it is done, or its table was deleted")
+        print(f"job {ids.job_id} has no request any more: it is done, or its table was deleted")
         return
     bulk_import(spark, open_access, services, request.job)
 
@@ -50,7 +50,7 @@ def run_bulk_import(
 def run_compact(
     spark: SparkContext, open_access: AccessFactory, services: Services, ids: JobIds
 ) -> None:
-    """Run a compaction; nothing to do if it was done before."""
+    """Run a compaction, unless it is done already."""
     message = CompactionJob(ids.table_id, ids.generation, ids.job_id)
     compact(spark, open_access, services, message)
 
@@ -58,7 +58,7 @@ def run_compact(
 def run_export_rows(
     spark: SparkContext, open_access: AccessFactory, services: Services, ids: JobIds
 ) -> None:
-    """Run an export; nothing to do if it has ended."""
+    """Run an export, unless it has ended."""
     export_rows(spark, open_access, services, ExportJob(ids.table_id, ids.job_id))
 
 
@@ -68,13 +68,13 @@ RUNS: Mapping[str, Run] = {
     "compaction": run_compact,
     "export": run_export_rows,
 }
-"""What runs the jobs of each kind, as the tracker calls them; `aws.emr` has the file of each."""
+"""The function for each kind of job, by the tracker's names; `aws.emr` maps the kinds to files."""
 
 
 def main(kind: str, arguments: Sequence[str] | None = None) -> int:
     """Run a job of one kind by its command line.
 
-    Gives 0 if it is done, 1 if not: the reason is on standard error.
+    Return 0 if it is done; otherwise print the reason to standard error and return 1.
     """
     parser = argparse.ArgumentParser(description="Run a job of Dormouse by spark-submit.")
     parser.add_argument("--instance", required=True)

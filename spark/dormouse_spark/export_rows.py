@@ -1,7 +1,8 @@
-"""export_rows: all tasks of a heavy export side by side, and then its end.
+"""export_rows: all tasks of a heavy export in parallel, and then its manifest.
 
-It is the export_rows stage with another way to write: each task of the export is one of Spark's,
-which keeps what it wrote when it is done. So a run goes on where the one before it has ended.
+It is the export_rows stage with another way to run its tasks: each task of the export is a Spark
+task, which records its files when it is done. A later run therefore continues where the run before
+has ended.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from dormouse_spark.running import collect_results, run_task
 def export_rows(
     spark: SparkContext, open_access: AccessFactory, services: Services, job: ExportJob
 ) -> None:
-    """Do what is left of an export; nothing if it has ended.
+    """Run the remaining tasks of an export; nothing if it has ended.
 
     Raises:
-        UnavailableError: Spark gave a task up; run the job again.
+        UnavailableError: a task failed too often; run the job again.
     """
 
     def write(export: Export, tasks: Sequence[int]) -> None:

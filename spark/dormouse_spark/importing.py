@@ -1,6 +1,6 @@
-"""The tasks of a bulk import: files are read and sorted, rows go to ranges of keys, and to shards.
+"""The tasks of a bulk import: read and sort files, and write the rows of a range of keys to shards.
 
-They run on executors, and know nothing of the state.
+They run on executors, and do not read the state.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ from dormouse_spark.access import Access
 from dormouse_spark.blocks import BLOCKS_IN_MEMORY, Block, Spool, blocks
 
 SAMPLE_BYTES = 128
-"""What the key of a sample may take, on average."""
+"""The average size of a sampled key, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """What a task that reads tells at its end: good and bad files, and what their rows are like."""
+    """The last item that a reading task yields: valid and invalid files,
+    and the distribution of the rows.
+    """
 
     accepted: tuple[Source, ...]
     refused: tuple[tuple[Source, RefusedSourceError], ...]
@@ -47,8 +49,9 @@ class ReadResult:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a task that writes tells: the rows that came to it, and its shards, which may have fewer
-    rows for the table's rules.
+    """The result of a writing task: the rows that it received, and its shards.
+
+    The shards may have fewer rows, because of the table's filters and aggregations.
     """
 
     rows: int
@@ -57,7 +60,7 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the tasks that write need: `tasks` says who writes which keys, in key order."""
+    """The input of the writing tasks: `tasks` assigns ranges of keys, in key order."""
 
     table: Table
     run: str
@@ -68,13 +71,12 @@ class Plan:
 def read_sources(
     access: Access, table: Table, samples: int, task: int, sources: Iterable[Source]
 ) -> Iterator[Block | ReadResult]:
-    """Return the rows of the good ones of some files, sorted, and what is told of them at the
-    end."""
+    """Yield the rows of the valid files among `sources`, sorted, and at the end a `ReadResult`."""
     accepted: list[Source] = []
     refused: list[tuple[Source, RefusedSourceError]] = []
     sampler = KeySampler(table.schema, samples, samples * SAMPLE_BYTES)
     with tempfile.TemporaryDirectory(dir=access.scratch) as folder:
-        intake = SourceLoader(
+        loader = SourceLoader(
             table.schema,
             Path(folder),
             memory_bytes=access.memory_bytes,
@@ -82,15 +84,15 @@ def read_sources(
         )
         for source in sources:
             try:
-                load_source(access.sources, intake, source, Path(folder))
+                load_source(access.sources, loader, source, Path(folder))
             except RefusedSourceError as error:
                 refused.append((source, error))
             else:
                 accepted.append(source)
-        rows = _sampled(intake.sorted_rows(), sampler)
+        rows = _sampled(loader.sorted_rows(), sampler)
         yield from blocks(task, rows, access.memory_bytes // BLOCKS_IN_MEMORY)
     yield ReadResult(
-        tuple(accepted), tuple(refused), sampler.rows, intake.size_bytes, sampler.keys()
+        tuple(accepted), tuple(refused), sampler.rows, loader.size_bytes, sampler.keys()
     )
 
 
@@ -103,8 +105,8 @@ def _sampled(batches: Iterable[pa.RecordBatch], sampler: KeySampler) -> Iterator
 def write_range(access: Access, plan: Plan, part: int, found: Iterable[Block]) -> WriteResult:
     """Write the rows of one range of keys to shards.
 
-    A task that Spark runs twice writes the same shards twice, for the order in which blocks come
-    does not matter; so the second adopts what the first has written.
+    The order in which blocks arrive does not matter: if Spark runs a task twice, both runs make the
+    same shards, and the second adopts those of the first.
     """
     table = plan.table
     with tempfile.TemporaryDirectory(dir=access.scratch) as name:

@@ -1,8 +1,8 @@
-"""Filters that Spark hands to a source, as conditions on rows; from 4.1 on it does.
+"""Spark's pushed filters as conditions on rows, from Spark 4.1 on.
 
-A filter is told by the name of its class, for Spark 4.0 has none of them. What is made of one holds
-for just the rows for which Spark would find it true: null and NaN are alike in both. Whatever has
-no equal here is Spark's to filter.
+A filter is recognised by the name of its class, because Spark 4.0 does not have these classes. A
+condition is true of exactly the rows for which Spark's filter is true: null and NaN are treated
+alike in both. Filters without an equivalent here are left to Spark.
 """
 
 from __future__ import annotations
@@ -36,14 +36,18 @@ _TEXT_TESTS = {
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What became of filters: the condition that all of those taken make, and those left."""
+    """The result of pushdown: the conjunction of the accepted filters,
+    and the filters left to Spark.
+    """
 
     condition: Condition | None
     left: tuple[object, ...]
 
 
 def push_down(filters: Iterable[object], schema: Schema, also: Condition | None = None) -> Pushed:
-    """Take the filters that can be conditions on the columns of `schema`, `also` another one."""
+    """Accept the filters that can be conditions on the columns of
+    `schema`; `also` is another condition.
+    """
     terms: list[Expression] = [] if also is None else [also.expression]
     left = []
     for each in filters:
@@ -58,7 +62,7 @@ def push_down(filters: Iterable[object], schema: Schema, also: Condition | None 
 
 
 def _term(given: Any, schema: Schema) -> Expression | None:
-    """Return a filter as an expression; None if it has no equal."""
+    """Return a filter as an expression; None if it has no equivalent."""
     name = type(given).__name__
     if name == "Not":
         child = _term(given.child, schema)
@@ -94,14 +98,14 @@ def _among(column: Column, values: Sequence[object]) -> Expression | None:
 
 
 def _column(path: Sequence[str], schema: Schema) -> Column | None:
-    """Return the column at the top of rows which a path names; None for a part of one."""
+    """Return the top-level column that a path names; None for a nested part."""
     if len(path) != 1:
         return None
     return next((Column(f.name, f.type) for f in schema.fields if f.name == path[0]), None)
 
 
 def _literal(value: object, kind: FieldType) -> Literal | None:
-    """Return a value that cells of a type can be compared with exactly; None if it is none."""
+    """Return a value that can be compared exactly with cells of the type; None if it is not one."""
     if isinstance(value, bool) or kind is Primitive.BOOLEAN:
         alike = isinstance(value, bool) and kind is Primitive.BOOLEAN
         return Literal(bool(value), Primitive.BOOLEAN) if alike else None
@@ -109,7 +113,7 @@ def _literal(value: object, kind: FieldType) -> Literal | None:
         case ((Primitive.INT | Primitive.LONG), int()) if INT64_MIN <= value <= INT64_MAX:
             return Literal(value, Primitive.LONG)
         case ((Primitive.FLOAT | Primitive.DOUBLE), float()) if math.isfinite(value):
-            return Literal(value + 0.0, Primitive.DOUBLE)  # of -0.0, which equals 0.0
+            return Literal(value + 0.0, Primitive.DOUBLE)  # + 0.0 makes -0.0 equal to 0.0
         case DecimalType(), Decimal():
             return _decimal(value, kind)
         case Primitive.STRING, str():

@@ -1,7 +1,7 @@
 """Run tasks on a Spark context so that their errors keep their meaning.
 
-What trying again may cure is left to Spark, which runs a task up to four times; every other error
-is a result, for the driver to raise.
+Errors that a retry may resolve are left to Spark, which runs a task up to four times. All other
+errors are returned as results, and raised by the driver.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _SHOWN_CHARACTERS = 1000
 
 
 def run_task(make: Callable[[], Iterable[_Result]]) -> Iterator[_Result | DormouseError]:
-    """Return what `make` gives, and the error that ends it if trying again would not help.
+    """Yield what `make` yields, and the error that ends it if a retry would not help.
 
-    What nobody expected is told by its type and place alone: a library may quote a value of a row,
-    and Spark puts the message into logs, and into the reason why it gave the job up.
+    An unexpected error is reported by its type and place alone: a library may quote a value of a
+    row, and Spark writes the message to logs, and to the reason for which the job failed.
     """
     try:
         yield from make()
@@ -31,22 +31,22 @@ def run_task(make: Callable[[], Iterable[_Result]]) -> Iterator[_Result | Dormou
     except DormouseError as error:
         yield error
     except Exception as error:
-        told = RuntimeError(f"a task ended with {type(error).__name__}")
-        raise told.with_traceback(error.__traceback__) from None
+        reported = RuntimeError(f"a task ended with {type(error).__name__}")
+        raise reported.with_traceback(error.__traceback__) from None
 
 
 def collect_results(tasks: RDD[_Result | DormouseError]) -> list[_Result]:
-    """Run all tasks and give their results.
+    """Run all tasks and return their results.
 
     Raises:
-        DormouseError: the first of those that tasks ended with.
-        UnavailableError: Spark gave a task up.
+        DormouseError: the first error that a task returned.
+        UnavailableError: Spark stopped the job, because a task failed too often.
     """
     try:
         found = tasks.collect()
     except Py4JJavaError as error:
         text = str(error.java_exception)[:_SHOWN_CHARACTERS]
-        raise UnavailableError(f"Spark gave the job up: {text}") from error
+        raise UnavailableError(f"Spark stopped the job: {text}") from error
     results = []
     for each in found:
         if isinstance(each, DormouseError):

@@ -1,4 +1,4 @@
-"""The types of a table's columns as Spark calls them."""
+"""Column types of a table as Spark types."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _PRIMITIVES: dict[Primitive, types.DataType] = {
 
 
 def spark_schema(schema: Schema) -> types.StructType:
-    """Return the columns of a table for Spark."""
+    """Return the columns of a table as a Spark schema."""
     return types.StructType(
         [types.StructField(f.name, spark_type(f.type), f.nullable) for f in schema.fields]
     )
 
 
 def spark_type(kind: FieldType) -> types.DataType:
-    """Return Spark's type for the values of a column."""
+    """Return the Spark type of a column's values."""
     match kind:
         case Primitive():
             return _PRIMITIVES[kind]

@@ -89,7 +89,7 @@ class LocalRdd:
                 break
             except (UnavailableError, OutcomeUnknownError) as error:
                 if attempt == ATTEMPTS:
-                    raise UnavailableError(f"Spark gave the job up: {error}") from error
+                    raise UnavailableError(f"Spark stopped the job: {error}") from error
         if self.kept is not None:
             self.kept[number] = made
         return made

@@ -148,7 +148,7 @@ def test_shards_of_a_run_that_cut_the_job_differently_give_the_job_back(
     assert world.rows(table) == before
     told = world.tracker.get(table.id, job)
     assert told is not None
-    found = "exists and does not" if part == FIRST_PART else "cut it differently"
+    found = "differs from what job" if part == FIRST_PART else "divided it differently"
     assert found in told.reason
 
 

@@ -205,7 +205,7 @@ def test_an_executor_that_is_killed_when_it_has_written_something_costs_a_run_an
     plain = WorldAccess(world).access
     deadly = Deadly(plain.storage, tmp_path / "died"), Deadly(plain.results, tmp_path / "died")
     access = replace(plain, storage=deadly[0], results=deadly[1])
-    with pytest.raises(UnavailableError, match="Spark gave the job up"):
+    with pytest.raises(UnavailableError, match="Spark stopped the job"):
         job.run(lambda: access)
     assert (tmp_path / "died").exists()
     (again,) = job.end("failed")

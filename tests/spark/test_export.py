@@ -90,7 +90,7 @@ def test_what_may_pass_fails_the_run_and_leaves_the_export_to_the_next(
     with monkeypatch.context() as patch:
         refusal = UnavailableError("the bucket is busy")
         patch.setattr("dormouse_spark.export_rows.write_task", partial(_fail, refusal))
-        with pytest.raises(DormouseError, match="Spark gave the job up"):
+        with pytest.raises(DormouseError, match="Spark stopped the job"):
             run(spark, world, job)
     assert record_of(world, table, job.job_id).state == "failed"
     run(spark, world, job)
