@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import typer
 
-from dormouse.client.spark import SparkStanding
+from dormouse.client.spark import SparkStatus
 from dormouse.library import library_version
 from dormouse.tables.properties import KNOWN, properties_of
 from dormouse.tables.table import property_sources
@@ -30,7 +30,7 @@ def show(ctx: typer.Context, form: FormatOption = Format.table) -> None:
         print_facts({"Spark": _application(standing), "package": _package(standing)}, form)
 
 
-def _application(standing: SparkStanding) -> str:
+def _application(standing: SparkStatus) -> str:
     if standing.unknown:
         return f"not known: {standing.unknown}"
     if not standing.application:
@@ -38,7 +38,7 @@ def _application(standing: SparkStanding) -> str:
     return f"application {standing.application}, {standing.state}"
 
 
-def _package(standing: SparkStanding) -> str:
+def _package(standing: SparkStatus) -> str:
     match standing.package:
         case "missing":
             return "missing: the first job for Spark brings it"

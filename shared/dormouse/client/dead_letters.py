@@ -1,4 +1,4 @@
-"""The queues of an instance as a person sees them, and what to do with their dead letters."""
+"""The queues of an instance in numbers, and its dead letters: shown, redriven, discarded."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from dormouse.ports import DeadLetter, Services
 from dormouse.stored.names import QUEUES, dead_letter_queue
 
 SAMPLE = 50
-"""So many dead letters of a queue are looked at to tell what they are about."""
+"""How many dead letters of a queue are read for a summary."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A queue in numbers: those of some seconds ago.
+    """The message counts of a queue, some seconds old.
 
-    `oldest_seconds` is how long its oldest message has waited; None if that is not known.
+    `oldest_seconds` is how long its oldest message has waited; None if that is unknown.
     """
 
     queue: str
@@ -41,7 +41,7 @@ class QueueState:
 class DeadSummary:
     """The dead letters of a queue: how many, since when, and why, the commonest reason first.
 
-    `oldest_ms` and `reasons` are of the first fifty at most; None if there are none to be seen.
+    `oldest_ms` and `reasons` are of the first fifty at most; None if none can be read.
     """
 
     queue: str
@@ -74,19 +74,19 @@ class DeadLetterQueues:
         return look(self.services, queue_named(queue))
 
     def redrive(self, queue: str, ids: Collection[str] = ()) -> Redriven:
-        """Send letters back to their queue, those of `ids` or all, and delete them here.
+        """Send dead letters back to their queue, those of `ids` or all, and delete them here.
 
         Raises:
-            NotFoundError: there is no such queue, or no letter of some id.
+            NotFoundError: there is no such queue, or no dead letter has one of the ids.
             UnavailableError: the queues do not answer; call it again for what is left.
         """
         return redrive(self.services, queue_named(queue), ids)
 
     def discard(self, queue: str, ids: Collection[str] = ()) -> Redriven:
-        """Delete letters for good, those of `ids` or all; what they asked for is never done.
+        """Delete dead letters for good, those of `ids` or all; what they ask for is never done.
 
         Raises:
-            NotFoundError: there is no such queue, or no letter of some id.
+            NotFoundError: there is no such queue, or no dead letter has one of the ids.
             UnavailableError: the queues do not answer; call it again for what is left.
         """
         return discard(self.services, queue_named(queue), ids)
@@ -103,7 +103,7 @@ class DeadLetterQueues:
 
 
 def queue_states(queues: Queues, ages: QueueAges, now_ms: int) -> tuple[list[QueueState], str]:
-    """Return every queue in the order of the flow; and why ages are not known, if they are not."""
+    """Return every queue in the order of the flow; and why ages are unknown, if they are."""
     names = [*QUEUES, *map(dead_letter_queue, QUEUES)]
     counts, unknown = queues.counts(names), ""
     try:

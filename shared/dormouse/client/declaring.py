@@ -1,4 +1,4 @@
-"""Tables as they are declared, made so: what changes first, then the changes."""
+"""Declared tables: the changes that make tables as declared, and the requests that do it."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def _example() -> str:
 
 
 def plan_declared(services: Services, declared: Sequence[TableDeclaration]) -> list[TableChange]:
-    """Return what must change; nothing is changed.
+    """Return the changes that make tables as declared; change nothing.
 
     Raises:
         InvalidRequestError: a declaration cannot be met; the message says which and why.
-        CorruptDataError: what the registry keeps of a table that is declared is damaged.
+        CorruptDataError: the registry entry of a declared table is damaged.
     """
     tables, damaged = services.tables.list_readable()
     names = {each.name for each in declared}
-    for error in damaged:  # one whose name is not known may be any of them
+    for error in damaged:  # an entry whose name is unknown may be one of them
         if error.name in names or error.table_id and not error.name:
             raise error
     with_splits = {each.name for each in declared if each.splits}

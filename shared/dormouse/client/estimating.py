@@ -1,4 +1,4 @@
-"""Where to split a table that is yet to be made, from files of its rows."""
+"""Split points for a new table, estimated from files of its rows."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.properties import parse_properties
 
 SAMPLED_PER_PARTITION = 200
-"""A partition's rows differ by about 7 % from equal parts then, one standard deviation."""
+"""With so many, the standard deviation of a partition's rows is about 7 %."""
 SAMPLED_AT_LEAST = 20_000
 SAMPLED_AT_MOST = 1_000_000
-"""What memory bears; of more partitions than a 200th of it, the parts are less equal."""
+"""A bound for memory; with more than a 200th as many partitions, parts are less equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Split points, from how many rows they were found, and of how many the keys were kept."""
+    """Split points; the number of rows read, and of keys in the sample."""
 
     points: tuple[Key, ...]
     rows: int

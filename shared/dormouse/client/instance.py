@@ -24,7 +24,7 @@ from dormouse.client.ports import (
     SparkApplications,
     UnknownAges,
 )
-from dormouse.client.spark import SparkStanding, spark_standing
+from dormouse.client.spark import SparkStatus, spark_status
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import CorruptDataError, DamagedEntryError
@@ -63,7 +63,7 @@ from dormouse.tables.table import Table, table_not_found
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance, by `connect` or over services of one's own."""
+    """An instance: connected to AWS by `connect`, or built over given services."""
 
     services: Services
     queues: Queues
@@ -76,11 +76,11 @@ class Instance:
     def connect(name: str | None = None) -> Instance:
         """Connect to the instance of this name, or of the name in ``DORMOUSE_INSTANCE``.
 
-        The account is ``DORMOUSE_ACCOUNT`` or that of the credentials, which, with the region, are
-        found as every AWS client does.
+        The account is ``DORMOUSE_ACCOUNT``, or else that of the credentials. Credentials and region
+        are found as every AWS client finds them.
 
         Raises:
-            InvalidRequestError: no name is given, or another setting is no good.
+            InvalidRequestError: no name is given, or another setting is invalid.
             UnavailableError: there are no credentials, or AWS does not answer.
         """
         settings = Settings.from_environment(instance=name)
@@ -99,25 +99,25 @@ class Instance:
     def list_readable(self) -> tuple[list[TableHandle], list[DamagedEntryError]]:
         """Return all tables that can be read, by name, and what of the registry is damaged.
 
-        What is damaged of one table keeps nobody from the others; `repair` brings it back.
+        A damaged entry does not affect other tables; `repair` restores it.
         """
         tables, damaged = self.services.tables.list_readable()
         return [self._handle(table) for table in tables if not table.deleting], damaged
 
     def repair(self, which: str = "") -> list[str]:
-        """Bring back what the registry keeps of a table, by name or id, or of all, if damaged.
+        """Restore damaged registry entries of one table, by name or id, or of all tables.
 
-        Returns what was damaged, for people. Rows and states are not touched.
+        Return a description of each entry that was damaged. Rows and states are not changed.
 
         Raises:
-            CorruptDataError: some cannot be brought back; all else was.
+            CorruptDataError: some entries cannot be restored; all others were.
         """
         return self.services.tables.repair(which)
 
     def unregistered(self) -> list[Stranger]:
-        """Return what lies in the data bucket of no known table, by the id that it lies under.
+        """Return the table ids that have objects in the data bucket, but no registry entry.
 
-        The registry entry of a table may be lost; nothing of it is deleted without a proof.
+        The entry may be lost, so these objects are not deleted without proof.
         """
         return list(strangers(self.services))
 
@@ -125,7 +125,7 @@ class Instance:
         """Return one table.
 
         Raises:
-            NotFoundError: there is none of that name; the hint names the nearest.
+            NotFoundError: no table has that name; the hint names the nearest.
         """
         table = self.services.tables.named(name)
         if table is None or table.deleting:
@@ -143,7 +143,7 @@ class Instance:
 
         Raises:
             AlreadyExistsError: there is a table of that name.
-            InvalidRequestError: the name, a property or a split point is no good.
+            InvalidRequestError: the name, a property or a split point is invalid.
         """
         points = tuple(key_to_json(schema, split_point_of(schema, point)) for point in split_points)
         self._administer(
@@ -154,10 +154,10 @@ class Instance:
         return self.table(name)
 
     def delete_table(self, name: str) -> None:
-        """Delete a table with all its rows. What was dropped for it stays in the ingest bucket.
+        """Delete a table with all its rows. Files dropped for it stay in the ingest bucket.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: no table has that name.
         """
         self._administer(DeleteTable(self.services.ids.new(), name))
 
@@ -165,9 +165,9 @@ class Instance:
         """Rename a table; files are dropped for it under the new name from then on.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: no table has that name.
             AlreadyExistsError: another table has the new name.
-            InvalidRequestError: no table can be called so.
+            InvalidRequestError: no table can have the new name.
         """
         self._administer(RenameTable(self.services.ids.new(), name, new_name))
         return self.table(new_name)
@@ -175,10 +175,10 @@ class Instance:
     def set_properties(
         self, name: str, properties: Mapping[str, object] | None = None, unset: Iterable[str] = ()
     ) -> TableHandle:
-        """Set properties of a table, and unset others: those are the instance's again.
+        """Set properties of a table, and unset others, which then come from the instance.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: no table has that name.
             InvalidRequestError: an unknown property, a bad value, or one that never changes.
         """
         request_id = self.services.ids.new()
@@ -193,16 +193,16 @@ class Instance:
         delete_partitions: bool = False,
         schema: Schema | None = None,
     ) -> TableHandle:
-        """Empty a table. Its partitions stay, unless `split_points` are given: then its leaf
-        partitions meet at these; or with `delete_partitions`: then it has a single one.
+        """Empty a table, and keep its partitions.
 
-        With a `schema`, it has that one from then on; its columns get ids of their own. Files
-        ingested before are not ingested again.
+        With `split_points` the new leaf partitions meet at these instead; with
+        `delete_partitions` there is a single one. A `schema` replaces that of the table; its
+        columns get new ids. Files ingested before are not ingested again.
 
         Raises:
-            NotFoundError: there is none of that name.
-            InvalidRequestError: a split point is no good, or partitions that are to stay, or the
-                table's properties, do not fit the schema.
+            NotFoundError: no table has that name.
+            InvalidRequestError: a split point is invalid; or the schema does not fit the
+                partitions that are kept, or the table's properties.
         """
         fields = schema or self.table(name).schema
         points = tuple(key_to_json(fields, split_point_of(fields, point)) for point in split_points)
@@ -217,23 +217,23 @@ class Instance:
         )
         return self.table(name)
 
-    def spark(self) -> SparkStanding:
-        """Return whether the instance has Spark, and whether the package of its jobs fits.
+    def spark(self) -> SparkStatus:
+        """Return whether the instance has Spark, and whether its job package fits this version.
 
         Raises:
-            CorruptDataError: what describes a package is damaged.
+            CorruptDataError: the description of a package is damaged.
             UnavailableError: the data bucket does not answer.
         """
-        return spark_standing(self.services.storage, self.spark_applications)
+        return spark_status(self.services.storage, self.spark_applications)
 
     def defaults(self) -> dict[str, int | str]:
-        """Return the properties set for the instance: tables have them where they set none."""
+        """Return the properties set for the instance, which are the defaults of its tables."""
         return self.services.tables.defaults()
 
     def set_defaults(
         self, properties: Mapping[str, object] | None = None, unset: Iterable[str] = ()
     ) -> dict[str, int | str]:
-        """Set properties of the instance, unset others, and give those which are set then.
+        """Set properties of the instance, unset others, and return those that are set then.
 
         Raises:
             InvalidRequestError: an unknown property, a bad value, or one that a table cannot have.
@@ -247,20 +247,20 @@ class Instance:
     ) -> int:
         """Begin the compactions of a table that are due, or merge `everything` in each leaf.
 
-        Gives how many were begun. It may be offline: then nobody else asks for them. With `spark`
-        it is Spark that does them, however small they are.
+        Return how many were begun. This works for a table that is offline, too. With `spark`, Spark
+        runs them, however small they are.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: no table has that name.
         """
         request = CompactTable(self.services.ids.new(), name, everything, spark)
         return sum(isinstance(m.message, CompactionJob) for m in self._administer(request))
 
     def split(self, name: str, partition: str = "", *, forced: bool = False) -> int:
-        """Have leaf partitions split: those with too many rows, or one; any rows, if `forced`.
+        """Split the leaf partitions with too many rows, or just one; `forced`, however few rows.
 
-        Gives how many are to be. A leaf whose rows share one key is not split after all; the jobs
-        of the table say so.
+        Return how many splits were begun. A leaf whose rows all share one key stays whole; the
+        table's jobs then say so.
 
         Raises:
             NotFoundError: there is no such table or partition.
@@ -271,30 +271,30 @@ class Instance:
         return sum(len(m.partitions) for m in sent if isinstance(m, PartitionSplits))
 
     def collect_garbage(self, name: str) -> int:
-        """Have the shards deleted that nothing references and whose delay is over; count them.
+        """Delete the shards that nothing references and whose delay is over; return how many.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: no table has that name.
         """
         sent = (m.message for m in self._administer(CollectGarbage(self.services.ids.new(), name)))
         return sum(len(m.shards) for m in sent if isinstance(m, GarbageCandidates))
 
     def plan_declared(self, body: object) -> list[TableChange]:
-        """Return what must change for tables to be as declared; nothing is changed.
+        """Return the changes that make tables as declared; change nothing.
 
         `body` is ``{"tables": [{"name": …, "schema": …, "properties": …, "online": …, "splits": …},
-        …]}``, all but the name optional for tables that exist.
+        …]}``. For a table that exists, everything but the name is optional.
 
         Raises:
-            InvalidRequestError: it is no such thing, or cannot be met by adding and changing.
+            InvalidRequestError: it is malformed, or adding and changing is not enough to meet it.
         """
         return plan_declared(self.services, parse_declarations(body, self.services))
 
     def apply(self, change: TableChange) -> None:
-        """Make one of the changes that `plan_declared` gave.
+        """Apply one of the changes that `plan_declared` returned.
 
         Raises:
-            InvalidRequestError: the table was changed meanwhile, so that it does not fit any more.
+            InvalidRequestError: the table has changed since, and the change does not fit it.
         """
         for request in requests_of(change, self.services):
             self._administer(request)
@@ -307,13 +307,13 @@ class Instance:
         spark: SparkOptions | None = None,
         again: bool = False,
     ) -> Ingested:
-        """Ingest what lies in the ingest bucket already: objects, and whole folders of it.
+        """Ingest objects and folders that are in the ingest bucket already.
 
-        Returns those files which the table has not ingested yet; with `again`, all of them. With
-        `spark` they are one bulk import, or a few if there are very many.
+        Return the files that the table has not ingested before; with `again`, all of them. With
+        `spark` they are one bulk import, or a few if there are very many files.
 
         Raises:
-            NotFoundError: there is nothing under some key, or no table of that name.
+            NotFoundError: there is nothing under a key, or no table has that name.
             InvalidRequestError: no key is given, or there are too many files at once.
         """
         handle = self.table(name)
@@ -323,18 +323,18 @@ class Instance:
         return Ingested(handle, tuple(sources))
 
     def set_online(self, name: str, online: bool) -> None:
-        """Put a table online, or take it offline: then it ingests, but is not compacted or split.
+        """Put a table online, or take it offline: it ingests then, but is not compacted or split.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: no table has that name.
         """
         self._administer(SetOnline(self.services.ids.new(), name, online))
 
     def pending(self) -> int:
-        """Count what is pending of all tables and in the working queues.
+        """Return how much work is pending for all tables, and in the working queues.
 
         Raises:
-            CorruptDataError: what is pending of a table cannot be known, for something is damaged.
+            CorruptDataError: something of a table is damaged, so its pending work is unknown.
         """
         count, damaged = self._pending()
         for error in damaged:
@@ -345,9 +345,9 @@ class Instance:
         """Wait until nothing is pending.
 
         Raises:
-            TimedOutError: something still was after `timeout_seconds`.
-            CorruptDataError: nothing is pending of all others, but what is of one table cannot be
-                known, for something is damaged.
+            TimedOutError: work was still pending after `timeout_seconds`.
+            CorruptDataError: something of a table is damaged, so its pending work is unknown;
+                nothing is pending for the others.
         """
         damaged: list[CorruptDataError] = []
 
@@ -360,7 +360,7 @@ class Instance:
             raise error
 
     def _pending(self) -> tuple[int, list[CorruptDataError]]:
-        """Count what is pending, and return why it is not known of some tables."""
+        """Return how much is pending, and the damage that makes it unknown for some tables."""
         tables, of_registry = self.list_readable()
         count, damaged = 0, list[CorruptDataError](of_registry)
         for table in tables:
@@ -371,11 +371,11 @@ class Instance:
         return count + sum(self.queues.depths(WORKING_QUEUES).values()), damaged
 
     def jobs(self) -> list[JobRecord]:
-        """Return what the tracker has of no table: requests about none, files dropped for none."""
+        """Return the records that belong to no table: requests about none, files dropped for none."""
         return list(self.services.tracker.records(NO_TABLE))
 
     def queue_states(self) -> tuple[list[QueueState], str]:
-        """Return every queue in the order of the flow; and why ages are not known, if they are not.
+        """Return every queue in the order of the flow; and why ages are unknown, if they are.
 
         Raises:
             UnavailableError: the queues do not answer.
@@ -383,7 +383,7 @@ class Instance:
         return queue_states(self.queues, self.ages, self.services.clock.now_ms())
 
     def dead_letters(self) -> DeadLetterQueues:
-        """Return the messages that were given up, to look at, send back or discard."""
+        """Return the dead-letter queues, to look at messages, redrive or discard them."""
         return DeadLetterQueues(self.services, self.queues)
 
     def _administer(self, request: AdminRequest) -> list[OutboundMessage]:

@@ -1,4 +1,4 @@
-"""What is known of a table's jobs, from the tracker and from the table's state."""
+"""A table's jobs, from the tracker and from the table's state."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dormouse.model.state import TableState
 from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.tables.table import Table
 
-SINCE_INGESTED = "it was refused at first, and is ingested since it was dropped again"
+SINCE_INGESTED = "it was refused at first; dropped again, it was ingested"
 
 
 def jobs_of(services: Services, table: Table) -> list[JobRecord]:
-    """Return a table's jobs, those that wait to be run, and files dropped before it was there."""
+    """Return a table's jobs, also those not yet run, and files dropped before it existed."""
     tracker = services.tracker
     records = {record.job_id: record for record in tracker.records(table.id)}
     refused = [
@@ -28,12 +28,12 @@ def jobs_of(services: Services, table: Table) -> list[JobRecord]:
     state = known.state
     waiting = (r for r in _assigned(table, state) if r.job_id not in records)
     folder = f"{table.name}/"
-    strays = (
+    before = (
         record
         for record in tracker.records(NO_TABLE)
         if record.kind == "ingest" and record.subject.startswith(folder)
     )
-    return [*records.values(), *waiting, *strays]
+    return [*records.values(), *waiting, *before]
 
 
 def _assigned(table: Table, state: TableState) -> Iterator[JobRecord]:

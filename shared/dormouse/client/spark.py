@@ -1,4 +1,4 @@
-"""What an instance has of Spark: its application, and the package that jobs run by."""
+"""The Spark of an instance: its application, and the package of its jobs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PackageVerdict = Literal["fits", "other version", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
-class SparkStanding:
-    """The application of an instance, and the package that its jobs run by.
+class SparkStatus:
+    """The Spark application of an instance, and the package of its jobs.
 
-    `application` and `state` are empty where there is none, or where it cannot be asked for: then
-    `unknown` says why. `package` holds the package in the data bucket against the library of this
-    process: it is missing until the first job brings it; `version` is its own version, `library`
-    that of the library in it.
+    `application` and `state` are empty if there is none, or if EMR does not answer: then `unknown`
+    says why. `package` compares the package in the data bucket with the library of this process;
+    it is missing until the first job uploads it. `version` is that of the package, `library` that
+    of the library in it.
     """
 
     application: str
@@ -33,11 +33,11 @@ class SparkStanding:
     library: str = ""
 
 
-def spark_standing(storage: Storage, applications: SparkApplications) -> SparkStanding:
-    """Return what an instance has of Spark.
+def spark_status(storage: Storage, applications: SparkApplications) -> SparkStatus:
+    """Return the Spark application and package of an instance.
 
     Raises:
-        CorruptDataError: what describes a package is damaged.
+        CorruptDataError: the description of a package is damaged.
     """
     application, state, unknown = "", "", ""
     try:
@@ -49,12 +49,12 @@ def spark_standing(storage: Storage, applications: SparkApplications) -> SparkSt
     if found := (fitting or packages)[-1:]:
         verdict: PackageVerdict = "fits" if fitting else "other version"
         version, library = found[0].version, found[0].library
-        return SparkStanding(application, state, unknown, verdict, version, library)
-    return SparkStanding(application, state, unknown, "missing")
+        return SparkStatus(application, state, unknown, verdict, version, library)
+    return SparkStatus(application, state, unknown, "missing")
 
 
 def _packages(storage: Storage) -> list[SparkPackage]:
-    """Return the packages that lie whole in the data bucket, the oldest first."""
+    """Return the complete packages in the data bucket, the oldest first."""
     listed = list(storage.list(f"{SPARK_CODE}/"))
     sizes = {stored.path: stored.size_bytes for stored in listed}
     described = [stored for stored in listed if stored.path.endswith(f"/{DESCRIPTION}")]
