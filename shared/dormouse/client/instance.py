@@ -371,7 +371,7 @@ class Instance:
         return count + sum(self.queues.depths(WORKING_QUEUES).values()), damaged
 
     def jobs(self) -> list[JobRecord]:
-        """Return the records that belong to no table: requests about none, files dropped for none."""
+        """Return the records of no table: requests about none, and files dropped for none."""
         return list(self.services.tracker.records(NO_TABLE))
 
     def queue_states(self) -> tuple[list[QueueState], str]:
