@@ -201,6 +201,17 @@ def test_a_request_that_failed_for_the_last_time_is_answered_and_done_if_it_is_s
     assert told is not None and told.state == "finished"
 
 
+def test_who_asks_about_a_damaged_table_hears_that_it_is(functions: Functions) -> None:
+    functions.world.tables.damaged.add(TABLE_ID)
+    body = encode(SetOnline("r", "letters", False, reply=True))
+    functions.deliver("administer", body, receives=MAX_RECEIVES)
+    (reply,) = replies(functions)
+    assert (reply.outcome, reply.request) == ("failed", "set_online")
+    assert TABLE_ID in reply.reason and "earlier delivery" in reply.reason
+    ((queue, _, reason),) = functions.outbox.dead
+    assert (queue, TABLE_ID in reason) == ("admin", True)
+
+
 def test_a_request_that_asks_for_no_reply_is_recorded_when_it_failed_for_the_last_time(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

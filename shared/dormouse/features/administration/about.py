@@ -101,11 +101,20 @@ class About:
         found = get(self.table_id, self.request.request_id)
         if self.table_id != NO_TABLE and found is not None and found.state != "refused":
             self.check_verb(found.kind)
+            if isinstance(self.request, CreateTable):
+                self._check_name(found)
         if found is None:  # what deletes a table is recorded under none
             found = get(NO_TABLE, self.request.request_id)
         if found is None or found.state not in _OUTCOMES or found.reason.startswith(GIVEN_UP):
             return None
         return found if (found.kind, found.subject) == (self.verb, self.subject) else None
+
+    def _check_name(self, found: JobRecord) -> None:
+        if found.kind == self.verb and found.subject != self.subject:
+            raise InvalidRequestError(
+                f"{self.request.request_id!r} is the id of the request for table {found.subject!r}",
+                hint="ask under another request_id",
+            )
 
     def check_verb(self, verb: str) -> None:
         """Check that what was found under the id of the request is the request.

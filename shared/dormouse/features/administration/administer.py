@@ -31,25 +31,36 @@ def administer(services: Services, request: AdminRequest) -> list[OutboundMessag
         NotFoundError: no table of that name exists.
     """
     about = About.of(services, request)
-    if (last := about.last_reply()) is not None:
-        about.check_verb(last.request)
-        return [to_outbound(last)] if request.reply else []
-    earlier = about.earlier()
-    if (asked := about.asked()) is not None:
-        about.check_verb(asked.request)
-        return _begun_before(services, about, asked)
-    verb = VERBS[type(request)]
-    if earlier is not None and not verb.repeats:
+    if (known := _known(services, about)) is not None:
+        return known
+    if (earlier := about.earlier()) is not None:
         return about.repeated(earlier)
     try:
-        found = verb.run(services, request)
+        found = VERBS[type(request)].run(services, request)
     except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
-        if earlier is not None:  # nothing is left to do of it
-            return about.repeated(earlier)
+        if (known := _known(services, about)) is not None:
+            return known
         about.record(about.reply("refused", reason=error.explanation))
         raise
     begun = found if isinstance(found, Begun) else Begun(found or [])
+    if (known := _known(services, about)) is not None:
+        return [*begun.messages, *known]
     return [*begun.messages, *about.begin(begun)]
+
+
+def _known(services: Services, about: About) -> list[OutboundMessage] | None:
+    """Return what follows from what a delivery has begun or done before; None if none has.
+
+    Another one may have been quicker while this one looked at the table: then what this one finds
+    left to do says nothing of the request.
+    """
+    if (last := about.last_reply()) is not None:
+        about.check_verb(last.request)
+        return [to_outbound(last)] if about.request.reply else []
+    if (asked := about.asked()) is not None:
+        about.check_verb(asked.request)
+        return _begun_before(services, about, asked)
+    return None
 
 
 def _begun_before(services: Services, about: About, asked: Asked) -> list[OutboundMessage]:

@@ -42,7 +42,7 @@ def follow_request(services: Services, step: RequestStep) -> list[OutboundMessag
         CorruptDataError: what is kept of the request, or of its jobs, is damaged.
     """
     table = services.table(step.table_id)
-    if table is None:
+    if table is None or table.deleting:
         return _gone(services, step)
     is_wanted = is_reply_wanted(services, table.id, step.key)
     asked = kept_asked(services, table.id, step.key)
@@ -53,6 +53,8 @@ def follow_request(services: Services, step: RequestStep) -> list[OutboundMessag
             return _next_step(services, table, step, asked) if is_wanted else []
     if reply is None:
         return []
+    if asked is not None:  # the record may be that of a delivery which came meanwhile
+        record_request(services, table.id, reply, asked.subject)
     if is_wanted:
         return [to_outbound(reply)]
     forget_answered(services, step)
@@ -86,7 +88,6 @@ def _last(services: Services, table: Table, key: str, asked: Asked) -> Reply | N
         counts=sum((end.total for end in found), asked.counts),
         jobs=undone,
     )
-    record_request(services, table.id, reply, asked.subject)
     return keep_reply(services, table.id, key, reply)
 
 

@@ -52,13 +52,11 @@ AnyWork = CompactionWork | IngestWork | ExportWork | PurgeWork | SplitWork | Gar
 class Verb:
     """What does a kind of request: `run` returns what it has begun, or just messages that follow.
 
-    With `causes_jobs`, there may be work to wait for. With `repeats`, a delivery that comes when
-    the request was done before runs it again: nobody else sends messages of it that were lost.
+    With `causes_jobs`, there may be work to wait for.
     """
 
     run: Callable[..., Begun | list[OutboundMessage] | None]
     causes_jobs: bool = False
-    repeats: bool = False
 
 
 VERBS: Mapping[type[Request], Verb] = {
@@ -68,7 +66,7 @@ VERBS: Mapping[type[Request], Verb] = {
     CreateTable: Verb(create_table),
     DeleteTable: Verb(delete_table),
     ExportRows: Verb(export_rows, causes_jobs=True),
-    IngestFiles: Verb(ingest_files, causes_jobs=True, repeats=True),
+    IngestFiles: Verb(ingest_files, causes_jobs=True),
     PurgeRows: Verb(purge_rows, causes_jobs=True),
     Redrive: Verb(redrive),
     ReinitialiseTable: Verb(reinitialise_table),
@@ -76,5 +74,5 @@ VERBS: Mapping[type[Request], Verb] = {
     SetDefaults: Verb(set_defaults),
     SetOnline: Verb(set_online),
     SetProperties: Verb(set_properties),
-    SplitPartitions: Verb(split_partitions, causes_jobs=True, repeats=True),
+    SplitPartitions: Verb(split_partitions, causes_jobs=True),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from dormouse.errors import AlreadyExistsError, NotFoundError
+from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from dormouse.key_forms.json import split_points_of_json
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.transactions import InitialisePartitions
@@ -73,8 +73,15 @@ def _was_made(services: Services, table: Table) -> bool:
 
     Raises:
         AlreadyExistsError: another delivery refused to make it, for good.
+        InvalidRequestError: the id is that of the request for another table.
     """
-    if services.tables.get(table.id) is not None:
+    kept = services.tables.get(table.id)
+    if kept is not None:
+        if kept.name != table.name and not kept.renamed_ms:
+            raise InvalidRequestError(
+                f"the request_id of table {table.name!r} is that of table {kept.name!r}",
+                hint="ask under another request_id",
+            )
         return True
     tombstone = services.tables.tombstone(table.id)
     if tombstone is not None and not tombstone.was_registered:

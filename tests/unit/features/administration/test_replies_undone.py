@@ -6,10 +6,11 @@ from collections import deque
 
 import pytest
 
-from dormouse.features.administration.follow_request import PATIENCE_MS
+from dormouse.features.administration.follow_request import PATIENCE_MS, follow_request
+from dormouse.features.requests.resolve_table import binding_key
 from dormouse.jobs.retrying import MAX_RECEIVES
 from dormouse.jobs.tracking import record
-from dormouse.messages import CompactionJob
+from dormouse.messages import CompactionJob, RequestStep
 from dormouse.model.transactions import ReleaseJob
 from dormouse.ports import NO_TABLE
 from dormouse.replies import Counts, Reply
@@ -183,6 +184,27 @@ def test_a_purge_is_not_finished_before_the_objects_are_gone(world: World) -> No
     (outgoing,) = look(world, table, request)
     assert isinstance(outgoing.message, Reply)
     assert (outgoing.message.outcome, outgoing.message.counts.removed) == ("finished", 1)
+
+
+@pytest.mark.parametrize(("days", "queue"), [(4, "admin"), (30, "replies")])
+def test_a_purge_is_waited_for_as_long_as_its_objects_may_stay(
+    world: World, days: int, queue: str
+) -> None:
+    gc_days, day_seconds = 7, 24 * 3600
+    table = filled(world, gc_delay_seconds=gc_days * day_seconds)
+    request = PurgeRows("r", "letters", "letter = 'a'", reply=True)
+    world.administer(request)
+    without(world, "admin")
+    world.deliver_all_but("gc-candidates")
+    world.clock.advance(seconds=days * day_seconds)
+    (message,) = follow_request(
+        world.services,
+        RequestStep(table.id, binding_key(request), begun_ms=world.clock.now_ms()),
+    )
+    assert message.queue == queue
+    if isinstance(message.message, Reply):
+        assert message.message.counts.unfinished == 1
+        assert "not deleted yet" in message.message.reason
 
 
 def test_an_export_that_was_given_up_has_failed_with_its_reason(world: World) -> None:

@@ -1,0 +1,119 @@
+"""Two deliveries of one request at once: one of them counts, and the asker hears one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dormouse.errors import InvalidRequestError
+from dormouse.features.administration import registry
+from dormouse.features.administration.administer import administer
+from dormouse.features.requests.request_names import request_prefix
+from dormouse.requests import AdminRequest, CreateTable, SplitPartitions
+from tests.support.trees import LEFT
+from tests.support.world import LETTERS, World
+from tests.unit.features.replies import ASKED, asked, last, prepared
+
+NAMED: dict[str, Callable[[], AdminRequest]] = {
+    **{verb: make for verb, (make, _) in ASKED.items()},
+    "split of one": lambda: SplitPartitions("r", "letters", LEFT, forced=True, reply=True),
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def once(monkeypatch: pytest.MonkeyPatch, request: AdminRequest, hook: Callable[[], None]) -> None:
+    """Let `hook` play another delivery just before what the request asks for is done."""
+    verb, hooks = registry.VERBS[type(request)], [hook]
+
+    def run(*arguments: Any) -> Any:
+        if hooks:
+            hooks.pop()()
+        return verb.run(*arguments)
+
+    monkeypatch.setitem(registry.VERBS, type(request), replace(verb, run=run))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["begun", "done"])
+@pytest.mark.parametrize("verb", NAMED)
+def test_a_delivery_that_is_overtaken_says_what_the_other_did(
+    world: World, monkeypatch: pytest.MonkeyPatch, verb: str, done: bool
+) -> None:
+    table = prepared(world)
+    before = world.rows(table)
+
+    def other() -> None:
+        world.administer(NAMED[verb]())
+        if done:
+            world.settle()
+
+    once(monkeypatch, NAMED[verb](), other)
+    world.administer(NAMED[verb]())
+    world.settle()
+    outcomes = [reply.outcome for reply in world.replies]
+    assert set(outcomes) == {"accepted", "finished"}
+    assert len({reply.id for reply in world.replies}) == 2
+    assert last(world).counts.jobs >= 1
+    told = world.told("r")
+    assert told is not None and told.state == "finished"
+    if verb in ("compact", "split", "split of one", "export"):
+        assert world.rows(table) == before
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["begun", "done"])
+@pytest.mark.parametrize("verb", NAMED)
+def test_a_delivery_that_is_overtaken_before_it_is_kept_waits_for_the_others_jobs(
+    world: World, monkeypatch: pytest.MonkeyPatch, verb: str, done: bool
+) -> None:
+    table = prepared(world)
+
+    def other() -> None:
+        world.administer(NAMED[verb]())
+        if done:
+            world.settle()
+
+    put, hooks = world.storage.put, [other]
+
+    def putting(path: str, body: bytes) -> bool:
+        if hooks and path.startswith(request_prefix(table.id)):
+            hooks.pop()()
+        return put(path, body)
+
+    monkeypatch.setattr(world.storage, "put", putting)
+    world.administer(NAMED[verb]())
+    world.settle()
+    assert {reply.outcome for reply in world.replies} == {"accepted", "finished"}
+    assert len({reply.id for reply in world.replies}) == 2
+    assert not world.state(table).jobs
+    told = world.told("r")
+    assert told is not None and told.state == "finished"
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_an_id_that_made_one_table_makes_no_other(world: World, remembered: bool) -> None:
+    first = CreateTable("r", "birds", LETTERS.to_json(), reply=True)
+    assert asked(world, first).outcome == "finished"
+    if not remembered:
+        world.forget_told("r")
+    with pytest.raises(InvalidRequestError, match="table 'birds'"):
+        administer(world.services, CreateTable("r", "bats", LETTERS.to_json(), reply=True))
+    assert world.tables.named("bats") is None
+    assert asked(world, first).outcome == "finished"
+
+
+def test_a_table_in_deletion_ends_its_requests(world: World) -> None:
+    table = prepared(world)
+    asked(world, ASKED["compact"][0]())
+    world.tables.change(table.id, lambda t: replace(t, deleting=True))
+    world.services.store(table).destroy()
+    (step,) = [m for m in world.queue if m.queue == "admin"]
+    world.deliver(step)
+    (reply,) = world.replies
+    assert (reply.outcome, "deleted" in reply.reason) == ("failed", True)
