@@ -13,7 +13,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.features.administration import registry
 from dormouse.features.administration.administer import administer
 from dormouse.features.requests.request_names import request_prefix
-from dormouse.requests import AdminRequest, CreateTable, SplitPartitions
+from dormouse.requests import AdminRequest, CreateTable, RenameTable, SplitPartitions
 from tests.support.trees import LEFT
 from tests.support.world import LETTERS, World
 from tests.unit.features.replies import ASKED, asked, last, prepared
@@ -96,12 +96,14 @@ def test_a_delivery_that_is_overtaken_before_it_is_kept_waits_for_the_others_job
     assert told is not None and told.state == "finished"
 
 
-@pytest.mark.parametrize("remembered", [True, False])
-def test_an_id_that_made_one_table_makes_no_other(world: World, remembered: bool) -> None:
+@pytest.mark.parametrize("since", ["", "forgotten", "renamed"])
+def test_an_id_that_made_one_table_makes_no_other(world: World, since: str) -> None:
     first = CreateTable("r", "birds", LETTERS.to_json(), reply=True)
     assert asked(world, first).outcome == "finished"
-    if not remembered:
+    if since == "forgotten":
         world.forget_told("r")
+    elif since == "renamed":
+        world.administer(RenameTable("other", "birds", "fowl"))
     with pytest.raises(InvalidRequestError, match="table 'birds'"):
         administer(world.services, CreateTable("r", "bats", LETTERS.to_json(), reply=True))
     assert world.tables.named("bats") is None
