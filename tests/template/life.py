@@ -10,8 +10,8 @@ from dataclasses import replace
 from msgspec import structs
 
 from dormouse.client import Instance
-from dormouse.features.administration.about import CAUSING_JOBS
 from dormouse.features.administration.administer import administer
+from dormouse.features.administration.registry import VERBS
 from dormouse.features.export.manifests import manifest_at
 from dormouse.features.purge.purge import PurgeRequest, encode_request
 from dormouse.features.purge.request import purge_id_of
@@ -167,7 +167,7 @@ def ask_for_all_else(flow: Flow, table: Table) -> Table:
         request_id = f"{request.request_id} {table.name}"
         changed = structs.replace(request, request_id=request_id, reply=True)
         flow.send("admin", encode(changed))
-        if isinstance(changed, CAUSING_JOBS):
+        if VERBS[type(changed)].causes_jobs:
             see_whether_it_ended(flow, table, changed)
     services = flow.wiring().services
     assert len(services.store(table).current().partitions) > 3
