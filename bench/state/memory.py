@@ -27,7 +27,8 @@ from dormouse.features.planning.compaction import plan_compactions
 from dormouse.features.planning.splitting import splits_due
 from dormouse.fold.fold import Verdict, apply
 from dormouse.fold.invariants import broken_invariants
-from dormouse.keys.ranges import KeyRange, decode_key
+from dormouse.key_forms.stored import decode_key
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import NewShard, PartitionReferences, Reference, Shard

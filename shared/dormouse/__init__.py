@@ -5,6 +5,7 @@ A map of the packages, lowest layer first; a module imports only from its own la
 - `errors`, `cache`, `library`, `readahead`: errors by what a caller does next; a cache of stored
   objects; the version of the library; a stream read ahead on another thread
 - `keys`, `schema`, `sql`: keys and key ranges; column types and schemas; conditions on rows
+- `key_forms`: every form of a key, behind the `KeyCodec` of a schema
 - `stored`: names of objects and resources, checksums, strict decoding
 - `tables`: what a table is: properties, row rules, changes of its schema
 - `model`, `fold`: the state of a table, its transactions, and the fold that judges and applies them
@@ -12,7 +13,7 @@ A map of the packages, lowest layer first; a module imports only from its own la
   world
 - `storage`, `settings`: data roots in a folder or in memory; the settings of a process
 - `statestore`: how transactions are ordered, stored and read back
-- `arrow`, `key_forms`: Arrow types; keys in the forms of text, JSON, Python and Arrow
+- `arrow`: rows as Arrow batches: order, ranges, statistics
 - `shards`, `readers`, `engine`, `sources`: Parquet shards; reading them; sorting and merging;
   ingested files
 - `query`: plan and read queries

@@ -25,8 +25,8 @@ from dormouse.aws.wiring import wire
 from dormouse.client.versions import parse_as_of, table_as_of
 from dormouse.engine.predicates import Predicate, parse_predicate
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.key_forms.json import key_of_json
-from dormouse.key_forms.text import parse_key_part
+from dormouse.key_forms.codec import KeyCodec
+from dormouse.key_forms.text import parse_part
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
 from dormouse.query.rows import query_parts, slices_to_read
@@ -269,9 +269,9 @@ def _range(options: Mapping[str, str], schema: Schema) -> KeyRange:
     for name in ("from", "to"):
         text = options.get(name, "")
         if text.startswith("["):
-            ends[name] = key_of_json(schema, _list(text, name), f"option {name}")
+            ends[name] = KeyCodec(schema).from_json(_list(text, name), f"option {name}")
         elif text:
-            ends[name] = (parse_key_part(text, Primitive(schema.row_keys[0].type)),)
+            ends[name] = (parse_part(text, Primitive(schema.row_keys[0].type)),)
     return KeyRange(ends.get("from", ()), ends.get("to"))
 
 

@@ -16,8 +16,9 @@ from typing import Any
 
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
+from dormouse.schema.times import to_days, to_microseconds
 from dormouse.sql.conditions import Condition
-from dormouse.sql.expressions import MAX_LIST, Call, Column, Expression, Literal, days, microseconds
+from dormouse.sql.expressions import MAX_LIST, Call, Column, Expression, Literal
 
 _COMPARISONS = {
     "EqualTo": "=",
@@ -121,9 +122,9 @@ def _literal(value: object, kind: FieldType) -> Literal | None:
         case Primitive.BYTES, bytes() | bytearray():
             return Literal(bytes(value), kind)
         case Primitive.TIMESTAMP, dt.datetime() if value.tzinfo is not None:
-            return Literal(microseconds(value), kind)
+            return Literal(to_microseconds(value), kind)
         case Primitive.DATE, dt.date() if not isinstance(value, dt.datetime):
-            return Literal(days(value), kind)
+            return Literal(to_days(value), kind)
     return None
 
 

@@ -9,9 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse_cli.values.arguments import parse_key
 from tests.cli.conftest import Dormouse
 
 
@@ -21,27 +18,6 @@ def carriers_and_flights(output: str) -> list[tuple[str, int]]:
 
 
 ALL = [("AA", 9), ("AA", 12), ("AA,flight=3", 1), ("B6", 7), ("UA", 1545)]
-
-
-PATHS = Schema(
-    (Field("path", Primitive.STRING), Field("name", Primitive.STRING)),
-    (Field("part", Primitive.STRING),),
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        (r"path=a\,name=b", ["a,name=b"]),
-        (r"path=a\\,name=b", ["a\\", "b"]),
-        (r"path=a\\\,name=b", [r"a\,name=b"]),
-        (r"path=a\\\\,name=b,part=\\", ["a\\\\", "b", r"\\"]),
-        (r"path=C:\x\\y\,y", [r"C:\x\\y\,y"]),
-        ("path=,name=,part=", ["", "", ""]),
-    ],
-)
-def test_backslashes_divide_keys_or_keep_commas(text: str, values: list[str]) -> None:
-    assert list(parse_key(text, PATHS).values()) == values
 
 
 def test_json_is_one_object_a_line_in_key_order_and_nothing_else(flights: Dormouse) -> None:
@@ -150,20 +126,6 @@ def test_a_query_that_cannot_be_meant_is_refused_in_words(
     assert result.exit_code == code
     assert reason in result.stderr
     assert result.stdout == ""
-
-
-def test_parts_of_keys_are_told_apart_by_names_of_any_kind() -> None:
-    schema = Schema(
-        row_keys=(Field("tail number", Primitive.STRING),),
-        sort_keys=(Field("a=b", Primitive.LONG),),
-        values=(Field("2nd leg", Primitive.STRING), Field("a", Primitive.LONG)),
-    )
-    assert parse_key("tail number=x,y,a=b=3", schema) == {"tail number": "x,y", "a=b": 3}
-    assert parse_key("tail number=x,3=4", schema) == {"tail number": "x,3=4"}
-    assert parse_key(r"tail number=x\,2nd leg=y", schema) == {"tail number": "x,2nd leg=y"}
-    for refused in ("2nd leg", "a"):
-        with pytest.raises(InvalidRequestError, match=f"'{refused}' is not a row key or sort key"):
-            parse_key(f"tail number=x,{refused}=4", schema)
 
 
 def test_a_table_stops_at_fifty_rows_and_says_so(flights: Dormouse) -> None:

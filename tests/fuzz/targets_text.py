@@ -18,7 +18,8 @@ from dormouse.aws.functions.s3_events import created_objects
 from dormouse.aws.functions.spark_events import changed_run
 from dormouse.client.declaring import parse_declarations, plan_declared
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.key_forms.text import parse_key_part
+from dormouse.key_forms.codec import KeyCodec
+from dormouse.key_forms.text import parse_part
 from dormouse.schema.schema import Schema
 from dormouse.schema.type_text import parse_type_text
 from dormouse.sql.conditions import parse_condition
@@ -94,10 +95,11 @@ def _settings(body: bytes) -> None:
 def _key(text: str) -> None:
     for kind in samples.KEY_KINDS:
         with told(InvalidRequestError):
-            parse_key_part(text, kind)
-    for parse in (arguments.parse_key, arguments.parse_range):
+            parse_part(text, kind)
+    codec = KeyCodec(EVERY_TYPE)
+    for parse in (codec.from_assignments, codec.range_from_assignments):
         with told(InvalidRequestError):
-            parse(text, EVERY_TYPE)
+            parse(text)
     for parse_all in (arguments.parse_properties, arguments.parse_new_fields):
         with told(InvalidRequestError):
             parse_all([text])

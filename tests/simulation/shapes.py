@@ -22,7 +22,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.key_forms.text import show_key_part
+from dormouse.key_forms.text import show_part
 from dormouse.keys.ranges import Key, KeyPart, KeyRange
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.sql.expressions import Literal, leaf_sql
@@ -179,7 +179,7 @@ class Shape:
     @staticmethod
     def _shown(kind: Primitive, place: int) -> object:
         part = part_of(kind, place)
-        return part if kind in _PLAIN else show_key_part(part, kind)
+        return part if kind in _PLAIN else show_part(part, kind)
 
     def _table(self, rows: Sequence[Row]) -> pa.Table:
         schema = arrow_schema(self.schema)

@@ -13,6 +13,7 @@ from dormouse.client.exporting import empty_folder
 from dormouse.client.versions import parse_as_of
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.features.export.manifests import Manifest
+from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
 from dormouse_cli.commands.query import (
     AsOfOption,
@@ -23,7 +24,7 @@ from dormouse_cli.commands.query import (
 )
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import Format, note, print_facts, progress_bars
-from dormouse_cli.values.arguments import parse_columns, parse_key, parse_range, parse_spark
+from dormouse_cli.values.arguments import parse_columns, parse_spark
 from dormouse_cli.values.parameters import (
     FormatOption,
     JobPropertyOption,
@@ -72,9 +73,10 @@ def export(
             raise typer.BadParameter("--output needs to wait: it does not go with --no-wait")
         empty_folder(output)
     handle = table_of(ctx, name)
-    keys: list[KeyLike] = [parse_key(text, handle.schema) for text in key or ()]
+    codec = KeyCodec(handle.schema)
+    keys: list[KeyLike] = [codec.from_assignments(text) for text in key or ()]
     begun = handle.export(
-        [parse_range(text, handle.schema) for text in key_range or ()] or None,
+        [codec.range_from_assignments(text) for text in key_range or ()] or None,
         to=to,
         exact=keys or None,
         where=where,

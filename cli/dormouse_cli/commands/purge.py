@@ -9,6 +9,7 @@ import typer
 from dormouse.client import Purge, PurgeProgress, TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.features.purge.prove_purge import Proof
+from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import (
@@ -21,7 +22,7 @@ from dormouse_cli.terminal import (
     print_listing,
     progress_bars,
 )
-from dormouse_cli.values.arguments import parse_key, parse_spark
+from dormouse_cli.values.arguments import parse_spark
 from dormouse_cli.values.parameters import (
     ForceOption,
     FormatOption,
@@ -61,7 +62,8 @@ def purge(
     else while the table does.
     """
     handle = table_of(ctx, name)
-    keys: list[KeyLike] = [parse_key(text, handle.schema) for text in key or ()]
+    codec = KeyCodec(handle.schema)
+    keys: list[KeyLike] = [codec.from_assignments(text) for text in key or ()]
     asked = parse_spark(spark, properties)
     if not prove:
         if not force:

@@ -15,10 +15,11 @@ import typer
 
 from dormouse.client import AsOf, KeyLike, QueryResult, TableHandle
 from dormouse.client.versions import parse_as_of
+from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import Ranges
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import Format, note, notes, print_facts, results
-from dormouse_cli.values.arguments import parse_columns, parse_key, parse_range
+from dormouse_cli.values.arguments import parse_columns
 from dormouse_cli.values.parameters import TableName
 from dormouse_cli.values.row_output import (
     Writer,
@@ -165,9 +166,9 @@ class _Asked:
         return self.handle.count(ranges, exact=exact, where=self.where, as_of=as_of)
 
     def _parsed(self) -> tuple[Ranges | None, list[KeyLike] | None, AsOf | None]:
-        schema = self.handle.schema
-        ranges = [parse_range(text, schema) for text in self.key_ranges or ()]
-        exact: list[KeyLike] = [parse_key(text, schema) for text in self.keys or ()]
+        codec = KeyCodec(self.handle.schema)
+        ranges = [codec.range_from_assignments(text) for text in self.key_ranges or ()]
+        exact: list[KeyLike] = [codec.from_assignments(text) for text in self.keys or ()]
         as_of = None if self.as_of is None else parse_as_of(self.as_of)
         return ranges or None, exact or None, as_of
 

@@ -1,74 +1,17 @@
-"""What is written on the command line, turned into keys, columns and properties."""
+"""Parse columns, properties, renames and units written on the command line."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from dormouse.client import KeyValue
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.key_forms.text import check_is_key, parse_key_part
-from dormouse.keys.ranges import KeyPart
-from dormouse.schema.schema import Field, Primitive, Schema, parse_field
+from dormouse.schema.schema import Field, Schema, parse_field
 from dormouse.schema.type_text import parse_type_text
 from dormouse.tables.properties import KNOWN
 from dormouse.tables.spark_options import SparkOptions
-
-Keys = dict[str, KeyValue]
-_PLAIN_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-
-
-def parse_key(text: str, schema: Schema) -> Keys:
-    """Return the key, or prefix of one, written as ``name=value,name=value…``.
-
-    A comma divides where a name and ``=`` follow, unless a backslash is before it, so that values
-    may have commas; two backslashes there are one that ends the value. Sort keys go on where all
-    row keys are given.
-
-    Raises:
-        InvalidRequestError: a name is no key or comes twice, or a value is not of its type.
-    """
-    key: Keys = {}
-    for assignment in _assignments(text, schema):
-        name, equals, value = _divided(assignment, schema)
-        if not equals:
-            raise InvalidRequestError(f"{assignment!r} is no key", hint="write it as name=value")
-        if name in key:
-            raise InvalidRequestError(f"key {name!r} is given twice")
-        key[name] = parse_part(value, _key(schema, name, is_first=not key))
-    return key
-
-
-def parse_range(text: str, schema: Schema) -> tuple[Keys | None, Keys | None]:
-    """Return the ends of a range written as ``from..to``, each a key or nothing for an open end.
-
-    Two dots divide only where a name and ``=`` follow, or nothing.
-
-    Raises:
-        InvalidRequestError: it has no two ends, or one is no key.
-    """
-    ends = re.split(rf"\.\.(?={_key_start(schema)}|$)", text)
-    if len(ends) != 2:
-        raise InvalidRequestError(
-            f"{text!r} is no range",
-            hint="write it as name=value..name=value; an end left out is open",
-        )
-    low, high = (parse_key(end, schema) if end else None for end in ends)
-    return low, high
-
-
-def parse_part(text: str, field: Field) -> KeyPart:
-    """Return the key part which `text` stands for in a key.
-
-    Raises:
-        InvalidRequestError: it stands for none; the message names the key.
-    """
-    try:
-        return parse_key_part(text, Primitive(field.type))
-    except InvalidRequestError as error:
-        raise InvalidRequestError(f"key {field.name!r}: {error}", hint=error.hint) from error
 
 
 def parse_columns(given: Sequence[str], schema: Schema) -> list[str] | None:
@@ -189,46 +132,3 @@ def _json(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{text!r} is not valid JSON: {error}") from error
-
-
-def _key_start(schema: Schema) -> str:
-    """Return the pattern of what a part of a key begins with: any column's name, or a plain one.
-
-    Others than keys are among them, so that they are refused and not taken for part of a value.
-    """
-    names = sorted((field.name for field in schema.fields), key=len, reverse=True)
-    return f"(?:{'|'.join(map(re.escape, names))}|{_PLAIN_NAME})="
-
-
-def _assignments(text: str, schema: Schema) -> Iterator[str]:
-    """Yield the parts of a key, without the backslashes before a comma, a name and ``=``."""
-    part, at = "", 0
-    for comma in re.finditer(rf"(\\*),(?={_key_start(schema)})", text):
-        backslashes = len(comma[1])
-        part += text[at : comma.start()] + "\\" * (backslashes // 2)
-        at = comma.end()
-        if backslashes % 2:
-            part += ","
-        else:
-            yield part
-            part = ""
-    yield part + text[at:]
-
-
-def _divided(assignment: str, schema: Schema) -> tuple[str, str, str]:
-    """Return name, ``=`` and value of one part of a key; the name may have ``=`` in it."""
-    names = [field.name for field in schema.fields if assignment.startswith(f"{field.name}=")]
-    if not names:
-        return assignment.partition("=")
-    name = max(names, key=len)
-    return name, "=", assignment[len(name) + 1 :]
-
-
-def _key(schema: Schema, name: str, *, is_first: bool) -> Field:
-    try:
-        return check_is_key(schema, name)
-    except InvalidRequestError as error:
-        if is_first:
-            raise
-        hint = r"a comma that belongs to the value before it is written \,"
-        raise InvalidRequestError(str(error), hint=f"{error.hint}; {hint}") from error

@@ -1,6 +1,6 @@
 """Files of split points: what `table add --splits` takes and `splits` prints.
 
-A line is a value of the first row key, as `parse_key_part` reads it; or a JSON list of the values
+A line is a value of the first row key, as `parse_part` reads it; or a JSON list of the values
 of the first several row keys. So a string that looks like a JSON list must be in one.
 """
 
@@ -14,10 +14,10 @@ from typing import Annotated
 import typer
 
 from dormouse.errors import InvalidRequestError
-from dormouse.key_forms.text import check_split_point, show_key_part
+from dormouse.key_forms.codec import KeyCodec
+from dormouse.key_forms.text import part_from_text, show_part
 from dormouse.keys.ranges import Key, KeyPart
 from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse_cli.values.arguments import parse_part
 
 Base64Option = Annotated[
     bool, typer.Option("--base64", help="Strings in the split points are base64 of their UTF-8.")
@@ -67,7 +67,7 @@ def _line(point: Key, schema: Schema, strings_base64: bool) -> str:
 def _shown(part: KeyPart, field: Field, strings_base64: bool) -> str:
     if isinstance(part, str) and strings_base64:
         return base64.b64encode(part.encode()).decode()
-    return show_key_part(part, Primitive(field.type))
+    return show_part(part, Primitive(field.type))
 
 
 def _split_point(
@@ -87,14 +87,14 @@ def _split_point(
             _part(_text(value), field, strings_base64)
             for value, field in zip(texts, schema.keys, strict=False)
         )
-        return check_split_point(schema, point, "it")
+        return KeyCodec(schema).split_point(point, "it")
     except InvalidRequestError as error:
         raise InvalidRequestError(f"{where}: {error}", hint=error.hint) from error
 
 
 def _part(text: str, field: Field, strings_base64: bool) -> KeyPart:
     if field.type is not Primitive.STRING or not strings_base64:
-        return parse_part(text, field)
+        return part_from_text(text, field)
     try:
         return base64.b64decode(text, validate=True).decode()
     except ValueError as error:

@@ -9,8 +9,9 @@ from typing import cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.arrow.types import Array, key_column, key_part, row_key
+from dormouse.arrow.types import Array
 from dormouse.errors import UnsortedRowsError
+from dormouse.key_forms.arrow import key_column, key_part, row_key
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.schema.schema import Field, Schema
 

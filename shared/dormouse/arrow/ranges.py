@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
-from dormouse.arrow.types import Scalar, key_scalar
+from dormouse.arrow.types import Scalar
 from dormouse.errors import InvalidRequestError
+from dormouse.key_forms.arrow import key_scalar
 from dormouse.keys.ranges import (
     INT64_MAX,
     INT64_MIN,

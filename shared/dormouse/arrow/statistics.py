@@ -7,8 +7,9 @@ from typing import cast
 
 import pyarrow.parquet as pq
 
-from dormouse.keys.ranges import Key, KeyPart, KeyRange, prefix_successor
-from dormouse.schema.schema import Field, Primitive
+from dormouse.key_forms.arrow import statistics_part
+from dormouse.keys.ranges import Key, KeyRange, prefix_successor
+from dormouse.schema.schema import Field
 
 
 def may_contain(group: pq.RowGroupMetaData, wanted: KeyRange, fields: Sequence[Field]) -> bool:
@@ -71,7 +72,7 @@ def column_span(group: pq.RowGroupMetaData, i: int, field: Field) -> tuple[Key, 
     if statistics is None or not statistics.has_min_max:
         return None
     least, most = (cast(int | bytes, raw) for raw in (statistics.min_raw, statistics.max_raw))
-    return (_part(least, field),), (_part(most, field),)
+    return (statistics_part(least, field),), (statistics_part(most, field),)
 
 
 def row_bytes(file: pq.FileMetaData) -> float:
@@ -83,9 +84,3 @@ def row_bytes(file: pq.FileMetaData) -> float:
 def compressed_bytes(group: pq.RowGroupMetaData) -> int:
     """Return the compressed size of a row group in its file."""
     return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
-
-
-def _part(raw: int | bytes, field: Field) -> KeyPart:
-    if field.type is Primitive.STRING and isinstance(raw, bytes):
-        return raw.decode()
-    return raw

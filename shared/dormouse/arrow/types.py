@@ -1,15 +1,13 @@
-"""Table schemas, columns and keys as Arrow types and values."""
+"""Table schemas and columns as Arrow types."""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from dormouse.errors import CorruptDataError
-from dormouse.keys.ranges import Key, KeyPart
 from dormouse.schema.schema import (
     DecimalType,
     FieldType,
@@ -33,9 +31,6 @@ _PRIMITIVES: dict[Primitive, pa.DataType] = {
 }
 Array: TypeAlias = "pa.Array[Any]"
 Scalar: TypeAlias = "pa.Scalar[Any]"
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND = dt.timedelta(microseconds=1)
 
 
 MAX_DECIMAL_DIGITS = 76
@@ -87,49 +82,6 @@ def nulls(rows: int, kind: FieldType) -> Array:
     """Return a column of `rows` nulls."""
     column: Array = pa.nulls(rows, arrow_type(kind))  # type: ignore[call-overload]  # any type will do
     return column
-
-
-def key_part(value: object, kind: FieldType) -> KeyPart:
-    """Return the key part of one cell, an Arrow scalar or the result of its ``as_py()``.
-
-    A timestamp becomes microseconds since 1970, a date days since 1970. A time without a zone is
-    UTC.
-    """
-    if isinstance(value, pa.TimestampScalar | pa.Date32Scalar):
-        # not as_py: Arrow's range of years is larger than Python's
-        value = value.value  # type: ignore[union-attr]  # the stubs lack that of Date32Scalar
-    elif isinstance(value, pa.Scalar):
-        value = value.as_py()
-    if isinstance(value, dt.datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
-        return (aware - _EPOCH) // _MICROSECOND
-    if isinstance(value, dt.date):
-        return (value - _EPOCH.date()).days
-    if isinstance(value, int | str | bytes) and not isinstance(value, bool):
-        return value
-    raise TypeError(f"a {type(value).__name__} cannot be part of a key of type {kind}")
-
-
-def key_column(parts: Sequence[KeyPart], kind: FieldType) -> Array:
-    """Return key parts as a column of the Arrow type of `kind`. Requires: they fit it."""
-    plain = {Primitive.DATE: pa.int32(), Primitive.TIMESTAMP: pa.int64()}
-    wanted = arrow_type(kind)
-    stored = plain.get(kind, wanted) if isinstance(kind, Primitive) else wanted
-    column: Array = pa.array(parts, stored)
-    return column if stored is wanted else column.cast(wanted)
-
-
-def key_scalar(part: KeyPart, kind: FieldType) -> Scalar:
-    """Return a key part as a scalar of the Arrow type of `kind`. Requires: it fits it."""
-    value: Scalar = key_column([part], kind)[0]
-    return value
-
-
-def row_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
-    """Return the row key of one row of `batch`, whose first columns are those of `schema`."""
-    return tuple(
-        key_part(batch.column(i)[row], field.type) for i, field in enumerate(schema.row_keys)
-    )
 
 
 def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from dormouse.errors import InvalidRequestError
-from dormouse.key_forms.json import key_to_json, split_points_of_json
+from dormouse.key_forms.codec import KeyCodec
 from dormouse.keys.ranges import Key
 from dormouse.ports import Services
 from dormouse.requests import AdminRequest, AlterSchema, CreateTable, SetOnline, SetProperties
@@ -64,7 +64,7 @@ def requests_of(change: TableChange, services: Services) -> Iterator[AdminReques
     new = services.ids.new
     put = {name: value for name, value in change.properties.items() if value is not None}
     if change.schema is not None:
-        points = tuple(key_to_json(change.schema, key) for key in change.splits)
+        points = tuple(KeyCodec(change.schema).to_json(key) for key in change.splits)
         body = change.schema.to_json()
         yield CreateTable(new(), change.name, body, dict(put), points)
     if change.add or change.units:
@@ -127,7 +127,7 @@ def _splits(
             raise InvalidRequestError("it does not exist, and needs a schema to be made")
         schema = table.schema
     points = [tuple(each) if isinstance(each, list | tuple) else (each,) for each in body]
-    keys = split_points_of_json(schema, points, strings_base64=False)
+    keys = KeyCodec(schema).split_points_from_json(points)
     if any(not low < high for low, high in zip(keys, keys[1:], strict=False)):
         raise InvalidRequestError("splits must ascend, without repeats")
     return tuple(keys)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dormouse.client.key_sample import KeySample
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.features.planning.splitting import even_split_points
-from dormouse.key_forms.sample import KeySample
 from dormouse.keys.ranges import Key
 from dormouse.schema.schema import Schema
 from dormouse.sources.formats import read_source

@@ -18,8 +18,8 @@ from dormouse.features.administration.administer import administer
 from dormouse.features.export.manifests import Manifest, manifest_at, stored_manifest
 from dormouse.features.export.request import destination, export_id_of
 from dormouse.features.export.stored import done_paths, kept_export
-from dormouse.key_forms.json import key_to_json
-from dormouse.key_forms.python import KeyLike, Ranges, key_of, range_of
+from dormouse.key_forms.codec import KeyCodec
+from dormouse.key_forms.python import KeyLike, Ranges
 from dormouse.requests import ExportRows
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import MANIFEST
@@ -192,7 +192,7 @@ def _request(handle: TableAccess, table: Table, to: str, wanted: RowsWanted) -> 
         table.name,
         to,
         ranges,
-        tuple(key_to_json(schema, key_of(schema, key)) for key in keys),
+        KeyCodec(schema).keys_to_json(keys),
         wanted.where or "",
         tuple(wanted.columns or ()),
         _as_of(wanted.as_of),
@@ -202,9 +202,11 @@ def _request(handle: TableAccess, table: Table, to: str, wanted: RowsWanted) -> 
 def _range(
     schema: Schema, low: KeyLike | None, high: KeyLike | None
 ) -> tuple[tuple[object, ...] | None, tuple[object, ...] | None]:
-    wanted = range_of(schema, low, high)
-    first = key_to_json(schema, wanted.min) or None
-    return first, None if wanted.max is None else key_to_json(schema, wanted.max)
+    codec = KeyCodec(schema)
+    wanted = codec.range_from_python(low, high)
+    return codec.to_json(wanted.min) or None, None if wanted.max is None else codec.to_json(
+        wanted.max
+    )
 
 
 def _as_of(as_of: AsOf | None) -> int | str | None:

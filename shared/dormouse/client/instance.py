@@ -30,8 +30,8 @@ from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.features.administration.administer import administer
 from dormouse.features.tables.leftovers import Stranger, strangers
-from dormouse.key_forms.json import key_to_json
-from dormouse.key_forms.python import KeyLike, split_point_of
+from dormouse.key_forms.codec import KeyCodec
+from dormouse.key_forms.python import KeyLike
 from dormouse.messages import (
     CompactionJob,
     GarbageCandidates,
@@ -145,7 +145,7 @@ class Instance:
             AlreadyExistsError: there is a table of that name.
             InvalidRequestError: the name, a property or a split point is invalid.
         """
-        points = tuple(key_to_json(schema, split_point_of(schema, point)) for point in split_points)
+        points = KeyCodec(schema).split_points_to_json(split_points)
         self._administer(
             CreateTable(
                 self.services.ids.new(), name, schema.to_json(), dict(properties or {}), points
@@ -205,7 +205,7 @@ class Instance:
                 partitions that are kept, or the table's properties.
         """
         fields = schema or self.table(name).schema
-        points = tuple(key_to_json(fields, split_point_of(fields, point)) for point in split_points)
+        points = KeyCodec(fields).split_points_to_json(split_points)
         self._administer(
             ReinitialiseTable(
                 self.services.ids.new(),

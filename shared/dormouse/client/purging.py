@@ -16,8 +16,8 @@ from dormouse.features.purge.purge import PurgeRequest, references_to, unknown_s
 from dormouse.features.purge.request import wanted_rows
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.purge.stored import known_verdicts, purge_request
-from dormouse.key_forms.json import key_to_json
-from dormouse.key_forms.python import KeyLike, key_of
+from dormouse.key_forms.codec import KeyCodec
+from dormouse.key_forms.python import KeyLike
 from dormouse.requests import PurgeRows
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
@@ -119,7 +119,7 @@ def proof_of(
 
 
 def _request(handle: TableAccess, table: Table, where: str, keys: Sequence[KeyLike]) -> PurgeRows:
-    parts = tuple(key_to_json(table.schema, key_of(table.schema, key)) for key in keys)
+    parts = KeyCodec(table.schema).keys_to_json(keys)
     return PurgeRows(handle.services.ids.new(), table.name, where, parts)
 
 

@@ -32,7 +32,8 @@ from dormouse.features.purge.prove_purge import Proof
 from dormouse.features.rebuild.rebuild import Rebuilt, preview, rebuild
 from dormouse.features.spark.requests import unsettled
 from dormouse.features.sweep.measure import levels
-from dormouse.key_forms.python import KeyLike, Ranges, ranges_of
+from dormouse.key_forms.codec import KeyCodec
+from dormouse.key_forms.python import KeyLike, Ranges
 from dormouse.model.metrics import Metric
 from dormouse.model.sources import Source
 from dormouse.model.state import DAY_MS
@@ -114,7 +115,7 @@ class TableHandle(TableAccess):
         """Query as `query` does; the result also tells the version, and counts what is read."""
         table, state = table_as_of(self.services, self.current(), as_of)
         check_columns(table.schema, columns, limit)
-        wanted = ranges_of(table.schema, ranges, exact)
+        wanted = KeyCodec(table.schema).ranges_from_python(ranges, exact)
         condition = None if where is None else parse_predicate(where, table.schema)
         return query_rows(
             self.services.storage,
@@ -140,7 +141,7 @@ class TableHandle(TableAccess):
     ) -> int:
         """Count the rows which `query` would give, reading as few of them as it can."""
         table, state = table_as_of(self.services, self.current(), as_of)
-        wanted = ranges_of(table.schema, ranges, exact)
+        wanted = KeyCodec(table.schema).ranges_from_python(ranges, exact)
         condition = None if where is None else parse_predicate(where, table.schema)
         return count_rows(
             self.services.storage,

@@ -1,1 +1,12 @@
-"""A key in each form that people, messages, Python and files write it in."""
+"""Every form of a key, one module a form, behind the `KeyCodec` of a schema.
+
+Inside Dormouse a key is a tuple of numbers, strings and bytes (`keys.ranges.Key`).
+
+- `codec`: `KeyCodec`, which converts whole keys and ranges, and checks them against the schema
+- `python`: values that Python programs pass, such as a datetime
+- `json`: parts in messages: numbers as numbers, everything else as text
+- `text`: one part as people write it, such as an ISO 8601 time
+- `assignments`: keys on the command line: ``name=value,name=value``, ``from..to``
+- `arrow`: cells of Arrow columns, and values in Parquet statistics
+- `stored`: bytes that sort as the keys do
+"""

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dormouse.errors import CorruptDataError
-
 KeyPart = int | str | bytes
 Key = tuple[KeyPart, ...]
 
@@ -144,56 +142,3 @@ def intersect_ranges(these: list[KeyRange], those: list[KeyRange]) -> list[KeyRa
         else:
             j += 1
     return result
-
-
-# The stored form: an order-preserving, self-describing byte string, so that stored keys can be
-# compared without decoding. After the tuple layer of FoundationDB: a tag for each part, strings
-# and bytes end with 00 (a 00 within is 00 FF), integers are eight bytes with the sign bit flipped.
-_BYTES, _STRING, _INT = 1, 2, 3
-
-
-def encode_key(key: Key) -> bytes:
-    """Return the stored form of `key`. Stored forms compare bytewise as the keys do."""
-    out = bytearray()
-    for part in key:
-        if isinstance(part, int):
-            out.append(_INT)
-            out += (part - INT64_MIN).to_bytes(8, "big")
-        else:
-            out.append(_BYTES if isinstance(part, bytes) else _STRING)
-            raw = part if isinstance(part, bytes) else part.encode()
-            out += raw.replace(b"\0", b"\0\xff") + b"\0"
-    return bytes(out)
-
-
-def decode_key(stored: bytes) -> Key:
-    """Return the key of a stored form.
-
-    Raises:
-        CorruptDataError: `stored` was not made by `encode_key`.
-    """
-    parts: list[KeyPart] = []
-    at = 0
-    try:
-        while at < len(stored):
-            tag, at = stored[at], at + 1
-            if tag == _INT and at + 8 <= len(stored):
-                parts.append(int.from_bytes(stored[at : at + 8], "big") + INT64_MIN)
-                at += 8
-            elif tag in (_BYTES, _STRING):
-                end = _end_of_bytes(stored, at)
-                raw = stored[at:end].replace(b"\0\xff", b"\0")
-                parts.append(raw if tag == _BYTES else raw.decode())
-                at = end + 1
-            else:
-                raise CorruptDataError("not a stored key")
-    except (ValueError, IndexError) as error:
-        raise CorruptDataError("not a stored key") from error
-    return tuple(parts)
-
-
-def _end_of_bytes(stored: bytes, start: int) -> int:
-    end = stored.index(b"\0", start)
-    while stored[end + 1 : end + 2] == b"\xff":
-        end = stored.index(b"\0", end + 2)
-    return end

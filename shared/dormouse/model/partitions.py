@@ -14,7 +14,8 @@ from hashlib import blake2b
 from itertools import pairwise
 
 from dormouse.errors import InvalidRequestError, InvariantError, NotFoundError
-from dormouse.keys.ranges import Key, KeyRange, encode_key, show_key
+from dormouse.key_forms.stored import encode_key
+from dormouse.keys.ranges import Key, KeyRange, show_key
 from dormouse.model.overlay_map import OverlayMap
 
 ROOT = "root"

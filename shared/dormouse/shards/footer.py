@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, DamagedShardError
+from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.histogram import KeyHistogram
-from dormouse.keys.ranges import Key, KeyRange, decode_key, encode_key
+from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects, Storage

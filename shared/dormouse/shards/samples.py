@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dormouse.arrow.order import rows_below
-from dormouse.arrow.types import row_key
+from dormouse.key_forms.arrow import row_key
+from dormouse.key_forms.stored import encode_key
 from dormouse.keys.histogram import KeyHistogram
-from dormouse.keys.ranges import Key, encode_key
+from dormouse.keys.ranges import Key
 from dormouse.schema.schema import Schema
 
 MAX_SAMPLES = 256

@@ -14,8 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.arrow.order import OrderCheck, row_span, rows_below
-from dormouse.arrow.types import row_key
 from dormouse.errors import InvariantError
+from dormouse.key_forms.arrow import row_key
 from dormouse.keys.ranges import Key
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard

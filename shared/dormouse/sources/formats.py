@@ -17,11 +17,11 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from dormouse.errors import RefusedSourceError
-from dormouse.key_forms.sizes import with_fitting_keys
 from dormouse.model.sources import format_of
 from dormouse.schema.schema import Schema
 from dormouse.sources.csv_files import read_csv
 from dormouse.sources.json_files import read_json_lines
+from dormouse.sources.key_sizes import with_fitting_keys
 from dormouse.sources.parquet_files import read_parquet
 from dormouse.tables.csv_dialect import CsvDialect
 

@@ -8,14 +8,13 @@ tree never fails. `parser` builds trees from text, and `engine.predicates` evalu
 
 from __future__ import annotations
 
-import datetime as dt
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias
 
 from dormouse.schema.schema import DecimalType, FieldType, Primitive
+from dormouse.schema.times import from_days, from_microseconds
 
 MAX_TEXT = 16 * 1024
 """The most characters of a condition."""
@@ -47,10 +46,6 @@ FUNCTIONS: dict[str, tuple[Primitive, ...]] = {
 type."""
 DATE_PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "DOW", "DOY", "HOUR", "MINUTE")
 """The parts that EXTRACT can take from a timestamp, in UTC, or from a date."""
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_FINER = re.compile(r"[.,]\d{6}\d*[1-9]")
-_MICROSECOND = dt.timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,27 +140,6 @@ def common_type(left: FieldType, right: FieldType) -> FieldType | None:
     return None
 
 
-def time_of(text: str) -> dt.datetime:
-    """Return the time that an ISO 8601 text means.
-
-    Raises:
-        ValueError: it is not a time, or is finer than a microsecond, which would be cut off.
-    """
-    if _FINER.search(text):
-        raise ValueError("times are whole microseconds")
-    return dt.datetime.fromisoformat(text)
-
-
-def microseconds(time: dt.datetime) -> int:
-    """Return a time as microseconds since 1970; one without a zone is UTC."""
-    return ((time if time.tzinfo else time.replace(tzinfo=dt.UTC)) - _EPOCH) // _MICROSECOND
-
-
-def days(date: dt.date) -> int:
-    """Return a date as days since 1970."""
-    return (date - _EPOCH.date()).days
-
-
 def columns_of(expression: Expression) -> set[str]:
     """Return the names of the columns in an expression."""
     match expression:
@@ -184,11 +158,11 @@ def leaf_sql(leaf: Column | Literal) -> str:
     value = leaf.value
     if leaf.type is Primitive.TIMESTAMP:
         assert isinstance(value, int)
-        time = (_EPOCH + value * _MICROSECOND).replace(tzinfo=None)
+        time = from_microseconds(value).replace(tzinfo=None)
         return f"TIMESTAMP '{time.isoformat(sep=' ')}'"
     if leaf.type is Primitive.DATE:
         assert isinstance(value, int)
-        return f"DATE '{_EPOCH.date() + dt.timedelta(days=value)}'"
+        return f"DATE '{from_days(value)}'"
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, bytes):

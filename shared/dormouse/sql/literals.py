@@ -11,7 +11,8 @@ from sqlglot import exp
 from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, type_name
-from dormouse.sql.expressions import Literal, common_type, days, microseconds, time_of
+from dormouse.schema.times import parse_time, to_days, to_microseconds
+from dormouse.sql.expressions import Literal, common_type
 
 _DIALECT = "postgres"
 _SHOWN = 60
@@ -113,11 +114,11 @@ def _typed(node: exp.Cast) -> Literal:
         text, kind = node.this.name, node.to.this
         try:
             if kind in (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ):
-                time = time_of(text)
+                time = parse_time(text)
                 utc = time.astimezone(dt.UTC) if time.tzinfo else time  # is there such a time?
-                return Literal(microseconds(utc), Primitive.TIMESTAMP)
+                return Literal(to_microseconds(utc), Primitive.TIMESTAMP)
             if kind is exp.DataType.Type.DATE:
-                return Literal(days(dt.date.fromisoformat(text)), Primitive.DATE)
+                return Literal(to_days(dt.date.fromisoformat(text)), Primitive.DATE)
         except (ValueError, OverflowError) as error:
             name = "time" if kind is not exp.DataType.Type.DATE else "date"
             raise InvalidRequestError(f"{text!r} is no {name}: {error}") from error

@@ -13,7 +13,8 @@ import msgspec
 import pyarrow as pa
 
 from dormouse.errors import CorruptDataError
-from dormouse.keys.ranges import KeyRange, decode_key, encode_key
+from dormouse.key_forms.stored import decode_key, encode_key
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard, Shard

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from rpds import HashTrieMap
 
 from dormouse.errors import CorruptDataError, InvariantError
-from dormouse.keys.ranges import encode_key
+from dormouse.key_forms.stored import encode_key
 from dormouse.model.overlay_map import TOMBSTONE, OverlayMap
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.shards import Job, PartitionReferences, Shard

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dormouse.keys.ranges import KeyRange, decode_key, encode_key
+from dormouse.key_forms.stored import decode_key, encode_key
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.disputes import Dispute, DisputeReason, RowsTaken
 from dormouse.statestore.items import Value, Values
 from dormouse.stored.decoding import raise_corrupt

@@ -23,7 +23,8 @@ from zlib import crc32
 from rpds import HashTrieMap
 
 from dormouse.errors import CorruptDataError
-from dormouse.keys.ranges import KeyRange, decode_key, encode_key
+from dormouse.key_forms.stored import decode_key, encode_key
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import Job, PartitionReferences, Reference, Shard

@@ -16,7 +16,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.keys.ranges import KeyRange, decode_key
+from dormouse.key_forms.stored import decode_key
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import PartitionReferences, Reference, Shard

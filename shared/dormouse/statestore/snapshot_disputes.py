@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from dormouse.keys.ranges import KeyRange, decode_key, encode_key
+from dormouse.key_forms.stored import decode_key, encode_key
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.disputes import Dispute, DisputeReason, RowsTaken
 from dormouse.statestore.snapshot_columns import StoredIds, StoredMap, column, integers, piece
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.key_forms.json import key_to_json
+from dormouse.key_forms.codec import KeyCodec
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.query.rows import query_rows
 from dormouse.schema.schema import (
@@ -56,7 +56,7 @@ def drop(world: World, name: str, rows: Sequence[Row], schema: Schema) -> None:
 
 
 def compacting(world: World, schema: Schema, splits: Sequence[Key] = ()) -> Table:
-    points = [key_to_json(schema, key) for key in splits]
+    points = [KeyCodec(schema).to_json(key) for key in splits]
     return world.create("t", schema, splits=points, compaction_files=2, compaction_strategy="batch")
 
 

@@ -1,42 +1,18 @@
 """Keys: one order everywhere, and ranges that mean what they say."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import (
     INT64_MAX,
     Key,
     KeyRange,
-    decode_key,
-    encode_key,
     intersect_ranges,
     prefix_successor,
     show_key,
     union_ranges,
 )
 from tests.support.strategies import keys_of_one_table, short_keys, short_ranges, text
-
-
-@given(keys_of_one_table())
-def test_stored_keys_compare_as_the_keys_do(pair: list[Key]) -> None:
-    low, high = sorted(pair)
-    assert encode_key(low) <= encode_key(high)
-    assert (encode_key(low) == encode_key(high)) == (low == high)
-
-
-@given(keys_of_one_table())
-def test_a_stored_key_is_read_back_unchanged(pair: list[Key]) -> None:
-    assert [decode_key(encode_key(key)) for key in pair] == pair
-
-
-@given(st.binary(max_size=12))
-def test_foreign_bytes_are_a_key_or_corrupt_never_a_crash_nor_quoted(stored: bytes) -> None:
-    try:
-        decode_key(stored)
-    except CorruptDataError as error:
-        assert str(error) == "not a stored key"
 
 
 @given(text, text)
@@ -111,11 +87,6 @@ def test_ranges_read_as_mathematicians_write_them() -> None:
     assert str(KeyRange((), ("m", 3))) == "[-∞, m, 3)"
     assert str(KeyRange((b"\xff",), None)) == "[ff, ∞)"
     assert show_key((5,)) == "5"
-
-
-@pytest.mark.parametrize("part", [1, "x", b"x"])
-def test_a_prefix_comes_before_every_key_that_begins_with_it(part: str | int | bytes) -> None:
-    assert encode_key(("a",)) < encode_key(("a", part)) < encode_key(("a\0",))
 
 
 def test_all_that_lies_in_both_of_two_lists_of_ranges_is_given() -> None:

@@ -14,7 +14,8 @@ from hashlib import blake2b
 
 import msgspec
 
-from dormouse.keys.ranges import KeyRange, decode_key, encode_key
+from dormouse.key_forms.stored import decode_key, encode_key
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import NewShard, Shard
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored

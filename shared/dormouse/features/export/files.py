@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.order import OrderCheck, row_span
-from dormouse.arrow.types import arrow_schema, row_key
+from dormouse.arrow.types import arrow_schema
 from dormouse.errors import AlreadyExistsError
-from dormouse.keys.ranges import Key, decode_key, encode_key
+from dormouse.key_forms.arrow import row_key
+from dormouse.key_forms.stored import decode_key, encode_key
+from dormouse.keys.ranges import Key
 from dormouse.ports import Objects
 from dormouse.schema.schema import Schema
 from dormouse.shards.footer import read_metadata

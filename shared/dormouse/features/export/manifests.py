@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dormouse.errors import AlreadyExistsError, NotFoundError
 from dormouse.features.export.export import Export, ExportedFile
-from dormouse.key_forms.json import key_to_json
+from dormouse.key_forms.codec import KeyCodec
 from dormouse.ports import Services, Storage
 from dormouse.stored import checksums
 from dormouse.stored.decoding import decode_json, raise_corrupt
@@ -55,7 +55,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 def manifest_of(export: Export, files: Sequence[ExportedFile]) -> Manifest:
     """Return the manifest of a finished export; the same whoever finishes it."""
-    schema = export.schema
+    schema, codec = export.schema, KeyCodec(export.schema)
     return Manifest(
         export.id,
         export.table_name,
@@ -66,8 +66,8 @@ def manifest_of(export: Export, files: Sequence[ExportedFile]) -> Manifest:
         export.columns,
         tuple(
             (
-                key_to_json(schema, wanted.min),
-                None if wanted.max is None else key_to_json(schema, wanted.max),
+                codec.to_json(wanted.min),
+                None if wanted.max is None else codec.to_json(wanted.max),
             )
             for wanted in export.ranges
         ),

@@ -20,8 +20,8 @@ from dormouse.features.requests.resolve_table import living
 from dormouse.features.requests.work import Begun, Work
 from dormouse.features.tables.versions import read_version
 from dormouse.jobs.tracking import record
-from dormouse.key_forms.json import key_of_json
-from dormouse.key_forms.text import parse_key_part
+from dormouse.key_forms.codec import KeyCodec
+from dormouse.key_forms.text import parse_part
 from dormouse.keys.ranges import KeyRange, show_key
 from dormouse.messages import OutboundMessage
 from dormouse.model.state import TableState
@@ -141,12 +141,12 @@ def _ranges(schema: Schema, request: ExportRows) -> list[KeyRange]:
         InvalidRequestError: a key is no good, or a range ends before it starts.
     """
     found = [
-        KeyRange.exactly(key_of_json(schema, key, f"key {number}"))
+        KeyRange.exactly(KeyCodec(schema).from_json(key, f"key {number}"))
         for number, key in enumerate(request.keys, start=1)
     ]
     for number, (first, last) in enumerate(request.ranges, start=1):
-        low = () if first is None else key_of_json(schema, first, f"range {number}")
-        high = None if last is None else key_of_json(schema, last, f"range {number}")
+        low = () if first is None else KeyCodec(schema).from_json(first, f"range {number}")
+        high = None if last is None else KeyCodec(schema).from_json(last, f"range {number}")
         if high is not None and high < low:
             raise InvalidRequestError(
                 f"range {number} ends ({show_key(high)}) before it starts ({show_key(low)})"
@@ -208,5 +208,5 @@ def _read(services: Services, table: Table, as_of: int | str | None) -> tuple[Ta
         return read_version(services, table)
     if isinstance(as_of, int):
         return read_version(services, table, version=as_of)
-    time_us = int(parse_key_part(as_of, Primitive.TIMESTAMP))
+    time_us = int(parse_part(as_of, Primitive.TIMESTAMP))
     return read_version(services, table, time_ms=time_us // 1000)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dormouse.keys.ranges import Key, KeyRange, decode_key, encode_key, union_ranges
+from dormouse.key_forms.stored import decode_key, encode_key
+from dormouse.keys.ranges import Key, KeyRange, union_ranges
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.stored.decoding import raise_corrupt

@@ -15,7 +15,7 @@ from dormouse.features.requests.resolve_table import living
 from dormouse.features.requests.work import Begun, Work
 from dormouse.features.tables.versions import read_version
 from dormouse.jobs.tracking import record
-from dormouse.key_forms.json import key_of_json
+from dormouse.key_forms.codec import KeyCodec
 from dormouse.messages import OutboundMessage, PurgeStep
 from dormouse.ports import Services
 from dormouse.replies import Counts
@@ -105,7 +105,7 @@ def wanted_rows(table: Table, request: PurgeRows) -> PurgeRequest:
         )
     if request.keys:
         keys = [
-            key_of_json(table.schema, key, f"key {number}")
+            KeyCodec(table.schema).from_json(key, f"key {number}")
             for number, key in enumerate(request.keys, start=1)
         ]
         _check_groups(table, {f.name for f in table.schema.keys[: max(map(len, keys))]})

@@ -40,8 +40,8 @@ def create_table(services: Services, request: CreateTable) -> None:
     check_columns(schema, table.properties)
     row_rules(schema, table.properties)
     csv_dialect(table.properties)
-    points = split_points_of_json(
-        schema, request.split_points, strings_base64=request.strings_base64
+    points = KeyCodec(schema).split_points_from_json(
+        request.split_points, strings_base64=request.strings_base64
     )
     tree = PartitionTree.from_split_points(points)
     if services.tables.named(table.name) is not None:

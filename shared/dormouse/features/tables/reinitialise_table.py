@@ -9,7 +9,7 @@ from msgspec import UnsetType
 
 from dormouse.features.requests.resolve_table import living
 from dormouse.features.tables.reset import Beginning, begun, empty
-from dormouse.key_forms.json import split_points_of_json
+from dormouse.key_forms.codec import KeyCodec
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.requests import ReinitialiseTable
@@ -38,8 +38,8 @@ def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[O
 def _beginning(table: Table, request: ReinitialiseTable) -> Beginning:
     given = request.schema
     schema = None if isinstance(given, UnsetType) else Schema.from_json(given)
-    points = split_points_of_json(
-        schema or table.schema, request.split_points, strings_base64=request.strings_base64
+    points = KeyCodec(schema or table.schema).split_points_from_json(
+        request.split_points, strings_base64=request.strings_base64
     )
     replaces = points or request.delete_partitions
     return Beginning(schema, points if replaces else None)

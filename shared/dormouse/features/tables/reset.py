@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from dormouse.errors import ContendedError, CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.keys.ranges import Key, decode_key, encode_key
+from dormouse.key_forms.stored import decode_key, encode_key
+from dormouse.keys.ranges import Key
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ClearTable

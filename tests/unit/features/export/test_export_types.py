@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dormouse.arrow.types import arrow_schema
 from dormouse.features.export.export_rows import export_rows
 from dormouse.features.export.manifests import Manifest, manifest_at
-from dormouse.key_forms.json import key_to_json
+from dormouse.key_forms.codec import KeyCodec
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import ExportTask
 from dormouse.schema.schema import Schema
@@ -100,5 +100,5 @@ def test_ranges_choose_the_rows_that_a_query_gives(schema: Schema, data: st.Data
 
 
 def _pair(schema: Schema, span: KeyRange) -> tuple[object, object]:
-    high = None if span.max is None else key_to_json(schema, span.max)
-    return key_to_json(schema, span.min) or None, high
+    high = None if span.max is None else KeyCodec(schema).to_json(span.max)
+    return KeyCodec(schema).to_json(span.min) or None, high

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
-from dormouse.key_forms.json import key_of_json, key_to_json, split_points_of_json
-from dormouse.key_forms.python import NOTHING, KeyValue, key_of, range_of, ranges_of, split_point_of
+from dormouse.key_forms.codec import EMPTY_RANGE, KeyCodec
+from dormouse.key_forms.python import KeyValue
 from dormouse.keys.ranges import KeyRange
 from dormouse.schema.schema import Field, Primitive, Schema
 
@@ -24,35 +24,41 @@ def keyed_by(kind: Primitive) -> Schema:
 
 
 def test_a_key_is_its_parts_in_order_or_by_name_or_its_first_part() -> None:
-    assert key_of(FLIGHTS, ("AA", 12)) == ("AA", 12)
-    assert key_of(FLIGHTS, {"flight": 12, "carrier": "AA"}) == ("AA", 12)
-    assert key_of(FLIGHTS, "AA") == ("AA",)
+    assert KeyCodec(FLIGHTS).from_python(("AA", 12)) == ("AA", 12)
+    assert KeyCodec(FLIGHTS).from_python({"flight": 12, "carrier": "AA"}) == ("AA", 12)
+    assert KeyCodec(FLIGHTS).from_python("AA") == ("AA",)
 
 
 def test_sort_keys_go_on_where_all_row_keys_are_given() -> None:
-    assert key_of(FLIGHTS, ("AA", 12, 5)) == ("AA", 12, 5)
-    assert key_of(FLIGHTS, {"at": 5, "flight": 12, "carrier": "AA"}) == ("AA", 12, 5)
-    assert range_of(FLIGHTS, ("AA", 12, 5), "B") == KeyRange(("AA", 12, 5), ("B",))
-    assert key_of_json(FLIGHTS, ("AA", 12, "1970-01-01T00:00:01Z"), "key 1") == ("AA", 12, 10**6)
-    assert key_to_json(FLIGHTS, ("AA", 12, 5, 6)) == ("AA", 12, 5, 6)
+    assert KeyCodec(FLIGHTS).from_python(("AA", 12, 5)) == ("AA", 12, 5)
+    assert KeyCodec(FLIGHTS).from_python({"at": 5, "flight": 12, "carrier": "AA"}) == ("AA", 12, 5)
+    assert KeyCodec(FLIGHTS).range_from_python(("AA", 12, 5), "B") == KeyRange(
+        ("AA", 12, 5), ("B",)
+    )
+    assert KeyCodec(FLIGHTS).from_json(("AA", 12, "1970-01-01T00:00:01Z"), "key 1") == (
+        "AA",
+        12,
+        10**6,
+    )
+    assert KeyCodec(FLIGHTS).to_json(("AA", 12, 5, 6)) == ("AA", 12, 5, 6)
 
 
 def test_a_sort_key_in_a_split_point_is_refused_by_name() -> None:
     for refused in (("AA", 12, 5), {"carrier": "AA", "flight": 12, "at": 5}):
         with pytest.raises(InvalidRequestError, match="'at', which is a sort key") as caught:
-            split_point_of(FLIGHTS, refused)  # type: ignore[arg-type]  # either is a key
+            KeyCodec(FLIGHTS).split_points_to_json([refused])  # type: ignore[list-item]  # either is a key
         assert "row keys alone" in caught.value.hint
-    assert split_point_of(FLIGHTS, ("AA", 12)) == ("AA", 12)
+    assert KeyCodec(FLIGHTS).split_points_to_json([("AA", 12)]) == (("AA", 12),)
     with pytest.raises(InvalidRequestError, match="split point 2 goes on with 'at'"):
-        split_points_of_json(FLIGHTS, [("AA",), ("AA", 12, 5)], strings_base64=False)
+        KeyCodec(FLIGHTS).split_points_from_json([("AA",), ("AA", 12, 5)])
 
 
 def test_times_and_dates_become_numbers_without_rounding() -> None:
     paris = dt.timezone(dt.timedelta(hours=1))
     time = dt.datetime(2013, 1, 1, 1, 0, 0, 1, tzinfo=paris)
-    assert key_of(keyed_by(Primitive.TIMESTAMP), time) == (1_356_998_400_000_001,)
-    assert key_of(keyed_by(Primitive.DATE), dt.date(1970, 2, 1)) == (31,)
-    assert key_of(keyed_by(Primitive.TIMESTAMP), -5) == (-5,)
+    assert KeyCodec(keyed_by(Primitive.TIMESTAMP)).from_python(time) == (1_356_998_400_000_001,)
+    assert KeyCodec(keyed_by(Primitive.DATE)).from_python(dt.date(1970, 2, 1)) == (31,)
+    assert KeyCodec(keyed_by(Primitive.TIMESTAMP)).from_python(-5) == (-5,)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,7 @@ def test_a_value_of_another_type_is_refused_and_never_guessed_at(
     kind: Primitive, value: KeyValue, reason: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
-        key_of(keyed_by(kind), value)
+        KeyCodec(keyed_by(kind)).from_python(value)
 
 
 @pytest.mark.parametrize(
@@ -88,24 +94,24 @@ def test_a_value_of_another_type_is_refused_and_never_guessed_at(
 )
 def test_what_is_no_prefix_of_the_keys_is_no_key(given: object, reason: str) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
-        key_of(FLIGHTS, given)  # type: ignore[arg-type]  # on purpose
+        KeyCodec(FLIGHTS).from_python(given)  # type: ignore[arg-type]  # on purpose
 
 
 def test_a_range_that_ends_before_it_starts_is_an_error_and_an_empty_one_is_not() -> None:
     with pytest.raises(InvalidRequestError, match="before it starts"):
-        range_of(FLIGHTS, "B", "A")
-    assert range_of(FLIGHTS, "A", "A").is_empty()
+        KeyCodec(FLIGHTS).range_from_python("B", "A")
+    assert KeyCodec(FLIGHTS).range_from_python("A", "A").is_empty()
 
 
 def test_no_keys_at_all_are_asked_for_by_an_empty_list_not_every_row() -> None:
-    assert ranges_of(FLIGHTS, None, None) == [KeyRange()]
-    assert ranges_of(FLIGHTS, None, []) == [NOTHING]
-    assert ranges_of(FLIGHTS, [], None) == [NOTHING]
-    assert NOTHING.is_empty()
+    assert KeyCodec(FLIGHTS).ranges_from_python(None, None) == [KeyRange()]
+    assert KeyCodec(FLIGHTS).ranges_from_python(None, []) == [EMPTY_RANGE]
+    assert KeyCodec(FLIGHTS).ranges_from_python([], None) == [EMPTY_RANGE]
+    assert EMPTY_RANGE.is_empty()
 
 
 def test_ranges_and_exact_keys_add_up() -> None:
-    assert ranges_of(FLIGHTS, [("A", None)], ["B", ("C", 1)]) == [
+    assert KeyCodec(FLIGHTS).ranges_from_python([("A", None)], ["B", ("C", 1)]) == [
         KeyRange(("A",), None),
         KeyRange(("B",), ("B\0",)),
         KeyRange(("C", 1), ("C", 2)),
@@ -121,7 +127,7 @@ def test_split_points_travel_as_plain_json(number: int, raw: bytes, day: dt.date
             Field("day", Primitive.DATE),
         )
     )
-    sent = key_to_json(schema, key_of(schema, (number, raw, day)))
+    sent = KeyCodec(schema).to_json(KeyCodec(schema).from_python((number, raw, day)))
     assert sent[0] == number
     assert isinstance(sent[1], str)
     assert sent[2] == day.isoformat()

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.key_forms.json import split_points_of_json
+from dormouse.key_forms.codec import KeyCodec
 from dormouse.schema.key_types import MAX_KEY_BYTES, key_size_bytes
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.sources.formats import read_source
@@ -52,6 +52,6 @@ def test_the_largest_key_is_taken_and_a_larger_one_refused_with_its_place(
 
 def test_partitions_cannot_meet_at_a_key_that_no_row_can_have() -> None:
     points = [(3, LARGEST)], [(3, LARGEST + "b")]
-    assert split_points_of_json(SCHEMA, points[0], strings_base64=False) == points[0]
+    assert KeyCodec(SCHEMA).split_points_from_json(points[0]) == points[0]
     with pytest.raises(InvalidRequestError, match="split point 1 .* takes 4,097 bytes"):
-        split_points_of_json(SCHEMA, points[1], strings_base64=False)
+        KeyCodec(SCHEMA).split_points_from_json(points[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.arrow.types import row_key
+from dormouse.key_forms.arrow import row_key
 from dormouse.keys.ranges import Key
 from dormouse.schema.schema import Schema
 

@@ -1,0 +1,55 @@
+"""Keys in Arrow batches and in Parquet statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from dormouse.arrow.types import Array, Scalar, arrow_type
+from dormouse.key_forms.python import plain_part
+from dormouse.keys.ranges import Key, KeyPart
+from dormouse.schema.schema import Field, FieldType, Primitive, Schema
+
+
+def row_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
+    """Return the row key of one row of `batch`, whose first columns are those of `schema`."""
+    return tuple(
+        key_part(batch.column(i)[row], field.type) for i, field in enumerate(schema.row_keys)
+    )
+
+
+def key_part(value: object, kind: FieldType) -> KeyPart:
+    """Return the key part of one cell, an Arrow scalar or the result of its ``as_py()``.
+
+    A timestamp becomes microseconds since 1970, a date days since 1970. A time without a zone is
+    UTC.
+    """
+    if isinstance(value, pa.TimestampScalar | pa.Date32Scalar):
+        # not as_py: Arrow's range of years is larger than Python's
+        value = value.value  # type: ignore[union-attr]  # the stubs lack that of Date32Scalar
+    elif isinstance(value, pa.Scalar):
+        value = value.as_py()
+    return plain_part(value, kind)
+
+
+def key_column(parts: Sequence[KeyPart], kind: FieldType) -> Array:
+    """Return key parts as a column of the Arrow type of `kind`. Requires: they fit it."""
+    plain = {Primitive.DATE: pa.int32(), Primitive.TIMESTAMP: pa.int64()}
+    wanted = arrow_type(kind)
+    stored = plain.get(kind, wanted) if isinstance(kind, Primitive) else wanted
+    column: Array = pa.array(parts, stored)
+    return column if stored is wanted else column.cast(wanted)
+
+
+def key_scalar(part: KeyPart, kind: FieldType) -> Scalar:
+    """Return a key part as a scalar of the Arrow type of `kind`. Requires: it fits it."""
+    value: Scalar = key_column([part], kind)[0]
+    return value
+
+
+def statistics_part(raw: int | bytes, field: Field) -> KeyPart:
+    """Return the key part of a raw minimum or maximum in the Parquet statistics of a column."""
+    if field.type is Primitive.STRING and isinstance(raw, bytes):
+        return raw.decode()
+    return raw
