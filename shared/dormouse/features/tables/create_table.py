@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.key_forms.json import split_points_of_json
+from dormouse.key_forms.codec import KeyCodec
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.transactions import InitialisePartitions
 from dormouse.ports import Services
