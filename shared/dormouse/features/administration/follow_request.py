@@ -1,7 +1,7 @@
 """follow_request: have the jobs that a request caused ended? Then it is recorded and answered.
 
-Order: the record of the request, the reply, which is kept before it is sent, and, once it was sent,
-the request is forgotten. So the last reply says the same however often it is sent, and it is sent
+Order: the reply is kept, the request's record is written, the reply is sent, and then the request
+is forgotten. So the last reply says the same however often it is sent, and it is sent
 at least once: a step that comes again finds it, and the sweep begins a chain of steps of its own
 for a request whose chain was lost, or that nobody wants a reply to: that one is just recorded.
 """
@@ -51,6 +51,8 @@ def follow_request(services: Services, step: RequestStep) -> list[OutboundMessag
         reply = _last(services, table, step.key, asked)
         if reply is None:
             return _next_step(services, table, step, asked) if is_wanted else []
+        if is_wanted:
+            reply = keep_reply(services, table.id, step.key, reply)
     if reply is None:
         return []
     if asked is not None:  # the record may be that of a delivery which came meanwhile
@@ -74,12 +76,12 @@ def _next_step(
 
 
 def _last(services: Services, table: Table, key: str, asked: Asked) -> Reply | None:
-    """Return the last reply to a request, kept; None if there is still something to wait for."""
+    """Return the last reply to a request; None if there is still something to wait for."""
     found = _ended(services, table, key, asked)
     if found is None:
         return None
     undone = [ReplyJob(e.kind, e.id, e.state, e.reason) for e in found if e.state is not None]
-    reply = reply_to(
+    return reply_to(
         asked.request_id,
         asked.request,
         "failed" if undone else "finished",
@@ -88,7 +90,6 @@ def _last(services: Services, table: Table, key: str, asked: Asked) -> Reply | N
         counts=sum((end.total for end in found), asked.counts),
         jobs=undone,
     )
-    return keep_reply(services, table.id, key, reply)
 
 
 def _ended(services: Services, table: Table, key: str, asked: Asked) -> list[End] | None:
