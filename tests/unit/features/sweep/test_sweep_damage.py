@@ -17,6 +17,7 @@ from dormouse.stored.paths import (
     purge_matches_path,
     purge_path,
     run_marker_path,
+    spark_request_path,
     spark_run_path,
 )
 from dormouse.tables.table import Table
@@ -26,6 +27,7 @@ TWO_WEEKS = 14 * 24 * 60 * 60
 BESIDE: dict[str, Callable[[str], str]] = {
     "an export": lambda table: export_path(table, "0damaged"),
     "the note of an end": lambda table: run_marker_path(table, "0damaged"),
+    "a request for Spark": lambda table: spark_request_path(table, "0damaged"),
 }
 
 
