@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HISTORY = {ROOT / "docs" / "history.md"}
 """Tells of code as it was."""
 FOOTER_KEYS = {"dormouse.checksum", "dormouse.crc"}
