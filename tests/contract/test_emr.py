@@ -43,7 +43,7 @@ def emr(client: Any) -> EmrServerless:
 def test_a_run_is_given_ids_alone_and_its_size(client: Any, emr: EmrServerless) -> None:
     run = client.get_job_run(applicationId="app", jobRunId=emr.start(RUN))["jobRun"]
     submit = run["jobDriver"]["sparkSubmit"]
-    code = "s3://dormouse-dev-data-123456789012/spark-code/v1/"
+    code = "s3://dormouse-dev-data-123456789012/spark-job-packages/v1/"
     assert submit["entryPoint"] == f"{code}bulk_import.py"
     assert " ".join(submit["entryPointArguments"]) == (
         "--instance dev --table-id table1 --job-id job1 --generation 3"

@@ -69,7 +69,7 @@ def test_nothing_is_granted_for_all_resources_or_all_actions(template: Template,
         if service in ("dynamodb", "sqs", "iam"):
             assert "*" not in resource, f"{action} on {resource}"
         if resource.startswith(f"arn:aws:s3:::{NAMES.data_bucket}/"):
-            assert re.search(r"/(\?{16}/[a-z]+|spark-code)/\*$", resource), (
+            assert re.search(r"/(\?{16}/[a-z]+|spark-job-packages)/\*$", resource), (
                 f"{action} on {resource}"
             )
 
@@ -124,7 +124,7 @@ def test_a_grant_for_a_rare_case_is_one_that_a_test_has_and_the_flow_has_not(
         ("compact", "logs:CreateLogStream", f"{LOGS}:*"),
         ("compact", "logs:DescribeLogGroups", f"{LOGS}:*"),
         (SPARK_JOB, "logs:PutLogEvents", f"{LOGS}:/aws/lambda/dormouse-test-ingest:*"),
-        (SPARK_JOB, "s3:PutObject", f"arn:aws:s3:::{NAMES.data_bucket}/spark-code/*"),
+        (SPARK_JOB, "s3:PutObject", f"arn:aws:s3:::{NAMES.data_bucket}/spark-job-packages/*"),
         ("ingest", "dynamodb:PutItem", f"{TABLE}-tables"),
     ],
 )

@@ -96,3 +96,9 @@ def test_no_object_that_a_role_may_put_can_be_overwritten_or_put_in_parts(
             assert not is_granted(unconditional, [*granted, *denied]), resource
             put = unconditional.told("s3:if-none-match", "*")
             assert is_granted(put, [*granted, *denied])
+
+
+def test_no_grant_for_the_folders_of_tables_covers_the_code_of_spark_jobs() -> None:
+    covered = re.compile(f".{{{TABLE_ID_DIGITS}}}/.*")  # as IAM reads "?" and "*": slashes too
+    assert not covered.fullmatch(f"{SPARK_CODE}/data/x")
+    assert covered.fullmatch("spark-code/abcde/data/x")

@@ -64,7 +64,7 @@ is granted, and what is granted is asked, in that life or in a rare case that a 
 runs; `purges/`, `exports/`, `spark/` and `requests/` hold what is asked and not done yet, `jobs/`
 what steps of compactions have done, and which jobs are set aside. Ids of tables have
 {digits} characters, and grants are for prefixes of just that length: none is for
-`spark-code/`, where the packages of Spark jobs lie, but those of who brings and who runs them.
+`spark-job-packages/`, where the packages of Spark jobs lie, but those of who brings and who runs them.
 
 {objects}
 ## Who could change an object

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 TABLE_ID_DIGITS = 16
 """The length of a table id. Roles may access only objects below prefixes of this length."""
-SPARK_CODE = "spark-code"
-"""The only folder of the data bucket that belongs to no table: the code of Spark jobs."""
+SPARK_CODE = "spark-job-packages"
+"""The only folder of the data bucket that belongs to no table: the code of Spark jobs.
+
+It is longer than a table id: in a grant on `????????????????/data/*`, a `?` also matches a slash,
+and so would cover `spark-code/abcde/data/…`.
+"""
 
 
 def table_prefix(table_id: str) -> str:
