@@ -61,7 +61,7 @@ class Settings:
         name = instance or given.get("DORMOUSE_INSTANCE", "")
         if not name:
             raise InvalidRequestError(
-                "which instance is meant is not said",
+                "no instance is named",
                 hint="set DORMOUSE_INSTANCE to the name the instance was deployed under",
             )
         return Settings(

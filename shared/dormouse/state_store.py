@@ -10,7 +10,7 @@ from dormouse.fold.rules import Violation
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Transaction
 
-REBUILD = "`dormouse rebuild NAME` makes the state of the table anew from its shards"
+REBUILD = "`dormouse rebuild NAME` rebuilds the state of the table from its shards"
 """What to do about a state that is damaged or lost."""
 
 

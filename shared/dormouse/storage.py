@@ -52,7 +52,7 @@ def check_prefix(prefix: str) -> str:
 
 def _check_characters(text: str) -> str:
     if _FORBIDDEN.search(text):
-        raise InvalidRequestError(f"{text!r} has backslashes or control characters in it")
+        raise InvalidRequestError(f"{text!r} contains backslashes or control characters")
     return text
 
 
@@ -130,7 +130,7 @@ class FolderStorage:
     def _file(self, path: str) -> Path:
         check_path(path)
         if path.partition("/")[0] == _INCOMING:
-            raise InvalidRequestError(f"{path!r} lies where unfinished objects are kept")
+            raise InvalidRequestError(f"{path!r} is in the folder of unfinished objects")
         return self._root / path
 
     def _create(self, path: str, content: BinaryIO) -> bool:

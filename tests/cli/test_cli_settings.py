@@ -68,7 +68,7 @@ def test_properties_are_shown_with_who_set_them(flights: Dormouse) -> None:
         (["table", "set", "flights", "compaction_files"], 4, "name=value"),
         (["table", "set", "flight", "compaction_files=3"], 3, "did you mean flights?"),
         (["table", "unset", "flights", "colour"], 4, "no property 'colour'"),
-        (["instance", "set", "state_store=dynamodb"], 4, "stays so"),
+        (["instance", "set", "state_store=dynamodb"], 4, "cannot change"),
         (["table", "rename", "flights", "../up"], 4, "cannot be called"),
         (["split", "flights", "0"], 3, "no partition '0'"),
         (["split", "flights", "root"], 4, "has 5 rows, and is split from 1,000,000,000 on"),

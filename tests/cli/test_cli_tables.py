@@ -42,7 +42,7 @@ def test_a_table_is_made_with_splits_and_properties_and_shown(
         ("A\nA\n", "line 2: A does not come after"),
         ("A\n\nB\n", "line 2 is empty"),
         ('["A", "x"]\n', "line 1: key 'flight': 'x' is not"),
-        ('["A", 1, 2]\n', "line 1: it goes on with 'at', which is a sort key"),
+        ('["A", 1, 2]\n', "line 1: it has a value for 'at', which is a sort key"),
         ('["A", 1, 2, 3]\n', "line 1 has 4 values for 2 row keys"),
         ('["A", 1.5]\n', "line 1: 1.5 cannot be part of a key"),
     ],
@@ -170,7 +170,7 @@ def test_a_unit_is_set_shown_and_taken_away(flights: Dormouse) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ([], "no change is asked for"),
+        ([], "the request has no change"),
         (["--add-field", "gate"], "name:type"),
         (["--add-field", "gate:text"], "there is no type 'text'"),
         (["--add-field", "{"], "not valid JSON"),

@@ -124,7 +124,7 @@ def _splits(
     if schema is None:
         table = services.tables.named(name)
         if table is None:
-            raise InvalidRequestError("it does not exist, and needs a schema to be made")
+            raise InvalidRequestError("it does not exist; a schema is needed to create it")
         schema = table.schema
     points = [tuple(each) if isinstance(each, list | tuple) else (each,) for each in body]
     keys = KeyCodec(schema).split_points_from_json(points)

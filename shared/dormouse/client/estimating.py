@@ -60,7 +60,7 @@ def estimate_splits(
             raise NotFoundError(f"there is no file {str(path)!r}")
         try:
             for batch in read_source(path, path.name, schema, dialect):
-                sample.see(batch)
+                sample.add(batch)
         except RefusedSourceError as error:
             raise RefusedSourceError(f"{path}: {error}", hint=error.hint) from error
     keys = sample.sorted_keys()

@@ -25,7 +25,7 @@ def record_taken(state: TableState, shard: str, taking: RowsTaken) -> TableState
     if state.reference_counts.get(shard, 0):
         return replace(state, taken=state.taken.insert(shard, takings))
     if is_conserved(takings, state.shards[shard].rows) is False:
-        # It also takes the place of a dispute over bytes: who settles that one has not seen this.
+        # It replaces a dispute over bytes: a person who ends that one has not seen this one.
         lost = Dispute(DisputeReason.ROWS_LOST, state.time_ms)
         return replace(
             state,

@@ -57,10 +57,10 @@ def apply(state: TableState, entry: Entry) -> tuple[TableState, Verdict]:
     """
     same_generation = entry.generation == state.generation
     judged = same_generation or isinstance(entry.transaction, ClearTable)
-    # Keys of another generation can be of other types; that it is another one is told below.
+    # Keys of another generation may have other types; `violations` reports the generation.
     if broken := entry_violations(entry, state.key_types if judged else ()):
         return state, Verdict(broken)
-    now_ms = max(state.time_ms, entry.time_ms)  # time never runs backwards, whoever's clock it is
+    now_ms = max(state.time_ms, entry.time_ms)  # the time of a state never goes back
     name = transaction_id(entry.transaction)
     if same_generation and state.has_committed(name, now_ms):
         return state, Verdict(repeated=True)
@@ -219,7 +219,7 @@ def _push_down(state: TableState, partition: str, rows_left: Mapping[str, int]) 
         if reference.job is None:
             shard = state.shards[reference.shard]
             dropped = _drop(state, partition, shard.id)
-            # Its rows stay in the table: the shard is not garbage in between.
+            # Its rows stay in the table, so the shard does not become garbage.
             state = replace(dropped, unreferenced=state.unreferenced)
             for moved in _on_leaves(state.partitions, reference, shard, rows_left):
                 state = _put(state, moved)

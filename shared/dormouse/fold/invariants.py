@@ -68,7 +68,7 @@ def _touched(tree: PartitionTree, whole: bool) -> set[str]:
 
 def _broken_parent(tree: PartitionTree, partition: Partition) -> Iterator[str]:
     if partition.id != partition_id_of(partition.range):
-        yield f"partition {partition.id} is not called by its range"
+        yield f"partition {partition.id} has an id that does not follow from its range"
     if partition.parent is None:
         if partition.id != ROOT:
             yield f"partition {partition.id} cannot be reached from the root"
@@ -83,7 +83,7 @@ def _broken_parent(tree: PartitionTree, partition: Partition) -> Iterator[str]:
 def _broken_children(tree: PartitionTree, partition: Partition) -> Iterator[str]:
     if partition.children is None:
         if partition.height:
-            yield f"partition {partition.id} has no halves, but a height"
+            yield f"partition {partition.id} has no children, but a height"
         return
     left, right = (tree.by_id.get(child) for child in partition.children)
     if left is None or right is None:
@@ -99,7 +99,7 @@ def _broken_children(tree: PartitionTree, partition: Partition) -> Iterator[str]
     ):
         yield f"the children of partition {partition.id} do not tile it"
     if partition.height != 1 + max(left.height, right.height):
-        yield f"partition {partition.id} has another height than follows from its halves"
+        yield f"partition {partition.id} has a height that does not follow from its children"
     if (left.parent, right.parent) != (partition.id, partition.id):
         yield f"a child of partition {partition.id} does not know its parent"
 
@@ -131,13 +131,13 @@ def _broken_reference(
     name = f"the reference of shard {reference.shard} in partition {reference.partition}"
     shard = state.shards.get(reference.shard)
     if reference.partition != partition.id:
-        yield f"{name} is kept in partition {partition.id}"
+        yield f"{name} is stored under partition {partition.id}"
     if shard is None:
         yield f"{name} has no shard"
     elif not partition.range.overlaps_span(shard.min_key, shard.max_key):
-        yield f"{name} lies outside the shard's keys"
+        yield f"{name} is outside the shard's keys"
     if not partition.is_leaf and reference.job is None:
-        yield f"{name} waits on a split partition"
+        yield f"{name} is free on a split partition"
     if reference.job is not None and reference.job not in state.jobs:
         yield f"shard {reference.shard} is assigned to job {reference.job}, which is unknown"
 
@@ -187,11 +187,11 @@ def _broken_takings(state: TableState, whole: bool) -> Iterator[str]:
             yield f"rows were taken of shard {shard_id}, which is unknown"
             continue
         if not state.reference_counts.get(shard_id, 0) and shard_id not in state.disputed:
-            yield f"all rows of shard {shard_id} were taken, yet they are still kept"
+            yield f"all rows of shard {shard_id} were taken, yet the counts are still stored"
         if any(
             taking.rows is not None and not 0 <= taking.rows <= shard.rows for taking in takings
         ):
-            yield f"a job took other rows of shard {shard_id} than it can have"
+            yield f"a job took more rows from shard {shard_id} than it has"
         if len({taking.partition for taking in takings}) < len(takings):
             yield f"rows of shard {shard_id} were taken twice in one partition"
     for shard_id in {*_changed(state.disputed, whole), *_changed(state.shards, whole)}:

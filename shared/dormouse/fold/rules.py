@@ -45,29 +45,33 @@ reset again."""
 class Rule(Enum):
     """The rule that a transaction broke; the value describes the subject of the violation."""
 
-    STALE_GENERATION = "the table was cleared since this was queued"
+    STALE_GENERATION = "the table was reset after this was queued"
     ALREADY_INITIALISED = "the table has partitions already"
     NOT_INITIALISED = "the table has no partitions yet"
-    RULES_NOT_RAISED = "the table is judged by these rules, or later ones, already"
+    RULES_NOT_RAISED = "the table already has these rules, or later ones"
     KEY_TYPES_UNFIT = "a table needs at least one row key, each of a type that has an order"
-    KEY_UNFIT = "it is no key of this table"
-    ID_UNFIT = "an id is 1 to 128 printable characters of ASCII, none a slash"
+    KEY_UNFIT = "it does not fit the row keys of this table"
+    ID_UNFIT = "an id has 1 to 128 printable ASCII characters other than a slash"
     NAMED_TWICE = "it is named more than once"
-    OUT_OF_BOUNDS = "a number is negative, or greater than any there can be"
+    OUT_OF_BOUNDS = "a number is negative or too large"
     INVALID_TREE = "the partitions do not form a tree whose leaves tile the key space"
     SOURCE_INGESTED = "the source was ingested already"
-    SOURCES_SEALED = "sources were sealed since it was looked for"
-    SEALED_BEFORE = "the versions it is to seal are sealed already, or yet to come"
-    SEGMENT_MISPLACED = "the segment does not follow on those it leaves in place"
-    SEGMENT_MISCOUNTED = "the segment has not as many sources as it stands for"
-    NOT_AT_BEGINNING = "a log that began remembers sources of its own"
+    SOURCES_SEALED = "more sources were sealed after the search for its sources"
+    SEALED_BEFORE = "the versions to seal are already sealed, or in the future"
+    SEGMENT_MISPLACED = "the segment does not begin where the remaining segments end"
+    SEGMENT_MISCOUNTED = (
+        "the number of sources in the segment is not that of the sources it replaces"
+    )
+    NOT_AT_BEGINNING = "segments can be adopted only at the start of a log"
     SHARD_EXISTS = "the shard exists already"
     SHARD_MISSING = "there is no such shard"
     SHARD_REFERENCED = "the shard is still referenced"
-    ROWS_NOT_COUNTED = "the rows taken of each input are not counted, once each"
-    ROWS_NOT_CONSERVED = "the rows of the outputs are not those taken, less those removed"
+    ROWS_NOT_COUNTED = "the rows taken from each input must be counted exactly once"
+    ROWS_NOT_CONSERVED = (
+        "the outputs do not have the rows taken from the inputs, less those removed"
+    )
     SHARD_DISPUTED = "the shard is disputed"
-    DISPUTE_MISSING = "the shard is not disputed, or since another time"
+    DISPUTE_MISSING = "the shard is not disputed, or was disputed again since"
     SHARD_EMPTY = "the shard has no rows or no partition"
     PARTITION_MISSING = "there is no such partition"
     PARTITION_SPLIT = "the partition was split already"
@@ -79,9 +83,9 @@ class Rule(Enum):
     REFERENCE_NOT_ASSIGNED = "the reference is not an input of this job"
     NO_INPUTS = "a job needs at least one input, each once"
     JOB_EXISTS = "the job exists already"
-    JOB_RELEASED = "a job of this id was taken back already"
+    JOB_RELEASED = "a job with this id was released before"
     JOB_MISSING = "there is no such job"
-    NO_SPLITS = "there is nothing to split"
+    NO_SPLITS = "the transaction has no splits"
     SPLIT_OUTSIDE_PARTITION = "the split key does not lie strictly within the partition"
 
 
@@ -179,8 +183,8 @@ def _placement(state: TableState, new: NewShard) -> Iterator[Violation]:
     if missing:
         return
     ranges = [state.partitions.get(partition).range for partition in placed]
-    # Between its ends a shard may have gaps; but each partition must be able to hold some of it,
-    # and both of its ends are rows, which must lie somewhere.
+    # A shard may have gaps between its least and greatest key, so a partition need not hold any of
+    # its rows. But its range must overlap, and both keys are rows, which some partition holds.
     if not (
         all(span.overlaps_span(shard.min_key, shard.max_key) for span in ranges)
         and any(span.contains(shard.min_key) for span in ranges)
@@ -200,7 +204,7 @@ def _assign(state: TableState, assign: AssignJob, now_ms: int) -> Iterator[Viola
     if assign.job in state.jobs:
         yield Violation(Rule.JOB_EXISTS, assign.job)
     if state.has_committed(transaction_id(ReleaseJob(assign.job)), now_ms):
-        # Else a second release, meant for this, would be taken for the first one come again.
+        # Otherwise a later release of this job would be mistaken for a repetition of the first one.
         yield Violation(Rule.JOB_RELEASED, assign.job)
     for shard in assign.inputs:
         reference = state.reference(assign.partition, shard)

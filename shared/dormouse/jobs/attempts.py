@@ -15,7 +15,7 @@ from typing import Protocol
 from dormouse.errors import DormouseError
 from dormouse.ports import Ids, Storage
 
-_BEGUN, _TOLD = ".begun", ".told"
+_BEGUN, _ENDED = ".begun", ".ended"
 
 
 class AttemptStore(Protocol):
@@ -42,9 +42,9 @@ def record_attempt(services: AttemptStore, prefix: str) -> Iterator[None]:
     try:
         yield
     except DormouseError:
-        services.storage.put(run + _TOLD, b"")
+        services.storage.put(run + _ENDED, b"")
         raise
-    services.storage.put(run + _TOLD, b"")
+    services.storage.put(run + _ENDED, b"")
 
 
 def crashed_attempts(services: AttemptStore, prefix: str) -> list[str]:
@@ -55,7 +55,7 @@ def crashed_attempts(services: AttemptStore, prefix: str) -> list[str]:
     paths = {stored.path for stored in services.storage.list(prefix)}
     begun = (path.removesuffix(_BEGUN) for path in paths if path.endswith(_BEGUN))
     newest_first = sorted(begun, reverse=True)
-    return list(takewhile(lambda run: run + _TOLD not in paths, newest_first))
+    return list(takewhile(lambda run: run + _ENDED not in paths, newest_first))
 
 
 def clear_crashes(services: AttemptStore, prefix: str) -> None:
@@ -63,4 +63,4 @@ def clear_crashes(services: AttemptStore, prefix: str) -> None:
     part retried.
     """
     for run in crashed_attempts(services, prefix):
-        services.storage.put(run + _TOLD, b"")
+        services.storage.put(run + _ENDED, b"")

@@ -21,7 +21,7 @@ from dormouse.stored.paths import job_notes_prefix, parse_job_note_path, set_asi
 CRASH_LIMIT = 2
 """One crashed attempt may be bad luck. A message moves to the dead-letter queue after three
 receives."""
-CRASHED = f"{CRASH_LIMIT} runs ended without a word, out of time or memory"
+CRASHED = f"{CRASH_LIMIT} attempts crashed, out of time or memory"
 FUNCTION: Literal["function"] = "function"
 SPARK: Literal["spark"] = "spark"
 WHOLE: Literal["whole"] = "whole"
@@ -47,8 +47,8 @@ def hand_to_spark(
     """
     if isinstance(job, CompactionJob) and reason == CRASHED:
         set_aside(services, job.table_id, job.job_id, WHOLE)
-    told = f"it is given to Spark: {reason}"
-    record(services, job.table_id, job.job_id, kind, "assigned", reason=told)
+    reason = f"handed to Spark: {reason}"
+    record(services, job.table_id, job.job_id, kind, "assigned", reason=reason)
     return [OutboundMessage("spark-jobs", job)]
 
 

@@ -115,9 +115,9 @@ def record_request(services: Services, table_id: str, reply: Reply, subject: str
     )
 
 
-def is_isolated(told: JobRecord) -> bool:
+def is_isolated(record: JobRecord) -> bool:
     """Return whether an ingest was split into one job per file."""
-    return told.reason.endswith(ISOLATED)
+    return record.reason.endswith(ISOLATED)
 
 
 def finalise(services: Services, table_id: str, job_id: str, *, failed: bool = False) -> None:

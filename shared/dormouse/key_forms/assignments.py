@@ -28,7 +28,9 @@ def split_assignments(text: str, schema: Schema) -> Iterator[tuple[str, str]]:
     for assignment in _assignments(text, schema):
         name, equals, value = _partition(assignment, schema)
         if not equals:
-            raise InvalidRequestError(f"{assignment!r} is no key", hint="write it as name=value")
+            raise InvalidRequestError(
+                f"{assignment!r} is not part of a key", hint="write it as name=value"
+            )
         yield name, value
 
 
@@ -41,8 +43,8 @@ def split_range(text: str, schema: Schema) -> list[str]:
     ends = re.split(rf"\.\.(?={_part_start(schema)}|$)", text)
     if len(ends) != 2:
         raise InvalidRequestError(
-            f"{text!r} is no range",
-            hint="write it as name=value..name=value; an end left out is open",
+            f"{text!r} is not a range",
+            hint="write it as name=value..name=value; leave out an end to leave it open",
         )
     return ends
 

@@ -126,12 +126,12 @@ class KeyCodec:
         if len(key) > len(self.schema.row_keys):
             name = self.schema.keys[len(self.schema.row_keys)].name
             raise InvalidRequestError(
-                f"{where} goes on with {name!r}, which is a sort key",
+                f"{where} has a value for {name!r}, which is a sort key",
                 hint="partitions are ranges of row keys alone",
             )
         if problem := key_problem(key, self.schema.key_types, fewest_parts=1):
             raise InvalidRequestError(
-                f"{where} is no key of the table: {problem}", hint="choose a shorter one"
+                f"{where} cannot be a key of the table: {problem}", hint="choose a shorter one"
             )
         return key
 
@@ -160,7 +160,7 @@ class KeyCodec:
             if name not in given:
                 raise InvalidRequestError(
                     f"the key needs a value for {name!r} too",
-                    hint=f"the table has {self._names()}; give them from the first on",
+                    hint=f"the table has {self._names()}; give them without a gap",
                 )
         return tuple(given[name] for name in names)
 

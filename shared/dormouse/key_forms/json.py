@@ -20,7 +20,7 @@ def part_from_json(
     """
     is_number = isinstance(part, int) and not isinstance(part, bool)
     if field.type is Primitive.STRING and is_number or not (is_number or isinstance(part, str)):
-        raise InvalidRequestError(f"{where}: {part!r} is no value for {field.name}")
+        raise InvalidRequestError(f"{where}: {part!r} is not a value of {field.name}")
     if field.type is Primitive.STRING and strings_base64:
         return _decoded(str(part), field, where)
     try:

@@ -47,10 +47,10 @@ def _problem(value: object, kind: object) -> str:
     """Return why `value` is not of type `kind`; an empty string if it is."""
     match kind, value:
         case _, bool():
-            return "it is a truth value"
+            return "it is a boolean"
         case Primitive.STRING, str():
-            halves = any("\ud800" <= character <= "\udfff" for character in value)
-            return "it has half of a character in it" if halves else ""
+            has_surrogate = any("\ud800" <= character <= "\udfff" for character in value)
+            return "it contains an unpaired surrogate" if has_surrogate else ""
         case Primitive.BYTES, bytes():
             return ""
         case Primitive.TIMESTAMP, dt.datetime(tzinfo=zone):

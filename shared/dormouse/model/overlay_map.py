@@ -60,7 +60,7 @@ class OverlayMap(Generic[K, V]):
     """
 
     __slots__ = ("_size", "base", "changes")
-    __hash__ = None  # type: ignore[assignment]  # how `object` is told that equal maps may differ
+    __hash__ = None  # type: ignore[assignment]  # equal maps may have different layers, so no hash is defined
 
     base: Base[K, V]
     changes: HashTrieMap[K, V | Literal[_Tombstone.TOMBSTONE]]

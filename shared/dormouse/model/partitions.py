@@ -162,7 +162,10 @@ class PartitionTree:
             tree = tree._with(partition)
             if groups := tree._turned(partition, pinned):
                 tree, made = tree._joined(partition, groups)
-                pending += [partition.id, *made]  # what was made first: it may be lowered too
+                pending += [
+                    partition.id,
+                    *made,
+                ]  # the new partitions first: they may be rotated, too
         return tree
 
     def _turned(

@@ -197,7 +197,7 @@ def transaction_id(transaction: Transaction) -> str:
     It is a digest of all that the transaction says, so different content always has a different id.
     The id is stored: for the same content, it must never change.
     """
-    # ascii() escapes alike in every release of Python, and tells any two contents apart
+    # ascii() is the same in every release of Python, and different for different content
     return blake2b(ascii(_content(transaction)).encode(), digest_size=16).hexdigest()
 
 

@@ -46,7 +46,7 @@ def key_problem(key: Key, types: KeyTypes, *, fewest_parts: int) -> str:
         return f"it has {len(key)} parts, not {_between(fewest_parts, len(types))}"
     for number, (part, kind) in enumerate(zip(key, types, strict=False), start=1):
         if not _fits(part, kind):
-            return f"its part {number} is no {kind.value}"
+            return f"its part {number} is not of type {kind.value}"
     if (size_bytes := key_size_bytes(key)) > MAX_KEY_BYTES:
         return f"it takes {size_bytes:,} bytes, more than {MAX_KEY_BYTES:,}"
     return ""
@@ -58,13 +58,13 @@ def key_part_problem(key: Key) -> str:
         if not any(
             _fits(part, kind) for kind in (Primitive.LONG, Primitive.STRING, Primitive.BYTES)
         ):
-            return f"its part {number} is of no type that a row key can have"
+            return f"its part {number} has a type that no row key can have"
     return ""
 
 
 def _fits(part: KeyPart, kind: Primitive) -> bool:
     if kind in _WHOLE:
-        return type(part) is int and part in _WHOLE[kind]  # a bool is no number here
+        return type(part) is int and part in _WHOLE[kind]  # a bool is not a number here
     if kind is Primitive.BYTES:
         return isinstance(part, bytes)
     return isinstance(part, str) and not _HALF_OF_A_CHARACTER.search(part)

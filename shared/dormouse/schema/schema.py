@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 _PARTS = {"rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId", "formerNames"}
-MAX_FIELD_ID = 2**31 - 1  # what Parquet has room for
+MAX_FIELD_ID = 2**31 - 1  # the greatest id that Parquet can store
 MAX_LEAF_COLUMNS = 10_000
 """The most columns of any table, whatever its properties say: each column enlarges every footer."""
 
@@ -141,15 +141,15 @@ class Schema:
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
             raise InvalidRequestError(f"the schema names {', '.join(twice)} more than once")
-        self._give_ids()
+        self._assign_ids()
         object.__setattr__(self, "_by_name", {f.name: f for f in self.fields})
 
-    def _give_ids(self) -> None:
+    def _assign_ids(self) -> None:
         given = [f.id for f in self.fields if f.id]
         if len(set(given)) < len(given) or any(not 0 < i <= MAX_FIELD_ID for i in given):
             raise InvalidRequestError(
                 "the ids of the schema's fields are not all different and positive",
-                hint="leave ids out of the schema of a new table: it gives its own",
+                hint="leave ids out of the schema of a new table: it assigns its own",
             )
         next_id = max(self.next_field_id, 1, *(i + 1 for i in given))
         for part in ("row_keys", "sort_keys", "values"):
@@ -188,9 +188,9 @@ class Schema:
         """
         if found := self._by_name.get(name):
             return found
-        fate = self.explain_former_name(name)
+        reason = self.explain_former_name(name)
         raise InvalidRequestError(
-            f"there is no column {name!r}" + (f": {fate}" if fate else ""),
+            f"there is no column {name!r}" + (f": {reason}" if reason else ""),
             hint="columns: " + ", ".join(self._by_name),
         )
 
@@ -263,7 +263,7 @@ def parse_field(body: object, where: str) -> Field:
     name, parts, nullable = parse_named(body, where, known=frozenset({"id", "unit"}))
     kind, unit = parse_type(parts["type"], f"{where} ({name})"), parts.get("unit", "")
     if not isinstance(unit, str):
-        raise InvalidRequestError(f"{where} ({name}): the unit is no text")
+        raise InvalidRequestError(f"{where} ({name}): the unit is not text")
     return Field(name, kind, nullable, _id(parts.get("id", 0), f"{where} ({name}): the id"), unit)
 
 
@@ -281,7 +281,7 @@ def _former(body: object, where: str) -> FormerName:
 def _id(value: object, where: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_FIELD_ID:
         return value
-    raise InvalidRequestError(f"{where} is no whole number from 0 to {MAX_FIELD_ID}")
+    raise InvalidRequestError(f"{where} is not a whole number from 0 to {MAX_FIELD_ID}")
 
 
 def _check_key(key: Field) -> None:

@@ -52,7 +52,7 @@ def parse_type_text(text: str) -> FieldType:
     parser = _Parser(text)
     kind = parser.type()
     parser.end()
-    # By way of the JSON form, so that what it refuses is refused here.
+    # Through the JSON form, so that its checks apply here, too.
     return parse_type(kind.to_json(), f"the type {text!r}")
 
 
@@ -102,7 +102,7 @@ class _Parser:
         """Check that no text is left."""
         place, token = self._next()
         if token:
-            raise self._error(place, f"{token!r} is too much")
+            raise self._error(place, f"{token!r} is unexpected")
 
     def _within(self, opening: str, closing: str, inner: Callable[[], _T]) -> _T:
         self._expect(opening)

@@ -13,7 +13,7 @@ from dormouse.errors import InvalidRequestError
 MAX_DEPTH = 16
 """How deeply types may nest. Deeper ones are a mistake, and engines recurse over them."""
 _NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
-_NAME_HINT = "a name is 1 to 255 characters, none a control one"
+_NAME_HINT = "a name has 1 to 255 characters and no control characters"
 
 
 class Primitive(Enum):

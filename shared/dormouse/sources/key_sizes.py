@@ -1,4 +1,4 @@
-"""Refuses rows whose row key is too large, before any of them is written; used by `formats`."""
+"""Refuse rows whose row key is too large, before any of them is written; used by `formats`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dormouse.errors import RefusedSourceError
 from dormouse.schema.key_types import MAX_KEY_BYTES
 from dormouse.schema.schema import Primitive, Schema
 
-_HINT = "keys are kept in memory and in every index: put long texts in a value column"
+_HINT = "keys are stored in memory and in every index: put long texts in a value column"
 
 
 def with_fitting_keys(

@@ -127,7 +127,7 @@ def _past_all(beginning: str) -> str | None:
     """
     for at in reversed(range(len(beginning))):
         last = ord(beginning[at])
-        if last < sys.maxunicode:  # no text has what lies between these two: halves of pairs
+        if last < sys.maxunicode:  # between these two are only surrogates, which no text has
             return beginning[:at] + chr(0xE000 if last == 0xD7FF else last + 1)
     return None
 

@@ -48,7 +48,7 @@ def show_node(node: exp.Expr) -> str:
 
 def _number(node: exp.Expr, text: str) -> Literal:
     if not _NUMBER.fullmatch(text):
-        raise InvalidRequestError(f"{text!r} is no number")
+        raise InvalidRequestError(f"{text!r} is not a number")
     value = Decimal(text)
     if abs(value.adjusted()) > _MOST_DIGITS:
         raise InvalidRequestError(f"{show_node(node)} is beyond all numbers that a column can hold")
@@ -103,7 +103,9 @@ def _bytes(node: exp.HexString) -> bytes:
     try:
         return bytes.fromhex(node.name)
     except ValueError as error:
-        raise InvalidRequestError(f"X'{node.name}' is no bytes: two hex digits each") from error
+        raise InvalidRequestError(
+            f"X'{node.name}' is not bytes: write two hex digits for each byte"
+        ) from error
 
 
 def _typed(node: exp.Cast) -> Literal:
@@ -115,11 +117,13 @@ def _typed(node: exp.Cast) -> Literal:
         try:
             if kind in (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ):
                 time = parse_time(text)
-                utc = time.astimezone(dt.UTC) if time.tzinfo else time  # is there such a time?
+                utc = (
+                    time.astimezone(dt.UTC) if time.tzinfo else time
+                )  # raises for a time outside the years that Python has
                 return Literal(to_microseconds(utc), Primitive.TIMESTAMP)
             if kind is exp.DataType.Type.DATE:
                 return Literal(to_days(dt.date.fromisoformat(text)), Primitive.DATE)
         except (ValueError, OverflowError) as error:
             name = "time" if kind is not exp.DataType.Type.DATE else "date"
-            raise InvalidRequestError(f"{text!r} is no {name}: {error}") from error
+            raise InvalidRequestError(f"{text!r} is not a {name}: {error}") from error
     raise InvalidRequestError(f"{show_node(node)}: values cannot be cast in a condition")

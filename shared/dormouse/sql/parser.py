@@ -82,7 +82,7 @@ def parse(text: str, schema: Schema) -> Expression:
             f"{show_node(tree)} is {type_name(checked.type)}, not a condition",
             hint="compare it with something",
         )
-    # its normal form, which is kept, has to be accepted as well
+    # requests store the normal form, so it must be accepted as well
     if depth_of(checked) > MAX_DEPTH:
         raise too_deep()
     check_text(render(checked, leaf_sql))
@@ -105,8 +105,10 @@ class _Checker:
                 f"{show_node(node)} is not allowed in a condition", hint=_ALLOWED
             )
         said = {name for name, part in node.args.items() if part}
-        if not said <= _PARTS.get(type(node), _TWO_PARTS):  # what is not looked at would be lost
-            raise InvalidRequestError(f"{show_node(node)} says more than is allowed", hint=_ALLOWED)
+        if not said <= _PARTS.get(type(node), _TWO_PARTS):  # the handler would ignore the rest
+            raise InvalidRequestError(
+                f"{show_node(node)} has parts that are not allowed", hint=_ALLOWED
+            )
         return handler(self, node, depth)
 
     def _paren(self, node: exp.Expr, depth: int) -> Expression:

@@ -30,7 +30,7 @@ def parse_sql(text: str) -> exp.Expr:
         raise
     except SqlglotError as error:
         raise _not_sql(error) from error
-    except Exception as error:  # over some texts that are no SQL the parser itself stumbles
+    except Exception as error:  # for some texts the parser raises errors of its own
         raise InvalidRequestError("the condition is not SQL: it cannot be parsed") from error
 
 
@@ -40,7 +40,7 @@ def _not_sql(error: SqlglotError) -> InvalidRequestError:
         return InvalidRequestError(f"the condition is not SQL: {str(error).splitlines()[0]}")
     place = places[0]
     problem = str(place.get("description"))
-    if problem.startswith("Required keyword"):  # and then a class of the parser
+    if problem.startswith("Required keyword"):  # followed by the name of a class of the parser
         problem = "something is missing"
     return InvalidRequestError(
         f"the condition is not SQL at column {place.get('col')}, "
@@ -55,7 +55,7 @@ def check_text(text: str) -> None:
         InvalidRequestError: it is one of these.
     """
     if not isinstance(text, str):
-        raise InvalidRequestError(f"a condition is a text in SQL, and this is {text!r:.80}")
+        raise InvalidRequestError(f"a condition is SQL text, not {text!r:.80}")
     if len(text) > MAX_TEXT:
         raise InvalidRequestError(
             f"the condition has {len(text):,} characters; at most {MAX_TEXT:,} are allowed"
@@ -63,7 +63,7 @@ def check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequestError("the condition has half of a character in it") from error
+        raise InvalidRequestError("the condition contains an unpaired surrogate") from error
     if _open_brackets(text) > MAX_BRACKETS:
         raise too_deep()
 

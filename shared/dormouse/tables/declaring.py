@@ -96,7 +96,7 @@ def plan_table_changes(
 def _creation(wanted: TableDeclaration, defaults: Mapping[str, Value]) -> TableChange:
     check_name(wanted.name)
     if wanted.schema is None:
-        raise InvalidRequestError("it does not exist, and needs a schema to be made")
+        raise InvalidRequestError("it does not exist; a schema is needed to create it")
     settings = {name: value for name, value in wanted.properties.items() if value is not None}
     made = Table("", wanted.name, wanted.schema).with_settings(settings, defaults)
     check_columns(wanted.schema, made.properties)
@@ -164,7 +164,7 @@ def _new_columns(wanted: Schema, there: Schema) -> tuple[Field, ...]:
         if [(f.name, f.type) for f in kept] != [(f.name, f.type) for f in asked]:
             names = ", ".join(f.name for f in kept) or "none"
             raise InvalidRequestError(
-                f"its {part} ({names}) cannot be changed: rows lie where keys put them",
+                f"its {part} ({names}) cannot be changed: keys decide where rows are stored",
                 hint="declare a table of another name, or empty this one with `dormouse table "
                 "reinitialise --schema`, and ingest the rows into it",
             )
@@ -175,7 +175,7 @@ def _new_columns(wanted: Schema, there: Schema) -> tuple[Field, ...]:
             _check_unknown(item.name, there)
         elif (kept_field.type, kept_field.nullable) != (item.type, item.nullable):
             raise InvalidRequestError(
-                f"column {item.name!r} has another type, or other nulls, and keeps them",
+                f"column {item.name!r} has another type or nullability, which cannot change",
                 hint="declare a column of another name",
             )
     return tuple(replace(item, id=0) for item in wanted.values if item.name not in by_name)
@@ -192,8 +192,8 @@ def _new_units(wanted: Schema, there: Schema) -> dict[str, str]:
 
 
 def _check_unknown(name: str, there: Schema) -> None:
-    if fate := there.explain_former_name(name):
+    if reason := there.explain_former_name(name):
         raise InvalidRequestError(
-            f"it has no column {name!r} any more: {fate}",
-            hint="change the file, or add the column anew with `dormouse table alter`",
+            f"it has no column {name!r} any more: {reason}",
+            hint="change the file, or add the column again with `dormouse table alter`",
         )

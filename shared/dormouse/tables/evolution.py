@@ -47,7 +47,7 @@ def apply_alteration(schema: Schema, alteration: Alteration, properties: Propert
             instead.
     """
     if alteration == Alteration():
-        raise InvalidRequestError("no change is asked for", hint="add, drop or rename columns")
+        raise InvalidRequestError("the request has no change", hint="add, drop or rename columns")
     _check_names(schema, alteration)
     for item in alteration.add:
         _check_addition(item)
@@ -58,8 +58,8 @@ def apply_alteration(schema: Schema, alteration: Alteration, properties: Propert
         if item.name not in alteration.drop
     ]
     _check_distinct(schema, kept, alteration)
-    given_up = {*alteration.drop, *alteration.rename}
-    former = [FormerName(item.name, item.id) for item in schema.values if item.name in given_up]
+    lost = {*alteration.drop, *alteration.rename}
+    former = [FormerName(item.name, item.id) for item in schema.values if item.name in lost]
     result = replace(
         schema,
         values=(*kept, *alteration.add),
@@ -122,17 +122,17 @@ def _check_names(schema: Schema, alteration: Alteration) -> None:
     for name, new_name in alteration.rename.items():
         check_column_name(new_name)
         if name in verbs:
-            raise InvalidRequestError(f"column {name!r} is to be dropped and renamed at once")
+            raise InvalidRequestError(f"column {name!r} cannot be dropped and renamed at once")
         verbs[name] = "renamed"
     for name in alteration.units:
         schema.field_named(name)
         if name in alteration.drop:
-            raise InvalidRequestError(f"column {name!r} is to be dropped and given a unit at once")
+            raise InvalidRequestError(f"column {name!r} cannot be dropped and given a unit at once")
     for name, verb in verbs.items():
         schema.field_named(name)
         if name in keys:
             raise InvalidRequestError(
-                f"column {name!r} is a key and cannot be {verb}: rows lie where keys put them",
+                f"column {name!r} is a key and cannot be {verb}: keys decide where rows are stored",
                 hint=_NEW_TABLE,
             )
 
@@ -152,12 +152,12 @@ def _with_units(schema: Schema, units: Mapping[str, str]) -> Schema:
 def _check_addition(item: Field) -> None:
     if item.id:
         raise InvalidRequestError(
-            f"column {item.name!r} cannot be added with an id", hint="the table gives ids itself"
+            f"column {item.name!r} cannot be added with an id", hint="the table assigns ids itself"
         )
     if not item.nullable:
         raise InvalidRequestError(
-            f"column {item.name!r} cannot be added as one that is never null: rows that are there "
-            "already have no value in it",
+            f"column {item.name!r} cannot be added as not nullable: existing rows have no "
+            "value in it",
             hint=f"add it as nullable, or {_NEW_TABLE}",
         )
 
@@ -181,8 +181,8 @@ def _check_rules(before: Schema, after: Schema, properties: Properties) -> None:
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"the table's properties do not allow it: {error}",
-            hint="change its filters or aggregations first, for example take them away, alter the "
-            "columns, and set them anew",
+            hint="change its filters or aggregations first, for example unset them, alter the "
+            "columns, and set them again",
         ) from error
     operations = rules.aggregation.operations if rules.aggregation else ()
     for name in sorted(rules.filter_columns | {name for name, _ in operations}):

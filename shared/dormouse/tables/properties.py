@@ -39,8 +39,8 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=1,
-            description="With size_ratio: shards are merged if the largest, so many times, has "
-            "at most as many rows as the others together.",
+            description="With size_ratio: shards are merged if the rows of the largest, times "
+            "this number, are at most those of the others together.",
         ),
     ] = 3
     compaction_jobs_per_partition: Annotated[
@@ -50,55 +50,58 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=1,
-            description="The most compactions of the table at a time. When so many are assigned, "
+            description="The most compactions of the table at a time. When this many are assigned, "
             "planning waits until some are done.",
         ),
     ] = 10_000
     split_threshold_rows: Annotated[
-        int, Meta(ge=2, description="A leaf partition with so many rows is split.")
+        int, Meta(ge=2, description="A leaf partition with this many rows is split.")
     ] = 1_000_000_000
     gc_delay_seconds: Annotated[
         int,
         Meta(
             ge=0,
-            description="How long a shard is kept once no reference needs it. Longer than the "
-            "longest query: who reads an older version finds its shards that long.",
+            description="How long a shard is kept after its last reference is gone. Must be longer "
+            "than the longest query. Older versions can be read for this long.",
         ),
     ] = 15 * 60
     orphan_age_seconds: Annotated[
         int,
         Meta(
             ge=0,
-            description="How old a shard must be that no commit ever named to be taken for the "
-            "rest of a failed job and deleted. Longer than any job runs.",
+            description="Age after which a shard that no commit ever referenced is deleted as the "
+            "rest of a failed job. Must be longer than any job runs.",
         ),
     ] = 7 * 24 * 60 * 60
     job_retry_seconds: Annotated[
         int,
         Meta(
             ge=0,
-            description="How long after its assignment an unfinished job is sent again; then with "
-            "pauses that double, up to 24 times as long.",
+            description="How long after its assignment an unfinished job is retried; the interval "
+            "then doubles (backoff), up to 24 times this value.",
         ),
     ] = 60 * 60
     state_store: Annotated[
         Literal["s3", "dynamodb"],
         Meta(
-            description="Where the state is kept: in objects of the data bucket, or in items. "
-            "Set when the table is made, never after.",
+            description="Where the state is stored: in objects of the data bucket (s3), or in "
+            "DynamoDB items (dynamodb). Set when the table is created, never after.",
             extra={"fixed": True},
         ),
     ] = "s3"
     commits: Annotated[
         Literal["append", "strict"],
         Meta(
-            description="Commits are put in any order and judged in it (append), or each on the "
-            "very version it was judged by before (strict)."
+            description="Commits are appended to the log in any order and judged in that order "
+            "(append), or a commit succeeds only on the version that its author read (strict)."
         ),
     ] = "append"
     shard_target_bytes: Annotated[
         int,
-        Meta(ge=1, description="A new shard is begun when one has grown to this size."),
+        Meta(
+            ge=1,
+            description="A writer starts a new shard when the current one has reached this size.",
+        ),
     ] = 512 * 1024 * 1024
     ingest_file_strategy: Annotated[
         Literal["auto", "one_file_per_leaf", "one_reference_per_leaf"],
@@ -108,40 +111,40 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = "auto"
     ingest_job_max_files: Annotated[
-        int, Meta(ge=1, description="The most files one ingest takes together.")
+        int, Meta(ge=1, description="The most files that one ingest job reads.")
     ] = 100
     ingest_job_max_bytes: Annotated[
         int,
         Meta(
             ge=1,
-            description="The most bytes of files one ingest takes together; a larger file goes "
-            "alone. They are unpacked to a function's disk of 10 GiB.",
+            description="The most bytes of files that one ingest job reads; a larger file gets a "
+            "job of its own. Files are unpacked to a function's disk of 10 GiB.",
         ),
     ] = 1024**3
     ingest_batch_min_files: Annotated[
         int,
-        Meta(ge=1, description="How many dropped files are waited for before they are ingested."),
+        Meta(ge=1, description="Dropped files wait until there are this many, then are ingested."),
     ] = 1
     ingest_batch_min_bytes: Annotated[
         int,
         Meta(
             ge=0,
-            description="How many bytes of dropped files are waited for before they are ingested.",
+            description="Dropped files wait until they have this many bytes, then are ingested.",
         ),
     ] = 1
     ingest_batch_max_age_seconds: Annotated[
         int,
         Meta(
             ge=0,
-            description="How long dropped files wait for more at most; then they are ingested, "
-            "however few.",
+            description="The longest time that dropped files wait for more files; then they are "
+            "ingested, however few there are.",
         ),
     ] = 5 * 60
     csv_separator: Annotated[
         str,
         Meta(
             pattern=r"^(\\t|[\t !-/:-@\[-`{-~])\Z",
-            description="What stands between the fields of a CSV file: one ASCII character, no "
+            description="The separator of fields in a CSV file: one ASCII character other than a "
             "letter or digit; \\t is a tab.",
         ),
     ] = ","
@@ -149,8 +152,8 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             pattern=r"^[!-/:-@\[-`{-~]?\Z",
-            description="What encloses fields of a CSV file that hold separators, quotes or line "
-            "ends; within, it is doubled. Empty: nothing is quoted.",
+            description="The quote around fields of a CSV file that contain separators, quotes or "
+            "line ends; inside a field it is doubled. Empty: nothing is quoted.",
         ),
     ] = '"'
     csv_header: Annotated[
@@ -164,52 +167,56 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             pattern=r"^[^\r\n]{0,100}\Z",
-            description="The text, not quoted, that is null in a CSV file. Empty: a field left "
-            "empty is null.",
+            description="The unquoted text that means null in a CSV file. Empty: an empty field "
+            "is null.",
         ),
     ] = ""
     bulk_import_min_leaf_partitions: Annotated[
         int,
         Meta(
             ge=1,
-            description="A bulk import first splits leaf partitions until there are so many, if "
-            "its rows are enough for that.",
+            description="A bulk import first splits leaf partitions until there are this many, if "
+            "it has enough rows.",
         ),
     ] = 256
     ingest_spark_bytes: Annotated[
         int,
         Meta(
             ge=0,
-            description="An ingest of so many bytes of files, as they were dropped, is done by "
-            "Spark, as a bulk import; 0 for never. How large one can grow is what "
-            "ingest_job_max_bytes and _files say.",
+            description="An ingest of at least this many bytes of dropped files is done by Spark, "
+            "as a bulk import; 0 means never. ingest_job_max_bytes and _files limit how large an "
+            "ingest becomes.",
         ),
     ] = 1024**3
     compaction_spark_bytes: Annotated[
         int,
         Meta(
             ge=0,
-            description="A compaction that reads so many bytes of shards is done by Spark, or, "
-            "where there is none, cut by key into steps of this size; 0 for neither.",
+            description="A compaction that reads at least this many bytes of shards is done by "
+            "Spark or, without Spark, cut by key into steps of this size; 0 means neither.",
         ),
     ] = 4 * 1024**3
     export_spark_bytes: Annotated[
         int,
         Meta(
             ge=0,
-            description="An export that reads so many bytes of shards is done by Spark; 0 for "
-            "never.",
+            description="An export that reads at least this many bytes of shards is done by Spark; "
+            "0 means never.",
         ),
     ] = 4 * 1024**3
     spark_attempts: Annotated[
-        int, Meta(ge=1, description="How often Spark tries a job before it is given up.")
+        int,
+        Meta(
+            ge=1,
+            description="How many attempts Spark makes at a job before it becomes a dead letter.",
+        ),
     ] = 3
     spark_executors: Annotated[
-        int, Meta(ge=1, description="The most executors a job of Spark is given.")
+        int, Meta(ge=1, description="The most executors of a Spark job.")
     ] = 50
     spark_executor_input_bytes: Annotated[
         int,
-        Meta(ge=1, description="A job of Spark is given an executor for each so many bytes."),
+        Meta(ge=1, description="A Spark job gets one executor for each this many bytes of input."),
     ] = 4 * 1024**3
     spark_executor_cores: Annotated[
         int,
@@ -224,14 +231,13 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = 16 * 1024**3
     filters: Annotated[
-        str, Meta(description="Which rows count; see filters-and-aggregations.md.")
+        str, Meta(description="Which rows are kept; see filters-and-aggregations.md.")
     ] = ""
     aggregations: Annotated[
-        str, Meta(description="How rows of equal keys become one; see filters-and-aggregations.md.")
+        str,
+        Meta(description="How rows with equal keys are combined; see filters-and-aggregations.md."),
     ] = ""
-    max_fields: Annotated[
-        int, Meta(ge=1, description="How many columns the schema may grow to.")
-    ] = 1_000
+    max_fields: Annotated[int, Meta(ge=1, description="The most columns of the schema.")] = 1_000
 
     def __post_init__(self) -> None:
         """Refuse values that a property cannot have, however the properties were made."""

@@ -155,7 +155,7 @@ def row_rules(schema: Schema, properties: Properties) -> RowRules:
 def group_keys(schema: Schema, properties: Properties) -> tuple[Field, ...]:
     """Return the keys in which stored rows agree that can become one row; all keys if none can.
 
-    Other columns tell nothing of a row of the table before all rows of its group were seen.
+    A condition on another column can be evaluated only once all rows of a group are combined.
 
     Raises:
         InvalidRequestError: the properties are not well-formed.
@@ -226,7 +226,7 @@ def _check_fields(names: Sequence[str], schema: Schema) -> None:
     values = [field.name for field in schema.values]
     keys = [field.name for field in schema.keys]
     for problem, fields in (
-        ("name key fields, which tell groups apart", sorted(set(names) & set(keys))),
+        ("name key fields, which identify groups", sorted(set(names) & set(keys))),
         ("name unknown fields", sorted(set(names) - set(keys) - set(values))),
         ("name fields twice", sorted({name for name in names if names.count(name) > 1})),
         ("lack value fields", [name for name in values if name not in names]),
@@ -242,7 +242,7 @@ def _kept(operations: set[str], schema: Schema) -> Kept:
     if len(operations) > 1:
         raise InvalidRequestError(
             f"aggregations mix {', '.join(sorted(operations))}",
-            hint="first and last keep whole rows: use the same one for every value field",
+            hint="first and last choose whole rows: use the same one for every value field",
         )
     (kept,) = operations
     if not schema.sort_keys:
@@ -256,7 +256,7 @@ def _check_operation(op: Operation, field: Field) -> None:
     if field.nullable:
         raise InvalidRequestError(
             f"aggregations: {op} cannot use {field.name}, which can be null",
-            hint="fields are not nullable, or kept by first or last",
+            hint="make the field not nullable, or use first or last",
         )
     kind: FieldType = field.type
     what = op

@@ -126,7 +126,7 @@ def merge_settings(
     """
     away = set(unset)
     if both := sorted(away & set(put)):
-        raise InvalidRequestError(f"{both[0]} is to be set and unset at once")
+        raise InvalidRequestError(f"{both[0]} cannot be set and unset at once")
     return {name: value for name, value in {**kept, **put}.items() if name not in away}
 
 
@@ -141,7 +141,7 @@ def check_change(kept: Table, changed: Table) -> None:
         before, after = getattr(kept.properties, name), getattr(changed.properties, name)
         if known.is_fixed and before != after:
             raise InvalidRequestError(
-                f"{name} of table {kept.name!r} is {before} and stays so",
+                f"{name} of table {kept.name!r} is {before} and cannot change",
                 hint="create another table, and export this one's rows to it",
             )
     row_rules(changed.schema, changed.properties)

@@ -21,14 +21,14 @@ def batch(first: int, rows: int) -> pa.RecordBatch:
 def sample_of(rows: int, most: int, seed: int = 0) -> KeySample:
     sample = KeySample(LETTERS, most, seed)
     for first in range(0, rows, 1000):
-        sample.see(batch(first, 1000))
+        sample.add(batch(first, 1000))
     return sample
 
 
 def test_few_rows_are_all_kept_in_order_of_their_keys() -> None:
     sample = KeySample(LETTERS, 10, 0)
     for first in (5, 0):
-        sample.see(batch(first, 5))
+        sample.add(batch(first, 5))
     assert sample.sorted_keys() == [(f"{n:06d}",) for n in range(10)]
     assert KeySample(LETTERS, 10, 0).sorted_keys() == []
 

@@ -175,7 +175,7 @@ def test_emptying_a_table_ends_what_was_counted_and_disputed() -> None:
     ("broken", "told"),
     [
         ({"taken": (RowsTaken("j", LEFT, 8),), "shard": "x"}, "which is unknown"),
-        ({"taken": (RowsTaken("j", LEFT, 17),), "shard": "s"}, "than it can have"),
+        ({"taken": (RowsTaken("j", LEFT, 17),), "shard": "s"}, "than it has"),
         (
             {"taken": (RowsTaken("j", LEFT, 1), RowsTaken("k", LEFT, 1)), "shard": "s"},
             "taken twice",

@@ -64,7 +64,7 @@ BREAKS: list[tuple[str, Callable[[TableState], TableState]]] = [
     ("is unknown", lambda s: with_reference(s, Reference("9", "s", 2))),
     ("has no shard", lambda s: replace(s, shards=s.shards.remove("s"))),
     ("job j, which is unknown", lambda s: with_reference(s, Reference(LEFT, "s", 2, job="j"))),
-    ("waits on a split partition", lambda s: with_reference(s, Reference("root", "s", 2))),
+    ("is free on a split partition", lambda s: with_reference(s, Reference("root", "s", 2))),
     (
         "lost its input",
         lambda s: replace(

@@ -46,7 +46,7 @@ def test_a_key_twice_and_a_part_without_a_value_are_refused() -> None:
     parse = KeyCodec(PATHS).from_assignments
     with pytest.raises(InvalidRequestError, match="'path' is given twice"):
         parse("path=a,path=b")
-    with pytest.raises(InvalidRequestError, match="'a' is no key"):
+    with pytest.raises(InvalidRequestError, match="'a' is not part of a key"):
         parse("a")
     with pytest.raises(InvalidRequestError, match="a value for 'path' too"):
         parse("name=b")
@@ -57,5 +57,5 @@ def test_two_dots_separate_only_where_a_key_or_nothing_follows() -> None:
     assert parse("path=a..path=b") == (("a",), ("b",))
     assert parse("path=../x..") == (("../x",), None)
     assert parse("..path=b") == (None, ("b",))
-    with pytest.raises(InvalidRequestError, match="is no range"):
+    with pytest.raises(InvalidRequestError, match="is not a range"):
         parse("path=a")

@@ -49,7 +49,7 @@ def test_a_sort_key_in_a_split_point_is_refused_by_name() -> None:
             KeyCodec(FLIGHTS).split_points_to_json([refused])  # type: ignore[list-item]  # either is a key
         assert "row keys alone" in caught.value.hint
     assert KeyCodec(FLIGHTS).split_points_to_json([("AA", 12)]) == (("AA", 12),)
-    with pytest.raises(InvalidRequestError, match="split point 2 goes on with 'at'"):
+    with pytest.raises(InvalidRequestError, match="split point 2 has a value for 'at'"):
         KeyCodec(FLIGHTS).split_points_from_json([("AA",), ("AA", 12, 5)])
 
 
@@ -68,7 +68,7 @@ def test_times_and_dates_become_numbers_without_rounding() -> None:
         (Primitive.TIMESTAMP, dt.date(2013, 1, 1), "TimestampType"),
         (Primitive.DATE, dt.datetime(2013, 1, 1, tzinfo=dt.UTC), "DateType"),
         (Primitive.LONG, "12", "LongType"),
-        (Primitive.LONG, True, "truth value"),
+        (Primitive.LONG, True, "boolean"),
         (Primitive.LONG, 2**63, "64 bits"),
         (Primitive.STRING, 12, "StringType"),
         (Primitive.BYTES, "12", "ByteArrayType"),

@@ -124,9 +124,9 @@ def _with(kind: object, **more: object) -> str:
         ),
         (_with({"DecimalType": {"precision": True}}), "whole numbers"),
         (_with("IntType", colour="red"), "unknown parts: colour"),
-        (_with("IntType", id="1"), "no whole number"),
-        (_with("IntType", id=2**31), "no whole number"),
-        (_with("IntType", id=7, nextFieldId=-1), "no whole number"),
+        (_with("IntType", id="1"), "not a whole number"),
+        (_with("IntType", id=2**31), "not a whole number"),
+        (_with("IntType", id=7, nextFieldId=-1), "not a whole number"),
     ],
 )
 def test_a_bad_schema_is_refused_with_its_reason(body: str | bytes, reason: str) -> None:

@@ -61,7 +61,7 @@ def test_what_is_shown_is_read_back(kind: FieldType) -> None:
         ("list<text>", "character 6: there is no type 'text'"),
         ("list<long", "'>' is missing"),
         ("list", "'<' is missing"),
-        ("long>", "character 5: '>' is too much"),
+        ("long>", "character 5: '>' is unexpected"),
         ("map<string>", "',' is missing"),
         ("map<list<int>,int>", "character 5: the key of a map"),
         ("struct<>", "':' is missing"),

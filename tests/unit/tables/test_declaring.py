@@ -75,7 +75,7 @@ def test_a_table_that_is_not_there_is_made_whole() -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (TableDeclaration("u"), "table 'u': it does not exist, and needs a schema"),
+        (TableDeclaration("u"), "table 'u': it does not exist; a schema is needed"),
         (TableDeclaration("../u", SCHEMA), "cannot be called"),
         (TableDeclaration("u", SCHEMA, {"filters": "ageOff(nothing,1)"}), "nothing"),
         (
@@ -93,7 +93,7 @@ def test_a_table_that_is_not_there_is_made_whole() -> None:
         (TableDeclaration("t", Schema((KEY,), values=(replace(NEW, name="old"),))), "another type"),
         (TableDeclaration("t", Schema((KEY,), values=(replace(OLD, name="new"),))), "never null"),
         (TableDeclaration("t", splits=((10,), (11,))), r"not split at \(11\)"),
-        (TableDeclaration("t", properties={"state_store": "dynamodb"}), "stays so"),
+        (TableDeclaration("t", properties={"state_store": "dynamodb"}), "cannot change"),
         (TableDeclaration("t", properties={"aggregations": "sum(k)"}), "table 't': "),
     ],
 )

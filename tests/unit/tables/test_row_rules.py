@@ -124,7 +124,7 @@ def test_filters_that_make_no_sense_are_refused_with_why(text: str, reason: str)
     [
         ("sum(count)", "lack value fields: least, tags"),
         (FOLDS + ", max(count)", "name fields twice: count"),
-        (FOLDS + ", sum(at)", "name key fields, which tell groups apart: at"),
+        (FOLDS + ", sum(at)", "name key fields, which identify groups: at"),
         (FOLDS + ", sum(nobody)", "name unknown fields: nobody"),
         (FOLDS.replace("sum(count)", "mean(count)"), "no operation 'mean'"),
         (FOLDS.replace("min(least)", "sum(least)"), "depends on the order of adding"),

@@ -174,7 +174,7 @@ class TestProperties:
             ({"compaction_files": "3"}, (), "whole number"),
             ({"compaction_files": True}, (), "whole number"),
             ({"commits": "strictly"}, (), "did you mean strict"),
-            ({"state_store": "dynamodb"}, (), "stays so"),
+            ({"state_store": "dynamodb"}, (), "cannot change"),
             ({"filters": "ageOff(nothing,1)"}, (), "nothing"),
             ({}, ("compaction_file",), "did you mean compaction_files"),
             ({"compaction_files": 3}, ("compaction_files",), "set and unset"),

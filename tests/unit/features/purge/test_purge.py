@@ -253,7 +253,7 @@ def test_a_job_whose_purge_was_given_up_frees_its_shards(world: World) -> None:
         ("letter", (), "not a condition"),
         ("1 = 1; DROP TABLE x", (), "is not allowed in a condition"),
         ("", (("a", 1, 2),), "key 1 has 3 parts"),
-        ("", (("a",), (1,)), "key 2: 1 is no value for letter"),
+        ("", (("a",), (1,)), "key 2: 1 is not a value of letter"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_and_nothing_is_kept(
