@@ -63,8 +63,8 @@ is granted, and what is granted is asked, in that life or in a rare case that a 
 `<table id>/data/` holds the shards of a table, `state/` its state, `endings/` the notes that end
 runs; `purges/`, `exports/`, `spark/` and `requests/` hold what is asked and not done yet, `jobs/`
 what steps of compactions have done, and which jobs are set aside. Ids of tables have
-{digits} characters, and grants are for prefixes of just that length: none is for
-`spark-job-packages/`, where the packages of Spark jobs lie, but those of who brings and who runs them.
+{digits} characters, and grants are for prefixes of just that length. So none of them covers
+`spark-job-packages/`, the packages of Spark jobs; only roles that bring or run them are granted it.
 
 {objects}
 ## Who could change an object

@@ -77,7 +77,7 @@ def test_what_became_of_a_name_is_told_as_long_as_it_is_remembered() -> None:
         ({"drop": ("a",), "rename": {"a": "c"}}, "dropped and renamed"),
         ({"add": (Field("a", LONG, nullable=True),)}, "two columns 'a'"),
         ({"add": (NEW, NEW)}, "two columns 'new'"),
-        ({"add": (Field("new", LONG),)}, "never null"),
+        ({"add": (Field("new", LONG),)}, "not nullable"),
         ({"add": (Field("new", LONG, nullable=True, id=3),)}, "with an id"),
     ],
 )
