@@ -19,7 +19,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.features.checking.check import check
 from dormouse.features.checking.findings import Damage
 from dormouse.features.compaction.compact import compact
-from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.manifests import load_manifest
 from dormouse.features.purge.prove_purge import prove_purge
 from dormouse.features.purge.purge import PurgeRequest
 from dormouse.features.purge.row_matcher import RowMatcher
@@ -152,7 +152,7 @@ class Trial:
     def _exported(self) -> object:
         self.world.deliver(self._export_job)
         to = f"out{self._exports}"
-        found = manifest_at(self.world.results, to)
+        found = load_manifest(self.world.results, to)
         if found is None:
             raise Refusal
         folder = self.world.folder / "results" / to

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.client import Instance
-from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.request import export_id_of
-from dormouse.features.export.stored import kept_export
+from dormouse.features.export.stored import load_export
 from dormouse.features.purge.request import purge_id_of
-from dormouse.features.purge.stored import purge_request
+from dormouse.features.purge.stored import load_purge
 from dormouse.messages import OutboundMessage
 from dormouse.requests import ExportRows, PurgeRows
 from tests.chaos.story import Expected, Story
@@ -100,7 +100,7 @@ class Requests:
     def _is_purged(self, asked: AskedPurge) -> bool:
         handle = self._instance.table(asked.plan.name)
         purge_id = purge_id_of(asked.request.request_id)
-        if purge_request(handle.services, handle.table.id, purge_id) is not None:
+        if load_purge(handle.services, handle.table.id, purge_id) is not None:
             return False
         told = handle.services.tracker.get(handle.table.id, purge_id)
         if told is not None and told.state == "failed":
@@ -115,7 +115,7 @@ class Requests:
         told = handle.services.tracker.get(handle.table.id, export_id)
         if told is None or told.state != "failed":
             return False
-        if kept_export(handle.services, handle.table.id, export_id) is not None:
+        if load_export(handle.services, handle.table.id, export_id) is not None:
             return False  # it failed for now
         self._tally.count("requests made", "of these exports given up, too late")
         if "gc_delay_seconds" not in told.reason:
@@ -124,7 +124,7 @@ class Requests:
 
     def _is_exported(self, asked: AskedExport) -> bool:
         results = self._instance.services.results
-        manifest = manifest_at(results, asked.request.to)
+        manifest = load_manifest(results, asked.request.to)
         if manifest is None:
             return self._is_given_up(asked)
         parts: Sequence[pa.Table] = [

@@ -8,9 +8,9 @@ import pytest
 
 from dormouse.aws.functions.handling import handle_changes
 from dormouse.errors import UnavailableError
-from dormouse.features.export.export import Export, cut_tasks
-from dormouse.features.export.manifests import manifest_at
-from dormouse.features.export.stored import keep_export, keep_tasks
+from dormouse.features.export.export import Export, plan_tasks
+from dormouse.features.export.manifests import load_manifest
+from dormouse.features.export.stored import save_export, save_tasks
 from dormouse.features.purge.purge import PurgeRequest, encode_request
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import (
@@ -260,11 +260,11 @@ def test_a_task_of_an_export_is_done_once(functions: Functions, event: str) -> N
     export = Export(
         EXPORT, "out", TABLE_ID, "letters", 4, 0, schema, columns, (KeyRange(),), cut="1"
     )
-    tasks = cut_tasks(functions.world.state(functions.table), export.ranges)
-    export = replace(export, tasks=keep_tasks(functions.world.services, export, tasks))
-    assert keep_export(functions.world.services, export)
+    tasks = plan_tasks(functions.world.state(functions.table), export.ranges)
+    export = replace(export, tasks=save_tasks(functions.world.services, export, tasks))
+    assert save_export(functions.world.services, export)
     assert functions.invoke("export_rows", event) == []
-    manifest = manifest_at(functions.world.results, "out")
+    manifest = load_manifest(functions.world.results, "out")
     assert manifest is not None
     assert manifest.rows == 12
     assert functions.sent() == []

@@ -19,9 +19,9 @@ from unittest.mock import patch
 
 from dormouse import messages as m
 from dormouse.aws.functions import handling
-from dormouse.features.export.export import Export, cut_tasks
-from dormouse.features.export.manifests import manifest_at
-from dormouse.features.export.stored import keep_export, keep_tasks
+from dormouse.features.export.export import Export, plan_tasks
+from dormouse.features.export.manifests import load_manifest
+from dormouse.features.export.stored import save_export, save_tasks
 from dormouse.features.purge.purge import PurgeRequest, encode_request
 from dormouse.features.spark.dispatch_spark import dispatch_spark
 from dormouse.keys.ranges import KeyRange
@@ -217,12 +217,12 @@ def _export_rows(functions: Functions) -> Batch:
         export = Export(
             f"{i:016}", f"out{i}", TABLE_ID, "letters", 1, 0, schema, ("letter",), asked, cut="1"
         )
-        tasks = cut_tasks(world.state(functions.table), export.ranges)
-        export = replace(export, tasks=keep_tasks(world.services, export, tasks))
-        assert keep_export(world.services, export)
+        tasks = plan_tasks(world.state(functions.table), export.ranges)
+        export = replace(export, tasks=save_tasks(world.services, export, tasks))
+        assert save_export(world.services, export)
 
     def is_done(i: int) -> bool:
-        manifest = manifest_at(world.results, f"out{i}")
+        manifest = load_manifest(world.results, f"out{i}")
         return manifest is not None and manifest.rows == len(ROWS)
 
     return Batch(_encoded([m.ExportTask(TABLE_ID, f"{i:016}", 0) for i in _NUMBERS]), is_done)

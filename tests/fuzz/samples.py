@@ -22,14 +22,14 @@ from dormouse.features.export.export import (
     encode_files,
     encode_pieces,
 )
-from dormouse.features.export.manifests import manifest_at, manifest_of, manifest_path
+from dormouse.features.export.manifests import build_manifest, load_manifest, manifest_path
 from dormouse.features.purge.purge import (
     PurgeRequest,
-    Verdicts,
+    ShardMatches,
+    decode_matches,
     decode_request,
-    decode_verdicts,
+    encode_matches,
     encode_request,
-    encode_verdicts,
 )
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.provenance import Lineage, Provenance
@@ -175,7 +175,7 @@ def _stored_ending() -> bytes:
 def _manifest(body: bytes) -> object:
     storage = MemoryStorage()
     storage.put(manifest_path("out"), body)
-    return manifest_at(storage, "out")
+    return load_manifest(storage, "out")
 
 
 _FILES = (ExportedFile("part-00000-000.parquet", 3, 100),)
@@ -189,14 +189,14 @@ NOTES: dict[str, tuple[bytes, Decode, str]] = {
     ),
     "files": (encode_files(_FILES, _PATH), lambda b: decode_files(b, _PATH), _PATH),
     "a manifest": (
-        msgspec.json.encode(manifest_of(_EXPORT, _FILES)),
+        msgspec.json.encode(build_manifest(_EXPORT, _FILES)),
         _manifest,
         manifest_path("out"),
     ),
     "a purge": (encode_request(_PURGE, _PATH), lambda b: decode_request(b, _PATH), _PATH),
     "verdicts": (
-        encode_verdicts(Verdicts(frozenset("a"), frozenset("b")), _PATH),
-        lambda b: decode_verdicts(b, _PATH),
+        encode_matches(ShardMatches(frozenset("a"), frozenset("b")), _PATH),
+        lambda b: decode_matches(b, _PATH),
         _PATH,
     ),
     "a footer": (encode_footer(_FOOTER), lambda b: decode_footer(b, _PATH), _PATH),

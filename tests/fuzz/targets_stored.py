@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
 from dormouse.features.export.export import encode_files
-from dormouse.features.purge.purge import Verdicts, encode_verdicts
+from dormouse.features.purge.purge import ShardMatches, encode_matches
 from dormouse.jobs.retrying import MAX_RECEIVES
 from dormouse.stored.paths import (
     export_done_path,
@@ -35,7 +35,7 @@ _ID = f"{MIDDLE:016}"
 def _verdicts(functions: Functions) -> list[str]:
     path = purge_matches_path(TABLE_ID, _ID, "1")
     functions.world.storage.put(
-        path, encode_verdicts(Verdicts(frozenset("a"), frozenset("b")), path)
+        path, encode_matches(ShardMatches(frozenset("a"), frozenset("b")), path)
     )
     return [path]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.request import export_id_of
 from dormouse.features.purge.request import purge_id_of
 from dormouse.features.requests.resolve_table import binding_key
@@ -115,7 +115,7 @@ def _is_as_asked(request: AdminRequest, became: Table) -> bool:
 def _is_exported(instance: Instance, request: ExportRows) -> bool:
     """Return whether an export is whole, or failed for a reason, or went with its table."""
     export_id = export_id_of(request.request_id)
-    manifest = manifest_at(instance.results, request.to)
+    manifest = load_manifest(instance.results, request.to)
     if manifest is not None:
         return manifest.export == export_id
     for (table_id, job_id), told in instance.tracker.told.items():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from dormouse.errors import DormouseError
 from dormouse.features.checking.check import check
-from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.manifests import load_manifest
 from dormouse.features.tables.versions import read_version
 from dormouse.fold.invariants import broken_invariants
 from dormouse.ports import NO_TABLE
@@ -171,7 +171,7 @@ def problems(instance: Instance, expected: dict[str, Rows], exported: int | None
     yield from _left_over(instance)
     yield from _records(instance)
     if exported is not None:
-        manifest = manifest_at(instance.results, "out")
+        manifest = load_manifest(instance.results, "out")
         if manifest is None or manifest.rows != exported:
             yield f"the export has {manifest.rows if manifest else 'no'} rows, not {exported}"
 

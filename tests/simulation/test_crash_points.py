@@ -58,7 +58,7 @@ merge_here = compact_stage.merge_here
     [
         ("plan: assign compactions", "stages.sweep._stale_jobs", nothing_stale, "for good"),
         ("compact", "stages.compact.settle", lambda *_: None, "told to be running"),
-        ("export: task", "stages.sweep.kept_exports", lambda *_: ({}, []), "left over"),
+        ("export: task", "stages.sweep.list_exports", lambda *_: ({}, []), "left over"),
         ("ingest", "stages.sweep._delete_orphans", lambda *_: None, "no commit"),
     ],
 )

@@ -9,7 +9,7 @@ from dormouse.features.compaction import slicing
 from dormouse.features.compaction.compact import compact as compact_here
 from dormouse.features.compaction.steps import MOST_CELLS, Step
 from dormouse.features.purge.purge import encode_request
-from dormouse.features.purge.stored import purge_request
+from dormouse.features.purge.stored import load_purge
 from dormouse.features.rebuild.rebuild import preview
 from dormouse.messages import CompactionJob, OutboundMessage, SparkRunChanged
 from dormouse.model.transactions import AssignJob, ReleaseJob
@@ -182,7 +182,7 @@ def test_rules_hold_and_a_purge_may_leave_whole_ranges_without_rows(
     other = world.create("other")
     purge = world.purge(other, f"letter < '{chr(0x4E00 + 300)}'")
     table, _ = table_with_job(world, job="held", aggregations="last(note)")
-    request = purge_request(world.services, other.id, purge)
+    request = load_purge(world.services, other.id, purge)
     assert request is not None
     path = purge_path(table.id, purge)  # an object names its own path, so a copy would be refused
     world.storage.put(path, encode_request(request, path))

@@ -156,7 +156,7 @@ def test_a_driver_of_an_export_that_dies_at_its_end_is_made_up_for(
     spark: SparkContext, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = begun(spark, world, "export")
-    for name in ("put_manifest", "forget_export"):
+    for name in ("save_manifest", "delete_export"):
         with monkeypatch.context() as patch:
             patch.setattr(export_stage, name, lambda *_: die())
             with pytest.raises(Death):

@@ -23,7 +23,7 @@ TEXT = "thequickbrownfoxjumpsoverthelazydog"
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every leaf is a task of its own."""
-    monkeypatch.setattr(request, "cut_tasks", partial(request.cut_tasks, task_slices=1))
+    monkeypatch.setattr(request, "plan_tasks", partial(request.plan_tasks, task_shards=1))
 
 
 def begun(world: World) -> tuple[Table, ExportJob]:
@@ -60,7 +60,9 @@ def test_a_run_goes_on_with_the_tasks_that_another_has_left(
 ) -> None:
     table, job = begun(world)
     with monkeypatch.context() as patch:
-        patch.setattr("dormouse.features.export.export_rows.put_manifest", lambda *_: World.crash())
+        patch.setattr(
+            "dormouse.features.export.export_rows.save_manifest", lambda *_: World.crash()
+        )
         with pytest.raises(Crash):
             run(spark, world, job)
     written = {o.path: o.modified_ms for o in world.results.list("out/")}

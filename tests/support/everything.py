@@ -23,10 +23,10 @@ from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.features.administration.answering import keep_reply
 from dormouse.features.compaction.steps import Cut, Step, encode_fate
 from dormouse.features.export import export_rows
-from dormouse.features.purge.left_objects import keep_left
-from dormouse.features.purge.purge import Verdicts
+from dormouse.features.purge.purge import ShardMatches
+from dormouse.features.purge.remaining_objects import save_remaining
 from dormouse.features.purge.request import purge_id_of
-from dormouse.features.purge.stored import keep_verdicts
+from dormouse.features.purge.stored import save_matches
 from dormouse.features.requests.resolve_table import binding_key
 from dormouse.features.tables import reset
 from dormouse.jobs.crashes import set_aside
@@ -228,11 +228,11 @@ def _begin_requests(world: World, table: Table) -> None:
     purge = PurgeRows("purge", table.name, "letter = 'q'", reply=True)
     world.administer(purge)
     shards = frozenset(sorted(world.state(table).shards)[:1])
-    keep_verdicts(services, table.id, purge_id_of(purge.request_id), Verdicts(clean=shards))
-    keep_left(services, table.id, binding_key(purge), ())
+    save_matches(services, table.id, purge_id_of(purge.request_id), ShardMatches(clean=shards))
+    save_remaining(services, table.id, binding_key(purge), ())
     world.administer(ExportRows("waits", table.name, to="waits"))
     world.queue.clear()
-    with patch.object(export_rows, "forget_export", side_effect=Crash), suppress(Crash):
+    with patch.object(export_rows, "delete_export", side_effect=Crash), suppress(Crash):
         world.administer(ExportRows("ended", table.name, to="ended"))
         world.settle()
 

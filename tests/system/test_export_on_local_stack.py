@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.manifests import load_manifest
 from dormouse.messages import OutboundMessage
 from dormouse.requests import ExportRows
 from dormouse.schema.schema import Schema
@@ -43,9 +43,9 @@ def test_exported_rows_are_counted_copied_and_restored(system: System, tmp_path:
     handle.queues.send([OutboundMessage("admin", asked)])
     results = handle.services.results
     handle.polling.until_nothing(
-        lambda: int(manifest_at(results, "exported/2") is None), timeout_seconds=LIMIT_SECONDS
+        lambda: int(load_manifest(results, "exported/2") is None), timeout_seconds=LIMIT_SECONDS
     )
-    manifest = manifest_at(results, "exported/2")
+    manifest = load_manifest(results, "exported/2")
     assert manifest is not None
     assert manifest.rows == 6
     jobs = system.dormouse("jobs", "exported", "--format", "json").splitlines()

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.manifests import load_manifest
 from dormouse.messages import encode
 from dormouse.requests import (
     AdminRequest,
@@ -67,7 +67,7 @@ def test_a_request_is_finished_when_its_effect_is_there_and_not_before(
         ),
         "export": (
             ExportRows("told-export", "told", "told/out", reply=True),
-            lambda: manifest_at(services.results, "told/out") is not None,
+            lambda: load_manifest(services.results, "told/out") is not None,
         ),
         "purge": (
             PurgeRows("told-purge", "told", "n = 92", reply=True),

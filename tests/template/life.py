@@ -12,7 +12,7 @@ from msgspec import structs
 from dormouse.client import Instance
 from dormouse.features.administration.administer import administer
 from dormouse.features.administration.registry import VERBS
-from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.manifests import load_manifest
 from dormouse.features.purge.purge import PurgeRequest, encode_request
 from dormouse.features.purge.request import purge_id_of
 from dormouse.features.requests.request_names import request_path
@@ -198,7 +198,7 @@ def export_rows(flow: Flow, table: Table) -> None:
     request = ExportRows(f"6 {table.name}", table.name, f"{table.name}/1", reply=True)
     flow.send("admin", encode(request))
     see_whether_it_ended(flow, table, request)
-    assert manifest_at(services.results, f"{table.name}/1") is not None
+    assert load_manifest(services.results, f"{table.name}/1") is not None
     administer(services, ExportRows(f"7 {table.name}", table.name, f"{table.name}/2"))
     services.storage.put(export_done_path(table.id, "finished", 0), b"too late")
 

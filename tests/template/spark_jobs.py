@@ -15,7 +15,7 @@ from unittest.mock import patch
 import boto3
 
 from dormouse.features.export.request import export_id_of
-from dormouse.features.export.stored import kept_export
+from dormouse.features.export.stored import load_export
 from dormouse.features.spark.jobs import kind_of
 from dormouse.features.spark.requests import spark_request
 from dormouse.messages import CompactionJob, ExportJob, IngestJob, SparkJob, encode
@@ -79,7 +79,7 @@ def export_by_spark(flow: Flow, table: Table) -> None:
             run(flow, job)
         cancel_newest_run(flow)
         flow.send("spark-jobs", encode(job))
-        assert kept_export(services, table.id, job.job_id) is None
+        assert load_export(services, table.id, job.job_id) is None
         assert spark_request(services, table.id, job.job_id) is None
 
 

@@ -15,9 +15,9 @@ from dormouse.client.versions import AsOf, check_as_of
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import administer
-from dormouse.features.export.manifests import Manifest, manifest_at, stored_manifest
+from dormouse.features.export.manifests import Manifest, encode_manifest, load_manifest
 from dormouse.features.export.request import destination, export_id_of
-from dormouse.features.export.stored import done_paths, kept_export
+from dormouse.features.export.stored import finished_task_paths, load_export
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
 from dormouse.requests import ExportRows
@@ -73,10 +73,10 @@ class Export:
     def progress(self) -> ExportProgress | None:
         """Return how far it is; None once it is complete or given up."""
         services, table_id = self.handle.services, self.table.id
-        export = kept_export(services, table_id, self.id)
+        export = load_export(services, table_id, self.id)
         if export is None:
             return None
-        return ExportProgress(len(done_paths(services, table_id, self.id)), export.tasks)
+        return ExportProgress(len(finished_task_paths(services, table_id, self.id)), export.tasks)
 
     def wait(
         self,
@@ -100,7 +100,7 @@ class Export:
             NotFoundError: there is none: the export is under way, or was given up, and why.
         """
         services = self.handle.services
-        found = manifest_at(services.results, self.to)
+        found = load_manifest(services.results, self.to)
         if found is not None and found.export == self.id:
             return found
         told = services.tracker.get(self.table.id, self.id)
@@ -125,7 +125,7 @@ class Export:
             self._copy(file.name, file.size_bytes, target / file.name)
             if watch is not None:
                 watch(file.name)
-        body = stored_manifest(manifest)
+        body = encode_manifest(manifest)
         (target / MANIFEST).write_bytes(body)
         return manifest
 

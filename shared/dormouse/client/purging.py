@@ -12,10 +12,10 @@ from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.purge.prove_purge import Progress, Proof, prove_purge
-from dormouse.features.purge.purge import PurgeRequest, references_to, unknown_shards
-from dormouse.features.purge.request import wanted_rows
+from dormouse.features.purge.purge import PurgeRequest, references_to, unchecked_shards
+from dormouse.features.purge.request import build_purge_request
 from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.features.purge.stored import known_verdicts, purge_request
+from dormouse.features.purge.stored import load_matches, load_purge
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
 from dormouse.requests import PurgeRows
@@ -53,13 +53,15 @@ class Purge:
     def progress(self) -> PurgeProgress | None:
         """Return how far it is; None once it is finished or given up."""
         services, table_id = self.handle.services, self.table.id
-        request = purge_request(services, table_id, self.id)
+        request = load_purge(services, table_id, self.id)
         if request is None:
             return None
-        known = known_verdicts(services, table_id, self.id)
+        known = load_matches(services, table_id, self.id)
         state = self.handle.state()
         rewritten = {reference.shard for reference in references_to(state, known.matching)}
-        return PurgeProgress(len(known), len(unknown_shards(state, request, known)), len(rewritten))
+        return PurgeProgress(
+            len(known), len(unchecked_shards(state, request, known)), len(rewritten)
+        )
 
     def wait(
         self,
@@ -97,7 +99,7 @@ def start_purge(
         NotFoundError: the table was deleted.
     """
     request = structs.replace(_request(handle, table, where, keys), spark=spark)
-    rows = wanted_rows(table, request)
+    rows = build_purge_request(table, request)
     handle.queues.send(administer(handle.services, request))
     return Purge(handle, table, rows)
 
@@ -114,7 +116,7 @@ def proof_of(
     Raises:
         InvalidRequestError: as `start_purge`.
     """
-    rows = wanted_rows(table, _request(handle, table, where, keys))
+    rows = build_purge_request(table, _request(handle, table, where, keys))
     return _prove(handle, table, rows, watch)
 
 

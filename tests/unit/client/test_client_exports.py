@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dormouse.client import ExportProgress, TableHandle
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError, TimedOutError
-from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.manifests import load_manifest
 from dormouse.stored.json_objects import with_checksum
 from dormouse.stored.paths import MANIFEST, shard_path
 from tests.support.instances import InMemory
@@ -96,7 +96,7 @@ def test_a_manifest_that_names_files_elsewhere_writes_none(
     export = handle.export(to="out")
     (file,) = export.wait().files
     stored = memory.world.folder / "results" / "out" / MANIFEST
-    whole = manifest_at(memory.world.results, "out")
+    whole = load_manifest(memory.world.results, "out")
     assert whole is not None
     evil = replace(whole, files=(replace(whole.files[0], name="../../evil"),))
     stored.write_bytes(with_checksum(msgspec.json.encode(evil)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from dormouse.features.export.manifests import Manifest, manifest_at
+from dormouse.features.export.manifests import Manifest, load_manifest
 from dormouse.ports import JobRecord
 from dormouse.stored.paths import MANIFEST, export_prefix
 from dormouse.tables.table import Table
@@ -28,7 +28,7 @@ def filled(world: World, **options: object) -> Table:
 
 
 def manifest(world: World, to: str = "out") -> Manifest:
-    found = manifest_at(world.results, to)
+    found = load_manifest(world.results, to)
     assert found is not None, "there is no manifest"
     return found
 

@@ -13,7 +13,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.purge.prove_purge import prove_purge
 from dormouse.features.purge.purge import PurgeRequest
-from dormouse.features.purge.request import wanted_rows
+from dormouse.features.purge.request import build_purge_request
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.query.count import count_rows
@@ -81,7 +81,7 @@ def test_each_way_to_ask_for_keys_finds_just_the_rows_that_plain_python_does(
         world.export(table, to="out", keys=tuple(keys), ranges=tuple(ends))
         world.settle()
         assert keys_of(rows_of(world)) == asked
-        request = wanted_rows(table, PurgeRows("purge-1", table.name, "", tuple(purged)))
+        request = build_purge_request(table, PurgeRows("purge-1", table.name, "", tuple(purged)))
         proof = prove_purge(world.services, table, RowMatcher.of(request, table.schema))
         assert proof.rows == len(everything) - len(left)
         world.queue += administer(

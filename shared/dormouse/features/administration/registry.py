@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from dormouse.features.compaction.request import CompactionWork, compact_table
 from dormouse.features.dead_letters.request import redrive
-from dormouse.features.export.request import ExportWork, export_rows
+from dormouse.features.export.request import ExportWork, request_export
 from dormouse.features.garbage.request import GarbageWork, collect_garbage
 from dormouse.features.ingest.request import IngestWork, ingest_files
-from dormouse.features.purge.request import PurgeWork, purge_rows
+from dormouse.features.purge.request import PurgeWork, request_purge
 from dormouse.features.requests.work import Begun
 from dormouse.features.splitting.request import SplitWork, split_partitions
 from dormouse.features.tables.alter_schema import alter_schema
@@ -65,9 +65,9 @@ VERBS: Mapping[type[Request], Verb] = {
     CompactTable: Verb(compact_table, causes_jobs=True),
     CreateTable: Verb(create_table),
     DeleteTable: Verb(delete_table),
-    ExportRows: Verb(export_rows, causes_jobs=True),
+    ExportRows: Verb(request_export, causes_jobs=True),
     IngestFiles: Verb(ingest_files, causes_jobs=True),
-    PurgeRows: Verb(purge_rows, causes_jobs=True),
+    PurgeRows: Verb(request_purge, causes_jobs=True),
     Redrive: Verb(redrive),
     ReinitialiseTable: Verb(reinitialise_table),
     RenameTable: Verb(rename_table),

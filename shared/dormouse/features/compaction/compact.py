@@ -27,7 +27,7 @@ from dormouse.features.checking.disputes import is_sound, record_disputes
 from dormouse.features.compaction.merge import EVERYTHING, Compaction, Merged, merge_inputs
 from dormouse.features.garbage.collect_garbage import MAX_DELAY_SECONDS
 from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.features.purge.stored import purge_request
+from dormouse.features.purge.stored import load_purge
 from dormouse.features.tables.reset import is_for
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.keys.ranges import KeyRange
@@ -149,7 +149,7 @@ def _removed(services: Services, table: Table, job: Job) -> RowMatcher | None:
     purge_id = purge_of(job.id)
     if purge_id is None:
         return None
-    request = purge_request(services, table.id, purge_id)
+    request = load_purge(services, table.id, purge_id)
     if request is None:
         raise InvalidRequestError("the purge it was for was given up")
     return RowMatcher.of(request, table.schema)

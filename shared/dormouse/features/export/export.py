@@ -24,9 +24,9 @@ from dormouse.tables.properties import properties_of
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 
-TASK_BYTES = 256 * 1024 * 1024
+MAX_TASK_BYTES = 256 * 1024 * 1024
 """What a task reads of shards, about, unless a single leaf has more."""
-TASK_SLICES = 1000
+MAX_TASK_SHARDS = 1000
 """The most shards of the leaves of one task, unless a single leaf has more."""
 
 
@@ -82,18 +82,18 @@ class ExportedFile:
     size_bytes: int
 
 
-def cut_tasks(
+def plan_tasks(
     state: TableState,
     ranges: Iterable[KeyRange],
     *,
-    task_bytes: int = TASK_BYTES,
-    task_slices: int = TASK_SLICES,
+    task_bytes: int = MAX_TASK_BYTES,
+    task_shards: int = MAX_TASK_SHARDS,
 ) -> Iterator[tuple[Piece, ...]]:
     """Cut what lies in disjoint ascending ranges into tasks, in key order: one leaf or several."""
     task: list[Piece] = []
     size_bytes = slices = 0
     for piece, piece_bytes in _pieces(state, ranges):
-        is_full = size_bytes + piece_bytes > task_bytes or slices + len(piece.shards) > task_slices
+        is_full = size_bytes + piece_bytes > task_bytes or slices + len(piece.shards) > task_shards
         if task and is_full:
             yield tuple(task)
             task, size_bytes, slices = [], 0, 0

@@ -21,14 +21,14 @@ from dormouse.errors import (
 from dormouse.features.export.export import Export
 from dormouse.features.export.export_task import write_task
 from dormouse.features.export.files import FILE_BYTES
-from dormouse.features.export.manifests import Manifest, manifest_of, put_manifest
+from dormouse.features.export.manifests import Manifest, build_manifest, save_manifest
 from dormouse.features.export.stored import (
-    done_paths,
-    files_of,
-    forget_export,
-    is_done,
-    kept_export,
-    tasks_left,
+    delete_export,
+    finished_task_paths,
+    is_task_done,
+    load_export,
+    load_task_files,
+    unfinished_tasks,
 )
 from dormouse.jobs.attempts import crashed_attempts, record_attempt
 from dormouse.jobs.crashes import CRASH_LIMIT, CRASHED, hand_to_spark
@@ -70,15 +70,15 @@ def export_rows(
 
     manifest = None
     runs = export_attempts_prefix(export.table_id, export.id, message.task)
-    done = is_done(services.storage, export, message.task)
+    done = is_task_done(services.storage, export, message.task)
     has_failed = not done and len(crashed_attempts(services, runs)) >= CRASH_LIMIT
     if has_failed and services.has_spark:
         return hand_to_spark(services, ExportJob(export.table_id, export.id), "export", CRASHED)
-    with _given_up_if_hopeless(services, export):
+    with _fail_on_permanent_error(services, export):
         if has_failed:
             raise JobTooLargeError(f"{CRASHED}, in task {message.task}", hint=WHAT_TO_DO)
         if not done:
-            _tell_running(services, export)
+            _record_running(services, export)
             with record_attempt(services, runs):
                 is_whole = write_task(
                     services, export, message.task, is_late=is_late, file_bytes=file_bytes
@@ -100,20 +100,20 @@ def export_all(services: Services, job: ExportJob, write: WriteTasks) -> None:
     if export is None:
         return
     manifest = None
-    with _given_up_if_hopeless(services, export):
-        _tell_running(services, export)
-        write(export, tasks_left(services, export))
+    with _fail_on_permanent_error(services, export):
+        _record_running(services, export)
+        write(export, unfinished_tasks(services, export))
         manifest = _manifest_if_done(services, export)
     _finish(services, export, manifest)
 
 
 def _running(services: Services, table_id: str, export_id: str) -> Export | None:
-    export = kept_export(services, table_id, export_id)
+    export = load_export(services, table_id, export_id)
     return None if export is None or services.table(table_id) is None else export
 
 
 @contextmanager
-def _given_up_if_hopeless(services: Services, export: Export) -> Iterator[None]:
+def _fail_on_permanent_error(services: Services, export: Export) -> Iterator[None]:
     """Record why the block fails; what trying again cannot cure ends the export."""
     try:
         yield
@@ -121,18 +121,18 @@ def _given_up_if_hopeless(services: Services, export: Export) -> Iterator[None]:
         record(services, export.table_id, export.id, "export", "failed", reason=error.explanation)
         raise
     except DormouseError as error:
-        if kept_export(services, export.table_id, export.id) is not None:  # nobody has ended it
+        if load_export(services, export.table_id, export.id) is not None:  # nobody has ended it
             record(services, export.table_id, export.id, "export", "failed", reason=_reason(error))
-            forget_export(services, export)
+            delete_export(services, export)
 
 
 def _manifest_if_done(services: Services, export: Export) -> Manifest | None:
     """Write the manifest if all tasks are done, and give it."""
-    paths = done_paths(services, export.table_id, export.id)
+    paths = finished_task_paths(services, export.table_id, export.id)
     if len(paths) < export.tasks:
         return None
-    manifest = manifest_of(export, files_of(services, paths))
-    put_manifest(services, export, manifest)
+    manifest = build_manifest(export, load_task_files(services, paths))
+    save_manifest(services, export, manifest)
     return manifest
 
 
@@ -140,10 +140,10 @@ def _finish(services: Services, export: Export, manifest: Manifest | None) -> No
     """Tell that an export is finished, then forget it; it has not failed, whatever fails here."""
     if manifest is not None:
         record(services, export.table_id, export.id, "export", "finished", rows=manifest.rows)
-        forget_export(services, export)
+        delete_export(services, export)
 
 
-def _tell_running(services: Services, export: Export) -> None:
+def _record_running(services: Services, export: Export) -> None:
     told = services.tracker.get(export.table_id, export.id)
     if told is None or told.state not in ("running", "finished"):
         record(services, export.table_id, export.id, "export", "running")

@@ -18,13 +18,13 @@ from dormouse.engine.predicates import parse_stored_predicate
 from dormouse.features.export.export import Export, ExportedFile, Piece
 from dormouse.features.export.files import (
     FILE_BYTES,
-    Place,
-    Written,
+    FileId,
+    WrittenFile,
     columns_to_read,
-    read_written,
+    read_existing,
     write_file,
 )
-from dormouse.features.export.stored import keep_done, pieces_of
+from dormouse.features.export.stored import load_pieces, save_task_files
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.ports import Storage
 from dormouse.query.rows import QueryResult, query_parts
@@ -71,15 +71,15 @@ def write_task(
     Raises:
         NotFoundError: a shard it needs was collected, or the export has ended.
     """
-    files = _Run(worker, export, task, is_late, file_bytes).write()
+    files = _TaskRun(worker, export, task, is_late, file_bytes).write()
     if files is None:
         return False
-    keep_done(worker.storage, export, task, files)
+    save_task_files(worker.storage, export, task, files)
     return True
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _TaskRun:
     """One run of one task."""
 
     worker: Worker
@@ -90,17 +90,17 @@ class _Run:
 
     def write(self) -> list[ExportedFile] | None:
         """Write what is not there yet of the task's files; None if there was no time for all."""
-        pieces = pieces_of(self.worker.storage, self.export, self.task)
-        files, rest = self._there()
+        pieces = load_pieces(self.worker.storage, self.export, self.task)
+        files, rest = self._existing_files()
         has_written = False
         while rest is not None:
             if has_written and self.is_late():
                 return None
-            rest = self._write_next(files, _beyond(pieces, rest))
+            rest = self._write_next(files, _slices_from(pieces, rest))
             has_written = True
         return files
 
-    def _there(self) -> tuple[list[ExportedFile], Key | None]:
+    def _existing_files(self) -> tuple[list[ExportedFile], Key | None]:
         """Return the files that earlier runs put, and the key at which the next begins."""
         files: list[ExportedFile] = []
         rest: Key | None = ()
@@ -108,7 +108,7 @@ class _Run:
             place = self._place(len(files))
             name = exported_file(place.task, place.number)
             if stored.path == self._path(name):
-                found = read_written(self.worker.results, stored.path, stored.size_bytes, place)
+                found = read_existing(self.worker.results, stored.path, stored.size_bytes, place)
                 files.append(ExportedFile(name, found.rows, stored.size_bytes))
                 rest = found.rest
         return files, rest
@@ -151,23 +151,23 @@ class _Run:
             cache=worker.cache,
         )
 
-    def _publish(self, local: Path, place: Place, written: Written) -> tuple[Written, int]:
+    def _publish(self, local: Path, place: FileId, written: WrittenFile) -> tuple[WrittenFile, int]:
         """Put a file; give what is in it, or in that which another run put before, and its size."""
         path = self._path(exported_file(place.task, place.number))
         results = self.worker.results
         if results.upload(path, local):
             return written, local.stat().st_size
         (stored,) = [found for found in results.list(path) if found.path == path]
-        return read_written(results, path, stored.size_bytes, place), stored.size_bytes
+        return read_existing(results, path, stored.size_bytes, place), stored.size_bytes
 
-    def _place(self, number: int) -> Place:
-        return Place(self.export.id, self.task, number)
+    def _place(self, number: int) -> FileId:
+        return FileId(self.export.id, self.task, number)
 
     def _path(self, name: str) -> str:
         return f"{self.export.to}/{name}"
 
 
-def _beyond(pieces: Iterable[Piece], start: Key) -> list[list[Slice]]:
+def _slices_from(pieces: Iterable[Piece], start: Key) -> list[list[Slice]]:
     """Return what of pieces lies at a key and beyond."""
     parts = []
     for piece in pieces:

@@ -34,7 +34,7 @@ ROW_GROUP_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileId:
     """Which file of an export: the `number`-th of a task, from 0."""
 
     export: str
@@ -43,7 +43,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFile:
     """The rows of a file, and the row key at which the next file of its task begins; None if the
     task is done.
     """
@@ -71,13 +71,13 @@ def columns_to_read(schema: Schema, columns: Sequence[str]) -> list[str]:
 def write_file(
     batches: Iterable[pa.RecordBatch],
     local: Path,
-    place: Place,
+    place: FileId,
     schema: Schema,
     columns: Sequence[str],
     *,
     file_bytes: int = FILE_BYTES,
     is_late: Callable[[], bool] = lambda: False,
-) -> Written:
+) -> WrittenFile:
     """Write the first of some sorted rows to `local`; no file is made if there are none.
 
     The batches have the `columns_to_read`; the file has just `columns`. It ends before the next row
@@ -143,7 +143,7 @@ class _File:
         if self._pending_rows >= ROW_GROUP_ROWS or self._pending_bytes >= ROW_GROUP_BYTES:
             self._write_group()
 
-    def close(self, place: Place, rest: Key | None) -> Written:
+    def close(self, place: FileId, rest: Key | None) -> WrittenFile:
         """Complete the file, if it has rows."""
         if self.rows:
             if self._pending:
@@ -153,7 +153,7 @@ class _File:
             told = _Stored(place.export, place.task, place.number, key)
             stored = msgspec.json.encode(told).decode()
             self._writer.add_key_value_metadata({METADATA_KEY: stored})
-        return Written(self.rows, rest)
+        return WrittenFile(self.rows, rest)
 
     def end(self) -> None:
         """Close what is open, whether the file is complete or not."""
@@ -188,7 +188,7 @@ def _leading_keys(schema: Schema, columns: Sequence[str]) -> list[int]:
     return places
 
 
-def read_written(objects: Objects, path: str, size_bytes: int, place: Place) -> Written:
+def read_existing(objects: Objects, path: str, size_bytes: int, place: FileId) -> WrittenFile:
     """Return what a file that is there already holds.
 
     Raises:
@@ -202,9 +202,9 @@ def read_written(objects: Objects, path: str, size_bytes: int, place: Place) -> 
     with raise_corrupt(f"{path} is damaged"):
         told = decode_json(stored, _Stored)
         rest = None if told.rest is None else decode_key(bytes.fromhex(told.rest))
-    if Place(told.export, told.task, told.number) != place:
+    if FileId(told.export, told.task, told.number) != place:
         raise _foreign(path)
-    return Written(metadata.num_rows, rest)
+    return WrittenFile(metadata.num_rows, rest)
 
 
 def _foreign(path: str) -> AlreadyExistsError:

@@ -53,7 +53,7 @@ class Manifest(msgspec.Struct, frozen=True):
     checksum: str = checksums.BLANK
 
 
-def manifest_of(export: Export, files: Sequence[ExportedFile]) -> Manifest:
+def build_manifest(export: Export, files: Sequence[ExportedFile]) -> Manifest:
     """Return the manifest of a finished export; the same whoever finishes it."""
     schema, codec = export.schema, KeyCodec(export.schema)
     return Manifest(
@@ -78,15 +78,15 @@ def manifest_of(export: Export, files: Sequence[ExportedFile]) -> Manifest:
     )
 
 
-def put_manifest(services: Services, export: Export, manifest: Manifest) -> None:
+def save_manifest(services: Services, export: Export, manifest: Manifest) -> None:
     """Put a manifest where the files are, once.
 
     Raises:
         AlreadyExistsError: that of another export is there.
     """
-    if services.results.put(manifest_path(export.to), stored_manifest(manifest)):
+    if services.results.put(manifest_path(export.to), encode_manifest(manifest)):
         return
-    found = manifest_at(services.results, export.to)
+    found = load_manifest(services.results, export.to)
     if found is None or found.export != export.id:
         raise AlreadyExistsError(
             f"the manifest of another export lies below {export.to!r} already",
@@ -94,12 +94,12 @@ def put_manifest(services: Services, export: Export, manifest: Manifest) -> None
         )
 
 
-def stored_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: Manifest) -> bytes:
     """Return a manifest as it lies beside the files, with its checksum."""
     return with_checksum(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
 
 
-def manifest_at(results: Storage, to: str) -> Manifest | None:
+def load_manifest(results: Storage, to: str) -> Manifest | None:
     """Return the manifest of what was exported to a prefix; None if there is none, or not yet.
 
     Raises:

@@ -12,9 +12,9 @@ from hashlib import blake2b
 
 from dormouse.arrow.ranges import ranges_to_read, requested_ranges
 from dormouse.errors import AlreadyExistsError, InvalidRequestError
-from dormouse.features.export.export import Export, bytes_to_read, cut_tasks
-from dormouse.features.export.manifests import manifest_at
-from dormouse.features.export.stored import keep_export, keep_tasks, kept_export, messages_of
+from dormouse.features.export.export import Export, bytes_to_read, plan_tasks
+from dormouse.features.export.manifests import load_manifest
+from dormouse.features.export.stored import export_messages, load_export, save_export, save_tasks
 from dormouse.features.requests.ends import UNKNOWN, End, Look
 from dormouse.features.requests.resolve_table import living
 from dormouse.features.requests.work import Begun, Work
@@ -48,15 +48,15 @@ class ExportWork(Work, frozen=True, tag="export"):
 
     def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return the messages of all its tasks, if it is under way."""
-        export = kept_export(services, table.id, self.export_id)
-        return messages_of(export) if export is not None else []
+        export = load_export(services, table.id, self.export_id)
+        return export_messages(export) if export is not None else []
 
     def ends(self, look: Look) -> Iterator[End]:
         """Return how the export stands: its manifest says that it is complete."""
-        if kept_export(look.services, look.table.id, self.export_id) is not None:
+        if load_export(look.services, look.table.id, self.export_id) is not None:
             yield look.pending(self.kind, self.export_id, look.record(self.export_id))
             return
-        manifest = manifest_at(look.services.results, self.to)
+        manifest = load_manifest(look.services.results, self.to)
         if manifest is None or manifest.export != self.export_id:
             told = look.record(self.export_id)
             reason = told.reason if told is not None and told.state == "failed" else UNKNOWN
@@ -67,7 +67,7 @@ class ExportWork(Work, frozen=True, tag="export"):
         yield End(self.kind, self.export_id, counts=counts)
 
 
-def export_rows(services: Services, request: ExportRows) -> Begun:
+def request_export(services: Services, request: ExportRows) -> Begun:
     """Fix what is exported, cut it into tasks, and have them run; a redelivery has them run again.
 
     Where the table says so or somebody asks for it, they are all one job of Spark.
@@ -80,7 +80,7 @@ def export_rows(services: Services, request: ExportRows) -> Begun:
     """
     table = living(services, request)
     export_id = export_id_of(request.request_id)
-    export = kept_export(services, table.id, export_id)
+    export = load_export(services, table.id, export_id)
     if export is None:
         table, state = _read(services, table, request.as_of)
         export = _wanted(services, table, request)
@@ -88,7 +88,7 @@ def export_rows(services: Services, request: ExportRows) -> Begun:
             return Begun(work=ExportWork(export.id, export.to))
         export = _begin(services, table, state, export, request)
     record(services, table.id, export.id, "export", "assigned", subject=export.to)
-    return Begun(messages_of(export), ExportWork(export.id, export.to))
+    return Begun(export_messages(export), ExportWork(export.id, export.to))
 
 
 def export_id_of(request_id: str) -> str:
@@ -163,7 +163,7 @@ def _is_free(services: Services, export: Export) -> bool:
     """
     if next(services.results.list(f"{export.to}/"), None) is None:
         return True
-    manifest = manifest_at(services.results, export.to)
+    manifest = load_manifest(services.results, export.to)
     if manifest is not None and manifest.export == export.id:
         return False
     raise AlreadyExistsError(
@@ -179,11 +179,11 @@ def _begin(
     ranges = ranges_to_read(export.table, export.ranges, condition)
     export = replace(export, version=state.version, cut=services.ids.new())
     export = _for_spark(export, table, request.spark or None, state, ranges)
-    tasks = keep_tasks(services, export, cut_tasks(state, ranges))
+    tasks = save_tasks(services, export, plan_tasks(state, ranges))
     export = replace(export, tasks=tasks)
-    if keep_export(services, export):
+    if save_export(services, export):
         return export
-    return kept_export(services, table.id, export.id) or replace(export, tasks=0)
+    return load_export(services, table.id, export.id) or replace(export, tasks=0)
 
 
 def _for_spark(

@@ -36,7 +36,7 @@ OBJECTS_AT_ONCE = 8
 BATCH = 1000
 
 
-def kept_export(services: Services, table_id: str, export_id: str) -> Export | None:
+def load_export(services: Services, table_id: str, export_id: str) -> Export | None:
     """Return an export that runs; None if it has ended.
 
     Raises:
@@ -49,13 +49,13 @@ def kept_export(services: Services, table_id: str, export_id: str) -> Export | N
         return None
 
 
-def keep_export(services: Services, export: Export) -> bool:
+def save_export(services: Services, export: Export) -> bool:
     """Let an export begin whose tasks are kept; False if it has begun already."""
     path = export_path(export.table_id, export.id)
     return services.storage.put(path, encode_export(export, path))
 
 
-def keep_tasks(services: Services, export: Export, tasks: Iterable[Sequence[Piece]]) -> int:
+def save_tasks(services: Services, export: Export, tasks: Iterable[Sequence[Piece]]) -> int:
     """Keep what each task is to do, one task at least; give how many there are."""
 
     def keep(numbered: tuple[int, Sequence[Piece]]) -> None:
@@ -85,7 +85,7 @@ def _windows(tasks: Iterable[Sequence[Piece]]) -> Iterable[list[Sequence[Piece]]
         yield window
 
 
-def messages_of(export: Export) -> list[OutboundMessage]:
+def export_messages(export: Export) -> list[OutboundMessage]:
     """Return the messages by which an export runs: one for Spark, or one for each task."""
     if export.spark is None:
         return task_messages(export, range(export.tasks))
@@ -99,7 +99,7 @@ def task_messages(export: Export, tasks: Iterable[int]) -> list[OutboundMessage]
     ]
 
 
-def pieces_of(storage: Storage, export: Export, task: int) -> tuple[Piece, ...]:
+def load_pieces(storage: Storage, export: Export, task: int) -> tuple[Piece, ...]:
     """Return what a task is to do.
 
     Raises:
@@ -110,13 +110,15 @@ def pieces_of(storage: Storage, export: Export, task: int) -> tuple[Piece, ...]:
     return decode_pieces(storage.get(path), path)
 
 
-def keep_done(storage: Storage, export: Export, task: int, files: Sequence[ExportedFile]) -> None:
+def save_task_files(
+    storage: Storage, export: Export, task: int, files: Sequence[ExportedFile]
+) -> None:
     """Keep what a finished task wrote."""
     path = export_done_path(export.table_id, export.id, task)
     storage.put(path, encode_files(files, path))
 
 
-def is_done(storage: Storage, export: Export, task: int) -> bool:
+def is_task_done(storage: Storage, export: Export, task: int) -> bool:
     """Return whether a task is finished."""
     path = export_done_path(export.table_id, export.id, task)
     try:
@@ -126,22 +128,22 @@ def is_done(storage: Storage, export: Export, task: int) -> bool:
     return True
 
 
-def tasks_left(services: Services, export: Export) -> list[int]:
+def unfinished_tasks(services: Services, export: Export) -> list[int]:
     """Return the tasks that are not finished."""
     table_id, export_id = export.table_id, export.id
-    done = set(done_paths(services, table_id, export_id))
+    done = set(finished_task_paths(services, table_id, export_id))
     tasks = range(export.tasks)
     return [task for task in tasks if export_done_path(table_id, export_id, task) not in done]
 
 
-def done_paths(services: Services, table_id: str, export_id: str) -> list[str]:
+def finished_task_paths(services: Services, table_id: str, export_id: str) -> list[str]:
     """Return the paths of what finished tasks wrote, in the order of the tasks."""
     return [
         stored.path for stored in services.storage.list(export_done_prefix(table_id, export_id))
     ]
 
 
-def files_of(services: Services, paths: Iterable[str]) -> list[ExportedFile]:
+def load_task_files(services: Services, paths: Iterable[str]) -> list[ExportedFile]:
     """Return the files that finished tasks wrote.
 
     Raises:
@@ -156,7 +158,7 @@ def files_of(services: Services, paths: Iterable[str]) -> list[ExportedFile]:
         return [file for found in threads.map(files, paths) for file in found]
 
 
-def forget_export(services: Services, export: Export) -> None:
+def delete_export(services: Services, export: Export) -> None:
     """Delete all that is kept of an export; what a crash leaves of it the sweep deletes."""
     services.storage.delete([export_path(export.table_id, export.id)])
     parts = services.storage.list(export_parts_prefix(export.table_id, export.id))
@@ -169,7 +171,7 @@ def delete_all(services: Services, paths: Sequence[str]) -> None:
         services.storage.delete(paths[start : start + BATCH])
 
 
-def kept_exports(
+def list_exports(
     services: Services, table_id: str, before_ms: int
 ) -> tuple[dict[str, int], list[str]]:
     """Return when exports began that run and began before a time, and what is as old and can go."""

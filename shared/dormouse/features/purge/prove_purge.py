@@ -22,8 +22,8 @@ from dormouse.shards.footer import read_footer
 from dormouse.stored.paths import data_prefix, run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
 
-LOOKS_AT_ONCE = 4
-EARLIER = "its rows are of an earlier schema, and are not looked at"
+CONCURRENT_READS = 4
+EARLIER_SCHEMA = "its rows are of an earlier schema, and are not looked at"
 
 _KEPT = "it was deleted, and the bucket keeps earlier versions"
 
@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class RemainingObject:
     """An object that holds matching rows, or may: `rows` is None if it cannot be read.
 
     `reason` says why it is there, `until_ms` from when on it is deleted; None if that is open.
@@ -52,7 +52,7 @@ class Proof:
     rows: int
     objects: int
     shards: int
-    remains: tuple[Remains, ...]
+    remains: tuple[RemainingObject, ...]
 
     @property
     def is_complete(self) -> bool:
@@ -83,13 +83,13 @@ def prove_purge(
     objects = list(services.storage.list(data_prefix(table.id)))
     earlier = list(services.storage.list_noncurrent(data_prefix(table.id)))
 
-    def look(stored: StoredObject | NoncurrentObject) -> Remains | None:
+    def look(stored: StoredObject | NoncurrentObject) -> RemainingObject | None:
         if isinstance(stored, NoncurrentObject):
             return _look_at_earlier(services, table, matcher, stored)
         return _look(services, table, state, matcher, stored)
 
     remains, looked_at = [], [*objects, *earlier]
-    with ThreadPoolExecutor(LOOKS_AT_ONCE) as threads:
+    with ThreadPoolExecutor(CONCURRENT_READS) as threads:
         for done, found in enumerate(threads.map(look, looked_at), start=1):
             if found is not None:
                 remains.append(found)
@@ -107,34 +107,34 @@ def _look(
     state: TableState,
     matcher: RowMatcher,
     stored: StoredObject,
-) -> Remains | None:
+) -> RemainingObject | None:
     try:
         shard = _shard(services, table, state, stored)
         if shard is None:
-            return Remains(stored.path, None, EARLIER, _audited_ms(table, stored))
+            return RemainingObject(stored.path, None, EARLIER_SCHEMA, _audited_ms(table, stored))
         rows = 0
         if matcher.request.can_match(shard):
             rows = _count(services, table, matcher, Slice(shard, KeyRange()))
     except NotFoundError:  # collected since it was listed
         return None
     except CorruptDataError as error:
-        return Remains(stored.path, None, f"it cannot be read: {error.explanation}")
+        return RemainingObject(stored.path, None, f"it cannot be read: {error.explanation}")
     if not rows:
         return None
     reason, until_ms = _why(table, state, shard.id, stored)
-    return Remains(stored.path, rows, reason, until_ms)
+    return RemainingObject(stored.path, rows, reason, until_ms)
 
 
 def _look_at_earlier(
     services: Services, table: Table, matcher: RowMatcher, earlier: NoncurrentObject
-) -> Remains | None:
+) -> RemainingObject | None:
     """Look at what the bucket keeps of an object that the table has no more."""
     there = replace(services, storage=earlier.storage)
     found = _look(there, table, TableState(), matcher, earlier.stored)
     if found is None:
         return None
     reason = _KEPT if found.rows is not None else f"{_KEPT}; {found.reason}"
-    return Remains(found.path, found.rows, reason, earlier.until_ms)
+    return RemainingObject(found.path, found.rows, reason, earlier.until_ms)
 
 
 def _shard(
@@ -156,7 +156,7 @@ def _shard(
 
 
 def _count(services: Services, table: Table, matcher: RowMatcher, slice: Slice) -> int:
-    memory_bytes = services.memory_bytes // LOOKS_AT_ONCE
+    memory_bytes = services.memory_bytes // CONCURRENT_READS
     return matcher.count(
         services.storage, table.id, slice, scratch=services.scratch, memory_bytes=memory_bytes
     )

@@ -20,7 +20,7 @@ from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.tables.spark_options import SparkOptions
 
-MAX_INPUTS = 50
+MAX_REWRITE_INPUTS = 50
 """The most shards which one job rewrites."""
 MAX_JOB_BYTES = 1024**3
 """What one job of a function rewrites at most, unless a single shard is larger: it has minutes."""
@@ -63,7 +63,7 @@ class PurgeRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class ShardMatches:
     """What was found out about shards, which never change: `matching` hold rows to remove."""
 
     matching: frozenset[str] = frozenset()
@@ -77,20 +77,20 @@ class Verdicts:
         """Count the shards looked at."""
         return len(self.matching) + len(self.clean)
 
-    def __or__(self, other: Verdicts) -> Verdicts:
+    def __or__(self, other: ShardMatches) -> ShardMatches:
         """Return what both know."""
-        return Verdicts(self.matching | other.matching, self.clean | other.clean)
+        return ShardMatches(self.matching | other.matching, self.clean | other.clean)
 
 
-def verdicts_of(found: Mapping[str, bool]) -> Verdicts:
+def shard_matches(found: Mapping[str, bool]) -> ShardMatches:
     """Return the verdicts on shards of which is known whether they match."""
-    return Verdicts(
+    return ShardMatches(
         frozenset(shard for shard, matches in found.items() if matches),
         frozenset(shard for shard, matches in found.items() if not matches),
     )
 
 
-def unknown_shards(state: TableState, request: PurgeRequest, known: Verdicts) -> list[Shard]:
+def unchecked_shards(state: TableState, request: PurgeRequest, known: ShardMatches) -> list[Shard]:
     """Return the shards with references that can hold rows to remove and were not looked at."""
     referenced = {reference.shard for reference in state.all_references()}
     shards = (state.shards[shard] for shard in sorted(referenced) if shard not in known)
@@ -106,7 +106,7 @@ def references_to(state: TableState, shards: frozenset[str]) -> list[Reference]:
     return [reference for reference in state.all_references() if reference.shard in shards]
 
 
-def rewrites(
+def rewrite_jobs(
     state: TableState, references: Iterable[Reference], max_bytes: int | None = MAX_JOB_BYTES
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Return the partition and inputs of each job that rewrites the free ones of `references`.
@@ -129,7 +129,7 @@ def _groups(shards: Sequence[Shard], max_bytes: int | None) -> Iterator[list[Sha
     size_bytes = 0
     for shard in shards:
         is_large = max_bytes is not None and size_bytes + shard.size_bytes > max_bytes
-        is_full = len(group) == MAX_INPUTS or is_large
+        is_full = len(group) == MAX_REWRITE_INPUTS or is_large
         if group and is_full:
             yield group
             group, size_bytes = [], 0
@@ -151,7 +151,7 @@ class _StoredRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spark: SparkOptions | UnsetType = UNSET
 
 
-class _StoredVerdicts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _StoredMatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     matching: tuple[str, ...]
     clean: tuple[str, ...]
 
@@ -196,18 +196,18 @@ def decode_request(stored: bytes, path: str) -> PurgeRequest:
     )
 
 
-def encode_verdicts(verdicts: Verdicts, path: str) -> bytes:
+def encode_matches(verdicts: ShardMatches, path: str) -> bytes:
     """Return what is put at `path` of verdicts."""
-    stored = _StoredVerdicts(tuple(sorted(verdicts.matching)), tuple(sorted(verdicts.clean)))
+    stored = _StoredMatches(tuple(sorted(verdicts.matching)), tuple(sorted(verdicts.clean)))
     return encode_stored(_VERDICTS, FORMAT, path, stored)
 
 
-def decode_verdicts(stored: bytes, path: str) -> Verdicts:
-    """Parse what `encode_verdicts` gave.
+def decode_matches(stored: bytes, path: str) -> ShardMatches:
+    """Parse what `encode_matches` gave.
 
     Raises:
         CorruptDataError: it is no such thing; `path` is named.
     """
     with raise_corrupt(f"{path} holds no verdicts of a purge"):
-        body = decode_stored(_VERDICTS, FORMAT, path, stored, _StoredVerdicts)
-    return Verdicts(frozenset(body.matching), frozenset(body.clean))
+        body = decode_stored(_VERDICTS, FORMAT, path, stored, _StoredMatches)
+    return ShardMatches(frozenset(body.matching), frozenset(body.clean))

@@ -20,18 +20,18 @@ from dormouse.errors import CorruptDataError, DormouseError, InvalidRequestError
 from dormouse.features.planning.assign_jobs import assign
 from dormouse.features.purge.purge import (
     PurgeRequest,
-    Verdicts,
+    ShardMatches,
     references_to,
-    rewrites,
-    unknown_shards,
-    verdicts_of,
+    rewrite_jobs,
+    shard_matches,
+    unchecked_shards,
 )
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.purge.stored import (
-    forget_purge,
-    keep_verdicts,
-    known_verdicts,
-    purge_request,
+    delete_purge,
+    load_matches,
+    load_purge,
+    save_matches,
 )
 from dormouse.features.tables.reset import is_for
 from dormouse.jobs.retrying import is_chain_expired
@@ -48,7 +48,7 @@ from dormouse.tables.table import Table
 
 STEP_SECONDS = 240
 """How long a step looks at shards it has not begun with yet, well below its function's time-out."""
-LOOKS_AT_ONCE = 4
+CONCURRENT_READS = 4
 LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 1, 120
 WAITS_PER_AGE = 8
 """A purge waits for its jobs by this part of its age: short ones end soon, long ones ask rarely."""
@@ -64,12 +64,12 @@ def purge_rows(
             were seen to. Or what is kept of the purge is.
     """
     table = services.table(message.table_id)
-    request = purge_request(services, table.id, message.purge_id) if table is not None else None
+    request = load_purge(services, table.id, message.purge_id) if table is not None else None
     if table is None or request is None:
         return
     told = services.tracker.get(table.id, request.id)
     if told is not None and told.state == "finished":  # rows that came since are to stay
-        forget_purge(services, table.id, request.id)
+        delete_purge(services, table.id, request.id)
         return
     state = services.store(table).current()
     if not is_for(request.generation, table, state):
@@ -108,11 +108,11 @@ def _step(
     seconds: float,
 ) -> Generator[OutboundMessage, None, _Finished | None]:
     request = matcher.request
-    known = known_verdicts(services, table.id, request.id)
-    unknown = unknown_shards(state, request, known)
+    known = load_matches(services, table.id, request.id)
+    unknown = unchecked_shards(state, request, known)
     found, damaged = _look(services, table, matcher, unknown, seconds)
     if len(found):
-        keep_verdicts(services, table.id, request.id, found)
+        save_matches(services, table.id, request.id, found)
         known |= found
     references = references_to(state, known.matching)
     left = len(unknown) - len(found)
@@ -137,12 +137,12 @@ def _step(
 
 def _look(
     services: Services, table: Table, matcher: RowMatcher, shards: list[Shard], seconds: float
-) -> tuple[Verdicts, CorruptDataError | None]:
+) -> tuple[ShardMatches, CorruptDataError | None]:
     """Look at shards for some seconds; at some of them in any case. Tell of one that is damaged.
 
     A whole shard is looked at, wherever its references are: it is the object that is to go.
     """
-    memory_bytes = services.memory_bytes // LOOKS_AT_ONCE
+    memory_bytes = services.memory_bytes // CONCURRENT_READS
     end_ms = services.clock.now_ms() + seconds * 1000
 
     def matches(shard: Shard) -> bool | CorruptDataError | None:
@@ -165,17 +165,17 @@ def _look(
 
     found: dict[str, bool] = {}
     damaged: CorruptDataError | None = None
-    with ThreadPoolExecutor(LOOKS_AT_ONCE) as threads:
-        for start in range(0, len(shards), LOOKS_AT_ONCE):
+    with ThreadPoolExecutor(CONCURRENT_READS) as threads:
+        for start in range(0, len(shards), CONCURRENT_READS):
             if start and services.clock.now_ms() >= end_ms:
                 break
-            some = shards[start : start + LOOKS_AT_ONCE]
+            some = shards[start : start + CONCURRENT_READS]
             for shard, verdict in zip(some, threads.map(matches, some), strict=True):
                 if isinstance(verdict, CorruptDataError):
                     damaged = verdict
                 elif verdict is not None:
                     found[shard.id] = verdict
-    return verdicts_of(found), damaged
+    return shard_matches(found), damaged
 
 
 def _assign(
@@ -188,7 +188,7 @@ def _assign(
     """Assign jobs for the free references. What dies before they are sent, the sweep sends."""
     jobs = [
         AssignJob(purge_job_id(request.id, services.ids.new()), partition, inputs)
-        for partition, inputs in rewrites(state, references, request.max_job_bytes)
+        for partition, inputs in rewrite_jobs(state, references, request.max_job_bytes)
     ]
     return assign(services, table, state.generation, jobs, request.spark)
 
@@ -212,4 +212,4 @@ def _end(
     """Record how the purge ended, then delete what is kept of it. After a crash in between, the
     redelivery records it again."""
     record(services, table.id, purge_id, "purge", state, reason=reason, rows=rows)
-    forget_purge(services, table.id, purge_id)
+    delete_purge(services, table.id, purge_id)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from dormouse.errors import InvalidRequestError
-from dormouse.features.purge.left_objects import left_objects
 from dormouse.features.purge.purge import PurgeRequest, encode_request
-from dormouse.features.purge.stored import purge_request
+from dormouse.features.purge.remaining_objects import remaining_objects
+from dormouse.features.purge.stored import load_purge
 from dormouse.features.requests.ends import End, Look
 from dormouse.features.requests.resolve_table import living
 from dormouse.features.requests.work import Begun, Work
@@ -38,16 +38,16 @@ class PurgeWork(Work, frozen=True, tag="purge"):
 
     def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return a step, if the purge goes on."""
-        is_left = purge_request(services, table.id, self.purge_id) is not None
+        is_left = load_purge(services, table.id, self.purge_id) is not None
         return [OutboundMessage("purges", PurgeStep(table.id, self.purge_id))] if is_left else []
 
     def ends(self, look: Look) -> Iterator[End]:
         """Return how a purge stands: it goes on until the objects are gone that held its rows."""
-        if purge_request(look.services, look.table.id, self.purge_id) is not None:
+        if load_purge(look.services, look.table.id, self.purge_id) is not None:
             yield look.pending(self.kind, self.purge_id, look.record(self.purge_id))
             return
         told = look.record(self.purge_id)
-        left = left_objects(look) if told is not None and told.state == "finished" else []
+        left = remaining_objects(look) if told is not None and told.state == "finished" else []
         if left:
             reason = (
                 "no row of it is found in the table any more, but objects that may hold such rows "
@@ -69,7 +69,7 @@ class PurgeWork(Work, frozen=True, tag="purge"):
         return (properties.gc_delay_seconds + properties.orphan_age_seconds) * 1000
 
 
-def purge_rows(services: Services, request: PurgeRows) -> Begun:
+def request_purge(services: Services, request: PurgeRows) -> Begun:
     """Keep the request beside the table's shards; a redelivery finds it there.
 
     Raises:
@@ -77,7 +77,7 @@ def purge_rows(services: Services, request: PurgeRows) -> Begun:
         NotFoundError: no table of that name exists, or it is being deleted.
     """
     table, state = read_version(services, living(services, request))
-    purge = wanted_rows(table, request)
+    purge = build_purge_request(table, request)
     purge = replace(purge, generation=state.generation, requested_ms=services.clock.now_ms())
     path = purge_path(table.id, purge.id)
     services.storage.put(path, encode_request(purge, path))
@@ -91,7 +91,7 @@ def purge_id_of(request_id: str) -> str:
     return blake2b(request_id.encode(), digest_size=8).hexdigest()
 
 
-def wanted_rows(table: Table, request: PurgeRows) -> PurgeRequest:
+def build_purge_request(table: Table, request: PurgeRows) -> PurgeRequest:
     """Return the rows that are asked for, checked against the table, without generation and time.
 
     Raises:

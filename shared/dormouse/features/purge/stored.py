@@ -7,10 +7,10 @@ from contextlib import suppress
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.features.purge.purge import (
     PurgeRequest,
-    Verdicts,
+    ShardMatches,
+    decode_matches,
     decode_request,
-    decode_verdicts,
-    encode_verdicts,
+    encode_matches,
 )
 from dormouse.ports import Services
 from dormouse.stored.paths import (
@@ -22,7 +22,7 @@ from dormouse.stored.paths import (
 )
 
 
-def purge_request(services: Services, table_id: str, purge_id: str) -> PurgeRequest | None:
+def load_purge(services: Services, table_id: str, purge_id: str) -> PurgeRequest | None:
     """Return the request of a purge; None if the purge is finished.
 
     Raises:
@@ -35,29 +35,29 @@ def purge_request(services: Services, table_id: str, purge_id: str) -> PurgeRequ
         return None
 
 
-def known_verdicts(services: Services, table_id: str, purge_id: str) -> Verdicts:
+def load_matches(services: Services, table_id: str, purge_id: str) -> ShardMatches:
     """Return all that the steps of a purge found out so far, and that can be read.
 
     What is damaged counts as not found out: its shards are looked at once more.
     """
-    known = Verdicts()
+    known = ShardMatches()
     for stored in services.storage.list(purge_matches_prefix(table_id, purge_id)):
         try:
             body = services.storage.get(stored.path)
         except NotFoundError:  # another delivery finished the purge just now
             continue
         with suppress(CorruptDataError):
-            known |= decode_verdicts(body, stored.path)
+            known |= decode_matches(body, stored.path)
     return known
 
 
-def keep_verdicts(services: Services, table_id: str, purge_id: str, found: Verdicts) -> None:
+def save_matches(services: Services, table_id: str, purge_id: str, found: ShardMatches) -> None:
     """Keep what a step found out, for the steps to come."""
     path = purge_matches_path(table_id, purge_id, services.ids.new())
-    services.storage.put(path, encode_verdicts(found, path))
+    services.storage.put(path, encode_matches(found, path))
 
 
-def forget_purge(services: Services, table_id: str, purge_id: str) -> None:
+def delete_purge(services: Services, table_id: str, purge_id: str) -> None:
     """Delete all that is kept of a purge; its request last, so that a redelivery finds the rest."""
     verdicts = services.storage.list(purge_matches_prefix(table_id, purge_id))
     paths = [stored.path for stored in verdicts]
@@ -66,7 +66,7 @@ def forget_purge(services: Services, table_id: str, purge_id: str) -> None:
     services.storage.delete([purge_path(table_id, purge_id)])
 
 
-def kept_purges(services: Services, table_id: str) -> tuple[dict[str, int], list[str]]:
+def list_purges(services: Services, table_id: str) -> tuple[dict[str, int], list[str]]:
     """Return the purges that are not finished, with when they were asked for, and what can go.
 
     The latter are paths: a step that went on when another had finished its purge leaves verdicts.

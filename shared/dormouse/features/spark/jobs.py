@@ -6,8 +6,13 @@ that ends well may have done nothing. All that differs from one kind of job to a
 
 from __future__ import annotations
 
-from dormouse.features.export.manifests import manifest_at
-from dormouse.features.export.stored import forget_export, kept_export, task_messages, tasks_left
+from dormouse.features.export.manifests import load_manifest
+from dormouse.features.export.stored import (
+    delete_export,
+    load_export,
+    task_messages,
+    unfinished_tasks,
+)
 from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.features.ingest.known_sources import look_up
 from dormouse.features.spark.requests import SparkRequest, forget, spark_request
@@ -57,7 +62,7 @@ def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
     it does not matter what became of its table.
     """
     if isinstance(job, ExportJob):
-        return kept_export(services, job.table_id, job.job_id) is None
+        return load_export(services, job.table_id, job.job_id) is None
     if job.generation < state.generation:
         return True
     if isinstance(job, CompactionJob):
@@ -86,7 +91,7 @@ def input_of(services: Services, state: TableState, job: SparkJob) -> tuple[int,
             inputs = state.jobs[job.job_id].inputs
             return len(inputs), sum(state.shards[shard].size_bytes for shard in inputs)
         case ExportJob():
-            export = kept_export(services, job.table_id, job.job_id)
+            export = load_export(services, job.table_id, job.job_id)
             return 0, export.size_bytes if export else 0
 
 
@@ -98,8 +103,10 @@ def in_functions(services: Services, job: SparkJob) -> list[OutboundMessage]:
         case CompactionJob():
             return [OutboundMessage("compaction-jobs", job)]
         case ExportJob():
-            export = kept_export(services, job.table_id, job.job_id)
-            return task_messages(export, tasks_left(services, export) or [0]) if export else []
+            export = load_export(services, job.table_id, job.job_id)
+            return (
+                task_messages(export, unfinished_tasks(services, export) or [0]) if export else []
+            )
 
 
 def abandon(
@@ -115,9 +122,9 @@ def abandon(
     """
     match job:
         case ExportJob():
-            export = kept_export(services, job.table_id, job.job_id)
+            export = load_export(services, job.table_id, job.job_id)
             if export is not None:
-                forget_export(services, export)
+                delete_export(services, export)
             return []
         case CompactionJob() if has_run:
             set_aside(services, job.table_id, job.job_id, SPARK)
@@ -185,7 +192,7 @@ def _told_by_driver(services: Services, table: Table, request: SparkRequest) -> 
 def _is_whole(services: Services, job: ExportJob) -> bool:
     """Return whether an export that is over has its manifest where the tracker says it goes."""
     known = services.tracker.get(job.table_id, job.job_id)
-    manifest = manifest_at(services.results, known.subject) if known and known.subject else None
+    manifest = load_manifest(services.results, known.subject) if known and known.subject else None
     return manifest is not None and manifest.export == job.job_id
 
 

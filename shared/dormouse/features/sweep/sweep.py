@@ -13,18 +13,18 @@ from dormouse.errors import CorruptDataError
 from dormouse.features.administration.answering import unanswered
 from dormouse.features.export.stored import (
     delete_all,
-    kept_export,
-    kept_exports,
-    messages_of,
+    export_messages,
+    list_exports,
+    load_export,
     task_messages,
-    tasks_left,
+    unfinished_tasks,
 )
 from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.features.garbage.garbage import collectable, orphans
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.ingest.known_sources import look_up, refusal_of
 from dormouse.features.ingest.seal_sources import spent_segments
-from dormouse.features.purge.stored import kept_purges
+from dormouse.features.purge.stored import list_purges
 from dormouse.features.spark.jobs import QUEUE as SPARK_QUEUE
 from dormouse.features.spark.requests import SparkRequest, kept_requests, spent_notes
 from dormouse.features.tables.delete_table import delete_all_of
@@ -215,7 +215,7 @@ def _missed_files(
 def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[OutboundMessage]:
     """Return a step to each purge that should have got far by now; delete what finished ones
     left."""
-    requested_ms, leftovers = kept_purges(services, table.id)
+    requested_ms, leftovers = list_purges(services, table.id)
     delete_all(services, leftovers)
     now_ms = services.clock.now_ms()
     return [
@@ -245,7 +245,7 @@ def _old_exports(
     Besides, what is wrong with those that are damaged.
     """
     oldest_ms = services.clock.now_ms() - table.properties.job_retry_seconds * 1000
-    begun_ms, leftovers = kept_exports(services, table.id, oldest_ms)
+    begun_ms, leftovers = list_exports(services, table.id, oldest_ms)
     delete_all(services, leftovers)
     messages, damaged = [], []
     for export_id in sorted(begun_ms.keys() - with_spark):
@@ -260,12 +260,12 @@ def _old_exports(
 def _rest_of(services: Services, table: Table, export_id: str) -> list[OutboundMessage]:
     """Return what is left of an export; where all is done, any task that comes again finishes
     it."""
-    export = kept_export(services, table.id, export_id)
+    export = load_export(services, table.id, export_id)
     if export is None:
         return []
     if export.spark:
-        return messages_of(export)
-    return task_messages(export, tasks_left(services, export) or [0])
+        return export_messages(export)
+    return task_messages(export, unfinished_tasks(services, export) or [0])
 
 
 def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:

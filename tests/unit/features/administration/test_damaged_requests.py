@@ -6,7 +6,7 @@ import pytest
 
 from dormouse.errors import CorruptDataError
 from dormouse.features.administration.answering import keep_reply
-from dormouse.features.purge.left_objects import keep_left
+from dormouse.features.purge.remaining_objects import save_remaining
 from dormouse.features.requests.request_names import (
     request_left_path,
     request_path,
@@ -93,7 +93,7 @@ def test_what_a_purge_left_is_listed_once_more_if_that_is_damaged(
     asked(world, REQUEST)
     path = request_left_path(table.id, KEY)
     for key in (KEY, "other"):
-        keep_left(world.services, table.id, key, ("nothing",))
+        save_remaining(world.services, table.id, key, ("nothing",))
     damaged(world, path, request_left_path(table.id, "other"), damage)
     with pytest.raises(CorruptDataError, match=path):
         world.settle()

@@ -29,8 +29,8 @@ from tests.unit.features.exports import (
 @pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every leaf is a task of its own."""
-    one_leaf = partial(request.cut_tasks, task_slices=1)
-    monkeypatch.setattr(request, "cut_tasks", one_leaf)
+    one_leaf = partial(request.plan_tasks, task_shards=1)
+    monkeypatch.setattr(request, "plan_tasks", one_leaf)
 
 
 @pytest.mark.parametrize("splits", [[], LEAVES])

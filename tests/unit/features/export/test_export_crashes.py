@@ -12,7 +12,7 @@ from dormouse.errors import UnavailableError
 from dormouse.features.export import export as exports
 from dormouse.features.export import export_rows
 from dormouse.features.export.export_task import write_task
-from dormouse.features.export.stored import kept_export
+from dormouse.features.export.stored import load_export
 from dormouse.jobs.crashes import CRASH_LIMIT
 from dormouse.messages import ExportJob, OutboundMessage
 from dormouse.model.state import DAY_MS
@@ -23,10 +23,10 @@ from tests.support.world import Crash, World, letters
 
 def begun(world: World, monkeypatch: pytest.MonkeyPatch, **properties: object) -> tuple[Table, str]:
     """Return a table of two leaves, and an export of it of a task for each."""
-    monkeypatch.setattr(exports, "TASK_BYTES", 1)
-    cut = exports.cut_tasks
+    monkeypatch.setattr(exports, "MAX_TASK_BYTES", 1)
+    cut = exports.plan_tasks
     monkeypatch.setattr(
-        "dormouse.features.export.request.cut_tasks",
+        "dormouse.features.export.request.plan_tasks",
         lambda state, ranges: cut(state, ranges, task_bytes=1),
     )
     table = world.create(splits=[("m",)], **properties)
@@ -94,7 +94,7 @@ def test_without_spark_an_export_one_of_whose_tasks_crashed_twice_fails_and_says
     assert tried.count(1) == CRASH_LIMIT and tried.count(0) == 1
     told = world.tracker.get(table.id, export_id)
     assert told is not None and told.state == "failed" and "export it in parts" in told.reason
-    assert kept_export(world.services, table.id, export_id) is None
+    assert load_export(world.services, table.id, export_id) is None
 
 
 @pytest.mark.parametrize("has_spark", [False, True])

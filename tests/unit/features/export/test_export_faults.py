@@ -16,8 +16,8 @@ from dormouse.features.administration.administer import administer
 from dormouse.features.export import export_rows as stage
 from dormouse.features.export import request as request
 from dormouse.features.export import stored as exports
-from dormouse.features.export.manifests import manifest_at, put_manifest
-from dormouse.features.export.stored import kept_export
+from dormouse.features.export.manifests import load_manifest, save_manifest
+from dormouse.features.export.stored import load_export
 from dormouse.messages import ExportTask, OutboundMessage, PartitionSplits
 from dormouse.ports import JobRecord, Storage
 from dormouse.requests import ExportRows, ReinitialiseTable
@@ -30,8 +30,8 @@ from tests.unit.features.exports import ALL, assert_forgotten, exported, filled,
 @pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every leaf is a task of its own."""
-    one_leaf = partial(request.cut_tasks, task_slices=1)
-    monkeypatch.setattr(request, "cut_tasks", one_leaf)
+    one_leaf = partial(request.plan_tasks, task_shards=1)
+    monkeypatch.setattr(request, "plan_tasks", one_leaf)
 
 
 @pytest.mark.usefixtures("small_tasks")
@@ -79,7 +79,7 @@ def test_a_shard_that_is_gone_ends_the_export_with_what_to_do(world: World) -> N
     assert told.state == "failed"
     assert f"version {world.state(table).version} " in told.reason
     assert "raise gc_delay_seconds of the table, or export it in parts" in told.reason
-    assert manifest_at(world.results, "out") is None
+    assert load_manifest(world.results, "out") is None
     assert_forgotten(world, table)
 
 
@@ -88,7 +88,7 @@ def test_a_table_that_is_gone_ends_the_export(world: World) -> None:
     world.export(table, to="out")
     world.delete(table)
     world.settle()
-    assert manifest_at(world.results, "out") is None
+    assert load_manifest(world.results, "out") is None
     assert_forgotten(world, table)
 
 
@@ -216,11 +216,11 @@ def test_an_export_whose_last_task_died_before_the_manifest_is_finished_by_the_s
 ) -> None:
     table = filled(world)
     world.export(table, to="out")
-    monkeypatch.setattr(stage, "put_manifest", die)
+    monkeypatch.setattr(stage, "save_manifest", die)
     with pytest.raises(Crash):
         world.settle()
     monkeypatch.undo()
-    assert manifest_at(world.results, "out") is None
+    assert load_manifest(world.results, "out") is None
     world.clock.advance(seconds=2 * 60 * 60)
     world.age_objects(seconds=60 * 60)
     world.sweep()
@@ -264,15 +264,15 @@ def test_the_manifest_of_another_export_is_never_taken_for_ones_own(world: World
     table = filled(world)
     world.export(table, to="out")
     world.settle()
-    theirs = manifest_at(world.results, "out")
+    theirs = load_manifest(world.results, "out")
     assert theirs is not None
-    other = kept_export(world.services, table.id, world.export(table, to="other"))
+    other = load_export(world.services, table.id, world.export(table, to="other"))
     assert other is not None
     with pytest.raises(AlreadyExistsError, match="another export"):
-        put_manifest(
+        save_manifest(
             world.services, replace(other, to="out"), structs.replace(theirs, export=other.id)
         )
-    assert manifest_at(world.results, "out") == theirs
+    assert load_manifest(world.results, "out") == theirs
 
 
 def test_an_export_whose_last_task_dies_before_it_tells_that_it_is_finished_is_told_later(
@@ -305,9 +305,9 @@ def test_a_task_that_comes_while_another_ends_the_export_does_not_tell_that_it_r
     world.drop("letters/1.parquet", letters("abc"))
     world.settle()
     export_id = world.export(table)
-    looks = [kept_export(world.services, table.id, export_id), None]
+    looks = [load_export(world.services, table.id, export_id), None]
     world.settle()
-    monkeypatch.setattr("dormouse.features.export.export_rows.kept_export", lambda *_: looks.pop(0))
+    monkeypatch.setattr("dormouse.features.export.export_rows.load_export", lambda *_: looks.pop(0))
     stage.export_rows(world.services, ExportTask(table.id, export_id, 0))
     assert world.tracker.kept[table.id, export_id].state == "finished"
 
@@ -317,7 +317,7 @@ def test_an_export_of_which_parts_are_forgotten_is_forgotten_itself(
 ) -> None:
     """Else the sweep would send tasks for ever that find nothing to do."""
     table = filled(world)
-    export = kept_export(world.services, table.id, world.export(table, to="out"))
+    export = load_export(world.services, table.id, world.export(table, to="out"))
     assert export is not None
 
     def dies(*_: object) -> None:
@@ -325,5 +325,5 @@ def test_an_export_of_which_parts_are_forgotten_is_forgotten_itself(
 
     monkeypatch.setattr(exports, "delete_all", dies)
     with pytest.raises(Crash):
-        exports.forget_export(world.services, export)
-    assert kept_export(world.services, table.id, export.id) is None
+        exports.delete_export(world.services, export)
+    assert load_export(world.services, table.id, export.id) is None

@@ -8,13 +8,13 @@ from dormouse.errors import CorruptDataError
 from dormouse.features.export.export import (
     Export,
     ExportedFile,
-    cut_tasks,
     decode_export,
     decode_files,
     decode_pieces,
     encode_export,
     encode_files,
     encode_pieces,
+    plan_tasks,
 )
 from dormouse.fold.fold import apply
 from dormouse.keys.ranges import KeyRange
@@ -55,23 +55,23 @@ COUNTS = st.lists(st.integers(0, 4), min_size=1, max_size=LEAVES).filter(any)
 
 @given(COUNTS, st.integers(1, 700), st.integers(1, 9))
 def test_tasks_are_whole_leaves_in_order_and_no_larger_than_they_must_be(
-    counts: list[int], task_bytes: int, task_slices: int
+    counts: list[int], task_bytes: int, task_shards: int
 ) -> None:
     state = table_of(counts)
-    tasks = list(cut_tasks(state, [KeyRange()], task_bytes=task_bytes, task_slices=task_slices))
+    tasks = list(plan_tasks(state, [KeyRange()], task_bytes=task_bytes, task_shards=task_shards))
     pieces = [piece for task in tasks for piece in task]
     assert [len(piece.shards) for piece in pieces] == [count for count in counts if count]
     assert [piece.range.min for piece in pieces] == sorted(piece.range.min for piece in pieces)
     for task in tasks:
         slices = sum(len(piece.shards) for piece in task)
-        assert len(task) == 1 or (slices <= task_slices and 100 * slices <= task_bytes)
+        assert len(task) == 1 or (slices <= task_shards and 100 * slices <= task_bytes)
 
 
 @given(COUNTS)
 def test_ranges_cut_leaves_and_leave_others_out(counts: list[int]) -> None:
     state = table_of(counts)
     wanted = [KeyRange((3,), (5,)), KeyRange((15,), None)]
-    pieces = [piece for task in cut_tasks(state, wanted) for piece in task]
+    pieces = [piece for task in plan_tasks(state, wanted) for piece in task]
     touched = [n for n, count in enumerate(counts) if count]
     assert [piece.shards[0].min_key for piece in pieces] == [(10 * n,) for n in touched]
     for piece in pieces:
@@ -80,7 +80,7 @@ def test_ranges_cut_leaves_and_leave_others_out(counts: list[int]) -> None:
 
 @given(COUNTS)
 def test_pieces_are_stored_as_they_are(counts: list[int]) -> None:
-    for task in cut_tasks(table_of(counts), [KeyRange()], task_slices=3):
+    for task in plan_tasks(table_of(counts), [KeyRange()], task_shards=3):
         assert decode_pieces(encode_pieces(task, "x"), "x") == task
 
 

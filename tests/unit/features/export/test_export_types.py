@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.features.export.export_rows import export_rows
-from dormouse.features.export.manifests import Manifest, manifest_at
+from dormouse.features.export.manifests import Manifest, load_manifest
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import ExportTask
@@ -32,7 +32,7 @@ def exported(world: World, table: Table, file_bytes: int, **asked: Any) -> Manif
         assert isinstance(message, ExportTask)
         sent = export_rows(world.services, message, file_bytes=file_bytes)
         assert not sent
-    manifest = manifest_at(world.results, "out")
+    manifest = load_manifest(world.results, "out")
     assert manifest is not None
     return manifest
 

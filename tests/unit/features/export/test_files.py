@@ -9,16 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import AlreadyExistsError, UnsortedRowsError
-from dormouse.features.export.files import Place, Written, read_written, write_file
+from dormouse.features.export.files import FileId, WrittenFile, read_existing, write_file
 from dormouse.schema.schema import Schema
 from dormouse.storage import MemoryStorage
 from tests.support.tables import batches_of
 
 SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
-PLACE = Place("export", 1, 2)
+PLACE = FileId("export", 1, 2)
 
 
-def written(keys: list[int], local: Path, *, late: bool = False) -> Written:
+def written(keys: list[int], local: Path, *, late: bool = False) -> WrittenFile:
     batches = batches_of([{"k": key} for key in keys], SCHEMA, 2)
     return write_file(batches, local, PLACE, SCHEMA, ["k"], is_late=lambda: late)
 
@@ -31,7 +31,7 @@ def stored(local: Path) -> tuple[MemoryStorage, int]:
 
 def test_a_file_that_is_cut_short_has_all_rows_of_its_last_key(tmp_path: Path) -> None:
     """The next begins with the key it ends before, and would have the others twice."""
-    assert written([1, 1, 1, 2, 2], tmp_path / "local", late=True) == Written(3, (2,))
+    assert written([1, 1, 1, 2, 2], tmp_path / "local", late=True) == WrittenFile(3, (2,))
     assert pq.read_table(tmp_path / "local").column("k").to_pylist() == [1, 1, 1]
 
 
@@ -43,23 +43,23 @@ def test_rows_out_of_order_are_not_exported(tmp_path: Path) -> None:
 def test_a_file_that_is_there_says_where_the_next_goes_on(tmp_path: Path) -> None:
     told = written([1, 1, 2], tmp_path / "local", late=True)
     storage, size_bytes = stored(tmp_path / "local")
-    assert read_written(storage, "file", size_bytes, PLACE) == told
+    assert read_existing(storage, "file", size_bytes, PLACE) == told
 
 
 @pytest.mark.parametrize(
-    "other", [Place("another", 1, 2), Place("export", 0, 2), Place("export", 1, 3)]
+    "other", [FileId("another", 1, 2), FileId("export", 0, 2), FileId("export", 1, 3)]
 )
 def test_a_file_of_another_place_or_export_is_not_taken_for_ones_own(
-    tmp_path: Path, other: Place
+    tmp_path: Path, other: FileId
 ) -> None:
     written([1], tmp_path / "local")
     storage, size_bytes = stored(tmp_path / "local")
     with pytest.raises(AlreadyExistsError):
-        read_written(storage, "file", size_bytes, other)
+        read_existing(storage, "file", size_bytes, other)
 
 
 def test_a_file_that_no_export_wrote_is_not_taken_for_one(tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": [1]}), tmp_path / "local")
     storage, size_bytes = stored(tmp_path / "local")
     with pytest.raises(AlreadyExistsError):
-        read_written(storage, "file", size_bytes, PLACE)
+        read_existing(storage, "file", size_bytes, PLACE)

@@ -12,7 +12,7 @@ from dormouse.features.compaction.compact import compact
 from dormouse.features.purge import purge_rows as purge_stage
 from dormouse.features.purge.purge_rows import purge_rows
 from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.features.purge.stored import known_verdicts
+from dormouse.features.purge.stored import load_matches
 from dormouse.messages import CompactionJob, PurgeStep
 from dormouse.model.partitions import ROOT
 from dormouse.model.transactions import AssignJob, ReleaseJob
@@ -95,7 +95,7 @@ def test_a_step_ends_in_time_and_the_next_goes_on_where_it_stopped(world: World)
     looked_at = []
     for _ in range(3):
         *_, again = purge_rows(world.services, step, step_seconds=0)
-        looked_at.append(len(known_verdicts(world.services, table.id, purge)))
+        looked_at.append(len(load_matches(world.services, table.id, purge)))
     assert looked_at == [4, 8, 10]
     assert again.delay_seconds > 0
 
@@ -136,7 +136,7 @@ def test_a_shard_that_was_merged_and_collected_just_then_is_looked_for_in_its_ou
         return whole(self, *args, **named)
 
     monkeypatch.setattr(RowMatcher, "count", merged_meanwhile)
-    monkeypatch.setattr(purge_stage, "LOOKS_AT_ONCE", 1)
+    monkeypatch.setattr(purge_stage, "CONCURRENT_READS", 1)
     world.settle()
     told = world.tracker.get(table.id, purge)
     assert told is not None

@@ -8,7 +8,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.compaction.compact import compact
 from dormouse.features.export.export import bytes_to_read
-from dormouse.features.export.manifests import manifest_at
+from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.request import export_id_of
 from dormouse.features.purge import purge as purges
 from dormouse.features.spark.requests import kept_requests
@@ -165,7 +165,7 @@ def test_an_export_spark_gives_up_is_over_and_says_why(world: World) -> None:
     assert world.deliver(sent) == [], "nothing is left that could be sent back"
     told = world.tracker.get(table.id, export_id)
     assert told is not None and told.state == "failed" and "out of memory" in told.reason
-    assert manifest_at(world.results, "out") is None
+    assert load_manifest(world.results, "out") is None
     left = [o.path for o in world.storage.list(table.id) if "/exports/" in o.path]
     assert left == list(world.storage.list(spark_prefix(table.id))) == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
-from dormouse.features.export.stored import forget_export, kept_export
+from dormouse.features.export.stored import delete_export, load_export
 from dormouse.stored.paths import export_prefix
 from tests.support.world import World
 from tests.unit.features.heavy import Heavy, heavy_compaction, heavy_export, heavy_ingest
@@ -141,9 +141,9 @@ def test_an_export_given_up_is_not_told_to_be_finished_by_one_who_did_not_see_it
     heavy = heavy_export(World(tmp_path))
     heavy.dispatch()
     services = heavy.world.services
-    export = kept_export(services, heavy.table.id, heavy.job.job_id)
+    export = load_export(services, heavy.table.id, heavy.job.job_id)
     assert export is not None
-    forget_export(services, export)  # its record of failing was older than another's, and not kept
+    delete_export(services, export)  # its record of failing was older than another's, and not kept
     heavy.end("succeeded")
     told = heavy.record()
     assert told.state == "failed" and "no manifest" in told.reason

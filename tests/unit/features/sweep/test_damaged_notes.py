@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.export.manifests import manifest_at, manifest_path
-from dormouse.features.export.stored import keep_done, kept_export
-from dormouse.features.purge.purge import Verdicts
-from dormouse.features.purge.stored import keep_verdicts
+from dormouse.features.export.manifests import load_manifest, manifest_path
+from dormouse.features.export.stored import load_export, save_task_files
+from dormouse.features.purge.purge import ShardMatches
+from dormouse.features.purge.stored import save_matches
 from dormouse.stored.paths import (
     export_done_path,
     export_path,
@@ -43,7 +43,7 @@ def damage(world: World, path: str) -> None:
 def test_verdicts_that_are_damaged_are_found_out_once_more(world: World, table: Table) -> None:
     purge_id = world.purge(table, "letter = 'b'")
     (shard,) = world.state(table).shards
-    keep_verdicts(world.services, table.id, purge_id, Verdicts(clean=frozenset({shard})))
+    save_matches(world.services, table.id, purge_id, ShardMatches(clean=frozenset({shard})))
     (kept,) = world.storage.list(purge_matches_prefix(table.id, purge_id))
     damage(world, kept.path)
     world.settle()
@@ -93,10 +93,10 @@ def test_an_export_of_which_a_part_is_damaged_fails_and_says_what_to_do(
     world: World, table: Table, part: str
 ) -> None:
     export_id = world.export(table, to="out")
-    export = kept_export(world.services, table.id, export_id)
+    export = load_export(world.services, table.id, export_id)
     assert export is not None
     if part == "what a task wrote":
-        keep_done(world.storage, export, 0, ())
+        save_task_files(world.storage, export, 0, ())
         path = export_done_path(table.id, export_id, 0)
     else:
         path = export_task_path(table.id, export_id, export.cut, 0)
@@ -118,7 +118,7 @@ def test_what_belongs_to_another_export_is_not_believed(world: World, table: Tab
     other = (world.folder / "data" / export_path(table.id, first)).read_bytes()
     rewrite(world.folder / "data" / export_path(table.id, second), other)
     with pytest.raises(CorruptDataError, match=f"{second}.json is no export"):
-        kept_export(world.services, table.id, second)
+        load_export(world.services, table.id, second)
 
 
 def test_a_damaged_manifest_is_not_believed(world: World, table: Table) -> None:
@@ -128,5 +128,5 @@ def test_a_damaged_manifest_is_not_believed(world: World, table: Table) -> None:
     body = file.read_bytes()
     rewrite(file, body.replace(b'"rows": 3', b'"rows": 4'))
     with pytest.raises(CorruptDataError, match=r"out/_manifest\.json") as raised:
-        manifest_at(world.results, "out")
+        load_manifest(world.results, "out")
     assert "export the rows once more" in raised.value.hint

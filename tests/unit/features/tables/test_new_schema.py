@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from dormouse.errors import ContendedError, InvalidRequestError, NotFoundError
-from dormouse.features.export.manifests import manifest_at
-from dormouse.features.purge.prove_purge import EARLIER, prove_purge
+from dormouse.features.export.manifests import load_manifest
+from dormouse.features.purge.prove_purge import EARLIER_SCHEMA, prove_purge
 from dormouse.features.purge.purge import PurgeRequest
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.rebuild.rebuild import rebuild
@@ -157,7 +157,7 @@ def test_half_emptied_it_is_empty_to_every_reader(
         handle.query(as_of=before)
     world.export(now(world, table), to="out")
     world.settle()
-    manifest = manifest_at(world.results, "out")
+    manifest = load_manifest(world.results, "out")
     assert manifest is not None and not manifest.files
 
 
@@ -268,7 +268,7 @@ def test_an_export_under_way_goes_on_with_the_rows_and_schema_it_began_with(
     world.export(table, to="out")
     world.administer(EMPTY)
     world.settle()
-    manifest = manifest_at(world.results, "out")
+    manifest = load_manifest(world.results, "out")
     assert manifest is not None and manifest.rows == 7
     assert Schema.from_json(manifest.schema) == table.schema
 
@@ -282,7 +282,7 @@ def test_a_proof_names_the_objects_of_before_which_it_cannot_judge(
         matcher = RowMatcher.of(PurgeRequest("p", where="id = 7"), newest.schema)
         proof = prove_purge(world.services, newest, matcher)
         assert not proof.is_complete
-        assert (proof.rows, {r.reason for r in proof.remains}) == (0, {EARLIER})
+        assert (proof.rows, {r.reason for r in proof.remains}) == (0, {EARLIER_SCHEMA})
         assert len(proof.remains) == proof.objects == 3
         world.administer(EMPTY)
     matcher = RowMatcher.of(PurgeRequest("p", where="letter = 'b'"), table.schema)

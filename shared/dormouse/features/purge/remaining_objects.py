@@ -23,7 +23,7 @@ class _Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _LEFT = Kept("what a purge left", _Left, "delete this object: it is listed once more")
 
 
-def left_objects(look: Look) -> list[str]:
+def remaining_objects(look: Look) -> list[str]:
     """Return which objects are there that the table did not need when its purge was finished.
 
     All that it needed were looked at by the purge, and hold no row of it; so once these are gone,
@@ -32,9 +32,9 @@ def left_objects(look: Look) -> list[str]:
     listed = [o.path for o in look.services.storage.list(data_prefix(look.table.id))]
     state = look.services.store(look.table).current()
     idle = [path for path in listed if not state.reference_counts.get(_shard_of(path), 0)]
-    known = kept_left(look.services, look.table.id, look.key)
+    known = load_remaining(look.services, look.table.id, look.key)
     if known is None:
-        known = keep_left(look.services, look.table.id, look.key, tuple(idle))
+        known = save_remaining(look.services, look.table.id, look.key, tuple(idle))
     return sorted({*idle} & {*known})
 
 
@@ -42,16 +42,16 @@ def _shard_of(path: str) -> str:
     return path.rpartition("/")[2].removesuffix(".parquet")
 
 
-def keep_left(
+def save_remaining(
     services: Services, table_id: str, key: str, paths: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Keep which objects a purge leaves behind; return those that were kept first."""
     if _LEFT.put(services, request_left_path(table_id, key), _Left(paths)):
         return paths
-    return kept_left(services, table_id, key) or ()
+    return load_remaining(services, table_id, key) or ()
 
 
-def kept_left(services: Services, table_id: str, key: str) -> tuple[str, ...] | None:
+def load_remaining(services: Services, table_id: str, key: str) -> tuple[str, ...] | None:
     """Return which objects a purge left behind; None if nobody has looked yet.
 
     Raises:
