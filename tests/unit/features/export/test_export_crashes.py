@@ -108,7 +108,7 @@ def test_a_task_whose_runs_died_when_it_was_done_does_not_fail_the_export(
     with monkeypatch.context() as patch:
 
         def dies(*args: Any, **named: Any) -> bool:
-            patch.setattr(export_rows, "is_done", lambda *_: False)  # both began before it was
+            patch.setattr(export_rows, "is_task_done", lambda *_: False)  # both began before it was
             write(*args, **named)
             raise Crash
 
