@@ -120,7 +120,7 @@ def jobs(records: Sequence[JobRecord]) -> go.Figure:
         vertical_spacing=0.3 / len(kinds) if len(kinds) > 1 else 0,
         subplot_titles=[escape(kind) for kind in kinds],
     )
-    counts = Counter(
+    counts: Counter[tuple[str, str, int]] = Counter(
         (r.kind, r.state, (at - first_ms) // width_ms) for r, at in zip(records, times, strict=True)
     )
     for row, kind in enumerate(kinds, start=1):

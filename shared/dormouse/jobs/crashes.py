@@ -15,6 +15,7 @@ from typing import Literal
 
 from dormouse.jobs.tracking import record
 from dormouse.messages import CompactionJob, OutboundMessage, SparkJob
+from dormouse.model.job_records import JobKind
 from dormouse.ports import Services
 from dormouse.stored.paths import job_notes_prefix, parse_job_note_path, set_aside_path
 
@@ -39,7 +40,7 @@ def has_crashed(services: Services, table_id: str, job_id: str) -> bool:
 
 
 def hand_to_spark(
-    services: Services, job: SparkJob, kind: str, reason: str
+    services: Services, job: SparkJob, kind: JobKind, reason: str
 ) -> list[OutboundMessage]:
     """Return the message that gives a job to Spark. Requires that the instance has Spark.
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 from dormouse.errors import DormouseError
+from dormouse.model.job_records import JobKind, JobState
 from dormouse.model.metrics import Metric
 from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.replies import Reply
@@ -23,7 +25,7 @@ def tracked(
     services: Services,
     table_id: str,
     job_id: str,
-    kind: str,
+    kind: JobKind,
     *,
     subject: str = "",
     files: int = 0,
@@ -53,8 +55,8 @@ def record(
     services: Services,
     table_id: str,
     job_id: str,
-    kind: str,
-    state: str,
+    kind: JobKind,
+    state: JobState,
     *,
     subject: str = "",
     reason: str = "",
@@ -129,7 +131,8 @@ def finalise(services: Services, table_id: str, job_id: str, *, failed: bool = F
     if known is None:
         return
     if not known.is_finished or (failed and known.state == "failed"):
-        record(services, table_id, job_id, known.kind, "finished", reason=OUTCOME_UNKNOWN)
+        kind = cast(JobKind, known.kind)  # the record is that of a job, not of a request
+        record(services, table_id, job_id, kind, "finished", reason=OUTCOME_UNKNOWN)
 
 
 def _counts(known: JobRecord) -> dict[Metric, float]:

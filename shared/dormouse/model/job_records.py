@@ -3,8 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, Literal
 
-DAMAGED = "damaged"
+JobKind = Literal[
+    "ingest",
+    "compaction",
+    "split",
+    "purge",
+    "export",
+    "garbage",
+    "sweep",
+    "dispute",
+    "sealing",
+]
+"""The kinds of jobs. A request's record has the name of its verb instead."""
+
+JobState = Literal[
+    "", "accepted", "assigned", "running", "finished", "failed", "refused", "damaged"
+]
+"""The states of a record; empty for a job of which only a later state was recorded."""
+
+ENDED: Final = ("finished", "failed", "refused")
+"""The states in which a job has ended."""
+
+DAMAGED: Final = "damaged"
 """The state of a record that cannot be read; its reason says why. It is shown and never
 stored."""
 
@@ -26,8 +48,8 @@ class JobRecord:
 
     table_id: str
     job_id: str
-    kind: str
-    state: str
+    kind: JobKind | str
+    state: JobState
     subject: str = ""
     reason: str = ""
     rows: int = 0
@@ -43,7 +65,7 @@ class JobRecord:
     @property
     def is_finished(self) -> bool:
         """Return whether the job has ended, unless it is started again."""
-        return self.state in ("finished", "failed", "refused")
+        return self.state in ENDED
 
     @property
     def seconds(self) -> float | None:

@@ -38,6 +38,7 @@ from dormouse.jobs.retrying import is_chain_expired
 from dormouse.jobs.tracking import record
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import OutboundMessage, PurgeStep
+from dormouse.model.job_records import JobState
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob
@@ -207,7 +208,7 @@ def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
 
 
 def _end(
-    services: Services, table: Table, purge_id: str, state: str, reason: str, rows: int = 0
+    services: Services, table: Table, purge_id: str, state: JobState, reason: str, rows: int = 0
 ) -> None:
     """Record how the purge ended, then delete what is kept of it. After a crash in between, the
     redelivery records it again."""

@@ -27,6 +27,7 @@ from dormouse.messages import (
     SparkJobStep,
     TableChanged,
 )
+from dormouse.model.job_records import JobKind
 from dormouse.model.sources import Source
 from dormouse.model.spark_threshold import wait_seconds
 from dormouse.model.state import TableState
@@ -37,7 +38,7 @@ from dormouse.tables.table import Table
 QUEUE = "spark-jobs"
 
 
-def kind_of(job: SparkJob) -> str:
+def kind_of(job: SparkJob) -> JobKind:
     """Return what the tracker calls such a job."""
     match job:
         case IngestJob():
@@ -201,7 +202,7 @@ def _tell_given_up(services: Services, job: ExportJob) -> None:
     known = services.tracker.get(job.table_id, job.job_id)
     if known is not None and not known.is_finished:
         reason = "it was given up, and left no manifest; ask for it again"
-        record(services, job.table_id, job.job_id, known.kind, "failed", reason=reason)
+        record(services, job.table_id, job.job_id, "export", "failed", reason=reason)
 
 
 def again(services: Services, request: SparkRequest) -> OutboundMessage:
