@@ -91,9 +91,9 @@ def compaction(part: str, number: int, kind: str, shards: Path, scratch: Path) -
 def ingest(part: str, number: int, kind: str, source: Path, scratch: Path) -> None:
     """Read and sort in pieces, merge those, check and write the rows of a file."""
     schema, steps = SCHEMAS[kind], Steps(part, number, pq.read_metadata(source).num_rows)
-    intake = SourceLoader(schema, scratch, memory_bytes=MEMORY_BYTES)
-    steps.run("read and sort in pieces", lambda: intake.add(source, source.name))
-    held = steps.run("merge the pieces", lambda: list(intake.sorted_rows()))
+    loader = SourceLoader(schema, scratch, memory_bytes=MEMORY_BYTES)
+    steps.run("read and sort in pieces", lambda: loader.add(source, source.name))
+    held = steps.run("merge the pieces", lambda: list(loader.sorted_rows()))
     _output(steps, held, schema, scratch)
 
 

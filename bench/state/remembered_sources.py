@@ -13,7 +13,11 @@ from tempfile import TemporaryDirectory
 
 from bench.common.figures import emit
 from bench.state.memory import TABLE, built, cpu_seconds, resident_bytes
-from dormouse.features.ingest.sealing import MOST, SEAL_AT, taken_in
+from dormouse.features.ingest.sealing import (
+    MAX_SEGMENT_SOURCES,
+    MIN_SEALED_SOURCES,
+    segments_to_merge,
+)
 from dormouse.fold.fold import apply
 from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.source_segments import SourceSegment
@@ -44,10 +48,10 @@ def place(start: int, offset: int, total: int) -> int:
 def sizes(count: int) -> list[int]:
     """Return how many sources each segment has after so many were sealed a batch at a time."""
     counts: list[int] = []
-    for _ in range(count // SEAL_AT):
-        taken = taken_in(counts, SEAL_AT)
+    for _ in range(count // MIN_SEALED_SOURCES):
+        taken = segments_to_merge(counts, MIN_SEALED_SOURCES)
         kept = counts[: len(counts) - taken]
-        counts = [*kept, SEAL_AT + sum(counts[len(kept) :])]
+        counts = [*kept, MIN_SEALED_SOURCES + sum(counts[len(kept) :])]
     return counts
 
 
@@ -62,7 +66,7 @@ def sealed(storage: FolderStorage, count: int) -> list[SourceSegment]:
         (segment, body), spent = cpu_seconds(lambda: encode_sources(f"g{number}", cover, [digests]))  # noqa: B023  # called at once
         storage.put(sources_path(TABLE, segment.id), body)
         segments.append(segment)
-        first, seconds = max(first, spent if size >= MOST else 0), seconds + spent
+        first, seconds = max(first, spent if size >= MAX_SEGMENT_SOURCES else 0), seconds + spent
     total = sum(segment.count for segment in segments)
     stored = sum(segment.size_bytes for segment in segments)
     emit(

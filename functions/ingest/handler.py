@@ -4,10 +4,10 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws.functions.handling import Event, handle_messages
-from dormouse.features.ingest.isolate_files import ingest_or_part
+from dormouse.features.ingest.isolate_files import ingest_or_isolate
 from dormouse.messages import IngestJob
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:
     """Run the stage for each message."""
-    return handle_messages(event, context, "ingest-jobs", IngestJob, ingest_or_part)
+    return handle_messages(event, context, "ingest-jobs", IngestJob, ingest_or_isolate)

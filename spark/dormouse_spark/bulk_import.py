@@ -16,7 +16,7 @@ from pyspark import RDD, SparkContext, StorageLevel
 
 from dormouse.errors import DormouseError, UnavailableError
 from dormouse.features.compaction.slicing import leaf_tasks, task_rows
-from dormouse.features.ingest.batching import even_bundles
+from dormouse.features.ingest.batching import balanced_batches
 from dormouse.features.ingest.ingest import Written, ingest, refuse
 from dormouse.features.splitting.extending import plan_extension
 from dormouse.keys.histogram import KeyHistogram, merge_histograms
@@ -100,7 +100,7 @@ class _Import:
     def _read(
         self, table: Table, sources: Sequence[Source]
     ) -> RDD[Block | ReadResult | DormouseError]:
-        bundles = even_bundles(sources, self.spark.defaultParallelism, READ_BYTES)
+        bundles = balanced_batches(sources, self.spark.defaultParallelism, READ_BYTES)
         samples = max(256, min(8192, SAMPLES // len(bundles)))
         open_access = self.open_access
 

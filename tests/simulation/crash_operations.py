@@ -257,7 +257,7 @@ def _seal(instance: Instance, worker: Worker) -> None:
     if table is None or table.deleting:  # by somebody else meanwhile
         return
     # As a planning that fails: the next one seals.
-    with patch.multiple(sealing, SEAL_AT=1, PER_LEVEL=2), suppress(DormouseError):
+    with patch.multiple(sealing, MIN_SEALED_SOURCES=1, SEGMENT_FANOUT=2), suppress(DormouseError):
         seal_sources(services, table, least=1)
 
 

@@ -87,7 +87,7 @@ def deterministic(
             stack.enter_context(patch.object(module, "logger", _Log(failed)))
         stack.enter_context(patch.object(engine, "_batches", _passing(native)))
         stack.enter_context(patch.object(ShardWriter, "write", _written(native)))
-        stack.enter_context(patch.multiple(sealing, SEAL_AT=SEALED, PER_LEVEL=2))
+        stack.enter_context(patch.multiple(sealing, MIN_SEALED_SOURCES=SEALED, SEGMENT_FANOUT=2))
         stack.enter_context(patch.object(seal_sources, "__kwdefaults__", {"least": SEALED}))
         stack.enter_context(small_segments(PAGE_CAPACITY))
         stack.enter_context(small_pages(PAGE_CAPACITY))

@@ -63,7 +63,7 @@ class Fate(Enum):
     UNANSWERED = "lands unanswered"
     DIES_BEFORE = "is not made: the process dies"
     DIES_AFTER = "lands, then the process dies"
-    REPEATED = "lands, and is repeated by the SDK for want of an answer"
+    REPEAT_PREFIX = "lands, and is repeated by the SDK for want of an answer"
     PARTLY = "lands for one half"
 
 
@@ -133,7 +133,7 @@ class Process:
             make_half()
             raise UnavailableError(f"{call}: only half of it was done")
         result = make()
-        if fate is Fate.REPEATED and service not in NEVER_REPEATED:
+        if fate is Fate.REPEAT_PREFIX and service not in NEVER_REPEATED:
             result = make()
         self.end(call, fate)
         return self._spoil(call, result) if isinstance(result, bytes) else result

@@ -21,7 +21,7 @@ from dormouse.features.export.export_rows import export_rows
 from dormouse.features.export.request import export_id_of
 from dormouse.features.garbage.collect_garbage import collect_garbage
 from dormouse.features.ingest.batch_files import batch_files
-from dormouse.features.ingest.isolate_files import ingest_or_part
+from dormouse.features.ingest.isolate_files import ingest_or_isolate
 from dormouse.features.ingest.seal_sources import seal_sources
 from dormouse.features.planning.plan_table import plan_table
 from dormouse.features.purge.purge_rows import purge_rows
@@ -84,7 +84,7 @@ from tests.support.spark_package import package_in
 
 STAGES: dict[str, tuple[type[Message], Callable[..., Iterable[OutboundMessage]]]] = {
     "files": (FilesWaiting, lambda services, waiting: batch_files(services, [], [waiting])),
-    "ingest-jobs": (IngestJob, ingest_or_part),
+    "ingest-jobs": (IngestJob, ingest_or_isolate),
     "table-changes": (TableChanged, plan_table),
     "compaction-jobs": (CompactionJob, compact_or_cut),
     "partition-splits": (PartitionSplits, split_partition),

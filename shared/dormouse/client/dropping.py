@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from dormouse.client.access import TableAccess
 from dormouse.client.waiting import WAIT_SECONDS, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
-from dormouse.features.ingest.known_sources import look_up, look_up_ids, refusal_of
+from dormouse.features.ingest.known_sources import look_up_source_ids, look_up_sources, refusal_of
 from dormouse.model.sources import Source, format_of, table_name_of
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
@@ -109,7 +109,7 @@ def _ingested_before(
     try:
         return ingested_of(services.storage, table.id, before, ids)
     except NotFoundError:  # segments were merged since; few files are ingested that quickly
-        return look_up_ids(services, table, ids).ids
+        return look_up_source_ids(services, table, ids).ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Ingested:
         services, table_id = self.handle.services, self.handle.table.id
 
         def look() -> int:
-            left[:] = look_up(services, self.handle.current(), left).fresh(left)
+            left[:] = look_up_sources(services, self.handle.current(), left).fresh(left)
             refusals = ((s.id, refusal_of(services, s, table_id)) for s in left)
             found = {source: record for source, record in refusals if record is not None}
             left[:] = [s for s in left if s.id not in found]

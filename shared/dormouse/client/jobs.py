@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dormouse.features.ingest.known_sources import look_up_ids
+from dormouse.features.ingest.known_sources import look_up_source_ids
 from dormouse.model.state import TableState
 from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.tables.table import Table
@@ -22,7 +22,7 @@ def jobs_of(services: Services, table: Table) -> list[JobRecord]:
         for job, record in records.items()
         if (record.kind, record.state) == ("ingest", "refused")
     ]
-    known = look_up_ids(services, table, refused)
+    known = look_up_source_ids(services, table, refused)
     for job in known.ids:
         records[job] = replace(records[job], state="finished", reason=SINCE_INGESTED)
     state = known.state

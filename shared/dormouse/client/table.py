@@ -27,7 +27,7 @@ from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.checking.check import CheckReport, Progress, check
-from dormouse.features.ingest.known_sources import look_up, refusal_of
+from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
 from dormouse.features.purge.prove_purge import Proof
 from dormouse.features.rebuild.rebuild import Rebuilt, preview, rebuild
 from dormouse.features.spark.requests import unsettled
@@ -286,7 +286,7 @@ class TableHandle(TableAccess):
         since_ms = max(now_ms - PENDING_FILES_MS, self.current().files_since_ms)
         dropped = list(self.services.sources.list(f"{self.name}/", since_ms=since_ms))
         # Looked up after the listing, so that no file seems to be nowhere.
-        known = look_up(self.services, self.current(), dropped)
+        known = look_up_sources(self.services, self.current(), dropped)
         waiting = known.fresh(dropped)
         # What was dropped before the table was made is recorded under no table.
         refused = [s for s in waiting if refusal_of(self.services, s, self.table.id, NO_TABLE)]

@@ -1,12 +1,13 @@
-"""batch_files: objects dropped into the ingest bucket → ingest jobs, table by table.
+"""batch_files: turn objects dropped into the ingest bucket into ingest jobs, table by table.
 
-A notification is deleted from its queue only when the job that covers it was sent, so a crash
-repeats jobs and never loses one; a job whose sources are ingested already does nothing. Files that
-wait for more do so in a message, which goes round until they are enough, or old.
+A notification is deleted from its queue only after the job that covers it was sent. A crash
+therefore repeats jobs and never loses one, and a job whose sources are ingested already does
+nothing. Files that wait for more files are listed in a delayed message, which is sent again until
+they are enough for a job, or old.
 
-A notification may come late, or twice. A file dropped before its table was emptied, or got its
-name, is not for what the table is now: it is refused, and stays in the bucket. Who means to have it
-drops it again, or asks for it by name.
+A notification may arrive late, or twice. A file that was dropped before its table was emptied, or
+before the table got its name, was not meant for the table as it is now. It is refused, and stays in
+the bucket. To ingest it all the same, a user drops it again or requests it by its key.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from datetime import UTC, datetime
 from msgspec import UNSET
 
 from dormouse.errors import RefusedSourceError
-from dormouse.features.ingest.batching import batches, gathered, seconds_to_wait
+from dormouse.features.ingest.batching import batches, due_batches, seconds_to_wait
 from dormouse.jobs.tracking import record
 from dormouse.messages import FilesWaiting, IngestJob, OutboundMessage
 from dormouse.model.sources import Source, job_id_of, table_name_of
@@ -27,15 +28,18 @@ from dormouse.ports import NO_TABLE, Services
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 
-CLOCKS_APART_MS = 500
-"""How far the clocks of S3 and of whoever empties a table may be apart in everyday use. What was
-dropped so shortly before is ingested: a script that empties a table and drops its files anew at
-once must not have them refused."""
+CLOCK_SKEW_MS = 500
+"""The clock skew to expect between S3 and the process that empties a table. A file dropped so
+shortly before that is still ingested: a script that empties a table and at once drops its files
+again must not have them refused."""
 
 
 @dataclass(slots=True)
-class _Gathering:
-    """Files of one generation of a table, by source id, and when the first of them was seen."""
+class _PendingFiles:
+    """Files that wait for a job of one generation of a table, by source id.
+
+    `since_ms` is when the first of them was seen.
+    """
 
     table: Table
     generation: int
@@ -54,8 +58,10 @@ class _Gathering:
 def ingest_message(
     table: Table, generation: int, sources: tuple[Source, ...], asked: SparkOptions | None = None
 ) -> OutboundMessage:
-    """Return the job to ingest these sources together, for a function or, if it is heavy or that is
-    `asked`, for Spark.
+    """Return the job that ingests these sources together.
+
+    Its queue is that of Spark if the job is heavy or the request `asked` for Spark, else that of
+    the function.
     """
     size_bytes = sum(source.size_bytes for source in sources)
     queue = ingest_queue(size_bytes, table.properties, asked)
@@ -71,36 +77,37 @@ def batch_files(
     *,
     at_once: bool = False,
 ) -> list[OutboundMessage]:
-    """Return the ingest jobs of `sources` and of those `waiting`; what is too few waits on.
+    """Return the ingest jobs of `sources` and of files that were `waiting`.
 
-    What belongs to no table is recorded as refused. With `at_once`, nothing waits.
+    Files that are too few for a job are returned as a message that waits on; with `at_once`, no
+    file waits. A file that belongs to no table is recorded as refused.
     """
     now_ms = services.clock.now_ms()
-    found: dict[tuple[str, int], _Gathering] = {}
+    found: dict[tuple[str, int], _PendingFiles] = {}
     for table, source in _with_tables(services, sources):
         key = table.id, table.generation
-        found.setdefault(key, _Gathering(table, table.generation, now_ms)).add([source], now_ms)
+        found.setdefault(key, _PendingFiles(table, table.generation, now_ms)).add([source], now_ms)
     for message in waiting:
         known = services.table(message.table_id)
         if known is not None:  # else the files belong to no table any more
             key = known.id, message.generation
-            gathering = found.setdefault(key, _Gathering(known, message.generation, now_ms))
-            gathering.add(message.sources, message.since_ms)
+            pending = found.setdefault(key, _PendingFiles(known, message.generation, now_ms))
+            pending.add(message.sources, message.since_ms)
     return [message for each in found.values() for message in _messages(each, now_ms, at_once)]
 
 
-def _messages(gathering: _Gathering, now_ms: int, at_once: bool) -> Iterator[OutboundMessage]:
-    table, sources = gathering.table, tuple(gathering.sources.values())
+def _messages(pending: _PendingFiles, now_ms: int, at_once: bool) -> Iterator[OutboundMessage]:
+    table, sources = pending.table, tuple(pending.sources.values())
     max_age_seconds = table.properties.ingest_batch_max_age_seconds
-    seconds = seconds_to_wait(gathering.since_ms, now_ms, max_age_seconds)
+    seconds = seconds_to_wait(pending.since_ms, now_ms, max_age_seconds)
     if at_once or not seconds:
-        yield from gathering.jobs(batches(sources, table.properties))
+        yield from pending.jobs(batches(sources, table.properties))
         return
-    jobs, left = gathered(sources, table.properties)
-    yield from gathering.jobs(jobs)
+    jobs, left = due_batches(sources, table.properties)
+    yield from pending.jobs(jobs)
     if left:
-        since_ms = gathering.since_ms
-        message = FilesWaiting(table.id, gathering.generation, since_ms, left)
+        since_ms = pending.since_ms
+        message = FilesWaiting(table.id, pending.generation, since_ms, left)
         yield OutboundMessage("files", message, seconds)
 
 
@@ -138,8 +145,12 @@ def _table_of(services: Services, source: Source, seen: dict[str, Table | None])
 
 
 def _check_time(table: Table, source: Source) -> None:
-    """Refuse a file that was dropped for what its table, or the table of its name, was before."""
-    if not 0 < source.dropped_ms < table.files_since_ms - CLOCKS_APART_MS:
+    """Check that a file was dropped after its table was emptied, renamed or created.
+
+    Raises:
+        RefusedSourceError: it was dropped before.
+    """
+    if not 0 < source.dropped_ms < table.files_since_ms - CLOCK_SKEW_MS:
         return
     dropped, since = map(_iso_time, (source.dropped_ms, table.files_since_ms))
     raise RefusedSourceError(

@@ -1,4 +1,4 @@
-"""How dropped files are put together into ingest jobs, which wait for more, and into tasks."""
+"""Batch dropped files into ingest jobs, and the files of a Spark job into tasks."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from dormouse.model.sources import Source
 from dormouse.tables.properties import Properties
 
 MAX_MESSAGE_BYTES = 900_000
-"""A job names its files in one message, and a queue takes a mebibyte."""
-MEETING_SECONDS = 60
-"""Files that wait are looked at on whole minutes, all of a table at once, so that they can join."""
+"""A job names its files in one message, and SQS accepts messages of up to a mebibyte."""
+BATCH_TICK_SECONDS = 60
+"""The messages of waiting files are all delayed until the next whole minute, so that those of a
+table arrive together and can join."""
 
 
 def batches(sources: Sequence[Source], properties: Properties) -> list[tuple[Source, ...]]:
-    """Cut sources into jobs as large as the properties allow, in order; a larger file goes alone.
+    """Return sources cut, in order, into jobs as large as the properties allow.
 
-    A job's files are unpacked to a function's scratch folder of 10 GiB before they are sorted.
+    A file that is larger is a job of its own. A job's files are unpacked to a function's scratch
+    folder of 10 GiB before they are sorted.
     """
     return _cut(sources, properties.ingest_job_max_files, properties.ingest_job_max_bytes)
 
 
 def largest_batches(sources: Sequence[Source]) -> list[tuple[Source, ...]]:
-    """Cut sources into jobs as large as a message can name, in order; they are for Spark."""
+    """Return sources cut, in order, into jobs for Spark, which only a message's size limits."""
     return _cut(sources, len(sources), sum(source.size_bytes for source in sources))
 
 
@@ -45,10 +47,15 @@ def _cut(sources: Sequence[Source], max_files: int, max_bytes: int) -> list[tupl
     return [tuple(job) for job in jobs]
 
 
-def gathered(
+def due_batches(
     sources: Sequence[Source], properties: Properties
 ) -> tuple[list[tuple[Source, ...]], tuple[Source, ...]]:
-    """Return the jobs to begin, and the sources left over: too few, or too small, for a job."""
+    """Return the jobs to send now, and the sources that wait because they are too few or too small.
+
+    With at least 3 files and 100 bytes a job, and at most 5 files: of 7 files of 1 byte, the first
+    5 are a full job and go at once, whatever their size; the last 2 wait. 3 files of 50 bytes go;
+    so do not 2 of 50 bytes, which are too few, or 3 of 1 byte, which are too small.
+    """
     jobs = batches(sources, properties)
     if not jobs:
         return [], ()
@@ -62,29 +69,33 @@ def gathered(
 
 
 def seconds_to_wait(since_ms: int, now_ms: int, max_age_seconds: int) -> int:
-    """Return how long until files seen first at `since_ms` are looked at again; 0 if they go
-    now."""
+    """Return how long files first seen at `since_ms` wait from now on; 0 if they are due.
+
+    They wait until the next tick, or until they reach the maximal age if that is earlier.
+    """
     left = max_age_seconds - (now_ms - since_ms) // 1000
-    return max(0, min(left, MEETING_SECONDS - now_ms // 1000 % MEETING_SECONDS))
+    return max(0, min(left, BATCH_TICK_SECONDS - now_ms // 1000 % BATCH_TICK_SECONDS))
 
 
 def _message_bytes(source: Source) -> int:
     return 300 + 2 * len(source.key.encode())
 
 
-def even_bundles(
-    sources: Sequence[Source], least: int, most_bytes: int
+def balanced_batches(
+    sources: Sequence[Source], min_batches: int, max_bytes: int
 ) -> list[tuple[Source, ...]]:
-    """Put sources into bundles of about equal size, at least `least` if there are so many sources.
+    """Return sources in batches of about equal size: at least `min_batches`, if there are so many
+    sources, and of about `max_bytes` at most, unless a single file is larger.
 
-    A bundle takes about `most_bytes` at most, unless it is one larger file.
+    Greedy: the largest file first, each into the batch that is smallest so far. Files of 7, 5, 4,
+    3 and 1 bytes in two batches: 7 | 5, then 4 joins the 5, 3 the 7, and 1 the 9 → 10 | 10.
     """
     size_bytes = sum(source.size_bytes for source in sources)
-    wanted = max(1, least, -(-size_bytes // most_bytes))
-    bundles: list[list[Source]] = [[] for _ in range(min(wanted, len(sources)))]
-    emptiest = [(0, number) for number in range(len(bundles))]
+    wanted = max(1, min_batches, -(-size_bytes // max_bytes))
+    batches: list[list[Source]] = [[] for _ in range(min(wanted, len(sources)))]
+    smallest = [(0, number) for number in range(len(batches))]
     for source in sorted(sources, key=lambda s: (-s.size_bytes, s.id)):
-        filled_bytes, number = heappop(emptiest)
-        bundles[number].append(source)
-        heappush(emptiest, (filled_bytes + source.size_bytes, number))
-    return [tuple(bundle) for bundle in bundles]
+        filled_bytes, number = heappop(smallest)
+        batches[number].append(source)
+        heappush(smallest, (filled_bytes + source.size_bytes, number))
+    return [tuple(batch) for batch in batches]

@@ -1,8 +1,8 @@
-"""ingest: a job's files → sorted shards, one commit.
+"""ingest: write a job's files as sorted shards, and commit them in one transaction.
 
-Order of writes: shards, then the commit, then the messages. A crash before the commit leaves
-shards nobody references (``sweep`` deletes them when they are old), a crash after it repeats the
-job, which finds its sources ingested. The sources are part of the commit, so no rows come twice.
+Order of writes: shards, commit, messages. A crash before the commit leaves orphaned shards, which
+``sweep`` deletes once they are old. A crash after it repeats the job, which then finds its sources
+ingested. The sources are part of the commit, so no row is added twice.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from dormouse.engine.row_rules import apply_row_rules
 from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
-from dormouse.features.ingest.known_sources import look_up
-from dormouse.features.ingest.placement import leaves_holding, spans_leaves
+from dormouse.features.ingest.known_sources import look_up_sources
+from dormouse.features.ingest.placement import count_leaves_holding, spans_leaves
 from dormouse.fold.rules import Rule, Violation
 from dormouse.jobs.tracking import ALREADY_INGESTED, record, tracked
 from dormouse.messages import IngestJob, OutboundMessage, TableChanged
@@ -34,27 +34,27 @@ from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
-FULL = "the scratch space was full before all rows were sorted and written"
+SCRATCH_FULL = "the scratch space was full before all rows were sorted and written"
 ATTEMPTS = 5
-"""How often a job starts over because others ingested some of its sources meanwhile."""
+"""How often a job is tried because other jobs ingest some of its sources at the same time."""
 
-REPEATED = "repeated-"
-"""What the id of a record begins with that a job came once more after it was done."""
-PASSING = {
+REPEAT_PREFIX = "repeated-"
+"""The prefix of a record's id if the job was delivered once more after it had finished."""
+RETRYABLE_RULES = {
     Rule.SOURCE_INGESTED,
     Rule.SOURCES_SEALED,
     Rule.STALE_GENERATION,
     Rule.PARTITION_MISSING,
 }
-"""What a commit breaks that another attempt, with the newest state, need not."""
+"""A commit that breaks one of these rules may succeed when it is retried with the newest state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What is good of a job's sources, how many rows these have, and the shards made of them.
+    """The accepted sources of a job, how many rows they have, and the shards written from them.
 
-    There may be fewer rows in the shards: the table's rules drop or join some. `known` counts the
-    sources that were ingested before.
+    The shards may have fewer rows: the table's filters drop some, and its aggregations merge some.
+    `known` counts the sources that were ingested before.
     """
 
     accepted: tuple[Source, ...] = ()
@@ -69,18 +69,19 @@ class Written:
 
 
 Write = Callable[[Services, Table, TableState, Sequence[Source]], Written]
-"""Makes shards of sources, wherever that is done, and refuses and records bad ones."""
+"""Write sources as shards, in this process or elsewhere, and record the malformed ones as refused.
+"""
 
 
-def write_here(
+def write_in_process(
     services: Services, table: Table, state: TableState, sources: Sequence[Source]
 ) -> Written:
-    """Make shards of sources in this process.
+    """Write sources as shards in this process.
 
-    A source that does not fit into the scratch space alone is refused.
+    A source that alone does not fit into the scratch space is refused.
 
     Raises:
-        OutOfSpaceError: the sources do not fit together; whether each does, is not known.
+        OutOfSpaceError: the sources do not fit together; whether each alone does is not known.
     """
     try:
         return _write_in_scratch(services, table, state, sources)
@@ -88,8 +89,8 @@ def write_here(
         if error.errno != errno.ENOSPC:
             raise
         if len(sources) > 1:
-            raise OutOfSpaceError(FULL, hint="ingest fewer files at once") from error
-    too_large = RefusedSourceError(FULL, hint="drop the rows in smaller files")
+            raise OutOfSpaceError(SCRATCH_FULL, hint="ingest fewer files at once") from error
+    too_large = RefusedSourceError(SCRATCH_FULL, hint="drop the rows in smaller files")
     refuse(services, table, sources[0], too_large)
     return Written()
 
@@ -98,24 +99,26 @@ def _write_in_scratch(
     services: Services, table: Table, state: TableState, sources: Sequence[Source]
 ) -> Written:
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
-        intake = SourceLoader(
+        loader = SourceLoader(
             table.schema,
             Path(folder),
             memory_bytes=services.memory_bytes,
             dialect=csv_dialect(table.properties),
         )
-        accepted = tuple(s for s in sources if _take(services, table, intake, s, Path(folder)))
+        accepted = tuple(s for s in sources if _load(services, table, loader, s, Path(folder)))
         if not accepted:
             return Written()
-        shards = _write(services, table, state, intake, accepted, Path(folder))
-    return Written(accepted, intake.rows, tuple(shards))
+        shards = _write(services, table, state, loader, accepted, Path(folder))
+    return Written(accepted, loader.rows, tuple(shards))
 
 
-def ingest(services: Services, job: IngestJob, write: Write = write_here) -> list[OutboundMessage]:
-    """Ingest those sources of `job` which are not ingested yet; refuse bad ones, file by file.
+def ingest(
+    services: Services, job: IngestJob, write: Write = write_in_process
+) -> list[OutboundMessage]:
+    """Ingest those sources of `job` that are not ingested yet; refuse malformed ones one by one.
 
     Raises:
-        ContendedError: others kept ingesting the same sources; the message should come again.
+        ContendedError: other jobs kept ingesting the same sources; the message should be retried.
         OutOfSpaceError: the files do not fit into the scratch space together.
     """
     table = services.table(job.table_id)
@@ -123,9 +126,9 @@ def ingest(services: Services, job: IngestJob, write: Write = write_here) -> lis
         _refuse_all(services, job)
         return []
     changed = [OutboundMessage("table-changes", TableChanged(table.id))]
-    if is_known(services, table, job):
+    if is_ingested(services, table, job):
         _record_known(services, table, job)
-        return changed  # that it changed may not have been told
+        return changed  # an earlier run may have crashed between its commit and this message
     with tracked(
         services,
         table.id,
@@ -139,14 +142,14 @@ def ingest(services: Services, job: IngestJob, write: Write = write_here) -> lis
     if written is None:
         reason = "the table was emptied since the files were dropped"
         record(services, table.id, job.job_id, "ingest", "refused", reason=reason)
-        return changed  # if the state is behind, the planning lets it begin
+        return changed  # planning finishes the reset if the state is behind the registry
     record(
         services,
         table.id,
         job.job_id,
         "ingest",
         "finished",
-        reason=_why_fewer(written, job),
+        reason=_already_ingested_reason(written, job),
         rows=written.rows,
         rows_read=written.rows_read,
     )
@@ -154,9 +157,9 @@ def ingest(services: Services, job: IngestJob, write: Write = write_here) -> lis
 
 
 def _ingest(services: Services, table: Table, job: IngestJob, write: Write) -> Written | None:
-    """Write and commit what is not ingested yet; None if the table was emptied since."""
+    """Write and commit the sources not ingested yet; None if the table was emptied since."""
     for _ in range(ATTEMPTS):
-        known = look_up(services, table, job.sources)
+        known = look_up_sources(services, table, job.sources)
         state = known.state
         if job.generation < max(state.generation, table.generation):
             return None
@@ -166,25 +169,30 @@ def _ingest(services: Services, table: Table, job: IngestJob, write: Write) -> W
         written = write(services, table, state, fresh) if fresh else Written()
         if _commit(services, table, state, written):
             return replace(written, known=len(known.ids))
-    raise ContendedError(f"ingest job {job.job_id} lost {ATTEMPTS} times to other jobs")
+    raise ContendedError(
+        f"other jobs ingested sources of ingest job {job.job_id} during all {ATTEMPTS} attempts"
+    )
 
 
-def is_known(services: Services, table: Table, job: IngestJob) -> bool:
-    """Return whether all of a job was ingested before, so that there is nothing to do."""
-    known = look_up(services, table, job.sources)
+def is_ingested(services: Services, table: Table, job: IngestJob) -> bool:
+    """Return whether all sources of a job were ingested before."""
+    known = look_up_sources(services, table, job.sources)
     return job.generation == known.state.generation and not known.fresh(job.sources)
 
 
 def _record_known(services: Services, table: Table, job: IngestJob) -> None:
-    """Record that a job added nothing, and keep what is recorded of the run that did."""
+    """Record that a job added no rows.
+
+    If the record of the run that added them exists, it stays, and this one gets an id of its own.
+    """
     earlier = services.tracker.get(table.id, job.job_id)
-    is_told = (
+    is_recorded = (
         earlier is not None and earlier.state == "finished" and earlier.reason != ALREADY_INGESTED
     )
     record(
         services,
         table.id,
-        f"{REPEATED}{job.job_id}" if is_told else job.job_id,
+        f"{REPEAT_PREFIX}{job.job_id}" if is_recorded else job.job_id,
         "ingest",
         "finished",
         subject=_subject(job),
@@ -195,13 +203,13 @@ def _record_known(services: Services, table: Table, job: IngestJob) -> None:
 
 
 def _subject(job: IngestJob) -> str:
-    """Return what a job is about, as its record shows it."""
+    """Return the subject of a job's record: its file, or how many files it has."""
     first = job.sources[0]
-    what = first.key if len(job.sources) == 1 else f"{len(job.sources)} files"
-    return f"{what}, again" if first.again else what
+    files = first.key if len(job.sources) == 1 else f"{len(job.sources)} files"
+    return f"{files}, again" if first.again else files
 
 
-def _why_fewer(written: Written, job: IngestJob) -> str:
+def _already_ingested_reason(written: Written, job: IngestJob) -> str:
     if not written.known:
         return ""
     if written.known == len(job.sources):
@@ -210,7 +218,7 @@ def _why_fewer(written: Written, job: IngestJob) -> str:
 
 
 def _refuse_all(services: Services, job: IngestJob) -> None:
-    """Tell people of files that came too late for their table."""
+    """Record the files of a deleted table as refused."""
     for source in job.sources:
         reason = "its table was deleted after the file was dropped"
         record(
@@ -225,47 +233,53 @@ def _refuse_all(services: Services, job: IngestJob) -> None:
 
 
 def _commit(services: Services, table: Table, state: TableState, written: Written) -> bool:
-    """Commit what was written for `state`; False to try again: others had some of the sources."""
+    """Commit what was written for `state`.
+
+    Return False if the job should be retried with the newest state.
+    """
     if not written.accepted:
         return True
-    outcome = _commit_looking(services, table, state, written)
+    outcome = _commit_with_lookups(services, table, state, written)
     if not isinstance(outcome, Rejected):
         return True
-    # Nobody can need the shards: the audit deletes them, for who reads foreign bytes deletes none.
+    # The audit deletes the shards as orphans. This process read bytes that others chose, so its
+    # role may not delete objects.
     broken = {violation.rule for violation in outcome.violations}
-    if broken <= PASSING:
+    if broken <= RETRYABLE_RULES:
         return False
     raise ContendedError(f"the ingest was rejected: {outcome}")
 
 
-def _commit_looking(
+def _commit_with_lookups(
     services: Services, table: Table, state: TableState, written: Written
 ) -> Outcome:
-    """Commit what was written; look the sources up again each time some were sealed meanwhile.
+    """Commit what was written; look the sources up again whenever sources were sealed meanwhile.
 
-    What is written stays good then, however long it took to write. Sources which others had by now
-    break a rule, as those do that are not sealed yet.
+    The fold checks a commit's sources against those that the state still holds, so it rejects a
+    commit whose look-up is older than the last sealing. Another look-up is enough then, and the
+    shards need not be written again. Sources that other jobs have ingested by then are returned as
+    the violations that the fold reports for sources not sealed yet.
     """
     job, sources = job_id_of(written.accepted), tuple(s.id for s in written.accepted)
-    looked_up_to, looks = state.sealed_to, 1
+    looked_up_to, lookups = state.sealed_to, 1
     while True:
         addition = AddShards(job, sources, written.shards, looked_up_to)
         (outcome,) = services.store(table).commit(addition, generation=state.generation)
-        if looks == ATTEMPTS or not isinstance(outcome, Rejected) or not _was_sealed(outcome):
+        if lookups == ATTEMPTS or not isinstance(outcome, Rejected) or not _was_sealed(outcome):
             return outcome
-        known, looks = look_up(services, table, written.accepted), looks + 1
+        known, lookups = look_up_sources(services, table, written.accepted), lookups + 1
         if known.ids:
             return Rejected(tuple(Violation(Rule.SOURCE_INGESTED, s) for s in sorted(known.ids)))
         looked_up_to = known.state.sealed_to
 
 
 def _was_sealed(outcome: Rejected) -> bool:
-    """Return whether nothing is wrong but that sources were sealed since they were looked up."""
+    """Return whether a commit was rejected only because sources were sealed since the look-up."""
     return {violation.rule for violation in outcome.violations} == {Rule.SOURCES_SEALED}
 
 
 def refuse(services: Services, table: Table, source: Source, error: RefusedSourceError) -> None:
-    """Record for people that a file is no good, and why."""
+    """Record a file as refused, with the reason and what to do."""
     record(
         services,
         table.id,
@@ -277,12 +291,12 @@ def refuse(services: Services, table: Table, source: Source, error: RefusedSourc
     )
 
 
-def _take(
-    services: Services, table: Table, intake: SourceLoader, source: Source, folder: Path
+def _load(
+    services: Services, table: Table, loader: SourceLoader, source: Source, folder: Path
 ) -> bool:
-    """Take in the rows of a source; record it as refused if it is no good."""
+    """Load the rows of a source; record it as refused and return False if it is malformed."""
     try:
-        load_source(services.sources, intake, source, folder)
+        load_source(services.sources, loader, source, folder)
     except RefusedSourceError as error:
         refuse(services, table, source, error)
         return False
@@ -293,7 +307,7 @@ def _write(
     services: Services,
     table: Table,
     state: TableState,
-    intake: SourceLoader,
+    loader: SourceLoader,
     sources: Sequence[Source],
     folder: Path,
 ) -> list[NewShard]:
@@ -308,15 +322,15 @@ def _write(
         lineage=Lineage(sources=tuple(s.id for s in sources)),
     )
     leaves = list(state.partitions.leaves())
-    holding = leaves_holding(intake.sampled_keys(), leaves)
+    holding = count_leaves_holding(loader.sampled_keys(), leaves)
     strategy = table.properties.ingest_file_strategy
     return write_shards(
         services.storage,
-        apply_row_rules(intake.sorted_rows(), table.schema, rules, context.written_ms),
+        apply_row_rules(loader.sorted_rows(), table.schema, rules, context.written_ms),
         context,
         leaves,
         lambda n: make_shard_id(attempt, n),
         scratch=folder,
         target_bytes=table.properties.shard_target_bytes,
-        spanning=spans_leaves(strategy, intake.size_bytes, holding),
+        spanning=spans_leaves(strategy, loader.size_bytes, holding),
     )

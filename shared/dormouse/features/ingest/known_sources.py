@@ -1,4 +1,4 @@
-"""What became of sources: which were ingested, however long ago, and which were refused."""
+"""Look up which sources were ingested, however long ago, and which were refused."""
 
 from __future__ import annotations
 
@@ -12,38 +12,44 @@ from dormouse.ports import JobRecord, Services
 from dormouse.statestore.sources import HINT, ingested_of
 from dormouse.tables.table import Table
 
-LOOKS = 5
-"""How often a look-up begins again because segments were merged meanwhile."""
+LOOKUP_ATTEMPTS = 5
+"""How often a look-up is tried because segments are merged and deleted at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookedUp:
-    """Which of the sources asked for were ingested, as `state` knows it."""
+class SourceLookup:
+    """The sources that were ingested by `state`, of those that were looked up."""
 
     state: TableState
     ids: frozenset[str]
 
     def fresh(self, sources: Sequence[Source]) -> list[Source]:
-        """Return those of these sources that were not."""
+        """Return those of `sources` that were not ingested."""
         return [source for source in sources if source.id not in self.ids]
 
 
-def look_up(services: Services, table: Table, sources: Iterable[Source]) -> LookedUp:
-    """Find which sources were ingested by now, however long ago: the one way to ask for it.
+def look_up_sources(services: Services, table: Table, sources: Iterable[Source]) -> SourceLookup:
+    """Return which sources are ingested by now, however long ago.
+
+    All code that asks this question goes through here.
 
     Raises:
-        CorruptDataError: where the table remembers them is damaged or lost.
+        CorruptDataError: the segments of sealed sources are damaged or lost.
     """
-    return look_up_ids(services, table, [source.id for source in sources])
+    return look_up_source_ids(services, table, [source.id for source in sources])
 
 
-def look_up_ids(services: Services, table: Table, ids: Sequence[str]) -> LookedUp:
-    """Find which sources of these ids were ingested by now. Raises as `look_up`."""
+def look_up_source_ids(services: Services, table: Table, ids: Sequence[str]) -> SourceLookup:
+    """Return which of the sources with these ids are ingested by now.
+
+    Raises:
+        CorruptDataError: as `look_up_sources`.
+    """
     store = services.store(table)
-    for _ in range(LOOKS):
+    for _ in range(LOOKUP_ATTEMPTS):
         state = store.current()
         try:
-            return LookedUp(state, ingested_of(services.storage, table.id, state, ids))
+            return SourceLookup(state, ingested_of(services.storage, table.id, state, ids))
         except NotFoundError as error:
             gone = error
             if store.current().all_source_segments == state.all_source_segments:
@@ -56,12 +62,13 @@ def look_up_ids(services: Services, table: Table, ids: Sequence[str]) -> LookedU
 def refusal_of(
     services: Services, source: Source, *table_ids: str, in_doubt: bool = False
 ) -> JobRecord | None:
-    """Return the record of a source's refusal for one of these tables, if it is the last word.
+    """Return the record that a source was refused by one of these tables, if it is still valid.
 
-    It is not where the object was put in a later second: then it was dropped again, and the schema
-    or the table's properties may be others by now. S3 dates objects by the second, so one that was
-    put in the very second of its refusal may have been dropped before or after it. That counts as
-    refused, but `in_doubt` counts it as dropped again: the audit then judges it once more.
+    It is not valid if the object was put in a later second than the record: then it was dropped
+    again, and the schema or the table's properties may have changed in between. S3 dates objects by
+    the second, so an object put in the second of its refusal may have been dropped before or after
+    it. By default such a file is refused. With `in_doubt` it is treated as dropped again, so that
+    the audit tries it once more.
     """
     for table_id in table_ids:
         known = services.tracker.get(table_id, source.id)

@@ -1,7 +1,7 @@
-"""ingest_files: what lies in the ingest bucket already, anywhere in it, is ingested into a table.
+"""ingest_files: ingest objects that are already anywhere in the ingest bucket into a table.
 
-No sweep looks outside the folders of tables, so a request that is repeated is done again: the state
-knows what is ingested.
+A sweep searches only the folders of tables for missed files. A repeated request therefore sends its
+jobs again: the state knows which files are ingested.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.ingest.batch_files import ingest_message
 from dormouse.features.ingest.batching import batches, largest_batches
-from dormouse.features.ingest.known_sources import look_up
+from dormouse.features.ingest.known_sources import look_up_sources
 from dormouse.features.requests.ends import EMPTIED, End, Look
 from dormouse.features.requests.resolve_table import living
 from dormouse.features.requests.work import Begun, Work
@@ -25,92 +25,89 @@ from dormouse.requests import IngestFiles
 from dormouse.tables.table import Table
 
 MAX_FILES = 100_000
-"""A request holds all its files in memory, some 60 MB for so many."""
+"""The most files of a request, which holds them all in memory: so many take some 60 MB."""
 _REFUSED = Counts(refused=1)
-NAMED = 10
-"""How many missing keys are named; there are often many, of one mistake."""
+MAX_NAMED_KEYS = 10
+"""How many missing keys an error names; one mistake often causes many."""
 
 
 class IngestWork(Work, frozen=True, tag="ingest"):
-    """Ingest jobs, as they were first sent; each may be split into jobs of single files."""
+    """The ingest jobs of a request as first sent; each may be split into jobs of single files."""
 
     jobs_sent: tuple[IngestJob, ...]
 
     @property
     def job_ids(self) -> list[str]:
-        """The jobs as they were first sent."""
+        """Return the ids of the jobs as first sent."""
         return [job.job_id for job in self.jobs_sent]
 
     def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
-        """Return all the jobs again: those that are done find their files ingested."""
+        """Return all jobs again; those that are done find their files ingested."""
         return [
             ingest_message(table, job.generation, job.sources, job.spark or None)
             for job in self.jobs_sent
         ]
 
     def ends(self, look: Look) -> Iterator[End]:
-        """Return how each job stands, and each file of it that is not ingested."""
+        """Yield the progress of each job, and of each of its files that is not ingested."""
         sources = [source for job in self.jobs_sent for source in job.sources]
-        known = look_up(look.services, look.table, sources)
+        known = look_up_sources(look.services, look.table, sources)
         left = {job.job_id: known.fresh(job.sources) for job in self.jobs_sent}
         for job in sorted(self.jobs_sent, key=lambda job: not left[job.job_id]):
             yield from _ends(look, job, left[job.job_id], known.state.generation)
 
 
 def _ends(look: Look, job: IngestJob, left: list[Source], generation: int) -> Iterator[End]:
-    """Return how a job stands, and each file of it that is not ingested."""
-    told = look.record_since(job.job_id)
+    """Yield the progress of a job, and of each of its files that is not ingested."""
+    known = look.record_since(job.job_id)
     if left and job.generation < generation:
         yield from (End("file", s.key, "refused", EMPTIED, counts=_REFUSED) for s in left)
-    elif left and (told is None or told.state != "finished"):
-        yield look.pending("ingest", job.job_id, told)
+    elif left and (known is None or known.state != "finished"):
+        yield look.pending("ingest", job.job_id, known)
         return
     else:
         found = [_file(look, job, source) for source in left]
         yield from found
         if any(end.state == "unfinished" for end in found):
             return
-    if not left and look.is_telling(told):
-        yield look.telling("ingest", job.job_id, told)
+    if not left and look.is_telling(known):
+        yield look.telling("ingest", job.job_id, known)
         return
-    yield End("ingest", job.job_id, counts=Counts(finished=1, rows=_rows(look, job, told)))
-
-
-_REFUSED = Counts(refused=1)
+    yield End("ingest", job.job_id, counts=Counts(finished=1, rows=_rows(look, job, known)))
 
 
 def _file(look: Look, job: IngestJob, source: Source) -> End:
-    """Return how a file stands that is not ingested though its job ended."""
-    told = look.record_since(source.id)
-    if told is not None and told.state == "refused":
-        return End("file", source.key, "refused", told.reason, counts=_REFUSED)
+    """Return the outcome or progress of a file that its job did not ingest."""
+    known = look.record_since(source.id)
+    if known is not None and known.state == "refused":
+        return End("file", source.key, "refused", known.reason, counts=_REFUSED)
     alone = job_id_of((source,), job.generation)
     return look.pending("ingest", alone, look.record_since(alone))
 
 
-def _rows(look: Look, job: IngestJob, told: JobRecord | None) -> int:
-    """Return how many rows came of a job, or of the jobs of its files if it was taken apart."""
-    if told is None or told.state != "finished" or told.reason == ALREADY_INGESTED:
+def _rows(look: Look, job: IngestJob, known: JobRecord | None) -> int:
+    """Return how many rows a job wrote; if it was split, how many the jobs of its files wrote."""
+    if known is None or known.state != "finished" or known.reason == ALREADY_INGESTED:
         return 0
-    if not is_isolated(told):
-        return told.rows
+    if not is_isolated(known):
+        return known.rows
     alone = (look.record_since(job_id_of((s,), job.generation)) for s in job.sources)
     return sum(each.rows for each in alone if each is not None and each.state == "finished")
 
 
 def ingest_files(services: Services, request: IngestFiles) -> Begun:
-    """Have the files ingested that lie under all keys, save those ingested already.
+    """Begin to ingest the files under all keys, except those that are ingested already.
 
     Raises:
-        NotFoundError: there is nothing under some key, no such table, or it is being deleted. Then
-            nothing is ingested.
+        NotFoundError: nothing lies under one of the keys, or the table does not exist or is being
+            deleted. Then nothing is ingested.
         InvalidRequestError: no key is given, or there are too many files.
     """
     table = living(services, request)
     found = _found(services, request.keys)
     again = request.request_id if request.again else ""
     sources = [replace(source, again=again) for source in found.values()]
-    fresh = look_up(services, table, sources).fresh(sources)
+    fresh = look_up_sources(services, table, sources).fresh(sources)
     asked = request.spark or None
     jobs = largest_batches(fresh) if asked else batches(fresh, table.properties)
     messages = [ingest_message(table, table.generation, sources, asked) for sources in jobs]
@@ -123,10 +120,10 @@ def ingest_files(services: Services, request: IngestFiles) -> Begun:
 
 
 def _found(services: Services, keys: tuple[str, ...]) -> dict[str, Source]:
-    """Return what lies under keys, by source id."""
+    """Return the objects under keys, by source id."""
     if not keys or not all(key.strip("/") for key in keys):
         raise InvalidRequestError(
-            "say which files to ingest", hint="name objects of the ingest bucket, or folders of it"
+            "the request names no files", hint="name objects or folders of the ingest bucket"
         )
     found: dict[str, Source] = {}
     missing = []
@@ -145,16 +142,16 @@ def _found(services: Services, keys: tuple[str, ...]) -> dict[str, Source]:
         if not anything:
             missing.append(key)
     if missing:
-        more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+        more = f" and {len(missing) - MAX_NAMED_KEYS} more" if len(missing) > MAX_NAMED_KEYS else ""
         raise NotFoundError(
-            f"the ingest bucket has no {', '.join(map(repr, missing[:NAMED]))}{more}",
-            hint="keys are those of objects, or of folders, from the top of the bucket",
+            f"the ingest bucket has no {', '.join(map(repr, missing[:MAX_NAMED_KEYS]))}{more}",
+            hint="give keys of objects, or of folders, from the top of the bucket",
         )
     return found
 
 
 def _under(services: Services, key: str) -> Iterator[Source]:
-    """Return the object of a key, if there is one, and those in the folder of that name."""
+    """Yield the object of a key, if it exists, and those in the folder of that name."""
     first = next(services.sources.list(key, since_ms=0), None)
     if first is not None and first.key == key:
         yield first

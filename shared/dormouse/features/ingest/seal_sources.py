@@ -1,8 +1,8 @@
-"""seal_sources: the sources a state has gathered → a segment, in which they stay.
+"""seal_sources: move the ingested sources that a state remembers into a sorted segment.
 
-Order: the segment is put, then committed. A crash in between leaves a segment that no state names,
-and an audit deletes it; so it does with those that a newer one has taken in. Who still reads such a
-one finds it gone, and reads the state again.
+Order of writes: segment, commit. A crash in between leaves a segment that no state names, which an
+audit deletes, as it deletes segments that were merged into newer ones. A reader that finds its
+segment deleted reads the state again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.features.ingest.sealing import SEAL_AT, taken_in, whole_chain
+from dormouse.features.ingest.sealing import MIN_SEALED_SOURCES, complete_chain, segments_to_merge
 from dormouse.jobs.tracking import finalise, record
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
@@ -22,26 +22,26 @@ from dormouse.stored.paths import sources_path, sources_prefix, sources_segment_
 from dormouse.tables.table import Table
 
 SEALING = "seal-sources"
-"""The job under which the tracker keeps that segments could not be merged."""
+"""The id of the tracker's record that segments could not be merged."""
 
 
-def seal_sources(services: Services, table: Table, *, least: int = SEAL_AT) -> None:
-    """Seal what sources have gathered, if they are at least so many. Any number may at once.
+def seal_sources(services: Services, table: Table, *, least: int = MIN_SEALED_SOURCES) -> None:
+    """Seal the sources of the state if there are at least `least`; safe to run concurrently.
 
-    Where a segment that is to be merged is damaged or lost, sources are sealed beside it, so that
-    the planning of the table goes on, and the job is recorded as failed.
+    If a segment to merge is damaged or lost, the sources are sealed without merging, so that the
+    planning of the table continues, and the job is recorded as failed.
     """
     state = services.store(table).current()
     if len(state.sources) < least:
         return
     there = state.source_segments
-    taken = taken_in([segment.count for segment in there], len(state.sources))
+    taken = segments_to_merge([segment.count for segment in there], len(state.sources))
     replaced = there[len(there) - taken :]
     try:
         _seal(services, table, state, replaced)
     except (NotFoundError, CorruptDataError) as error:
         if services.store(table).current().source_segments != there:
-            return  # somebody else has sealed meanwhile, and the audit deleted what was replaced
+            return  # another process sealed meanwhile, and the audit deleted the merged segments
         _seal(services, table, state, ())
         reason = f"segments of sources cannot be merged: {error.explanation}"
         record(services, table.id, SEALING, "sealing", "failed", reason=reason)
@@ -64,10 +64,11 @@ def _seal(
     services.store(table).commit(sealing, generation=state.generation)
 
 
-def kept_segments(services: Services, table: Table) -> tuple[tuple[SourceSegment, ...], list[str]]:
-    """Return segments with all that this generation of a table sealed, whatever its state says.
+def load_segments(services: Services, table: Table) -> tuple[tuple[SourceSegment, ...], list[str]]:
+    """Return stored segments that hold all sources sealed in this generation of a table.
 
-    Besides, what is wrong with them.
+    They are found by listing, without the table's state. The second value says what is damaged or
+    lost.
     """
     by_log: dict[str, list[SourceSegment]] = {}
     reasons: list[str] = []
@@ -85,18 +86,18 @@ def kept_segments(services: Services, table: Table) -> tuple[tuple[SourceSegment
             by_log.setdefault(cover.log, []).append(named)
     kept: list[SourceSegment] = []
     for log in sorted(by_log):
-        chain, wrong = whole_chain(by_log[log])
+        chain, wrong = complete_chain(by_log[log])
         kept += chain
         reasons += wrong
     return tuple(kept), reasons
 
 
-def spent_segments(services: Services, table: Table, before_ms: int) -> list[str]:
-    """Return the paths of segments, put before a time, that the state does not name."""
+def obsolete_segments(services: Services, table: Table, before_ms: int) -> list[str]:
+    """Return the paths of segments that were written before a time and that no state names."""
     listed = list(services.storage.list(sources_prefix(table.id)))
     if not listed:
         return []
-    # Read after they were listed, so that it names each that was committed meanwhile.
+    # Read after the listing, so that it names each segment that was committed meanwhile.
     named = {segment.id for segment in services.store(table).current().all_source_segments}
     return [
         stored.path

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from dormouse.errors import ContendedError, CorruptDataError, InvariantError, NotFoundError
-from dormouse.features.ingest.seal_sources import kept_segments
+from dormouse.features.ingest.seal_sources import load_segments
 from dormouse.features.rebuild.rebuilding import (
     FoundShard,
     RebuildPlan,
@@ -147,7 +147,7 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
     strangers = tuple((o.path, "it is no shard") for o in listed if shard_id_of(o.path) is None)
     # Before the shards: what a note speaks of must not be collected in between.
     notes = read_run_markers(services.storage, table.id)
-    segments, lost = kept_segments(services, table)
+    segments, lost = load_segments(services, table)
     found, reasons = _read(services, table, stored, watch)
     reasons += lost
     plan: RebuildPlan | Refusal = (

@@ -14,7 +14,7 @@ from dormouse.features.export.stored import (
     unfinished_tasks,
 )
 from dormouse.features.garbage.collect_garbage import candidates
-from dormouse.features.ingest.known_sources import look_up
+from dormouse.features.ingest.known_sources import look_up_sources
 from dormouse.features.spark.requests import SparkRequest, forget, spark_request
 from dormouse.jobs.crashes import SPARK, set_aside
 from dormouse.jobs.tracking import finalise, publish_counts, record
@@ -71,7 +71,7 @@ def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
     table = services.table(job.table_id)
     if table is None or job.generation < table.generation:
         return True
-    left = look_up(services, table, job.sources).fresh(job.sources)
+    left = look_up_sources(services, table, job.sources).fresh(job.sources)
     request = spark_request(services, job.table_id, job.job_id) if left else None
     return (
         not left
@@ -139,7 +139,7 @@ def _refuse(services: Services, job: IngestJob, reason: str) -> None:
     table = services.table(job.table_id)
     if table is not None:
         told = f"Spark gave it up: {reason}; for another try: dormouse dlq redrive {QUEUE}"
-        for source in look_up(services, table, job.sources).fresh(job.sources):
+        for source in look_up_sources(services, table, job.sources).fresh(job.sources):
             key = source.key
             record(services, table.id, source.id, "ingest", "refused", subject=key, reason=told)
 
@@ -184,7 +184,7 @@ def _told_by_driver(services: Services, table: Table, request: SparkRequest) -> 
     ended = services.tracker.get(job.table_id, job.job_id)
     found = [ended] if ended is not None and ended.state == "finished" else []
     if isinstance(job, IngestJob):
-        left = look_up(services, table, job.sources).fresh(job.sources)
+        left = look_up_sources(services, table, job.sources).fresh(job.sources)
         records = (services.tracker.get(job.table_id, source.id) for source in left)
         found += [each for each in records if each is not None and _is_refusal(each, request)]
     return found

@@ -22,8 +22,8 @@ from dormouse.features.export.stored import (
 from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.features.garbage.garbage import collectable, orphans
 from dormouse.features.ingest.batch_files import batch_files
-from dormouse.features.ingest.known_sources import look_up, refusal_of
-from dormouse.features.ingest.seal_sources import spent_segments
+from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
+from dormouse.features.ingest.seal_sources import obsolete_segments
 from dormouse.features.purge.stored import list_purges
 from dormouse.features.spark.jobs import QUEUE as SPARK_QUEUE
 from dormouse.features.spark.requests import SparkRequest, kept_requests, spent_notes
@@ -60,7 +60,7 @@ after a message was lost finds the file.
 """
 LOOKED_UP_AT_ONCE = 1000
 """Of so many files at once an audit asks whether they were ingested."""
-CLOCKS_APART_MS = 5 * 60 * 1000
+MAX_CLOCK_SKEW_MS = 5 * 60 * 1000
 """How far the clocks of a function and of the object store may be apart, generously."""
 
 
@@ -207,7 +207,7 @@ def _missed_files(
     known = (source for source in listed if source.id not in begun)
     missed: list[Source] = []
     while some := list(islice(known, LOOKED_UP_AT_ONCE)):
-        fresh = look_up(services, table, some).fresh(some)
+        fresh = look_up_sources(services, table, some).fresh(some)
         missed += [s for s in fresh if refusal_of(services, s, table.id, in_doubt=True) is None]
     return batch_files(services, missed, at_once=True)
 
@@ -290,7 +290,7 @@ def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:
     spent = (notes.paths for job_id, notes in noted.items() if job_id not in state.jobs)
     delete_all(services, [path for paths in spent for path in paths])
     delete_all(services, spent_trees(services, table, state, now_ms - orphan_age_ms))
-    delete_all(services, spent_segments(services, table, now_ms - orphan_age_ms))
+    delete_all(services, obsolete_segments(services, table, now_ms - orphan_age_ms))
     return damaged
 
 
@@ -303,7 +303,7 @@ def _delete_orphans(services: Services, table: Table) -> None:
     oldest_ms = now_ms - table.properties.orphan_age_seconds * 1000
     if now_ms - table.reset_ms >= table.properties.gc_delay_seconds * 1000:
         # What was there long before the table was emptied can be in no commit any more.
-        oldest_ms = max(oldest_ms, table.reset_ms - CLOCKS_APART_MS)
+        oldest_ms = max(oldest_ms, table.reset_ms - MAX_CLOCK_SKEW_MS)
     found = orphans(state, modified_ms, oldest_ms)
     if not found:
         finalise(services, table.id, ORPHANS, failed=True)

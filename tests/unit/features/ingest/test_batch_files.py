@@ -11,7 +11,7 @@ from dormouse.tables.table import Table
 from tests.support.world import World, letters
 
 
-def gathering(world: World, **properties: object) -> Table:
+def waiting_table(world: World, **properties: object) -> Table:
     return world.create(ingest_batch_min_files=3, ingest_batch_max_age_seconds=300, **properties)
 
 
@@ -20,7 +20,7 @@ def jobs(messages: list[OutboundMessage]) -> list[int]:
 
 
 def test_few_files_wait_and_go_with_those_that_come_later(world: World) -> None:
-    table = gathering(world)
+    table = waiting_table(world)
     first = world.drop("letters/1.parquet", letters("a"))
     (waiting,) = world.queue
     assert (waiting.queue, waiting.delay_seconds) == ("files", 40)
@@ -34,7 +34,7 @@ def test_few_files_wait_and_go_with_those_that_come_later(world: World) -> None:
 
 
 def test_two_messages_of_a_table_that_meet_become_one(world: World) -> None:
-    gathering(world)
+    waiting_table(world)
     for number in range(2):
         world.drop(f"letters/{number}.parquet", letters("a", at=number))
     messages = [m.message for m in world.queue if isinstance(m.message, FilesWaiting)]
@@ -45,7 +45,7 @@ def test_two_messages_of_a_table_that_meet_become_one(world: World) -> None:
 
 @pytest.mark.parametrize("twice", [False, True])
 def test_files_that_get_no_more_are_ingested_when_they_are_old(world: World, twice: bool) -> None:
-    table = gathering(world)
+    table = waiting_table(world)
     began_ms = world.clock.now_ms()
     world.drop("letters/1.parquet", letters("ab"))
     world.settle(twice=twice)
@@ -54,7 +54,7 @@ def test_files_that_get_no_more_are_ingested_when_they_are_old(world: World, twi
 
 
 def test_a_notification_that_comes_twice_waits_once(world: World) -> None:
-    gathering(world)
+    waiting_table(world)
     source = world.sources.drop("letters/1.parquet", b"x")
     (waiting,) = batch_files(world.services, [source, source])
     assert isinstance(waiting.message, FilesWaiting)
@@ -65,7 +65,7 @@ def test_a_notification_that_comes_twice_waits_once(world: World) -> None:
 
 
 def test_files_whose_waiting_message_was_lost_are_found_by_the_audit(world: World) -> None:
-    table = gathering(world)
+    table = waiting_table(world)
     world.drop("letters/1.parquet", letters("ab"))
     world.queue.clear()
     world.clock.advance(seconds=1)
@@ -75,7 +75,7 @@ def test_files_whose_waiting_message_was_lost_are_found_by_the_audit(world: Worl
 
 
 def test_files_that_waited_while_the_table_was_emptied_stay_out_of_it(world: World) -> None:
-    table = gathering(world)
+    table = waiting_table(world)
     world.drop("letters/1.parquet", letters("ab"))
     world.administer(ReinitialiseTable("again", "letters"))
     world.settle()

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.features.ingest.batching import (
-    MEETING_SECONDS,
+    BATCH_TICK_SECONDS,
+    balanced_batches,
     batches,
-    even_bundles,
-    gathered,
+    due_batches,
     seconds_to_wait,
 )
 from dormouse.messages import IngestJob, encode
@@ -33,8 +33,8 @@ def files(*sizes_bytes: int) -> list[Source]:
 
 
 def test_by_default_nothing_waits() -> None:
-    assert gathered(files(1), DEFAULTS) == ([tuple(files(1))], ())
-    assert gathered([], DEFAULTS) == ([], ())
+    assert due_batches(files(1), DEFAULTS) == ([tuple(files(1))], ())
+    assert due_batches([], DEFAULTS) == ([], ())
 
 
 def test_both_minima_must_be_reached_unless_the_job_is_full() -> None:
@@ -42,10 +42,10 @@ def test_both_minima_must_be_reached_unless_the_job_is_full() -> None:
         ingest_batch_min_files=3, ingest_batch_min_bytes=100, ingest_job_max_files=5
     )
     for sizes in ((50, 50), (1, 1, 1), (1000,)):
-        assert gathered(files(*sizes), wanted) == ([], tuple(files(*sizes)))
-    assert gathered(files(50, 50, 1), wanted) == ([tuple(files(50, 50, 1))], ())
-    assert gathered(files(*[1] * 5), wanted) == ([tuple(files(*[1] * 5))], ())
-    jobs, left = gathered(files(*[1] * 7), wanted)
+        assert due_batches(files(*sizes), wanted) == ([], tuple(files(*sizes)))
+    assert due_batches(files(50, 50, 1), wanted) == ([tuple(files(50, 50, 1))], ())
+    assert due_batches(files(*[1] * 5), wanted) == ([tuple(files(*[1] * 5))], ())
+    jobs, left = due_batches(files(*[1] * 7), wanted)
     assert [len(job) for job in jobs] == [5]
     assert len(left) == 2
 
@@ -66,7 +66,7 @@ def test_every_file_is_in_a_job_or_waits_whatever_the_limits(
         ingest_batch_min_files=min_files,
         ingest_batch_min_bytes=min_bytes,
     )
-    jobs, left = gathered(files(*sizes), wanted)
+    jobs, left = due_batches(files(*sizes), wanted)
     assert [s for job in jobs for s in job] + list(left) == files(*sizes)
     assert len(left) < max_files
     assert all(jobs)
@@ -84,9 +84,9 @@ def test_files_wait_no_longer_than_they_may_and_meet_on_whole_minutes(
 ) -> None:
     now_ms = (since_s + age_s) * 1000
     seconds = seconds_to_wait(since_s * 1000, now_ms, max_age_seconds)
-    assert 0 <= seconds <= MEETING_SECONDS
+    assert 0 <= seconds <= BATCH_TICK_SECONDS
     assert (seconds == 0) == (age_s >= max_age_seconds)
-    is_whole = (now_ms // 1000 + seconds) % MEETING_SECONDS == 0
+    is_whole = (now_ms // 1000 + seconds) % BATCH_TICK_SECONDS == 0
     assert is_whole or age_s + seconds == max(age_s, max_age_seconds)
 
 
@@ -99,7 +99,7 @@ def test_bundles_hold_every_file_once_and_differ_by_no_more_than_a_file(
     sizes: list[int], least: int, most_bytes: int
 ) -> None:
     sources = [Source("b", str(n), "e", size) for n, size in enumerate(sizes)]
-    bundles = even_bundles(sources, least, most_bytes)
+    bundles = balanced_batches(sources, least, most_bytes)
     assert sorted(s.key for bundle in bundles for s in bundle) == sorted(s.key for s in sources)
     assert len(bundles) >= min(least, len(sources))
     taken = [sum(s.size_bytes for s in bundle) for bundle in bundles]

@@ -8,8 +8,14 @@ import pytest
 
 from dormouse.errors import ContendedError, CorruptDataError
 from dormouse.features.checking.check import check
-from dormouse.features.ingest.ingest import ALREADY_INGESTED, REPEATED, Written, ingest, write_here
-from dormouse.features.ingest.known_sources import look_up
+from dormouse.features.ingest.ingest import (
+    ALREADY_INGESTED,
+    REPEAT_PREFIX,
+    Written,
+    ingest,
+    write_in_process,
+)
+from dormouse.features.ingest.known_sources import look_up_sources
 from dormouse.features.ingest.seal_sources import SEALING, seal_sources
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.messages import IngestJob, OutboundMessage, TableChanged
@@ -71,7 +77,7 @@ def test_sealed_sources_leave_the_state_and_are_found_beside_new_ones(
     state = world.state(table)
     assert len(state.sources) == 1 and state.source_segments[0].count == 1
     sources = list(world.sources.list("letters/", since_ms=0))
-    assert not look_up(world.services, table, sources).fresh(sources)
+    assert not look_up_sources(world.services, table, sources).fresh(sources)
     assert world.names(table) == "abcd"
 
 
@@ -114,7 +120,7 @@ def test_an_ingest_whose_source_was_ingested_and_sealed_while_it_wrote_adds_noth
         if len(calls) == 1:
             world.deliver(again)
             world.seal(table)
-        return write_here(services, table, state, sources)
+        return write_in_process(services, table, state, sources)
 
     ingest(world.services, again.message, write)
     assert world.names(table) == "abcd"
@@ -198,7 +204,7 @@ def test_who_meets_a_segment_that_was_merged_away_reads_the_state_again(
     world.seal(table)
     world.storage.delete([gone])
     taken.current = stale_once  # type: ignore[method-assign,assignment]
-    assert not look_up(world.services, table, sources).fresh(sources)
+    assert not look_up_sources(world.services, table, sources).fresh(sources)
 
 
 def test_a_rebuilt_table_knows_what_was_sealed_and_what_was_not(world: World, table: Table) -> None:
@@ -309,8 +315,8 @@ def test_a_damaged_segment_stops_no_sealing_and_is_recorded(world: World, table:
         added = AddShards(f"job{number}", (f"source{number}",), (), state.sealed_to)
         world.services.store(table).commit(added, generation=0)
         world.seal(table)
-    told = world.tracker.get(table.id, SEALING)
-    assert told is not None and told.state == "failed" and path in told.reason
+    recorded = world.tracker.get(table.id, SEALING)
+    assert recorded is not None and recorded.state == "failed" and path in recorded.reason
     assert sum(segment.count for segment in world.state(table).source_segments) == 12
 
 
@@ -329,14 +335,14 @@ def records(world: World, table: Table) -> dict[str, tuple[str, int, str]]:
 def test_a_second_drop_says_so_and_leaves_the_record_of_the_first(
     world: World, table: Table
 ) -> None:
-    (job_id, told), *_ = records(world, table).items()
-    assert told == ("finished", 3, "")
+    (job_id, recorded), *_ = records(world, table).items()
+    assert recorded == ("finished", 3, "")
     for _ in range(2):
         world.drop("letters/1.parquet", letters("abc"))
         world.settle(twice=True)
     assert records(world, table) == {
-        job_id: told,
-        f"{REPEATED}{job_id}": ("finished", 0, ALREADY_INGESTED),
+        job_id: recorded,
+        f"{REPEAT_PREFIX}{job_id}": ("finished", 0, ALREADY_INGESTED),
     }
 
 
@@ -347,11 +353,11 @@ def test_a_run_that_died_after_its_commit_is_finished_when_it_comes_again(world:
     world.after_next_commit(world.crash)
     with pytest.raises(Crash):
         world.settle()
-    told = world.deliver(message)
-    assert told == [OutboundMessage("table-changes", TableChanged(table.id))], (
+    messages = world.deliver(message)
+    assert messages == [OutboundMessage("table-changes", TableChanged(table.id))], (
         "nobody else may have"
     )
-    world.queue += told
+    world.queue += messages
     world.settle()
     assert list(records(world, table).values()) == [("finished", 0, ALREADY_INGESTED)]
     assert world.names(table) == "abc"

@@ -80,7 +80,7 @@ def test_keys_under_which_there_is_nothing_are_refused_by_name_and_nothing_is_in
 @pytest.mark.parametrize("keys", [(), ("",), ("/",), ("single.parquet", "")])
 def test_a_request_must_say_which_files(world: World, keys: tuple[str, ...]) -> None:
     world.create()
-    with pytest.raises(InvalidRequestError, match="say which files"):
+    with pytest.raises(InvalidRequestError, match="names no files"):
         administer(world.services, request(*keys))
 
 

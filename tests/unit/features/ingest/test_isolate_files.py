@@ -16,7 +16,7 @@ from dormouse.jobs.crashes import CRASH_LIMIT
 from dormouse.messages import IngestJob, OutboundMessage
 from dormouse.model.sources import Source
 from dormouse.requests import ReinitialiseTable
-from dormouse.sources import loader as intake
+from dormouse.sources import loader as loader
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World
 
@@ -66,7 +66,7 @@ def has_room_for(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
             raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr(Sorter, "spill", limited)
-    monkeypatch.setattr(intake, "SHARE_HELD", 1 << 60)
+    monkeypatch.setattr(loader, "SHARE_HELD", 1 << 60)
 
 
 def deliver_all(world: World) -> list[OutboundMessage]:
@@ -105,8 +105,8 @@ def test_with_spark_a_file_that_crashed_twice_alone_is_sparks(
     assert deliver_all(world) == []
     (run,) = world.spark.runs.values()
     assert run.kind == "ingest"
-    told = world.tracker.get(table.id, run.job_id)
-    assert told is not None and told.attempts == CRASH_LIMIT
+    recorded = world.tracker.get(table.id, run.job_id)
+    assert recorded is not None and recorded.attempts == CRASH_LIMIT
 
 
 def test_a_file_that_spark_fails_at_is_refused_with_what_to_do_and_begun_by_nobody_again(
@@ -172,8 +172,8 @@ def test_a_file_whose_runs_died_after_its_commit_is_ingested_and_not_refused(
     world.settle()
     assert world.names(table) == "a"
     assert not [r for r in world.tracker.records(table.id) if r.state == "refused"]
-    told = world.tracker.get(table.id, job.message.job_id)  # type: ignore[union-attr]
-    assert told is not None and told.state == "finished"
+    recorded = world.tracker.get(table.id, job.message.job_id)  # type: ignore[union-attr]
+    assert recorded is not None and recorded.state == "finished"
 
 
 def test_the_job_of_one_file_has_the_id_that_whoever_forms_it_gives_it(world: World) -> None:
@@ -221,8 +221,8 @@ def test_a_job_that_failed_and_said_so_before_its_process_died_is_done_as_it_is(
             world.deliver(job)
     kinds = [outgoing.queue for outgoing in world.deliver(job)]
     assert kinds == ["table-changes"]
-    (told,) = (record for record in world.tracker.records(table.id) if record.files == 2)
-    assert (told.state, told.attempts) == ("finished", 3)
+    (recorded,) = (record for record in world.tracker.records(table.id) if record.files == 2)
+    assert (recorded.state, recorded.attempts) == ("finished", 3)
 
 
 def test_files_of_a_job_taken_apart_while_it_still_ran_are_ingested_once(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.features.ingest.batch_files import CLOCKS_APART_MS, batch_files
+from dormouse.features.ingest.batch_files import CLOCK_SKEW_MS, batch_files
 from dormouse.model.sources import Source
 from dormouse.ports import JobRecord
 from dormouse.requests import (
@@ -58,8 +58,8 @@ CHANGES: dict[str, Callable[[World], None]] = {
 
 
 def refusal(world: World, source: Source) -> JobRecord | None:
-    (told,) = [r for (_, job), r in world.tracker.kept.items() if job == source.id]
-    return told if told.state == "refused" else None
+    (recorded,) = [r for (_, job), r in world.tracker.kept.items() if job == source.id]
+    return recorded if recorded.state == "refused" else None
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -75,10 +75,10 @@ def test_a_file_dropped_before_its_table_changed_is_refused_with_the_reason(
     table = world.tables.named("letters")
     assert table is not None
     assert world.names(table) == ""
-    told = refusal(world, late)
-    assert told is not None
-    assert (told.table_id, told.subject) == (table.id, late.key)
-    assert "dropped at" in told.reason and "drop it again" in told.reason
+    recorded = refusal(world, late)
+    assert recorded is not None
+    assert (recorded.table_id, recorded.subject) == (table.id, late.key)
+    assert "dropped at" in recorded.reason and "drop it again" in recorded.reason
 
 
 def test_one_that_is_meant_is_ingested_when_asked_for_by_its_key(world: World) -> None:
@@ -105,7 +105,7 @@ def test_one_that_is_dropped_again_is_ingested(world: World) -> None:
     assert table is not None and world.names(table) == "ab"
 
 
-@pytest.mark.parametrize("apart_ms", [0, CLOCKS_APART_MS])
+@pytest.mark.parametrize("apart_ms", [0, CLOCK_SKEW_MS])
 def test_a_file_dropped_at_once_after_an_emptying_is_ingested_though_clocks_differ(
     world: World, apart_ms: int
 ) -> None:

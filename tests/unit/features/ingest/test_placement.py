@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.features.ingest.placement import MIN_PIECE_BYTES, leaves_holding, spans_leaves
+from dormouse.features.ingest.placement import MIN_LEAF_BYTES, count_leaves_holding, spans_leaves
 from dormouse.keys.ranges import Key
 from dormouse.model.partitions import PartitionTree
 from tests.support.strategies import short_keys
@@ -19,12 +19,12 @@ def test_left_to_itself_it_never_writes_more_shards_than_their_bytes_pay_for(
     size_bytes: int, leaves: int
 ) -> None:
     shards = 1 if spans_leaves("auto", size_bytes, leaves) else leaves
-    assert shards <= max(1, size_bytes // MIN_PIECE_BYTES)
+    assert shards <= max(1, size_bytes // MIN_LEAF_BYTES)
 
 
 @given(LEAVES)
 def test_large_pieces_get_shards_of_their_own(leaves: int) -> None:
-    assert not spans_leaves("auto", leaves * MIN_PIECE_BYTES, leaves)
+    assert not spans_leaves("auto", leaves * MIN_LEAF_BYTES, leaves)
 
 
 @given(SIZES, LEAVES)
@@ -40,4 +40,4 @@ def test_the_leaves_that_hold_keys_are_counted_by_their_ranges(
     leaves = list(PartitionTree.from_split_points(sorted(points)).leaves())
     holding = {leaf.id for key in keys for leaf in leaves if leaf.range.contains(key)}
     full = [(*key, 7) for key in keys] if sort_keys else keys
-    assert leaves_holding(full, leaves) == len(holding)
+    assert count_leaves_holding(full, leaves) == len(holding)

@@ -40,8 +40,8 @@ def test_a_refused_file_dropped_again_after_a_change_is_ingested(world: World, b
         world.administer(IngestFiles("again", "letters", ("letters/1.csv",)))
     world.settle()
     assert world.names(current(world, table)) == "a"
-    (told,) = [r for r in jobs_of(world.services, table) if r.job_id == source.id]
-    assert (told.state, told.reason) == ("finished", SINCE_INGESTED)
+    (recorded,) = [r for r in jobs_of(world.services, table) if r.job_id == source.id]
+    assert (recorded.state, recorded.reason) == ("finished", SINCE_INGESTED)
 
 
 def test_a_file_refused_in_the_second_it_was_dropped_is_refused_and_judged_once_more(
@@ -51,7 +51,7 @@ def test_a_file_refused_in_the_second_it_was_dropped_is_refused_and_judged_once_
     source = world.drop("letters/1.csv", b"letter,at\na,never\n")
     world.clock.advance(seconds=0.001)
     world.settle()
-    assert refusal_of(world.services, source, table.id) is not None, "who waits is told"
+    assert refusal_of(world.services, source, table.id) is not None, "a caller that waits learns of the refusal"
     assert refusal_of(world.services, source, table.id, in_doubt=True) is None
     for _ in range(2):
         world.clock.advance(seconds=60)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.features.ingest.sealing import MOST, PER_LEVEL, SEAL_AT, taken_in, whole_chain
+from dormouse.features.ingest.sealing import (
+    MAX_SEGMENT_SOURCES,
+    MIN_SEALED_SOURCES,
+    SEGMENT_FANOUT,
+    complete_chain,
+    segments_to_merge,
+)
 from dormouse.model.source_segments import SourceSegment
 
 
@@ -14,7 +20,7 @@ def sealed(batches: list[int]) -> tuple[list[int], int]:
     counts: list[int] = []
     written = 0
     for fresh in batches:
-        taken = taken_in(counts, fresh)
+        taken = segments_to_merge(counts, fresh)
         kept = counts[: len(counts) - taken]
         counts = [*kept, fresh + sum(counts[len(kept) :])]
         written += counts[-1]
@@ -22,17 +28,19 @@ def sealed(batches: list[int]) -> tuple[list[int], int]:
 
 
 def test_of_ten_million_sources_there_are_few_segments_each_written_a_few_times() -> None:
-    counts, written = sealed([SEAL_AT] * (10_000_000 // SEAL_AT))
-    assert len(counts) <= 2 + 3 * (PER_LEVEL - 1)
+    counts, written = sealed([MIN_SEALED_SOURCES] * (10_000_000 // MIN_SEALED_SOURCES))
+    assert len(counts) <= 2 + 3 * (SEGMENT_FANOUT - 1)
     assert written / sum(counts) <= 4
 
 
-@given(st.lists(st.integers(1, 50 * SEAL_AT), max_size=300))
+@given(st.lists(st.integers(1, 50 * MIN_SEALED_SOURCES), max_size=300))
 def test_no_source_is_lost_and_segments_stay_few_whatever_the_batches(batches: list[int]) -> None:
     counts, _ = sealed(batches)
     assert sum(counts) == sum(batches)
-    assert max(counts, default=0) <= 2 * MOST
-    assert len([count for count in counts if count < MOST]) <= 4 * (PER_LEVEL - 1)
+    assert max(counts, default=0) <= 2 * MAX_SEGMENT_SOURCES
+    assert len([count for count in counts if count < MAX_SEGMENT_SOURCES]) <= 4 * (
+        SEGMENT_FANOUT - 1
+    )
 
 
 def segment(name: str, after: int, up_to: int) -> SourceSegment:
@@ -47,12 +55,12 @@ def test_of_merged_and_uncommitted_segments_those_count_that_lead_furthest() -> 
         segment("dead", 0, 15),
         segment("c", 20, 30),
     ]
-    chain, reasons = whole_chain(found)
+    chain, reasons = complete_chain(found)
     assert ([one.id for one in chain], reasons) == (["merged", "c"], [])
 
 
 def test_a_gap_is_told() -> None:
-    _, reasons = whole_chain([segment("a", 0, 10), segment("c", 20, 30)])
+    _, reasons = complete_chain([segment("a", 0, 10), segment("c", 20, 30)])
     assert reasons == [
         "sources ingested after version 10 are lost: no segment leads up to segment c"
     ]

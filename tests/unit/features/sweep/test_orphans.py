@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from dormouse.features.garbage.garbage import orphans
-from dormouse.features.sweep.sweep import CLOCKS_APART_MS
+from dormouse.features.sweep.sweep import MAX_CLOCK_SKEW_MS
 from dormouse.model.shards import Job
 from dormouse.model.state import TableState
 from dormouse.ports import StoredObject
@@ -101,8 +101,8 @@ def test_what_was_put_about_when_a_table_was_emptied_may_be_of_a_commit_to_come(
     world: World,
 ) -> None:
     table, reset_ms = emptied(world)
-    put_orphan(world, table, reset_ms - CLOCKS_APART_MS)
-    late = put_orphan(world, table, reset_ms - CLOCKS_APART_MS + 1000)
+    put_orphan(world, table, reset_ms - MAX_CLOCK_SKEW_MS)
+    late = put_orphan(world, table, reset_ms - MAX_CLOCK_SKEW_MS + 1000)
     world.clock.advance(seconds=DELAY_SECONDS)
     world.sweep(audit=True)
     assert world.shard_objects(table) == {late}
