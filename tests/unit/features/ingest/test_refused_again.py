@@ -51,7 +51,9 @@ def test_a_file_refused_in_the_second_it_was_dropped_is_refused_and_judged_once_
     source = world.drop("letters/1.csv", b"letter,at\na,never\n")
     world.clock.advance(seconds=0.001)
     world.settle()
-    assert refusal_of(world.services, source, table.id) is not None, "a caller that waits learns of the refusal"
+    assert refusal_of(world.services, source, table.id) is not None, (
+        "a caller that waits learns of the refusal"
+    )
     assert refusal_of(world.services, source, table.id, in_doubt=True) is None
     for _ in range(2):
         world.clock.advance(seconds=60)
