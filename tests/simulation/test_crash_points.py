@@ -56,10 +56,10 @@ merge_here = compact_stage.merge_here
 @pytest.mark.parametrize(
     ("name", "broken", "by", "seen"),
     [
-        ("plan: assign compactions", "stages.sweep._stale_jobs", nothing_stale, "for good"),
-        ("compact", "stages.compact.settle", lambda *_: None, "told to be running"),
-        ("export: task", "stages.sweep.list_exports", lambda *_: ({}, []), "left over"),
-        ("ingest", "stages.sweep._delete_orphans", lambda *_: None, "no commit"),
+        ("plan: assign compactions", "features.sweep.sweep._stale_jobs", nothing_stale, "for good"),
+        ("compact", "features.compaction.compact.finalise", lambda *_: None, "told to be running"),
+        ("export: task", "features.sweep.sweep.list_exports", lambda *_: ({}, []), "left over"),
+        ("ingest", "features.sweep.sweep._delete_orphans", lambda *_: None, "no commit"),
     ],
 )
 def test_a_stage_that_does_not_make_up_for_a_crash_is_found(
