@@ -11,7 +11,7 @@ import pytest
 from dormouse.errors import ContendedError, NotFoundError, UnavailableError
 from dormouse.features.requests.request_names import request_path
 from dormouse.features.requests.resolve_table import binding_key
-from dormouse.jobs.retrying import MAX_RECEIVES
+from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages import OutboundMessage, encode
 from dormouse.ports import NO_TABLE, JobRecord
 from dormouse.replies import Reply

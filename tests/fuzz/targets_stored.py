@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dormouse.errors import CorruptDataError
 from dormouse.features.export.export import encode_files
 from dormouse.features.purge.purge import ShardMatches, encode_matches
-from dormouse.jobs.retrying import MAX_RECEIVES
+from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.stored.paths import (
     export_done_path,
     export_path,

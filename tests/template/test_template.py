@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from dormouse.jobs.retrying import MAX_RECEIVES, SWEEP_SECONDS
+from dormouse.jobs.retry_policy import MAX_RECEIVES, SWEEP_SECONDS
 from dormouse.stored.names import QUEUES, REPLIES, dead_letter_queue
 from dormouse_cli.generated.granted import grants_in
 from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of

@@ -133,9 +133,9 @@ def _split(state: TableState, partition: str, at: Key, rows_left: Mapping[str, i
     """Return the state with a leaf split. Partitions that still hold references are not rotated
     away.
     """
-    tree = state.partitions.with_halves(partition, at)
+    tree = state.partitions.split_without_balancing(partition, at)
     moved = _push_down(replace(state, partitions=tree), partition, rows_left)
-    return replace(moved, partitions=moved.partitions.balanced(partition, moved.references))
+    return replace(moved, partitions=moved.partitions.rebalanced(partition, moved.references))
 
 
 def _keep_or_forget(

@@ -3,5 +3,5 @@
 - `tracking`: record what happens to a job
 - `attempts`: attempts at one part of a job, such as a step or a task
 - `crashes`: what happens to a job whose attempts crashed, and what is stored about it
-- `retrying`: when a job is retried, with growing intervals (backoff)
+- `retry_policy`: when a job is retried, with growing intervals (backoff)
 """

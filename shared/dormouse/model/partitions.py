@@ -122,9 +122,9 @@ class PartitionTree:
 
         Requires: a leaf, and `at` strictly inside it (the rules check this).
         """
-        return self.with_halves(leaf_id, at).balanced(leaf_id, ())
+        return self.split_without_balancing(leaf_id, at).rebalanced(leaf_id, ())
 
-    def with_halves(self, leaf_id: str, at: Key) -> PartitionTree:
+    def split_without_balancing(self, leaf_id: str, at: Key) -> PartitionTree:
         """Return the tree in which a leaf is the parent of ``[min, at)`` and ``[at, max)``, not yet
         balanced.
 
@@ -140,7 +140,7 @@ class PartitionTree:
         children = halves[0].id, halves[1].id
         return self._with(replace(parent, children=children, height=1), *halves)
 
-    def balanced(self, partition_id: str, pinned: Container[str]) -> PartitionTree:
+    def rebalanced(self, partition_id: str, pinned: Container[str]) -> PartitionTree:
         """Return the tree rebalanced after one partition grew by a level.
 
         `pinned` partitions are not rotated away. Without any, no leaf of n lies deeper than 2 log2
@@ -148,27 +148,27 @@ class PartitionTree:
         """
         tree = self
         for above in (partition_id, *self.ancestors(partition_id)):
-            tree = tree._lowered(above, pinned)
+            tree = tree._rebalance(above, pinned)
         return tree
 
-    def _lowered(self, top: str, pinned: Container[str]) -> PartitionTree:
+    def _rebalance(self, top: str, pinned: Container[str]) -> PartitionTree:
         """Rotate what lies below a partition for as long as that reduces its height.
 
         Each rotation reduces a height and raises none above it, so this ends.
         """
         tree, pending = self, [top]
         while pending:
-            partition = tree._measured(pending.pop())
+            partition = tree._with_height(pending.pop())
             tree = tree._with(partition)
-            if groups := tree._turned(partition, pinned):
-                tree, made = tree._joined(partition, groups)
+            if groups := tree._rotation(partition, pinned):
+                tree, made = tree._rotate(partition, groups)
                 pending += [
                     partition.id,
                     *made,
                 ]  # the new partitions first: they may be rotated, too
         return tree
 
-    def _turned(
+    def _rotation(
         self, partition: Partition, pinned: Container[str]
     ) -> tuple[tuple[Partition, ...], ...]:
         """Return the partitions to regroup, in key order, as two halves that are lower than the
@@ -196,7 +196,7 @@ class PartitionTree:
             groups = (far, beside_far), (beside_short, short)
         return groups if tall is left else tuple(group[::-1] for group in groups[::-1])
 
-    def _joined(
+    def _rotate(
         self, top: Partition, groups: Sequence[Sequence[Partition]]
     ) -> tuple[PartitionTree, list[str]]:
         """Return the tree in which each group of one or two partitions is a half of `top`.
@@ -233,7 +233,7 @@ class PartitionTree:
         left, right = partition.children or ("", "")
         return self.get(left), self.get(right)
 
-    def _measured(self, partition_id: str) -> Partition:
+    def _with_height(self, partition_id: str) -> Partition:
         """Return a partition with the height that follows from its children."""
         partition = self.get(partition_id)
         if partition.children is None:

@@ -93,7 +93,7 @@ def test_a_tree_much_deeper_than_python_recurses_is_drawn() -> None:
     for depth in range(1, 450):
         leaf = tree.leaf_containing((depth,)).id
         held.add(leaf)  # so that no other takes its place, and the tree grows as deep as it can
-        tree = tree.with_halves(leaf, (depth,)).balanced(leaf, held)
+        tree = tree.split_without_balancing(leaf, (depth,)).rebalanced(leaf, held)
     with recursing_at_most(150):
         blocks = outline(replace(TableState(), partitions=tree), 10_000)
     assert sum(block.is_bottom for block in blocks) == 450

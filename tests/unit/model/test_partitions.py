@@ -94,7 +94,7 @@ def test_a_tree_grown_in_any_order_holds_together_and_stays_low(
         # Partitions that hold references stay: they make branches longer, but break nothing.
         pinned = data.draw(st.sets(st.sampled_from(sorted(tree.by_id)), max_size=2))
         held = {name for name in pinned if name in tree}
-        tree = tree.with_halves(leaf.id, (point,)).balanced(leaf.id, held)
+        tree = tree.split_without_balancing(leaf.id, (point,)).rebalanced(leaf.id, held)
         assert not broken_tree(tree, whole=True)
         assert held <= set(tree.by_id)
         assert sum(1 for _ in tree.leaves()) == count
@@ -124,7 +124,7 @@ def test_partitions_that_were_held_while_a_branch_grew_are_joined_when_it_grows_
     tree, held = PartitionTree.from_split_points([]), [ROOT]
     for point in range(200):
         leaf = tree.leaf_containing((point,))
-        tree = tree.with_halves(leaf.id, (point,)).balanced(leaf.id, held)
+        tree = tree.split_without_balancing(leaf.id, (point,)).rebalanced(leaf.id, held)
         held.append(leaf.id)
     assert tree.get(ROOT).height == 200
     tree = tree.split(tree.leaf_containing((200,)).id, (200,))
@@ -147,7 +147,7 @@ def test_a_tree_of_a_thousand_levels_is_gone_through_without_recursion() -> None
     for point in range(1000):
         leaf = tree.leaf_containing((point,))
         everything.add(leaf.id)
-        tree = tree.with_halves(leaf.id, (point,)).balanced(leaf.id, everything)
+        tree = tree.split_without_balancing(leaf.id, (point,)).rebalanced(leaf.id, everything)
     assert tree.get(ROOT).height == 1000
     assert not broken_tree(tree, whole=True)
     assert sum(1 for _ in tree.leaves()) == 1001

@@ -26,7 +26,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from dormouse.aws.base.logs import logger
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.errors import DormouseError, InvalidRequestError
-from dormouse.jobs.retrying import MAX_RECEIVES, permanent_failure
+from dormouse.jobs.retry_policy import MAX_RECEIVES, permanent_failure
 
 SECONDS_AFTER_FIRST_FAILURE = 30
 _Decoded = TypeVar("_Decoded")

@@ -17,7 +17,7 @@ from dormouse.features.administration.answering import (
     kept_reply,
 )
 from dormouse.features.requests.ends import End, Look
-from dormouse.jobs.retrying import is_chain_expired
+from dormouse.jobs.retry_policy import is_chain_expired
 from dormouse.jobs.tracking import record_request
 from dormouse.messages import OutboundMessage, RequestStep
 from dormouse.model.state import DAY_MS

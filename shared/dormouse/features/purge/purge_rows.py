@@ -34,7 +34,7 @@ from dormouse.features.purge.stored import (
     save_matches,
 )
 from dormouse.features.tables.reset import is_for
-from dormouse.jobs.retrying import is_chain_expired
+from dormouse.jobs.retry_policy import is_chain_expired
 from dormouse.jobs.tracking import record
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import OutboundMessage, PurgeStep

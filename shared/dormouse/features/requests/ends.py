@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from dormouse.jobs.retrying import MAX_RECEIVES
+from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.jobs.tracking import OUTCOME_UNKNOWN
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services

@@ -14,7 +14,7 @@ from dormouse.features.planning.splitting import FEWEST_ROWS, fewest_rows, split
 from dormouse.features.requests.ends import EMPTIED, End, Look
 from dormouse.features.requests.resolve_table import living
 from dormouse.features.requests.work import Begun, Work
-from dormouse.jobs.retrying import backoff_ms
+from dormouse.jobs.retry_policy import backoff_ms
 from dormouse.jobs.tracking import OUTCOME_UNKNOWN
 from dormouse.messages import OutboundMessage
 from dormouse.model.state import TableState

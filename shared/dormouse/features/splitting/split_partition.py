@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dormouse.errors import DormouseError
 from dormouse.features.planning.splitting import KeyRanks, SplitPlan, fewest_rows, plan_split
 from dormouse.features.tables.reset import is_for
-from dormouse.jobs.retrying import backoff_ms
+from dormouse.jobs.retry_policy import backoff_ms
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.messages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.model.state import TableState

@@ -30,7 +30,7 @@ from dormouse.features.spark.requests import SparkRequest, kept_requests, spent_
 from dormouse.features.tables.delete_table import delete_all_of
 from dormouse.features.tables.reset import spent_trees
 from dormouse.jobs.crashes import FUNCTION, SPARK, JobNotes, job_notes
-from dormouse.jobs.retrying import is_retry_due
+from dormouse.jobs.retry_policy import is_retry_due
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.messages import (
     CompactionJob,

@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.features.administration.follow_request import PATIENCE_MS, follow_request
 from dormouse.features.requests.resolve_table import binding_key
-from dormouse.jobs.retrying import MAX_RECEIVES
+from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.jobs.tracking import record
 from dormouse.messages import CompactionJob, RequestStep
 from dormouse.model.transactions import ReleaseJob

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import ContendedError, CorruptDataError, OutcomeUnknownError, UnavailableError
-from dormouse.jobs.retrying import (
+from dormouse.jobs.retry_policy import (
     MAX_PAUSE_FACTOR,
     SWEEP_SECONDS,
     backoff_ms,
