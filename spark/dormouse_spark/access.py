@@ -27,8 +27,8 @@ class Access:
 
     @property
     def cache(self) -> Cache:
-        """A cache without capacity, because a task reads each shard only once."""
-        return Cache(0)
+        """A new cache for each query: a task reads each shard once, so none is kept longer."""
+        return Cache()
 
 
 AccessFactory: TypeAlias = Callable[[], Access]

@@ -20,20 +20,20 @@ from pyspark.sql import SparkSession, datasource
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from dormouse.arrow.ranges import ranges_to_read
 from dormouse.aws.wiring import wire
 from dormouse.client.versions import parse_as_of, table_as_of
-from dormouse.engine.predicates import Predicate, parse_predicate
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.text import parse_part
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
-from dormouse.query.rows import query_parts, slices_to_read
+from dormouse.query.planner import select, selected_ranges, slices_to_read
+from dormouse.query.rows import query_slices
+from dormouse.query.selection import Selection
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.settings import Settings
-from dormouse.sql.conditions import Condition
+from dormouse.sql.conditions import Condition, parse_condition
 from dormouse.tables.table import Table
 from dormouse_spark.access import AccessFactory, InstanceAccess
 from dormouse_spark.pushdown import push_down
@@ -71,41 +71,30 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """The rows of one version of a table that are asked for, and how they are reached.
+    """A selection of rows of a table, and the slices of shards that contain them, leaf by leaf.
 
-    `range` is that of their keys; `leaves` has the parts of each leaf that holds any.
+    `leaves` has the slices of each leaf with any; `open_access` opens the instance on an executor.
     """
 
     table: Table
-    version: int
-    range: KeyRange
+    selection: Selection
     leaves: tuple[Parts, ...]
-    where: Condition | None
-    now_ms: int
     open_access: AccessFactory
 
     def narrowed(self, condition: Condition) -> TableSnapshot:
-        """Return the rows for which a condition is true, which is to include `where`."""
-        wanted = ranges_to_read(self.table, [], condition)
+        """Return the snapshot of the rows for which `condition` is true.
+
+        Requires: it implies the condition of the selection.
+        """
+        selection = replace(self.selection, condition=condition)
+        wanted = selected_ranges(self.table, selection)
         leaves = (_narrowed(leaf, wanted) for leaf in self.leaves)
-        return replace(self, leaves=tuple(leaf for leaf in leaves if leaf), where=condition)
+        return replace(self, selection=selection, leaves=tuple(leaf for leaf in leaves if leaf))
 
     def rows(self, parts: Parts) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some slices that match, after the table's filters and aggregations."""
-        access = self.open_access()
-        schema = self.table.schema
-        result = query_parts(
-            access.storage,
-            self.table,
-            self.version,
-            [list(part) for part in parts],
-            ranges=[self.range],
-            where=None if self.where is None else Predicate(self.where, schema),
-            now_ms=self.now_ms,
-            scratch=access.scratch,
-            memory_bytes=access.memory_bytes,
-        )
-        yield from result.reader
+        slices = [list(part) for part in parts]
+        yield from query_slices(self.open_access(), self.table, slices, self.selection)
 
 
 class DormouseSource(DataSource):
@@ -196,7 +185,7 @@ class FilteredReader(TableReader):
 
     def pushFilters(self, filters: list[object]) -> Iterable[object]:  # noqa: N802  # Spark's name
         """Accept the filters that can be evaluated here; return the others."""
-        found = push_down(filters, self.snapshot.table.schema, self.snapshot.where)
+        found = push_down(filters, self.snapshot.table.schema, self.snapshot.selection.condition)
         if found.condition is not None:
             self.snapshot = self.snapshot.narrowed(found.condition)
         return found.left
@@ -222,19 +211,15 @@ def _table_snapshot(options: Mapping[str, str]) -> TableSnapshot:
         raise NotFoundError(f"there is no table {options['table']!r}")
     as_of = parse_as_of(options["as_of"]) if "as_of" in options else None
     table, state = table_as_of(services, table, as_of)
-    where = parse_predicate(options["where"], table.schema) if "where" in options else None
-    condition = None if where is None else where.condition
-    asked = _range(options, table.schema)
-    wanted = ranges_to_read(table, [asked], condition)
-    return TableSnapshot(
-        table=table,
-        version=state.version,
-        range=asked,
-        leaves=tuple(by_leaf(state, wanted)),
-        where=condition,
-        now_ms=services.clock.now_ms(),
-        open_access=InstanceAccess(wiring.settings),
+    selection = select(
+        table.schema,
+        state.version,
+        services.clock.now_ms(),
+        [_range(options, table.schema)],
+        condition=parse_condition(options["where"], table.schema) if "where" in options else None,
     )
+    leaves = by_leaf(state, selected_ranges(table, selection))
+    return TableSnapshot(table, selection, tuple(leaves), InstanceAccess(wiring.settings))
 
 
 def by_leaf(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[Parts]:

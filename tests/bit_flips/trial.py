@@ -26,11 +26,12 @@ from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import CompactionJob
 from dormouse.model.transactions import AssignJob, SettleDisputes
-from dormouse.query.rows import LOOK_UP_BYTES, query_rows
+from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.shards import parquet
 from dormouse.stored.paths import shard_path
 from tests.support.damage import flipped, regions, rewrite
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
+from tests.support.queries import query_rows
 from tests.support.world import World
 
 ROWS = 300

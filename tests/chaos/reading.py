@@ -106,7 +106,7 @@ class Reader:
 
     def _read(self, name: str, version: int | None = None) -> tuple[int, list[Row]]:
         began = time.monotonic()
-        found = self._handles[name].query_result(as_of=version)
+        found = self._handles[name].query(as_of=version)
         rows = found.reader.read_all()
         self.seconds.append(time.monotonic() - began)
         return found.version, self._plans[name].rows_of(rows)

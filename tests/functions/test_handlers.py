@@ -12,7 +12,6 @@ from dormouse.features.export.export import Export, plan_tasks
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.stored import save_export, save_tasks
 from dormouse.features.purge.purge import PurgeRequest, encode_request
-from dormouse.keys.ranges import KeyRange
 from dormouse.messages import (
     CompactionJob,
     FilesWaiting,
@@ -25,6 +24,7 @@ from dormouse.messages import (
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE, Services
+from dormouse.query.selection import Selection
 from dormouse.stored.paths import purge_path
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.lambda_context import Context
@@ -257,10 +257,9 @@ def test_a_step_of_a_purge_has_matching_shards_rewritten_once(
 def test_a_task_of_an_export_is_done_once(functions: Functions, event: str) -> None:
     compactable(functions)
     schema, columns = functions.table.schema, ("letter",)
-    export = Export(
-        EXPORT, "out", TABLE_ID, "letters", 4, 0, schema, columns, (KeyRange(),), cut="1"
-    )
-    tasks = plan_tasks(functions.world.state(functions.table), export.ranges)
+    selection = Selection(4, columns)
+    export = Export(EXPORT, "out", TABLE_ID, "letters", schema, selection, cut="1")
+    tasks = plan_tasks(functions.world.state(functions.table), selection.ranges)
     export = replace(export, tasks=save_tasks(functions.world.services, export, tasks))
     assert save_export(functions.world.services, export)
     assert functions.invoke("export_rows", event) == []

@@ -24,9 +24,9 @@ from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.stored import save_export, save_tasks
 from dormouse.features.purge.purge import PurgeRequest, encode_request
 from dormouse.features.spark.dispatch_spark import dispatch_spark
-from dormouse.keys.ranges import KeyRange
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob, ReplaceShards
+from dormouse.query.selection import Selection
 from dormouse.requests import SetOnline
 from dormouse.stored.paths import purge_of, purge_path
 from tests.functions.conftest import TABLE_ID, Functions, instance_in
@@ -213,11 +213,9 @@ def _purge_rows(functions: Functions) -> Batch:
 def _export_rows(functions: Functions) -> Batch:
     world, schema = functions.world, functions.table.schema
     for i in _NUMBERS:
-        asked = (KeyRange(),)
-        export = Export(
-            f"{i:016}", f"out{i}", TABLE_ID, "letters", 1, 0, schema, ("letter",), asked, cut="1"
-        )
-        tasks = plan_tasks(world.state(functions.table), export.ranges)
+        selection = Selection(1, ("letter",))
+        export = Export(f"{i:016}", f"out{i}", TABLE_ID, "letters", schema, selection, cut="1")
+        tasks = plan_tasks(world.state(functions.table), selection.ranges)
         export = replace(export, tasks=save_tasks(world.services, export, tasks))
         assert save_export(world.services, export)
 

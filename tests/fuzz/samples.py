@@ -35,9 +35,11 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.sources import Source
+from dormouse.query.selection import Selection
 from dormouse.schema.schema import KEY_TYPES, Schema
 from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer
 from dormouse.shards.run_markers import RunMarker, put_run_marker, read_run_markers
+from dormouse.sql.conditions import parse_condition
 from dormouse.storage import MemoryStorage
 from dormouse.stored.paths import run_marker_path
 from tests.support.every_type import EVERY_TYPE
@@ -150,9 +152,10 @@ DECLARATIONS = [
     b"tables: [*h,*h,*h,*h,*h,*h,*h,*h,*h]\n",
 ]
 
-_EXPORT = Export(
-    "e", "out", "t", "letters", 1, 2, COUNTS, ("k",), (KeyRange(("a",), ("b", 1)),), "c > 1"
+_SELECTION = Selection(
+    1, ("k",), (KeyRange(("a",), ("b", 1)),), parse_condition("c > 1", COUNTS), time_ms=2
 )
+_EXPORT = Export("e", "out", "t", "letters", COUNTS, _SELECTION)
 _ORIGIN = Provenance(KeyRange((), ("m",)), "j", 1, lineage=Lineage(("s",), ("i",), ("u",), ("c",)))
 _SHARD = Shard("s-0", 3, 100, ("a", 1), ("z", 2))
 _FOOTER = ShardFooter("t", "s-0", EVERY_TYPE, _ORIGIN, 3, ("a",), ("z",), ((("a",), 0),))

@@ -14,13 +14,13 @@ from dormouse.features.export.manifests import load_manifest
 from dormouse.features.tables.versions import read_version
 from dormouse.fold.invariants import broken_invariants
 from dormouse.ports import NO_TABLE
-from dormouse.query.rows import query_rows
 from dormouse.stored.paths import SPARK_CODE, data_prefix, shard_path, sources_path, state_prefix
 from dormouse.tables.table import Table
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.leftovers import left_in_state, left_of_gone
 from tests.simulation.processes import Died, Fate
 from tests.simulation.queues import feeds
+from tests.support.queries import query_rows
 
 Rows = tuple[tuple[object, ...], ...]
 """Rows as letter and at, in order."""

@@ -8,10 +8,9 @@ from random import Random
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from dormouse.features.tables.versions import read_version
 from dormouse.model.state import TableState
-from dormouse.query.count import count_rows
-from dormouse.query.rows import query_rows
 from tests.simulation.instance import Worker
 from tests.simulation.oracle import Oracle
+from tests.support.queries import count_rows, query_rows
 
 
 def ask_query(

@@ -15,7 +15,6 @@ from dormouse.features.tables.leftovers import strangers
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.sources import table_name_of
 from dormouse.ports import NO_TABLE
-from dormouse.query.rows import query_rows
 from dormouse.requests import CompactTable, DeleteTable, IngestFiles, Redrive
 from dormouse.shards.run_markers import obsolete_run_markers
 from dormouse.stored.paths import (
@@ -34,6 +33,7 @@ from tests.simulation.leftovers import left_in_state, left_of_gone
 from tests.simulation.simulation import Simulation
 from tests.simulation.story import Violation
 from tests.simulation.weather import HOUR_MS
+from tests.support.queries import query_rows
 
 ROUNDS = 4
 """How often people look at the dead letters; a letter that is one again is sent back again."""

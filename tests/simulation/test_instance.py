@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.query.rows import query_rows
 from dormouse.requests import CreateTable
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.processes import Call, Died, Fate
 from tests.simulation.queues import feeds
+from tests.support.queries import query_rows
 from tests.support.world import LETTERS, letters, letters_file
 
 

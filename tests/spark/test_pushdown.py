@@ -16,6 +16,7 @@ from dormouse.arrow.ranges import ranges_to_read
 from dormouse.arrow.types import arrow_schema
 from dormouse.engine.predicates import Predicate, parse_predicate
 from dormouse.keys.ranges import KeyRange
+from dormouse.query.planner import select
 from dormouse_spark.datasource import FilteredReader, Leaf, TableSnapshot, by_leaf
 from dormouse_spark.pushdown import push_down
 from tests.spark import filters as f
@@ -145,9 +146,8 @@ def reader_of(
     world.settle()
     state = world.state(table)
     leaves = tuple(by_leaf(state, ranges_to_read(table, [asked], None)))
-    return FilteredReader(
-        TableSnapshot(table, state.version, asked, leaves, None, 0, WorldAccess(world))
-    )
+    selection = select(table.schema, state.version, 0, [asked])
+    return FilteredReader(TableSnapshot(table, selection, leaves, WorldAccess(world)))
 
 
 def letters_read(reader: FilteredReader) -> list[str]:

@@ -20,11 +20,13 @@ from dormouse.model.shards import NewShard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, Entry
 from dormouse.ports import Storage
-from dormouse.query.rows import LOOK_UP_BYTES, QueryResult, query_rows
+from dormouse.query.result import QueryResult
+from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.schema.schema import Schema
 from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
+from tests.support.queries import query_rows
 
 MEMORY_BYTES = 64 * 1024 * 1024
 NOW_MS = 1_700_000_000_000

@@ -52,7 +52,6 @@ from dormouse.messages import (
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
-from dormouse.query.rows import query_rows
 from dormouse.replies import Reply
 from dormouse.requests import (
     AdminRequest,
@@ -80,6 +79,7 @@ from tests.support.adapters import (
     MemoryTables,
     MemoryTracker,
 )
+from tests.support.queries import query_rows
 from tests.support.spark_package import package_in
 
 STAGES: dict[str, tuple[type[Message], Callable[..., Iterable[OutboundMessage]]]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -13,10 +12,11 @@ from typing import Annotated, BinaryIO
 import pyarrow as pa
 import typer
 
-from dormouse.client import AsOf, KeyLike, QueryResult, TableHandle
+from dormouse.client import KeyLike, QueryResult
 from dormouse.client.versions import parse_as_of
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import Ranges
+from dormouse.schema.schema import Schema
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import Format, note, notes, print_facts, results
 from dormouse_cli.values.arguments import parse_columns
@@ -118,16 +118,23 @@ def query(
         raise typer.BadParameter("--count goes with --key, --range, --where and --as-of alone")
     _check_output(chosen, output, explain=explain)
     handle = table_of(ctx, name)
-    asked = _Asked(handle, key, key_range, where, as_of)
+    ranges, exact = _keys(handle.schema, key, key_range)
+    version = None if as_of is None else parse_as_of(as_of)
     if count:
-        typer.echo(asked.count())
-        return
-    names = parse_columns(columns or [], handle.schema)
-    if explain:
-        _explain(asked.rows(names, limit), chosen)
+        typer.echo(handle.count(ranges, exact=exact, where=where, as_of=version))
         return
     began = time.monotonic()
-    found = asked.rows(names, _shown(chosen, limit))
+    found = handle.query(
+        ranges,
+        exact=exact,
+        where=where,
+        columns=parse_columns(columns or [], handle.schema),
+        limit=limit if explain else _shown(chosen, limit),
+        as_of=version,
+    )
+    if explain:
+        _explain(found, chosen)
+        return
     if chosen is RowFormat.table:
         rows = _print_table(found.reader, limit)
     else:
@@ -145,37 +152,19 @@ def _check_output(form: RowFormat, output: Path | None, *, explain: bool) -> Non
         raise typer.BadParameter("--output needs --format json, csv or parquet")
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Which rows of which version are asked for, as it was typed."""
-
-    handle: TableHandle
-    keys: list[str] | None
-    key_ranges: list[str] | None
-    where: str | None
-    as_of: str | None
-
-    def rows(self, columns: list[str] | None, limit: int | None) -> QueryResult:
-        ranges, exact, as_of = self._parsed()
-        return self.handle.query_result(
-            ranges, exact=exact, where=self.where, columns=columns, limit=limit, as_of=as_of
-        )
-
-    def count(self) -> int:
-        ranges, exact, as_of = self._parsed()
-        return self.handle.count(ranges, exact=exact, where=self.where, as_of=as_of)
-
-    def _parsed(self) -> tuple[Ranges | None, list[KeyLike] | None, AsOf | None]:
-        codec = KeyCodec(self.handle.schema)
-        ranges = [codec.range_from_assignments(text) for text in self.key_ranges or ()]
-        exact: list[KeyLike] = [codec.from_assignments(text) for text in self.keys or ()]
-        as_of = None if self.as_of is None else parse_as_of(self.as_of)
-        return ranges or None, exact or None, as_of
+def _keys(
+    schema: Schema, keys: list[str] | None, key_ranges: list[str] | None
+) -> tuple[Ranges | None, list[KeyLike] | None]:
+    """Return the ranges and the exact keys that were typed; None for none."""
+    codec = KeyCodec(schema)
+    ranges = [codec.range_from_assignments(text) for text in key_ranges or ()]
+    exact: list[KeyLike] = [codec.from_assignments(text) for text in keys or ()]
+    return ranges or None, exact or None
 
 
 def _explain(found: QueryResult, form: RowFormat) -> None:
     """Read all rows without printing any, and print what was read for them."""
-    rows = sum(batch.num_rows for batch in found.reader)
+    rows = sum(batch.num_rows for batch in found)
     facts: dict[str, object] = {
         "version": found.version,
         "shards_opened": len(found.reads.shards),

@@ -35,7 +35,7 @@ def look_up(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
     for question in _questions(stored):
         began = time.perf_counter()
         ranges = [(question.start, question.end)] if question.start else None
-        found = handle.query_result(ranges, where=question.where)
+        found = handle.query(ranges, where=question.where)
         rows = found.reader.read_all()
         milliseconds = (time.perf_counter() - began) * 1000
         table.add_row(

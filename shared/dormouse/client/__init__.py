@@ -19,7 +19,7 @@ from dormouse.client.purging import Purge, PurgeProgress
 from dormouse.client.table import Status, TableHandle
 from dormouse.client.versions import AsOf
 from dormouse.key_forms.python import KeyLike, KeyValue
-from dormouse.query.rows import QueryResult
+from dormouse.query.result import QueryResult
 from dormouse.tables.spark_options import SparkOptions
 
 __all__ = [

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec import structs
-
 from dormouse.client.access import TableAccess
 from dormouse.client.versions import AsOf, check_as_of
 from dormouse.client.waiting import WAIT_SECONDS
@@ -23,21 +21,9 @@ from dormouse.key_forms.python import KeyLike, Ranges
 from dormouse.requests import ExportRows
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import MANIFEST
-from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 
 _COPY_BYTES = 8 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class RowsWanted:
-    """Which rows and columns of which version, as `TableAccess.query` is asked for them."""
-
-    ranges: Ranges | None = None
-    exact: KeyLike | list[KeyLike] | None = None
-    where: str | None = None
-    columns: Sequence[str] | None = None
-    as_of: AsOf | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,39 +149,49 @@ def empty_folder(folder: Path) -> Path:
     return folder
 
 
-def start_export(
-    handle: TableAccess, table: Table, to: str, wanted: RowsWanted, spark: SparkOptions | None
-) -> Export:
-    """Ask for an export.
+def start_export(handle: TableAccess, table: Table, request: ExportRows) -> Export:
+    """Send the request of an export.
 
     Raises:
-        InvalidRequestError: a key, column, condition, time or prefix is no good.
+        InvalidRequestError: a key, column, condition, time or prefix does not fit the table.
         NotFoundError: the table was deleted, or that version is not kept any more.
-        AlreadyExistsError: something lies below the prefix.
+        AlreadyExistsError: there are objects below the prefix.
     """
-    request = structs.replace(_request(handle, table, to, wanted), spark=spark)
     handle.queues.send(administer(handle.services, request))
     return Export(handle, table, export_id_of(request.request_id), destination(request))
 
 
-def _request(handle: TableAccess, table: Table, to: str, wanted: RowsWanted) -> ExportRows:
-    schema, exact = table.schema, wanted.exact
+def export_request(
+    handle: TableAccess,
+    table: Table,
+    ranges: Ranges | None = None,
+    exact: KeyLike | list[KeyLike] | None = None,
+    *,
+    where: str | None = None,
+    columns: Sequence[str] | None = None,
+    as_of: AsOf | None = None,
+) -> ExportRows:
+    """Return the request to export the rows that `TableHandle.query` would return.
+
+    Raises:
+        InvalidRequestError: a key or a version is not one, or no rows or columns are selected.
+    """
+    schema = table.schema
     keys = exact if isinstance(exact, list) else [] if exact is None else [exact]
-    ranges = tuple(_range(schema, low, high) for low, high in wanted.ranges or ())
-    chosen = wanted.ranges is not None or exact is not None
-    if (chosen and not keys and not ranges) or wanted.columns == []:
+    spans = tuple(_range(schema, low, high) for low, high in ranges or ())
+    chosen = ranges is not None or exact is not None
+    if (chosen and not keys and not spans) or columns == []:
         raise InvalidRequestError(
             "nothing is to be exported", hint="leave out what is empty to get all"
         )
     return ExportRows(
         handle.services.ids.new(),
         table.name,
-        to,
-        ranges,
-        KeyCodec(schema).keys_to_json(keys),
-        wanted.where or "",
-        tuple(wanted.columns or ()),
-        _as_of(wanted.as_of),
+        ranges=spans,
+        keys=KeyCodec(schema).keys_to_json(keys),
+        where=where or "",
+        columns=tuple(columns or ()),
+        as_of=_as_of(as_of),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import structs
 
 from dormouse.client.access import TableAccess
 from dormouse.client.dropping import (
@@ -18,12 +19,11 @@ from dormouse.client.dropping import (
     ingest_key,
     write_rows,
 )
-from dormouse.client.exporting import Export, RowsWanted, start_export
+from dormouse.client.exporting import Export, export_request, start_export
 from dormouse.client.jobs import jobs_of
 from dormouse.client.purging import Purge, proof_of, start_purge
 from dormouse.client.versions import AsOf, table_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Watch
-from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.checking.check import CheckReport, Progress, check
@@ -36,13 +36,18 @@ from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
 from dormouse.model.metrics import Metric
 from dormouse.model.sources import Source
-from dormouse.model.state import DAY_MS
+from dormouse.model.state import DAY_MS, TableState
 from dormouse.ports import NO_TABLE, JobRecord
 from dormouse.query.count import count_rows
-from dormouse.query.rows import QueryResult, check_columns, query_rows
+from dormouse.query.planner import select
+from dormouse.query.result import QueryResult
+from dormouse.query.rows import query_rows
+from dormouse.query.selection import Selection
 from dormouse.requests import AlterSchema
 from dormouse.schema.schema import Field
+from dormouse.sql.conditions import parse_condition
 from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.table import Table
 
 PENDING_FILES_MS = 7 * DAY_MS
 """How long a dropped file counts as pending: as long as the tracker remembers a refusal."""
@@ -80,17 +85,20 @@ class TableHandle(TableAccess):
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         as_of: AsOf | None = None,
-    ) -> pa.RecordBatchReader:
+    ) -> QueryResult:
         """Return the rows, sorted by the keys, streamed, of one version of the table.
+
+        The result is a stream of Arrow batches: iterate over it, read it whole by its `read_all`,
+        or hand it to a library that reads Arrow streams.
 
         Args:
             ranges: pairs of keys or prefixes, the first inclusive, the second exclusive, None for
-                an open end; a row is given if it lies in any.
-            exact: a key or prefix whose rows are wanted, or a list of such. Without `ranges` and
-                `exact`, every row is given.
-            where: a condition in SQL on any columns, which must be true of a row besides.
-            columns: the columns wanted; by default all.
-            limit: the most rows to give.
+                an open end; a row is returned if it is in any of them.
+            exact: a key or prefix whose rows are wanted, or a list of these. Without `ranges` and
+                `exact`, every row is returned.
+            where: a condition in SQL on any columns, which must also be true of a row.
+            columns: the columns to return; by default all.
+            limit: the largest number of rows to return.
             as_of: the version, or the time, at which the table is read; by default the newest.
 
         Raises:
@@ -98,38 +106,9 @@ class TableHandle(TableAccess):
             NotFoundError: that version is not kept any more, is yet to come, or has rows of an
                 earlier schema.
         """
-        return self.query_result(
-            ranges, exact=exact, where=where, columns=columns, limit=limit, as_of=as_of
-        ).reader
-
-    def query_result(
-        self,
-        ranges: Ranges | None = None,
-        *,
-        exact: KeyLike | list[KeyLike] | None = None,
-        where: str | None = None,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        as_of: AsOf | None = None,
-    ) -> QueryResult:
-        """Query as `query` does; the result also tells the version, and counts what is read."""
         table, state = table_as_of(self.services, self.current(), as_of)
-        check_columns(table.schema, columns, limit)
-        wanted = KeyCodec(table.schema).ranges_from_python(ranges, exact)
-        condition = None if where is None else parse_predicate(where, table.schema)
-        return query_rows(
-            self.services.storage,
-            table,
-            state,
-            wanted,
-            columns=columns,
-            where=condition,
-            limit=limit,
-            now_ms=self.services.clock.now_ms(),
-            scratch=self.services.scratch,
-            memory_bytes=self.services.memory_bytes,
-            cache=self.services.cache,
-        )
+        selection = self._select(table, state, ranges, exact, where, columns, limit)
+        return query_rows(self.services, table, state, selection)
 
     def count(
         self,
@@ -139,20 +118,29 @@ class TableHandle(TableAccess):
         where: str | None = None,
         as_of: AsOf | None = None,
     ) -> int:
-        """Count the rows which `query` would give, reading as few of them as it can."""
+        """Count the rows that `query` would return, reading as few of them as possible."""
         table, state = table_as_of(self.services, self.current(), as_of)
-        wanted = KeyCodec(table.schema).ranges_from_python(ranges, exact)
-        condition = None if where is None else parse_predicate(where, table.schema)
-        return count_rows(
-            self.services.storage,
-            table,
-            state,
-            wanted,
-            where=condition,
-            now_ms=self.services.clock.now_ms(),
-            scratch=self.services.scratch,
-            memory_bytes=self.services.memory_bytes,
-            cache=self.services.cache,
+        selection = self._select(table, state, ranges, exact, where)
+        return count_rows(self.services, table, state, selection)
+
+    def _select(
+        self,
+        table: Table,
+        state: TableState,
+        ranges: Ranges | None,
+        exact: KeyLike | list[KeyLike] | None,
+        where: str | None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Selection:
+        return select(
+            table.schema,
+            state.version,
+            self.services.clock.now_ms(),
+            KeyCodec(table.schema).ranges_from_python(ranges, exact),
+            columns=columns,
+            condition=None if where is None else parse_condition(where, table.schema),
+            limit=limit,
         )
 
     def alter(
@@ -241,8 +229,11 @@ class TableHandle(TableAccess):
             NotFoundError: the table was deleted, or that version is not kept any more.
             AlreadyExistsError: something lies below `to`.
         """
-        wanted = RowsWanted(ranges, exact, where, columns, as_of)
-        return start_export(self, self.current(), to, wanted, spark)
+        table = self.current()
+        request = export_request(
+            self, table, ranges, exact, where=where, columns=columns, as_of=as_of
+        )
+        return start_export(self, table, structs.replace(request, to=to, spark=spark))
 
     def status(self) -> Status:
         """Return the table in numbers."""

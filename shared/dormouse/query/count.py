@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 from dormouse.arrow.ranges import fit_range, requested_ranges
 from dormouse.cache import Cache
-from dormouse.engine.predicates import Predicate
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
-from dormouse.query.rows import LOOK_UP_BYTES, query_rows, windows
+from dormouse.query.rows import LOOK_UP_BYTES, QueryResources, query_rows, windows
+from dormouse.query.selection import Selection
 from dormouse.readers.read_plan import LeafRowGroups, plan_reads
 from dormouse.readers.reading import (
     READ_THREADS,
@@ -28,44 +27,24 @@ from dormouse.tables.table import Table
 
 
 def count_rows(
-    storage: Storage,
-    table: Table,
-    state: TableState,
-    ranges: Sequence[KeyRange],
-    *,
-    where: Predicate | None = None,
-    now_ms: int,
-    scratch: Path,
-    memory_bytes: int,
-    cache: Cache | None = None,
+    resources: QueryResources, table: Table, state: TableState, selection: Selection
 ) -> int:
-    """Count the rows that `query_rows` gives.
+    """Return the number of rows that `query_rows` would return; the selection has no limit.
 
-    Where a condition, filters or aggregations decide about rows, they are read. Else a shard that
-    lies wholly in a range counts by the state, a row group by the footer, and only row groups at
-    the ends of ranges are read.
+    If a condition, filters or aggregations decide about rows, they are read. Otherwise a shard that
+    is wholly in a range is counted by the state, a row group by the footer, and only the row groups
+    at the ends of ranges are read.
 
     Raises:
-        InvalidRequestError: a bound of the wrong type.
         NotFoundError: the version cannot be read any more.
     """
     schema = table.schema
-    if where is not None or not row_rules(schema, table.properties).is_empty:
-        found = query_rows(
-            storage,
-            table,
-            state,
-            ranges,
-            columns=[schema.row_keys[0].name],
-            where=where,
-            now_ms=now_ms,
-            scratch=scratch,
-            memory_bytes=memory_bytes,
-            cache=cache,
-        )
-        return sum(batch.num_rows for batch in found.reader)
-    known, rest = _by_state(state, requested_ranges(schema, ranges))
-    for part in _by_footer(storage, table, rest, cache or Cache()):
+    if selection.condition is not None or not row_rules(schema, table.properties).is_empty:
+        keys = replace(selection, columns=(schema.row_keys[0].name,))
+        found = query_rows(resources, table, state, keys)
+        return sum(batch.num_rows for batch in found)
+    known, rest = _by_state(state, requested_ranges(schema, selection.ranges))
+    for part in _by_footer(resources.storage, table, rest, resources.cache):
         known += part
     return known
 

@@ -45,7 +45,7 @@ def test_a_table_is_read_as_it_was_at_a_version_or_a_time(memory: InMemory) -> N
     assert spelled(table.query(as_of=first)) == "abd"
     assert spelled(table.query(as_of=then)) == "abd"
     assert table.count(as_of=first) == 3
-    assert table.query_result(as_of=first).version == first
+    assert table.query(as_of=first).version == first
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_footers_are_kept_for_all_queries_of_a_client(memory: InMemory) -> None:
     add(table, "abc")
     requests = []
     for handle in (table, memory.instance.table("letters")):
-        found = handle.query_result(exact="b")
+        found = handle.query(exact="b")
         assert spelled(found.reader) == "b"
         requests.append(found.reads.requests)
     assert requests == [2, 1]

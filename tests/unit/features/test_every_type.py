@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from dormouse.arrow.types import arrow_schema
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.query.rows import query_rows
 from dormouse.schema.schema import (
     DecimalType,
     Field,
@@ -31,6 +30,7 @@ from dormouse.schema.schema import (
 )
 from dormouse.tables.table import Table
 from tests.support.batches import Row, bounds, ranges, rows_of, schemas, sort_key_of
+from tests.support.queries import query_rows
 from tests.support.world import World
 from tests.unit.query.test_oracle import assert_same_rows
 

@@ -16,9 +16,9 @@ from dormouse.features.purge.purge import PurgeRequest
 from dormouse.features.purge.request import build_purge_request
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.query.count import count_rows
 from dormouse.requests import PurgeRows
 from dormouse.tables.table import Table
+from tests.support.queries import count_rows
 from tests.support.world import World
 from tests.unit.features.exports import rows_of
 from tests.unit.features.test_every_type import new_world

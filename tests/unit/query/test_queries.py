@@ -15,8 +15,7 @@ from dormouse.cache import Cache
 from dormouse.engine.predicates import Predicate, parse_predicate
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.query.count import count_rows
-from dormouse.query.rows import LOOK_UP_BYTES, query_rows
+from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.readers import read_plan
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.shards import parquet
@@ -26,6 +25,7 @@ from dormouse.sql.key_bounds import key_bounds
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
 from dormouse.tables.properties import Properties
+from tests.support.queries import count_rows, query_rows
 from tests.support.tables import MEMORY_BYTES, NOW_MS, ShardTable
 
 SCHEMA = Schema.from_json(

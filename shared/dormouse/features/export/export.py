@@ -13,11 +13,14 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
+from dormouse.query.selection import Selection
 from dormouse.schema.schema import Schema
+from dormouse.sql.conditions import parse_condition
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.tables.properties import properties_of
@@ -34,22 +37,18 @@ MAX_TASK_SHARDS = 1000
 class Export:
     """What is exported, and where to.
 
-    `to` is the prefix in the results bucket. `version` is the one that is read, as of `time_ms`:
-    filters by age go by it. `where` is a condition in its normal form, or empty. `cut` names the
-    cutting into `tasks`: of several begun at once, one counts. Spark does them all if there are
-    options for it, by `size_bytes`, which is about what of shards is read; else functions do.
+    `to` is the prefix in the results bucket. `selection` says which rows and columns of which
+    version are read. `cut` names the division into `tasks`: of several made at once, one
+    counts. Spark runs them all if `spark` has options for it, sized for `size_bytes`, which is
+    about what is read of shards; otherwise functions do.
     """
 
     id: str
     to: str
     table_id: str
     table_name: str
-    version: int
-    time_ms: int
     schema: Schema
-    columns: tuple[str, ...]
-    ranges: tuple[KeyRange, ...]
-    where: str = ""
+    selection: Selection
     filters: str = ""
     aggregations: str = ""
     cut: str = ""
@@ -167,6 +166,7 @@ _ENDED = "the export has failed: ask for it once more"
 
 def encode_export(export: Export, path: str) -> bytes:
     """Return what is put at `path` of an export."""
+    selection = export.selection
     return encode_stored(
         _EXPORT,
         FORMAT,
@@ -176,12 +176,12 @@ def encode_export(export: Export, path: str) -> bytes:
             export.to,
             export.table_id,
             export.table_name,
-            export.version,
-            export.time_ms,
+            selection.version,
+            selection.time_ms,
             export.schema.to_json(),
-            export.columns,
-            tuple(_stored_range(wanted) for wanted in export.ranges),
-            export.where,
+            selection.columns,
+            tuple(_stored_range(wanted) for wanted in selection.ranges),
+            selection.where,
             export.filters,
             export.aggregations,
             export.cut,
@@ -200,17 +200,14 @@ def decode_export(stored: bytes, path: str) -> Export:
     """
     with raise_corrupt(f"{path} is no export", hint=_ASK_AGAIN):
         body = decode_stored(_EXPORT, FORMAT, path, stored, _Stored)
+        schema = Schema.from_json(body.schema)
         return Export(
             body.id,
             body.to,
             body.table_id,
             body.table_name,
-            body.version,
-            body.time_ms,
-            Schema.from_json(body.schema),
-            body.columns,
-            tuple(_range(wanted) for wanted in body.ranges),
-            body.where,
+            schema,
+            _selection(body, schema),
             body.filters,
             body.aggregations,
             body.cut,
@@ -218,6 +215,17 @@ def decode_export(stored: bytes, path: str) -> Export:
             body.size_bytes or 0,
             body.spark or None,
         )
+
+
+def _selection(body: _Stored, schema: Schema) -> Selection:
+    """Return the selection of a stored export. Raises CorruptDataError if it is not valid."""
+    try:
+        condition = parse_condition(body.where, schema) if body.where else None
+    except InvalidRequestError:
+        # not chained: the message of the error quotes the condition, which may hold values of rows
+        raise CorruptDataError("its condition cannot be parsed any more") from None
+    ranges = tuple(_range(wanted) for wanted in body.ranges)
+    return Selection(body.version, body.columns, ranges, condition, None, body.time_ms)
 
 
 def encode_pieces(pieces: Sequence[Piece], path: str) -> bytes:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from dormouse.cache import Cache
-from dormouse.engine.predicates import parse_stored_predicate
 from dormouse.features.export.export import Export, ExportedFile, Piece
 from dormouse.features.export.files import (
     FILE_BYTES,
@@ -27,33 +25,18 @@ from dormouse.features.export.files import (
 from dormouse.features.export.stored import load_pieces, save_task_files
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.ports import Storage
-from dormouse.query.rows import QueryResult, query_parts
+from dormouse.query.result import QueryResult
+from dormouse.query.rows import QueryResources, query_slices
 from dormouse.readers.reading import Slice
 from dormouse.stored.paths import exported_file, exported_prefix
 
 
-class Worker(Protocol):
-    """What a task needs of the process it runs in; `ports.Services` have it."""
-
-    @property
-    def storage(self) -> Storage:
-        """The data root: shards, and what is kept of exports."""
+class Worker(QueryResources, Protocol):
+    """What a task needs of the process that runs it; `ports.Services` has it."""
 
     @property
     def results(self) -> Storage:
-        """Where the files go."""
-
-    @property
-    def scratch(self) -> Path:
-        """A local folder for what is merged, and for a file while it is written."""
-
-    @property
-    def memory_bytes(self) -> int:
-        """What merging may use of memory before it spills."""
-
-    @property
-    def cache(self) -> Cache:
-        """What the process keeps of what it read."""
+        """The storage of the files."""
 
 
 def write_task(
@@ -119,13 +102,13 @@ class _TaskRun:
         name = exported_file(place.task, place.number)
         with tempfile.TemporaryDirectory(dir=self.worker.scratch) as folder:
             local = Path(folder) / name
-            with closing(self._query(parts).reader) as rows:
+            with closing(self._query(parts)) as rows:
                 written = write_file(
                     rows,
                     local,
                     place,
                     self.export.schema,
-                    self.export.columns,
+                    self.export.selection.columns,
                     file_bytes=self.file_bytes,
                     is_late=self.is_late,
                 )
@@ -136,20 +119,10 @@ class _TaskRun:
         return written.rest
 
     def _query(self, parts: list[list[Slice]]) -> QueryResult:
-        export, worker = self.export, self.worker
-        return query_parts(
-            worker.storage,
-            export.table,
-            export.version,
-            parts,
-            ranges=export.ranges,
-            columns=columns_to_read(export.schema, export.columns),
-            where=parse_stored_predicate(export.where, export.schema) if export.where else None,
-            now_ms=export.time_ms,
-            scratch=worker.scratch,
-            memory_bytes=worker.memory_bytes,
-            cache=worker.cache,
-        )
+        export = self.export
+        columns = columns_to_read(export.schema, export.selection.columns)
+        selection = replace(export.selection, columns=tuple(columns))
+        return query_slices(self.worker, export.table, parts, selection)
 
     def _publish(self, local: Path, place: FileId, written: WrittenFile) -> tuple[WrittenFile, int]:
         """Put a file; give what is in it, or in that which another run put before, and its size."""

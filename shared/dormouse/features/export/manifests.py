@@ -55,23 +55,24 @@ class Manifest(msgspec.Struct, frozen=True):
 
 def build_manifest(export: Export, files: Sequence[ExportedFile]) -> Manifest:
     """Return the manifest of a finished export; the same whoever finishes it."""
-    schema, codec = export.schema, KeyCodec(export.schema)
+    schema, selection = export.schema, export.selection
+    codec = KeyCodec(schema)
     return Manifest(
         export.id,
         export.table_name,
         export.table_id,
-        export.version,
-        export.time_ms,
+        selection.version,
+        selection.time_ms,
         schema.to_json(),
-        export.columns,
+        selection.columns,
         tuple(
             (
                 codec.to_json(wanted.min),
                 None if wanted.max is None else codec.to_json(wanted.max),
             )
-            for wanted in export.ranges
+            for wanted in selection.ranges
         ),
-        export.where,
+        selection.where,
         tuple(ManifestFile(file.name, file.rows, file.size_bytes) for file in files),
         sum(file.rows for file in files),
         sum(file.size_bytes for file in files),

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from dormouse.arrow.ranges import ranges_to_read, requested_ranges
 from dormouse.errors import AlreadyExistsError, InvalidRequestError
 from dormouse.features.export.export import Export, bytes_to_read, plan_tasks
 from dormouse.features.export.manifests import load_manifest
@@ -26,6 +25,7 @@ from dormouse.keys.ranges import KeyRange, show_key
 from dormouse.messages import OutboundMessage
 from dormouse.model.state import TableState
 from dormouse.ports import Services
+from dormouse.query.planner import select, selected_ranges
 from dormouse.replies import Counts
 from dormouse.requests import ExportRows
 from dormouse.schema.schema import Primitive, Schema
@@ -83,7 +83,7 @@ def request_export(services: Services, request: ExportRows) -> Begun:
     export = load_export(services, table.id, export_id)
     if export is None:
         table, state = _read(services, table, request.as_of)
-        export = _wanted(services, table, request)
+        export = _wanted(services, table, state.version, request)
         if not _is_free(services, export):
             return Begun(work=ExportWork(export.id, export.to))
         export = _begin(services, table, state, export, request)
@@ -113,29 +113,32 @@ def destination(request: ExportRows) -> str:
         ) from error
 
 
-def _wanted(services: Services, table: Table, request: ExportRows) -> Export:
-    """Return what is asked for, checked against the table, without its version and tasks."""
+def _wanted(services: Services, table: Table, version: int, request: ExportRows) -> Export:
+    """Return the requested export, validated against the table, without its tasks."""
     schema = table.schema
     condition = parse_condition(request.where, schema) if request.where.strip() else None
-    columns = dict.fromkeys(schema.field_named(name).name for name in request.columns)
+    selection = select(
+        schema,
+        version,
+        services.clock.now_ms(),
+        _ranges(schema, request),
+        columns=request.columns or None,
+        condition=condition,
+    )
     return Export(
         id=export_id_of(request.request_id),
         to=destination(request),
         table_id=table.id,
         table_name=table.name,
-        version=0,
-        time_ms=services.clock.now_ms(),
         schema=schema,
-        columns=tuple(columns) or tuple(field.name for field in schema.fields),
-        ranges=tuple(_ranges(schema, request)),
-        where=condition.sql if condition else "",
+        selection=selection,
         filters=table.properties.filters,
         aggregations=table.properties.aggregations,
     )
 
 
 def _ranges(schema: Schema, request: ExportRows) -> list[KeyRange]:
-    """Return the ranges asked for, disjoint and in order; one at least.
+    """Return the requested ranges.
 
     Raises:
         InvalidRequestError: a key is no good, or a range ends before it starts.
@@ -152,7 +155,7 @@ def _ranges(schema: Schema, request: ExportRows) -> list[KeyRange]:
                 f"range {number} ends ({show_key(high)}) before it starts ({show_key(low)})"
             )
         found.append(KeyRange(low, high))
-    return requested_ranges(schema, found) or [KeyRange((), ())]
+    return found
 
 
 def _is_free(services: Services, export: Export) -> bool:
@@ -175,9 +178,8 @@ def _is_free(services: Services, export: Export) -> bool:
 def _begin(
     services: Services, table: Table, state: TableState, export: Export, request: ExportRows
 ) -> Export:
-    condition = parse_condition(export.where, export.schema) if export.where else None
-    ranges = ranges_to_read(export.table, export.ranges, condition)
-    export = replace(export, version=state.version, cut=services.ids.new())
+    ranges = selected_ranges(export.table, export.selection)
+    export = replace(export, cut=services.ids.new())
     export = _for_spark(export, table, request.spark or None, state, ranges)
     tasks = save_tasks(services, export, plan_tasks(state, ranges))
     export = replace(export, tasks=tasks)

@@ -22,7 +22,9 @@ from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, Entry, Transaction
+from dormouse.query.selection import Selection
 from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.sql.conditions import parse_condition
 from tests.support.trees import NUMBER, initialise
 
 SCHEMA = Schema((Field("k", Primitive.LONG),))
@@ -85,10 +87,11 @@ def test_pieces_are_stored_as_they_are(counts: list[int]) -> None:
 
 
 def test_an_export_and_its_files_are_stored_as_they_are() -> None:
+    ranges = (KeyRange((1,), (2,)), KeyRange((5,), None))
+    condition = parse_condition("k > 1", SCHEMA)
     export = Export(
-        *("id", "to", "table id", "name", 7, 99, SCHEMA, ("k",)),
-        (KeyRange((1,), (2,)), KeyRange((5,), None)),
-        where="k > 1",
+        *("id", "to", "table id", "name", SCHEMA),
+        Selection(7, ("k",), ranges, condition, time_ms=99),
         filters="where(k > 0)",
         cut="c",
         tasks=3,

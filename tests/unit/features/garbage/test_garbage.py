@@ -10,8 +10,8 @@ from dormouse.errors import UnavailableError
 from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.messages import GarbageCandidates, encode
 from dormouse.model.metrics import Metric
-from dormouse.query.rows import query_rows
 from dormouse.tables.table import Table
+from tests.support.queries import query_rows
 from tests.support.world import World, letters
 
 DELAY_SECONDS = 600

@@ -10,9 +10,9 @@ from dormouse.features.splitting.split_partition import split_partition
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import PartitionSplits, TableChanged
 from dormouse.model.transactions import SplitPartition
-from dormouse.query.count import count_rows
 from dormouse.stored.paths import shard_path
 from tests.support.damage import rewrite
+from tests.support.queries import count_rows
 from tests.support.world import World
 
 

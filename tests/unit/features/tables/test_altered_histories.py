@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.engine.predicates import parse_predicate
-from dormouse.query.rows import query_rows
 from dormouse.schema.schema import Field, ListType, Member, Primitive, Schema, StructType
 from dormouse.tables.table import Table
 from tests.support.batches import cells
+from tests.support.queries import query_rows
 from tests.support.world import World
 
 KEY = Field("k", Primitive.LONG)
