@@ -196,7 +196,10 @@ def test_of_rows_of_which_the_last_is_kept_no_sort_key_finds_an_older_one(world:
     reader.pushFilters([f.EqualTo(("letter",), "a"), f.EqualTo(("at",), 1)])
     assert letters_read(reader) == []
     asked = KeyRange.exactly(("a", 1))
-    older = replace(reader.snapshot, where=None, range=asked)
+    snapshot = reader.snapshot
+    older = replace(
+        snapshot, selection=replace(snapshot.selection, condition=None, ranges=(asked,))
+    )
     assert letters_read(FilteredReader(older)) == []
 
 

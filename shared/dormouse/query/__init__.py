@@ -1,1 +1,8 @@
-"""Rows and counts of one version of a table, by key ranges and conditions."""
+"""Rows and counts of one version of a table, by key ranges and conditions.
+
+- `selection`: which rows and columns of which version are asked for, one value for every caller
+- `planner`: make a selection, and find the slices of shards that contain its rows
+- `rows`: answer a query
+- `count`: count rows, reading as few of them as possible
+- `result`: the rows of a query as an Arrow stream
+"""

@@ -1,4 +1,4 @@
-"""Count rows without reading them, as far as the state and the footers of shards tell."""
+"""Count rows, reading only those that the state and the footers of shards do not count."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def count_rows(
 def count_slices(
     storage: Storage, table: Table, slices: Sequence[Slice], cache: Cache | None = None
 ) -> list[int]:
-    """Return the rows of each slice, by where its ends lie among the rows of its shard.
+    """Return the number of rows of each slice, from the positions of its ends in its shard.
 
-    A whole shard counts by the state, a row group by the footer; of those at an end, the keys are
-    read. Nothing of that is the way in which slices are merged: what was merged can be held against
-    it.
+    A whole shard is counted by the state, a row group by the footer; of the row groups at an end,
+    the keys are read. This does not use the code that merges slices, so it can verify the result of
+    a merge.
 
     Raises:
         NotFoundError: a shard is gone.
@@ -66,7 +66,7 @@ def count_slices(
     found = find_row_groups(storage, table.id, partial, table.schema, cache)
 
     def count(groups: RowGroups) -> int:
-        inner, border = _parted(groups, table.schema)
+        inner, border = _split_at_ends(groups, table.schema)
         keys = [table.schema.row_keys[0].name]
         (rows,) = read_row_groups(storage, table.id, [border], table.schema, keys) or ((),)
         return inner + sum(batch.num_rows for batch in rows)
@@ -76,8 +76,10 @@ def count_slices(
     return [slice.shard.rows if slice.is_whole else next(counted) for slice in slices]
 
 
-def _parted(groups: RowGroups, schema: Schema) -> tuple[int, RowGroups]:
-    """Return the rows of the row groups wholly in a slice, and the row groups at its ends."""
+def _split_at_ends(groups: RowGroups, schema: Schema) -> tuple[int, RowGroups]:
+    """Return the number of rows of the row groups wholly in a slice,
+    and the row groups at its ends.
+    """
     within = groups.index.row_groups_within(fit_range(groups.slice.range, schema))
     inner = sum(groups.metadata.row_group(number).num_rows for number in within)
     border = tuple(number for number in groups.numbers if number not in within)
@@ -85,7 +87,13 @@ def _parted(groups: RowGroups, schema: Schema) -> tuple[int, RowGroups]:
 
 
 def _by_state(state: TableState, wanted: Sequence[KeyRange]) -> tuple[int, list[Slice]]:
-    """Return how many rows the state knows of, and the slices whose rows it does not know."""
+    """Return the number of rows that the state knows, and the slices
+    that must be counted otherwise.
+
+    For example, of a range that covers the leaf A and half of the leaf B: a reference in A whose
+    count is exact adds its rows; so does a shard that is wholly in the range. A shard in B with
+    keys on both sides of the range's end becomes a slice.
+    """
     known, rest = 0, []
     for item in wanted:
         for span, references in state.partitions_to_read(item):
@@ -111,7 +119,7 @@ def _by_footer(
         )
         borders: list[LeafRowGroups] = []
         for groups in found:
-            inner, border = _parted(groups, schema)
+            inner, border = _split_at_ends(groups, schema)
             yield inner
             borders.append([border])
         for step in plan_reads(

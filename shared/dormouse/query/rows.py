@@ -35,9 +35,9 @@ from dormouse.tables.row_rules import RowRules, row_rules
 from dormouse.tables.table import Table
 
 LIMITED_SCAN_BYTES = 32 * 1024 * 1024
-"""The memory for a scan that may be stopped early: it reads in small steps."""
+"""The memory for a scan that may be stopped early: it reads in small windows."""
 LOOK_UP_BYTES = 16 * 1024 * 1024
-"""Up to what size in memory row groups are read at once instead of streamed."""
+"""Row groups of up to this size in memory are read at once; more are streamed."""
 
 
 class QueryResources(Protocol):
@@ -126,7 +126,7 @@ class _Query:
     def result(
         self, parts: Iterable[list[Slice]], result_schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """Return the rows that were asked for, of parts in key order."""
+        """Yield the selected rows of parts in key order."""
         rows = self._aggregated(parts) if self.rules.aggregates else self._filtered(parts)
         try:
             limit = self.selection.limit
@@ -142,21 +142,21 @@ class _Query:
             ) from error
 
     def _filtered(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
-        """Return the rows that match; rows are tested before they are merged."""
+        """Yield the rows that match; rows are tested before they are merged."""
         tests = [filter_predicate(self.schema, self.rules, self.selection.time_ms), self.where]
         return self._rows(
             parts, self.selection.columns, _both([test for test in tests if test is not None])
         )
 
     def _aggregated(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
-        """Return the rows that match once all rows of a group are one."""
+        """Yield the rows that match after all rows of a group were aggregated to one."""
         used = self.where.columns if self.where else ()
         needed = self.rules.needed([*self.selection.columns, *used], self.schema)
         before = filter_predicate(self.schema, self.rules, self.selection.time_ms)
         together = RowRules(aggregation=self.rules.aggregation)
         rows = self._rows(parts, needed, before)
         rows = apply_row_rules(rows, self.schema, together, self.selection.time_ms)
-        # of rows that agree in row keys, one may be kept, whichever of them was asked for
+        # aggregation may have kept a row of the group that is outside the requested ranges
         rows = (
             part
             for batch in rows
@@ -167,7 +167,7 @@ class _Query:
     def _rows(
         self, parts: Iterable[list[Slice]], columns: Sequence[str], where: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
-        """Return the stored rows of parts that match, sorted; the batches may have more columns."""
+        """Yield the stored rows of parts that match, sorted; the batches may have more columns."""
         used = {*(f.name for f in self.schema.keys), *columns, *(where.columns if where else ())}
         needed = [f.name for f in self.schema.fields if f.name in used]
         steps = plan_reads(
@@ -186,7 +186,9 @@ class _Query:
                 yield from rows if where is None else where.apply(rows)
 
     def _found(self, parts: Iterable[list[Slice]]) -> Iterator[list[LeafRowGroups]]:
-        """Find the row groups of parts, of many at once unless few may do."""
+        """Find the row groups of parts: of many parts at once,
+        unless a limit may need only a few.
+        """
         objects = CountedObjects(self.resources.storage, self.reads)
         for window in windows(parts, 1 if self.is_limited else 2 * READ_THREADS):
             slices = [slice for part in window for slice in part]
@@ -222,7 +224,7 @@ class _Query:
 
 
 def _both(tests: Sequence[Predicate]) -> Predicate | None:
-    """Return the predicate of rows that pass all of up to two tests."""
+    """Return the conjunction of up to two predicates; None if there is none."""
     if len(tests) < 2:
         return tests[0] if tests else None
     first, second = tests
@@ -230,7 +232,7 @@ def _both(tests: Sequence[Predicate]) -> Predicate | None:
 
 
 def windows(parts: Iterable[list[Slice]], shards: int) -> Iterator[list[list[Slice]]]:
-    """Return parts in groups of at least so many shards; the size of the groups doubles."""
+    """Yield parts in groups of at least `shards` shards; the size of the groups doubles."""
     window: list[list[Slice]] = []
     seen: set[str] = set()
     for part in parts:
@@ -245,7 +247,9 @@ def windows(parts: Iterable[list[Slice]], shards: int) -> Iterator[list[list[Sli
 
 
 def _in_order(found: Sequence[RowGroups]) -> bool:
-    """Return whether the rows of one shard after the other are sorted: no shard meets the next."""
+    """Return whether the rows are sorted if the shards are read one
+    after the other: no two overlap.
+    """
     shards = {groups.slice.shard.id: groups.slice.shard for groups in found if groups.numbers}
     ordered = sorted(shards.values(), key=lambda shard: shard.min_key)
     return all(a.max_key < b.min_key for a, b in zip(ordered, ordered[1:], strict=False))

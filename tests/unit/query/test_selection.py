@@ -1,0 +1,87 @@
+"""A selection is validated once, and selects no more than was asked for; a result is a stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dormouse.errors import InvalidRequestError
+from dormouse.features.export.export import Export, decode_export, encode_export
+from dormouse.keys.ranges import KeyRange
+from dormouse.query.count import count_rows
+from dormouse.query.planner import select
+from dormouse.query.selection import Selection
+from dormouse.schema.schema import Schema
+from dormouse.sql.conditions import parse_condition
+from tests.support.queries import Resources
+from tests.support.tables import MEMORY_BYTES, NOW_MS, ShardTable
+
+SCHEMA = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "k", "type": "IntType"}],
+        "valueFields": [{"name": "v", "type": "LongType"}],
+    }
+)
+NOTHING = KeyRange((5,), (5,))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ShardTable:
+    found = ShardTable(FolderStorage(tmp_path / "data"), SCHEMA, tmp_path)
+    found.add([{"k": k, "v": k} for k in range(10)])
+    return found
+
+
+def test_no_ranges_select_the_whole_table_and_empty_ranges_no_rows(table: ShardTable) -> None:
+    assert select(SCHEMA, 1, NOW_MS).ranges == (KeyRange(),)
+    assert len(table.rows()) == 10
+    assert table.rows(NOTHING, KeyRange((2**40,), None)) == []
+    resources = Resources(table.storage, table.folder, MEMORY_BYTES)
+    nothing = select(SCHEMA, table.state.version, NOW_MS, [NOTHING])
+    assert count_rows(resources, table.table, table.state, nothing) == 0
+
+
+def test_ranges_are_made_disjoint_and_ascending_and_columns_distinct() -> None:
+    asked = [KeyRange((7,), (9,)), KeyRange((1,), (4,)), KeyRange((3,), (5,))]
+    selection = select(SCHEMA, 3, NOW_MS, asked, columns=["v", "k", "v"], limit=0)
+    assert selection.ranges == (KeyRange((1,), (5,)), KeyRange((7,), (9,)))
+    assert (selection.version, selection.columns, selection.limit) == (3, ("v", "k"), 0)
+    assert selection.where == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"columns": ["x"]}, "x"),
+        ({"columns": []}, "no columns"),
+        ({"limit": -1}, "a limit is a number of rows"),
+        ({"limit": True}, "a limit is a number of rows"),
+        ({"ranges": [KeyRange(("text",), None)]}, "not of type int"),
+    ],
+)
+def test_a_selection_that_does_not_fit_the_table_is_refused(
+    asked: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        select(SCHEMA, 1, NOW_MS, **asked)  # type: ignore[arg-type]
+
+
+def test_a_result_is_an_arrow_stream_for_any_library(table: ShardTable) -> None:
+    result = table.query(KeyRange((3,), (6,)), columns=["v"])
+    assert result.schema.names == ["v"]
+    stream = pa.RecordBatchReader.from_stream(result)
+    assert stream.read_all().to_pylist() == [{"v": 3}, {"v": 4}, {"v": 5}]
+    assert result.version == table.state.version
+    assert result.reads.requests
+    assert sum(batch.num_rows for batch in table.query()) == 10
+
+
+def test_a_selection_is_stored_with_its_export() -> None:
+    condition = parse_condition("v > 3", SCHEMA)
+    selection = Selection(7, ("v",), (KeyRange((1,), None),), condition, time_ms=9)
+    export = Export("id", "to", "table", "name", SCHEMA, selection)
+    found = decode_export(encode_export(export, "p"), "p")
+    assert found.selection == selection
+    assert found.selection.where == condition.sql
