@@ -15,6 +15,7 @@ from dormouse.query.planner import select
 from dormouse.query.selection import Selection
 from dormouse.schema.schema import Schema
 from dormouse.sql.conditions import parse_condition
+from dormouse.storage import FolderStorage
 from tests.support.queries import Resources
 from tests.support.tables import MEMORY_BYTES, NOW_MS, ShardTable
 
