@@ -1,4 +1,4 @@
-"""Errors are for people, and for queues and stores that keep them: all of these can take any."""
+"""Errors contain only text that terminals, queues and stores accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages from outside: what is none, or names what nothing here makes, is refused as such."""
+"""Messages from outside are refused if they are malformed or have ids that Dormouse never makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process is told from outside, and how it says that it was told wrong."""
+"""The settings of a process, and the errors for wrong ones."""
 
 from __future__ import annotations
 

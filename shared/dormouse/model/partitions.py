@@ -162,10 +162,7 @@ class PartitionTree:
             tree = tree._with(partition)
             if groups := tree._rotation(partition, pinned):
                 tree, made = tree._rotate(partition, groups)
-                pending += [
-                    partition.id,
-                    *made,
-                ]  # the new partitions first: they may be rotated, too
+                pending += [partition.id, *made]  # new ones first: they may be rotated, too
         return tree
 
     def _rotation(

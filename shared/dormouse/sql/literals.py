@@ -117,9 +117,8 @@ def _typed(node: exp.Cast) -> Literal:
         try:
             if kind in (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ):
                 time = parse_time(text)
-                utc = (
-                    time.astimezone(dt.UTC) if time.tzinfo else time
-                )  # raises for a time outside the years that Python has
+                # astimezone raises for a time outside the years that Python has
+                utc = time.astimezone(dt.UTC) if time.tzinfo else time
                 return Literal(to_microseconds(utc), Primitive.TIMESTAMP)
             if kind is exp.DataType.Type.DATE:
                 return Literal(to_days(dt.date.fromisoformat(text)), Primitive.DATE)

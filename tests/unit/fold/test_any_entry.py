@@ -1,4 +1,4 @@
-"""Every entry folds to a verdict, whatever it says, and leaves a sound table."""
+"""Every entry folds to a verdict, whatever it contains, and leaves a sound table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows that jobs take of a shard are its rows, or the shard is kept, and its jobs are named."""
+"""Rows taken by jobs add up to the shard's rows; otherwise the shard is disputed, with its jobs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def merge(job: str, leaf: str, rows: int, removed: int = 0) -> tuple[Transaction
     return AssignJob(job, leaf, ("s",)), ReplaceShards(job, leaf, ("s",), outputs, taken, removed)
 
 
-def test_all_rows_taken_by_two_jobs_are_remembered_until_the_second_and_no_longer() -> None:
+def test_rows_taken_are_stored_until_the_last_job_and_no_longer() -> None:
     state = folded(*SPLIT, *merge("left", LEFT, 8))
     assert state.taken["s"] == (RowsTaken("left", LEFT, 8, KeyRange((), ("i",))),)
     state = folded(*merge("right", RIGHT, 8), start=state)

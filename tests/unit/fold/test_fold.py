@@ -1,4 +1,4 @@
-"""The fold: whatever happens in whatever order, every row is referenced exactly once."""
+"""The fold: in any order of events, every row is referenced exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state that contradicts itself is noticed, where it changed and as a whole."""
+"""A broken state is found by a check of the changes and by a check of the whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of a part of a job: what ended without a word counts while nothing got on since."""
+"""Attempts at a part of a job: crashed ones in a row count, until one ends."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_run_that_said_why_it_failed_is_no_crash(notes: Notes) -> None:
     assert crashed_attempts(notes, RUNS) == []
 
 
-def test_what_people_were_told_is_not_counted_again(notes: Notes) -> None:
+def test_cleared_crashes_are_not_counted_again(notes: Notes) -> None:
     crash(notes)
     crash(notes)
     clear_crashes(notes, RUNS)

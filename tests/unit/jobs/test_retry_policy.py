@@ -1,4 +1,4 @@
-"""When things come again: soon, then rarely, but always again."""
+"""Retries: soon at first, then with growing intervals, and never an end."""
 
 from __future__ import annotations
 

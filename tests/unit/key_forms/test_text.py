@@ -1,4 +1,4 @@
-"""Keys as text: what is shown is read back, what is no key is refused."""
+"""Key parts as text: what is shown can be parsed again, and invalid text is refused."""
 
 from __future__ import annotations
 

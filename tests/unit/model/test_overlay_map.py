@@ -1,4 +1,4 @@
-"""A layered map is a map, whatever lies in which layer, and its changes are what changed."""
+"""An overlay map behaves as a map, whatever its layers, and its changes are what changed."""
 
 from __future__ import annotations
 

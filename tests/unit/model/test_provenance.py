@@ -1,4 +1,4 @@
-"""What an output says of the shards before it: just what is still needed."""
+"""The lineage of a compacted shard: exactly what a rebuild still needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def state_of(shards: list[str], sources: list[str]) -> TableState:
     return TableState(shards=OverlayMap.of(known), sources=OverlayMap.of(dict.fromkeys(sources, 0)))
 
 
-def test_shards_and_sources_that_are_gone_are_not_spoken_of() -> None:
+def test_a_lineage_leaves_out_deleted_shards_and_sealed_sources() -> None:
     merged = Provenance(
         lineage=Lineage(("old", "new"), ("a-0", "b-0"), ("c-0", "d-0"), ("e-1", "f-1"))
     )

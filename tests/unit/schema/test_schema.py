@@ -1,4 +1,4 @@
-"""Schemas: the original's JSON unchanged, more types, and clear refusals."""
+"""Schemas: Sleeper's JSON is accepted unchanged, with more types; errors say where and why."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Types as people write them."""
+"""Types in short notation: parsed, shown, and refused with the position of the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions in SQL: what is refused, with where and why, and that nothing of the text gets on."""
+"""Conditions in SQL: what is refused, where and why; nothing of the text reaches the engine."""
 
 from __future__ import annotations
 
@@ -147,9 +147,7 @@ def test_what_is_no_condition_or_not_allowed_is_refused_with_where_and_why(
         ("id isnull", '("id" IS NULL)'),
     ],
 )
-def test_conditions_have_a_normal_form_made_anew_which_parses_to_the_same(
-    text: str, normal: str
-) -> None:
+def test_a_condition_has_a_normal_form_that_parses_to_the_same(text: str, normal: str) -> None:
     condition = parse_condition(text, SCHEMA)
     assert condition.sql == normal
     assert parse_condition(normal, SCHEMA) == condition

@@ -1,4 +1,4 @@
-"""Classes that several threads of a process meet for the first time, all at once."""
+"""Forms that several threads decode for the first time at once."""
 
 from __future__ import annotations
 

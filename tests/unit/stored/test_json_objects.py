@@ -1,4 +1,4 @@
-"""No object beside a table is believed that is not, to the last byte, what was put at its path."""
+"""A stored JSON object is accepted only if every byte is as it was put, at the same path."""
 
 from __future__ import annotations
 

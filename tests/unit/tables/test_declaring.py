@@ -1,4 +1,4 @@
-"""Declarations add and change, never take away, and change nothing the second time."""
+"""Declarations add and change, never remove, and change nothing the second time."""
 
 from __future__ import annotations
 

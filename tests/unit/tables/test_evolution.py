@@ -1,4 +1,4 @@
-"""Changes of a schema: what is allowed keeps ids, what cannot be honoured says why."""
+"""Changes of a schema: fields that stay keep their ids, and impossible changes are refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_names_are_swapped_in_one_request() -> None:
     assert ids(alter(rename={"a": "b", "b": "a"})) == {"k": 1, "s": 2, "b": 3, "a": 4}
 
 
-def test_a_name_given_up_is_free_in_the_same_request() -> None:
+def test_a_dropped_name_can_be_used_again_in_the_same_request() -> None:
     again = Field("b", LONG, nullable=True)
     assert ids(alter(drop=("b",), add=(again,))) == {"k": 1, "s": 2, "a": 3, "b": 5}
     assert ids(alter(drop=("b",), rename={"a": "b"})) == {"k": 1, "s": 2, "b": 3}
@@ -49,7 +49,7 @@ def test_an_altered_schema_is_read_back_from_its_json() -> None:
     assert Schema.loads(schema.dumps()) == schema
 
 
-def test_what_became_of_a_name_is_told_as_long_as_it_is_remembered() -> None:
+def test_an_error_explains_a_former_name_as_long_as_it_is_retained() -> None:
     schema = alter(rename={"a": "a1"}, drop=("b",))
     schema = alter(schema=schema, rename={"a1": "a2"})
     for name, fate in (("a", "renamed to 'a2'"), ("a1", "renamed to 'a2'"), ("b", "was dropped")):

@@ -1,4 +1,4 @@
-"""Filters and aggregations of a table: how they are written, and what makes no sense."""
+"""Filters and aggregations of a table: their notation, and which combinations are refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_age_off_is_read_as_the_original_reads_it(text: str) -> None:
     assert condition.sql == '("at" > 4000)'
 
 
-def test_the_age_of_a_timestamp_is_told_in_microseconds_and_never_overflows() -> None:
+def test_the_age_of_a_timestamp_is_in_microseconds_and_never_overflows() -> None:
     schema = table(seen="TimestampType")
     condition = filters("ageOff(seen, 1000)", schema).filter_at(1_000_001_000)
     assert condition is not None

@@ -1,4 +1,4 @@
-"""Sealed sources: the fold drops just what a segment has, and no look-up of before is believed."""
+"""Sealed sources: the fold drops exactly what a segment holds, and refuses outdated look-ups."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_only_the_last_segments_can_be_replaced_in_order_and_by_what_follows() -
     assert broken_by(two, moved) == {Rule.SEGMENT_MISPLACED}
 
 
-def test_an_emptied_table_remembers_nothing_and_seals_from_the_beginning() -> None:
+def test_a_reset_table_has_no_sources_and_seals_from_the_beginning() -> None:
     sealed = after(BEGUN, sealing_of(BEGUN))
     emptied = after(sealed, ClearTable(1, ONE_LEAF))
     assert (emptied.sealed_to, emptied.all_source_segments, len(emptied.sources)) == (0, (), 0)
@@ -120,7 +120,7 @@ def test_an_emptied_table_remembers_nothing_and_seals_from_the_beginning() -> No
     assert after(again, sealing_of(again)).source_segments[0].after == 0
 
 
-def test_what_earlier_logs_sealed_is_adopted_before_anything_is_remembered() -> None:
+def test_segments_of_earlier_logs_are_adopted_before_any_source_is_added() -> None:
     there = (
         SourceSegment("g1", 0, 900, 5, 100, 80, 5),
         SourceSegment("g2", 900, 950, 1, 20, 16, 1),
