@@ -1,6 +1,6 @@
-"""Readahead: produce the items of a stream on another thread, a few ahead of the consumer.
+"""Readahead: make the next items of a stream on another thread while the current one is used.
 
-Merging and writing both release the interpreter's lock, so a compaction uses two cores.
+Merging and writing both release the interpreter's lock, so one compaction uses two cores.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import TypeVar
 _Item = TypeVar("_Item")
 
 DEPTH = 4
-"""How many items are produced ahead of the consumer. An item is a batch of rows, which is
-small."""
+"""How many items are made ahead; an item is usually one batch, which is small."""
 
 
 def read_ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
-    """Yield `items` in order. An error in producing an item is raised when it is the item's turn.
+    """Yield `items` in their order; an error while an item is made is raised when that item is due.
 
-    Closing this generator early also stops the producer, and closes `items` if it is a generator.
+    If it is closed early, making items ends, too: a generator that makes them is closed.
     """
     source = iter(items)
     with ThreadPoolExecutor(1) as thread:

@@ -142,7 +142,7 @@ def test_filters_find_the_same_rows_whether_the_source_does_them_or_spark(
 
 
 @pytest.mark.skipif(hasattr(datasource, "Filter"), reason="this Spark hands over filters")
-def test_filters_that_this_spark_hands_to_nobody_are_not_promised(session: SparkSession) -> None:
+def test_filters_that_this_spark_does_not_push_down_are_refused(session: SparkSession) -> None:
     with pytest.raises(DormouseError, match="no filter pushdown"):
         register(session, push_filters=True)
 

@@ -14,7 +14,7 @@ from dormouse_spark.running import collect_results, run_task
 SECRET = "hazel@example.com"
 
 
-def test_an_error_of_a_task_that_nobody_expected_is_told_by_its_type_and_place(
+def test_an_unexpected_error_of_a_task_is_reported_by_its_type_and_place(
     spark: SparkContext,
 ) -> None:
     """What is raised here has all that Spark writes into its own log."""

@@ -40,7 +40,7 @@ class Rare(NamedTuple):
 RARE = (
     Rare(
         "tests/unit/shards/test_run_markers.py::"
-        "test_a_run_is_not_ended_with_other_shards_than_its_note_lists",
+        "test_a_run_is_not_completed_with_other_shards_than_its_marker_lists",
         ("compact", SPARK_JOB),
         ("s3:GetObject",),
         ("/endings/*",),

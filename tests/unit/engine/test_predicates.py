@@ -323,7 +323,7 @@ def test_a_kept_condition_that_cannot_be_read_is_not_quoted() -> None:
     assert "hazel" not in "".join(traceback.format_exception(raised.value))
 
 
-def test_a_merge_that_would_sort_is_told_of_without_what_its_filters_look_for() -> None:
+def test_a_merge_that_would_sort_is_refused_without_quoting_its_filters() -> None:
     context = engine.session()
     batch = pa.RecordBatch.from_pylist(ROWS, arrow_schema(SCHEMA))
     wanted = parse_predicate("s = 'hazel'", SCHEMA).expr(context)

@@ -291,7 +291,9 @@ def rank(cell: object) -> Any:
 
 @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_shards_written_merged_and_queried_give_what_one_pass_gives(data: st.DataObject) -> None:
+def test_shards_written_merged_and_queried_return_what_one_pass_returns(
+    data: st.DataObject,
+) -> None:
     kept = data.draw(st.sampled_from(["", "first", "last"]))
     schema, aggregations = data.draw(folding_tables())
     if kept:

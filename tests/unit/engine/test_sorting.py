@@ -82,7 +82,7 @@ def keys_of(batches: Iterable[pa.RecordBatch]) -> list[int]:
     return [key for batch in batches for key in batch.column("k").to_pylist()]
 
 
-def test_more_rows_than_memory_spill_and_are_given_range_by_range(tmp_path: Path) -> None:
+def test_more_rows_than_memory_spill_and_are_returned_range_by_range(tmp_path: Path) -> None:
     rows = list(sort_rows(scrambled(2**16), SCHEMA, memory_bytes=1 << 20, scratch=tmp_path))
     assert keys_of(rows) == list(range(2**16))
     assert max(batch.nbytes for batch in rows) <= 64 * 1024
@@ -105,7 +105,7 @@ def test_files_are_merged_before_there_are_too_many_to_read_at_once(
     assert not list(tmp_path.iterdir())
 
 
-def test_rows_of_one_key_beyond_the_memory_are_given_as_they_lie(tmp_path: Path) -> None:
+def test_rows_of_one_key_beyond_the_memory_are_returned_unsorted(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"k": 5, "v": "x" * 1000} for _ in range(4000)]
     rows += [{"k": k, "v": ""} for k in (9, 1)]
     batches = batches_of(rows, SCHEMA, 100)

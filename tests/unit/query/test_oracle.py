@@ -24,7 +24,7 @@ from tests.support.tables import MEMORY_BYTES, ShardTable
 @pytest.mark.parametrize("way", ["look up", "merge", "steps", "memory"])
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_a_query_gives_just_the_rows_in_its_ranges_in_key_order(
+def test_a_query_returns_exactly_the_rows_in_its_ranges_in_key_order(
     way: str, data: st.DataObject
 ) -> None:
     schema = data.draw(schemas())

@@ -132,7 +132,7 @@ def shown(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize("look_up_bytes", [0, 600, LOOK_UP_BYTES])
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_a_query_gives_what_sorting_and_testing_every_row_gives(
+def test_a_query_returns_what_sorting_and_testing_every_row_returns(
     look_up_bytes: int, data: st.DataObject
 ) -> None:
     files = data.draw(st.lists(ROWS, max_size=3))
@@ -241,7 +241,7 @@ def test_a_condition_on_keys_opens_only_the_shards_it_leaves_room_for(table: Sha
 
 
 @pytest.mark.parametrize("look_up_bytes", [0, LOOK_UP_BYTES])
-def test_what_the_engine_cannot_evaluate_is_not_told_as_a_damaged_shard(
+def test_what_the_engine_cannot_evaluate_is_not_reported_as_a_damaged_shard(
     table: ShardTable, look_up_bytes: int
 ) -> None:
     text, pattern = Column("a", Primitive.STRING), Literal("_" * 11_000, Primitive.STRING)
@@ -329,7 +329,7 @@ def test_row_groups_are_left_out_by_sort_keys_within_a_row_key_and_at_its_ends(
     assert groups_read(KeyRange.exactly(("l", 0, 1))) == 0
 
 
-def test_columns_of_a_condition_are_read_but_not_given(table: ShardTable) -> None:
+def test_columns_of_a_condition_are_read_but_not_returned(table: ShardTable) -> None:
     assert table.rows(KeyRange.exactly(("k", 1)), where="v = 1", columns=["b"]) == [{"b": 1}] * 2
     with pytest.raises(InvalidRequestError, match="colour"):
         table.rows(where="colour = 1")

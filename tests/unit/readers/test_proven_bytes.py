@@ -92,7 +92,7 @@ def test_every_byte_but_the_first_four_is_in_a_part_or_the_footer(shard: Shard) 
 
 @pytest.mark.parametrize("look_up_bytes", [0, 10**9])
 @pytest.mark.parametrize("region", ["page headers", "data", "page indexes", "footer"])
-def test_no_flipped_bit_gives_other_rows(shard: Shard, region: str, look_up_bytes: int) -> None:
+def test_no_flipped_bit_returns_other_rows(shard: Shard, region: str, look_up_bytes: int) -> None:
     """A scan refuses all; a look-up does not read the page indexes."""
     expected = shard.table.rows()
     draws = random.Random(region)
@@ -253,7 +253,7 @@ def test_the_end_that_is_merged_is_that_by_which_its_parts_were_chosen(tmp_path:
         merged(shard.table, bodies)
 
 
-def test_an_object_that_is_another_shard_of_the_same_size_is_told(tmp_path: Path) -> None:
+def test_an_object_that_is_another_shard_of_the_same_size_is_reported(tmp_path: Path) -> None:
     shard = Shard(tmp_path, SCHEMA)
     (other,) = shard.table.add(ROWS)
     theirs = tmp_path / "data" / shard_path("table", other.shard.id)

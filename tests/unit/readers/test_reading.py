@@ -143,7 +143,7 @@ def test_only_the_columns_asked_for_are_read(large: ShardTable) -> None:
 
 
 @pytest.mark.parametrize("look_up_bytes", [0, 10**9])
-def test_a_limit_gives_the_first_rows(large: ShardTable, look_up_bytes: int) -> None:
+def test_a_limit_returns_the_first_rows(large: ShardTable, look_up_bytes: int) -> None:
     def first(limit: int) -> list[dict[str, object]]:
         span = KeyRange(("057",), ("058",))
         return large.rows(span, limit=limit, columns=["n"], look_up_bytes=look_up_bytes)
@@ -183,9 +183,7 @@ def rows(*keys: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("look_up_bytes", [0, 10**9])
-def test_a_shard_deleted_meanwhile_is_told_as_not_found(
-    small: ShardTable, look_up_bytes: int
-) -> None:
+def test_a_shard_deleted_meanwhile_raises_not_found(small: ShardTable, look_up_bytes: int) -> None:
     (new,) = small.add(rows("a", "b"))
     small.add(rows("b", "c"))
     small.storage.delete([shard_path("table", new.shard.id)])
@@ -195,7 +193,7 @@ def test_a_shard_deleted_meanwhile_is_told_as_not_found(
 
 @pytest.mark.parametrize("look_up_bytes", [0, 10**9])
 @pytest.mark.parametrize("damage", [lambda b: b[:-20], lambda b: b"", lambda b: b"x" * len(b)])
-def test_a_damaged_shard_is_told_as_corrupt(
+def test_a_damaged_shard_raises_corrupt_data(
     small: ShardTable, look_up_bytes: int, damage: Callable[[bytes], bytes]
 ) -> None:
     (new,) = small.add(rows("a", "b"))
@@ -208,7 +206,7 @@ def test_a_damaged_shard_is_told_as_corrupt(
 
 
 @pytest.mark.parametrize("look_up_bytes", [0, 10**9])
-def test_damage_among_the_rows_is_told_as_corrupt(small: ShardTable, look_up_bytes: int) -> None:
+def test_damage_among_the_rows_raises_corrupt_data(small: ShardTable, look_up_bytes: int) -> None:
     (new,) = small.add(rows(*"abcdefghijkl"))
     path = shard_path("table", new.shard.id)
     body = small.storage.get(path)

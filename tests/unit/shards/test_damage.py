@@ -56,7 +56,7 @@ def damaged(tmp_path: Path) -> Damaged:
     return Damaged(tmp_path)
 
 
-def test_a_look_up_never_gives_rows_of_a_damaged_page(damaged: Damaged) -> None:
+def test_a_look_up_never_returns_rows_of_a_damaged_page(damaged: Damaged) -> None:
     """Without checksums of pages most of these flips gave other values."""
     for place in (place for places in damaged.data() for place in places):
         damaged.flip(place)
@@ -64,7 +64,7 @@ def test_a_look_up_never_gives_rows_of_a_damaged_page(damaged: Damaged) -> None:
             damaged.table.rows()
 
 
-def test_no_flipped_bit_of_a_footer_is_believed(damaged: Damaged) -> None:
+def test_no_flipped_bit_of_a_footer_passes_its_checksum(damaged: Damaged) -> None:
     """It has the bounds by which row groups are left out, and the samples splits go by."""
     storage, size_bytes = damaged.table.storage, len(damaged.body)
     for place in range(damaged.footer, size_bytes, 3):
@@ -87,7 +87,7 @@ def test_the_engine_breaks_off_over_no_damaged_page(damaged: Damaged) -> None:
     assert told
 
 
-def test_what_looks_like_a_checksum_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_what_looks_like_a_checksum_is_not_read_as_one(tmp_path: Path) -> None:
     name = "blake2b:" + "0" * 32
     schema = Schema.from_json({"rowKeyFields": [{"name": name, "type": "StringType"}]})
     table = ShardTable(FolderStorage(tmp_path / "data"), schema, tmp_path)

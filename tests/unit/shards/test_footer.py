@@ -170,7 +170,7 @@ def proven(shard: bytes, stored: bytes, other: bytes) -> bytes:
     return bytes(body)
 
 
-def test_a_proven_footer_of_an_unknown_version_or_of_other_rows_is_not_believed(
+def test_an_intact_footer_of_an_unknown_version_or_of_other_rows_is_refused(
     shard: bytes,
 ) -> None:
     for stored, other, why in (

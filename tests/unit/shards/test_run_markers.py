@@ -34,7 +34,7 @@ class NotingStorage(MemoryStorage):
         super().delete(paths)
 
 
-def test_a_note_comes_back_as_it_was_put_and_is_put_once() -> None:
+def test_a_run_marker_is_read_as_it_was_put_and_is_put_once() -> None:
     storage = MemoryStorage()
     lineage = Lineage(("s",), ("a-0",), ("b-0",), ("c-1",))
     origin = Provenance(KeyRange((), ("k", 7)), "job", 5, 3, True, lineage, 2)
@@ -44,7 +44,7 @@ def test_a_note_comes_back_as_it_was_put_and_is_put_once() -> None:
     assert read_run_markers(storage, "t") == [ending]
 
 
-def test_a_run_is_not_ended_with_other_shards_than_its_note_lists() -> None:
+def test_a_run_is_not_completed_with_other_shards_than_its_marker_lists() -> None:
     storage = MemoryStorage()
     put_run_marker(storage, "t", RunMarker("run", Provenance(number=2), (1, 5)))
     with pytest.raises(AlreadyExistsError, match=run_marker_path("t", "run")):
@@ -55,7 +55,7 @@ def test_a_run_is_not_ended_with_other_shards_than_its_note_lists() -> None:
         put_run_marker(storage, "t", RunMarker("run", Provenance(number=2), (1, 5)))
 
 
-def test_of_a_run_given_up_the_note_and_the_last_shard_go_first() -> None:
+def test_the_marker_and_the_last_shard_of_an_abandoned_run_are_deleted_first() -> None:
     storage = NotingStorage()
     discard_shards(storage, "t", ["r-0", "r-1000000", "r-9", "q-0"], TableState())
     first, rest = storage.deleted
@@ -64,7 +64,7 @@ def test_of_a_run_given_up_the_note_and_the_last_shard_go_first() -> None:
     assert sorted(rest) == [shard_path("t", "r-0"), shard_path("t", "r-9")]
 
 
-def test_the_note_of_a_run_that_was_committed_stays_though_strays_of_it_go() -> None:
+def test_the_marker_of_a_committed_run_stays_though_its_orphans_are_deleted() -> None:
     storage = NotingStorage()
     state = TableState()
     known = Shard("r-0", 1, 1, (1,), (1,))
@@ -75,7 +75,7 @@ def test_the_note_of_a_run_that_was_committed_stays_though_strays_of_it_go() -> 
     assert len(storage.deleted) == 1
 
 
-def test_a_damaged_note_is_told_and_not_left_out() -> None:
+def test_a_damaged_run_marker_is_reported_and_not_left_out() -> None:
     """A rebuild without it would bring back rows that its run had removed."""
     storage = MemoryStorage()
     put_run_marker(storage, "t", RunMarker("run", Provenance(KeyRange())))
@@ -84,7 +84,7 @@ def test_a_damaged_note_is_told_and_not_left_out() -> None:
         read_run_markers(storage, "t")
 
 
-def test_a_note_that_is_put_while_the_state_is_read_is_not_spent() -> None:
+def test_a_run_marker_put_while_the_state_is_read_is_not_obsolete() -> None:
     storage = MemoryStorage()
     put_run_marker(storage, "t", RunMarker("spent", Provenance(KeyRange())))
 

@@ -120,9 +120,7 @@ Read = Callable[..., list[dict[str, object]]]
         ("t/x.parquet", parquet(ROWS, arrow_schema(SCHEMA))),
     ],
 )
-def test_each_format_plain_or_gzipped_gives_the_same_rows(
-    read: Read, key: str, body: bytes
-) -> None:
+def test_each_format_plain_or_gzipped_has_the_same_rows(read: Read, key: str, body: bytes) -> None:
     assert read(body, key) == ROWS
     assert read(gzipped(body), key + ".gz") == ROWS
 

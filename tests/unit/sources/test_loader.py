@@ -80,7 +80,7 @@ def test_a_file_bad_at_its_last_row_is_dropped_as_a_whole_and_leaves_the_others(
     assert not list(scratch.iterdir())
 
 
-def test_nothing_taken_in_gives_no_rows(tmp_path: Path, scratch: Path) -> None:
+def test_a_loader_without_files_returns_no_rows(tmp_path: Path, scratch: Path) -> None:
     intake = SourceLoader(SCHEMA, scratch, memory_bytes=LITTLE)
     intake.add(csv_file(tmp_path / "empty", []), "letters/1.csv")
     assert keys_of(intake.sorted_rows()) == []
