@@ -21,7 +21,7 @@ def test_purging_shows_what_goes_asks_first_and_proves_it(
     assert flights("query", "flights", "--count").stdout == "5\n"
     done = flights(*AA, input="y\n")
     assert done.exit_code == 0, done.output
-    assert "it was replaced, and waits for queries" in done.stdout
+    assert "it was replaced, and is kept for queries" in done.stdout
     assert flights("query", "flights", "--count").stdout == "3\n"
     early = flights(*AA, "--prove", "--format", "json")
     assert early.exit_code == 1

@@ -106,7 +106,7 @@ def test_of_rows_of_which_one_is_kept_the_others_are_not_exported(tmp_path: Path
 def test_a_purge_of_what_is_one_of_several_rows_of_a_group_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
     table = filled(world, [[("a", 1)], [("a", 2)]], aggregations="last(note)")
-    with pytest.raises(InvalidRequestError, match="cannot look at at"):
+    with pytest.raises(InvalidRequestError, match="cannot select rows by at"):
         administer(world.services, PurgeRows("purge-1", table.name, "", (("a", 2),)))
     summing = PurgeRequest("p", keys=(("a",),))
     proof = prove_purge(world.services, table, RowMatcher.of(summing, table.schema))

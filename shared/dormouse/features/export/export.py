@@ -1,7 +1,8 @@
-"""An export: what it takes of which version of a table, cut into tasks, and what they wrote.
+"""An export of one version of a table: its selection, its tasks, and the files they wrote.
 
-All that its tasks need is fixed when it begins: the schema, the rules, and which shards hold the
-rows. So they agree whatever happens to the table meanwhile, as long as those shards are kept.
+All that the tasks need is fixed when the export begins: the schema, the row rules, and which shards
+hold the rows. So all tasks read the same rows, whatever changes in the table meanwhile, as long as
+garbage collection has not deleted those shards.
 """
 
 from __future__ import annotations
@@ -28,19 +29,20 @@ from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 
 MAX_TASK_BYTES = 256 * 1024 * 1024
-"""What a task reads of shards, about, unless a single leaf has more."""
+"""About how many bytes of shards a task reads at most, unless a single partition has more."""
 MAX_TASK_SHARDS = 1000
-"""The most shards of the leaves of one task, unless a single leaf has more."""
+"""The most shards that a task reads, summed over partitions, unless one partition has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is exported, and where to.
+    """Which rows are exported, and where to.
 
     `to` is the prefix in the results bucket. `selection` says which rows and columns of which
-    version are read. `cut` names the division into `tasks`: of several made at once, one
-    counts. Spark runs them all if `spark` has options for it, sized for `size_bytes`, which is
-    about what is read of shards; otherwise functions do.
+    version are read. `cut` is the id of the task files: if several deliveries plan tasks at
+    once, the export that is saved first names the files that are used. `tasks` is their number, and
+    `size_bytes` about how much of shards they read. If `spark` has options, one Spark job sized for
+    `size_bytes` runs all tasks; otherwise functions do.
     """
 
     id: str
@@ -58,7 +60,7 @@ class Export:
 
     @property
     def table(self) -> Table:
-        """The table as it was when the export began, as far as reading its rows needs it."""
+        """The table when the export began, with the properties that reading its rows needs."""
         rules = {"filters": self.filters, "aggregations": self.aggregations}
         properties = properties_of({}, rules)
         return Table(self.table_id, self.table_name, self.schema, properties)
@@ -66,7 +68,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A range of keys within one leaf, and the shards that can hold rows of it."""
+    """A range of keys within one partition, and the shards that can hold rows in it."""
 
     range: KeyRange
     shards: tuple[Shard, ...]
@@ -74,7 +76,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class ExportedFile:
-    """A file of an export, by its name below the export's prefix."""
+    """A file of an export; `name` is relative to the export's prefix."""
 
     name: str
     rows: int
@@ -88,7 +90,11 @@ def plan_tasks(
     task_bytes: int = MAX_TASK_BYTES,
     task_shards: int = MAX_TASK_SHARDS,
 ) -> Iterator[tuple[Piece, ...]]:
-    """Cut what lies in disjoint ascending ranges into tasks, in key order: one leaf or several."""
+    """Group the partitions of disjoint ascending ranges into tasks, in key order.
+
+    A partition is never divided: a task ends before the piece that would exceed a limit. With
+    `task_bytes=100` and pieces of 60, 30, 50 and 200 bytes, the tasks have 60 + 30, 50, and 200.
+    """
     task: list[Piece] = []
     size_bytes = slices = 0
     for piece, piece_bytes in _pieces(state, ranges):
@@ -104,12 +110,15 @@ def plan_tasks(
 
 
 def bytes_to_read(state: TableState, ranges: Iterable[KeyRange]) -> int:
-    """Return about how many bytes of shards lie in disjoint ascending ranges."""
+    """Estimate how many bytes of shards lie in disjoint ascending ranges."""
     return sum(piece_bytes for _, piece_bytes in _pieces(state, ranges))
 
 
 def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Piece, int]]:
-    """Return the pieces of ranges, and about how many bytes of shards each has."""
+    """Yield the pieces of ranges, each with an estimate of the bytes to read.
+
+    A shard of several partitions counts in each by the share of its rows there.
+    """
     for wanted in ranges:
         for span, references in state.partitions_to_read(wanted):
             shards = tuple(state.shards[reference.shard] for reference in references)
@@ -121,7 +130,7 @@ def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Pie
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON form of an export; ends of ranges are hexadecimal `encode_key`."""
+    """The JSON form of an export; the bounds of ranges are hexadecimal `encode_key`."""
 
     id: str
     to: str
@@ -145,7 +154,7 @@ _StoredShard = tuple[str, int, int, str, str]
 
 
 class _StoredPieces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON form of a task: each shard once, by its number in each piece."""
+    """The JSON form of a task: each shard once; pieces refer to shards by position."""
 
     shards: tuple[_StoredShard, ...]
     pieces: tuple[tuple[tuple[str, str | None], tuple[int, ...]], ...]
@@ -158,14 +167,14 @@ class _StoredFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 FORMAT = 2
 _EXPORT, _TASK, _FILES = "an export", "a task of an export", "the files of a task of an export"
 _ASK_AGAIN = (
-    "ask for the export once more, and delete the object <table id>/exports/<export id>.json: the "
-    "sweep deletes what else is kept of it"
+    "request the export again, and delete the object <table id>/exports/<export id>.json; the "
+    "sweep deletes its other objects"
 )
-_ENDED = "the export has failed: ask for it once more"
+_ENDED = "the export has failed: request it again"
 
 
 def encode_export(export: Export, path: str) -> bytes:
-    """Return what is put at `path` of an export."""
+    """Return the stored form of an export, for `path`."""
     selection = export.selection
     return encode_stored(
         _EXPORT,
@@ -193,10 +202,10 @@ def encode_export(export: Export, path: str) -> bytes:
 
 
 def decode_export(stored: bytes, path: str) -> Export:
-    """Parse what `encode_export` gave.
+    """Parse the result of `encode_export`.
 
     Raises:
-        CorruptDataError: it is no such thing; `path` is named.
+        CorruptDataError: the object at `path` is damaged or is no export.
     """
     with raise_corrupt(f"{path} is no export", hint=_ASK_AGAIN):
         body = decode_stored(_EXPORT, FORMAT, path, stored, _Stored)
@@ -229,7 +238,7 @@ def _selection(body: _Stored, schema: Schema) -> Selection:
 
 
 def encode_pieces(pieces: Sequence[Piece], path: str) -> bytes:
-    """Return what is put at `path` of the pieces of one task."""
+    """Return the stored form of the pieces of one task, for `path`."""
     numbers: dict[str, int] = {}
     shards: list[_StoredShard] = []
     for piece in pieces:
@@ -245,10 +254,10 @@ def encode_pieces(pieces: Sequence[Piece], path: str) -> bytes:
 
 
 def decode_pieces(stored: bytes, path: str) -> tuple[Piece, ...]:
-    """Parse what `encode_pieces` gave.
+    """Parse the result of `encode_pieces`.
 
     Raises:
-        CorruptDataError: it is no such thing; `path` is named.
+        CorruptDataError: the object at `path` is damaged or is no task.
     """
     with raise_corrupt(f"{path} is no task of an export", hint=_ENDED):
         body = decode_stored(_TASK, FORMAT, path, stored, _StoredPieces)
@@ -260,15 +269,15 @@ def decode_pieces(stored: bytes, path: str) -> tuple[Piece, ...]:
 
 
 def encode_files(files: Sequence[ExportedFile], path: str) -> bytes:
-    """Return what is put at `path` of what a finished task wrote."""
+    """Return the stored form of the list of files of a finished task, for `path`."""
     return encode_stored(_FILES, FORMAT, path, _StoredFiles(tuple(files)))
 
 
 def decode_files(stored: bytes, path: str) -> tuple[ExportedFile, ...]:
-    """Parse what `encode_files` gave.
+    """Parse the result of `encode_files`.
 
     Raises:
-        CorruptDataError: it is no such thing; `path` is named.
+        CorruptDataError: the object at `path` is damaged or is no list of files.
     """
     with raise_corrupt(f"{path} names no files of an export", hint=_ENDED):
         return decode_stored(_FILES, FORMAT, path, stored, _StoredFiles).files

@@ -1,9 +1,10 @@
-"""export_rows: one task of an export → its Parquet files; the last one done writes the manifest.
+"""export_rows: run one task of an export; the last task to finish writes the manifest.
 
-What a finished task wrote is kept; whoever then finds all tasks done finishes the export, and does
-nothing new if another has. An export that is heavy is one job, whose tasks run side by side
-elsewhere; it ends in the same way. If two runs of a task end without a word, the whole is given to
-Spark; where there is none, the export fails and says what to do.
+Each finished task saves the list of its files. A run that then finds all tasks finished completes
+the export; completing it twice changes nothing. A heavy export is one job, whose tasks run in
+parallel on Spark; it completes in the same way. If two runs of a task crash (out of memory,
+time-out), the whole export is handed to Spark; without Spark the export fails, and its reason says
+what to do.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from dormouse.stored.paths import export_attempts_prefix
 
 WHAT_TO_DO = (
     "export it in parts, by ranges of keys, or raise MemorySize of export_rows, or deploy with "
-    "Spark=yes; then ask for it again"
+    "Spark=yes; then request it again"
 )
 STEP_SECONDS = 240
-"""After how long a task ends its file and goes on by another message."""
+"""How long a run of a task takes before it ends its file and continues with a new message."""
 
 WriteTasks = Callable[[Export, Sequence[int]], object]
-"""Writes tasks of an export, wherever that is done."""
+"""Write some tasks of an export, in this process or on a cluster."""
 
 
 def export_rows(
@@ -55,10 +56,10 @@ def export_rows(
     step_seconds: float = STEP_SECONDS,
     file_bytes: int = FILE_BYTES,
 ) -> list[OutboundMessage]:
-    """Do a task of an export, unless the export has ended.
+    """Run a task of an export, unless the export has ended.
 
     Raises:
-        UnavailableError: something did not answer for now; the task can be done later.
+        UnavailableError: a service does not answer; the task can be retried.
     """
     export = _running(services, message.table_id, message.export_id)
     if export is None:
@@ -91,10 +92,10 @@ def export_rows(
 
 
 def export_all(services: Services, job: ExportJob, write: WriteTasks) -> None:
-    """Do all that is left of an export, unless it has ended.
+    """Run all unfinished tasks of an export, unless the export has ended.
 
     Raises:
-        UnavailableError: something did not answer for now; the rest can be done later.
+        UnavailableError: a service does not answer; the rest can be retried.
     """
     export = _running(services, job.table_id, job.job_id)
     if export is None:
@@ -114,20 +115,20 @@ def _running(services: Services, table_id: str, export_id: str) -> Export | None
 
 @contextmanager
 def _fail_on_permanent_error(services: Services, export: Export) -> Iterator[None]:
-    """Record why the block fails; what trying again cannot cure ends the export."""
+    """Record why the block fails; an error that a retry cannot cure ends the export."""
     try:
         yield
     except (UnavailableError, OutcomeUnknownError) as error:
         record(services, export.table_id, export.id, "export", "failed", reason=error.explanation)
         raise
     except DormouseError as error:
-        if load_export(services, export.table_id, export.id) is not None:  # nobody has ended it
+        if load_export(services, export.table_id, export.id) is not None:  # still running
             record(services, export.table_id, export.id, "export", "failed", reason=_reason(error))
             delete_export(services, export)
 
 
 def _manifest_if_done(services: Services, export: Export) -> Manifest | None:
-    """Write the manifest if all tasks are done, and give it."""
+    """Write the manifest if all tasks are finished, and return it."""
     paths = finished_task_paths(services, export.table_id, export.id)
     if len(paths) < export.tasks:
         return None
@@ -137,15 +138,18 @@ def _manifest_if_done(services: Services, export: Export) -> Manifest | None:
 
 
 def _finish(services: Services, export: Export, manifest: Manifest | None) -> None:
-    """Tell that an export is finished, then forget it; it has not failed, whatever fails here."""
+    """Record that an export is finished, then delete its stored state.
+
+    The manifest is written, so an error here must not record the export as failed.
+    """
     if manifest is not None:
         record(services, export.table_id, export.id, "export", "finished", rows=manifest.rows)
         delete_export(services, export)
 
 
 def _record_running(services: Services, export: Export) -> None:
-    told = services.tracker.get(export.table_id, export.id)
-    if told is None or told.state not in ("running", "finished"):
+    known = services.tracker.get(export.table_id, export.id)
+    if known is None or known.state not in ("running", "finished"):
         record(services, export.table_id, export.id, "export", "running")
 
 

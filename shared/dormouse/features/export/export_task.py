@@ -1,7 +1,7 @@
-"""One task of an export → its Parquet files, wherever it runs.
+"""Write the Parquet files of one export task, in a function or in a Spark executor.
 
-A task is cut into files, each put once under a name that follows from the task. A file says at
-which key the next begins, so a run that was cut off is gone on with where its last file ends.
+Each file is put once, under a name made from the numbers of its task and file. Its footer has the
+key at which the next file begins, so a later run continues where the last file ends.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def write_task(
     is_late: Callable[[], bool] = lambda: False,
     file_bytes: int = FILE_BYTES,
 ) -> bool:
-    """Write what is not there yet of a task's files, and keep what they are.
+    """Write the missing files of a task, then save the list of its files.
 
-    False if there was no time for all: a file is written in any case.
+    Return False if `is_late` before the task is finished; at least one file is written in any case.
 
     Raises:
-        NotFoundError: a shard it needs was collected, or the export has ended.
+        NotFoundError: a shard that the task needs was collected, or the export has ended.
     """
     files = _TaskRun(worker, export, task, is_late, file_bytes).write()
     if files is None:
@@ -72,7 +72,7 @@ class _TaskRun:
     file_bytes: int
 
     def write(self) -> list[ExportedFile] | None:
-        """Write what is not there yet of the task's files; None if there was no time for all."""
+        """Write the missing files and return all; None if `is_late` before the task is finished."""
         pieces = load_pieces(self.worker.storage, self.export, self.task)
         files, rest = self._existing_files()
         has_written = False
@@ -84,7 +84,7 @@ class _TaskRun:
         return files
 
     def _existing_files(self) -> tuple[list[ExportedFile], Key | None]:
-        """Return the files that earlier runs put, and the key at which the next begins."""
+        """Return the files that earlier runs put, and the key at which the next file begins."""
         files: list[ExportedFile] = []
         rest: Key | None = ()
         for stored in self.worker.results.list(self._path(exported_prefix(self.task))):
@@ -97,7 +97,7 @@ class _TaskRun:
         return files, rest
 
     def _write_next(self, files: list[ExportedFile], parts: list[list[Slice]]) -> Key | None:
-        """Write the next file, unless there are no rows, and give the key at which it ends."""
+        """Write the next file, if rows are left; return the key at which its successor begins."""
         place = self._place(len(files))
         name = exported_file(place.task, place.number)
         with tempfile.TemporaryDirectory(dir=self.worker.scratch) as folder:
@@ -125,7 +125,7 @@ class _TaskRun:
         return query_slices(self.worker, export.table, parts, selection)
 
     def _publish(self, local: Path, place: FileId, written: WrittenFile) -> tuple[WrittenFile, int]:
-        """Put a file; give what is in it, or in that which another run put before, and its size."""
+        """Put a file; return its content and size, or those of the file that another run put."""
         path = self._path(exported_file(place.task, place.number))
         results = self.worker.results
         if results.upload(path, local):
@@ -141,7 +141,7 @@ class _TaskRun:
 
 
 def _slices_from(pieces: Iterable[Piece], start: Key) -> list[list[Slice]]:
-    """Return what of pieces lies at a key and beyond."""
+    """Return the slices of pieces from a key on, for each piece that has any."""
     parts = []
     for piece in pieces:
         span = piece.range.intersection(KeyRange(start))

@@ -1,7 +1,7 @@
-"""Sorted rows → one Parquet file of an export, for any reader, cut between two row keys.
+"""Write sorted rows to one Parquet file of an export; files are divided between row keys.
 
-A file says in its footer which export, task and place it is of, and at which key the next goes on:
-whoever finds it there knows all that is needed to go on.
+The footer of a file names its export, task and number, and the key at which the next file begins.
+So the files alone say where the next run of a task continues.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from dormouse.stored.decoding import decode_json, raise_corrupt
 
 METADATA_KEY = "dormouse-export"
 FILE_BYTES = 256 * 1024 * 1024
-"""The size at which a file of an export ends, about."""
+"""About the size at which a file of an export ends."""
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 32 * 1024 * 1024
-"""The most a row group has, in memory."""
+"""The most bytes of a row group, in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileId:
-    """Which file of an export: the `number`-th of a task, from 0."""
+    """Which file of an export: file `number` of a task, from 0."""
 
     export: str
     task: int
@@ -44,8 +44,9 @@ class FileId:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """The rows of a file, and the row key at which the next file of its task begins; None if the
-    task is done.
+    """A file's number of rows, and the row key at which the next file of its task begins.
+
+    `rest` is None for the last file of a task.
     """
 
     rows: int
@@ -63,7 +64,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def columns_to_read(schema: Schema, columns: Sequence[str]) -> list[str]:
-    """Return the columns that `write_file` needs for some: the keys first."""
+    """Return the columns that `write_file` needs to write `columns`: the keys, then the others."""
     keys = [field.name for field in schema.keys]
     return [*keys, *(name for name in columns if name not in keys)]
 
@@ -78,10 +79,12 @@ def write_file(
     file_bytes: int = FILE_BYTES,
     is_late: Callable[[], bool] = lambda: False,
 ) -> WrittenFile:
-    """Write the first of some sorted rows to `local`; no file is made if there are none.
+    """Write sorted rows to `local`, up to about `file_bytes`; without rows no file is made.
 
-    The batches have the `columns_to_read`; the file has just `columns`. It ends before the next row
-    key once `file_bytes` of it are written, or when it `is_late`.
+    The batches have the `columns_to_read`, the file only `columns`. Once `file_bytes` are written,
+    or if `is_late`, the file ends before the next row key: all rows of one row key are in one file.
+    For row keys a, b, b, b, c and a limit reached after the first b, the file has a, b, b, b, and
+    the next begins at c. So the next file begins at a key, and no row is written twice.
 
     Raises:
         UnsortedRowsError: the rows are not sorted.
@@ -108,7 +111,7 @@ def write_file(
 
 
 class _File:
-    """The file being written; its first row makes it."""
+    """The file being written; it is created with its first row."""
 
     def __init__(self, local: Path, schema: Schema, columns: Sequence[str]) -> None:
         self._local = local
@@ -123,16 +126,16 @@ class _File:
 
     @property
     def size_bytes(self) -> int:
-        """What is written of it: its row groups so far."""
+        """The size of the row groups written so far."""
         return self._sink.tell() if self._sink is not None else 0
 
     @property
     def room(self) -> int:
-        """How many rows its row group being collected still gets, one at least."""
+        """How many more rows the pending row group takes; at least one."""
         return max(1, ROW_GROUP_ROWS - self._pending_rows)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows."""
+        """Append rows."""
         if not batch.num_rows:
             return
         chosen = batch.select(self._schema.names).cast(self._schema)
@@ -144,19 +147,19 @@ class _File:
             self._write_group()
 
     def close(self, place: FileId, rest: Key | None) -> WrittenFile:
-        """Complete the file, if it has rows."""
+        """Write the last row group and the metadata, if the file has rows."""
         if self.rows:
             if self._pending:
                 self._write_group()
             assert self._writer is not None
             key = None if rest is None else encode_key(rest).hex()
-            told = _Stored(place.export, place.task, place.number, key)
-            stored = msgspec.json.encode(told).decode()
+            known = _Stored(place.export, place.task, place.number, key)
+            stored = msgspec.json.encode(known).decode()
             self._writer.add_key_value_metadata({METADATA_KEY: stored})
         return WrittenFile(self.rows, rest)
 
     def end(self) -> None:
-        """Close what is open, whether the file is complete or not."""
+        """Close the file handles, whether the file is complete or not."""
         if self._writer is not None:
             self._writer.close()
         if self._sink is not None:
@@ -179,7 +182,7 @@ class _File:
 
 
 def _leading_keys(schema: Schema, columns: Sequence[str]) -> list[int]:
-    """Return the places of the keys by which the columns are sorted: up to the first not there."""
+    """Return the positions of the keys that sort the columns: up to the first key not selected."""
     places = []
     for field in schema.keys:
         if field.name not in columns:
@@ -189,26 +192,26 @@ def _leading_keys(schema: Schema, columns: Sequence[str]) -> list[int]:
 
 
 def read_existing(objects: Objects, path: str, size_bytes: int, place: FileId) -> WrittenFile:
-    """Return what a file that is there already holds.
+    """Return the content of a file that an earlier run put.
 
     Raises:
-        AlreadyExistsError: it is not the file of this place in the export.
-        CorruptDataError: it is damaged.
+        AlreadyExistsError: the file is not this file of this export.
+        CorruptDataError: the file is damaged.
     """
     metadata = read_metadata(objects, path, size_bytes, is_shard=False)
     stored = (metadata.metadata or {}).get(METADATA_KEY.encode())
     if stored is None:
         raise _foreign(path)
     with raise_corrupt(f"{path} is damaged"):
-        told = decode_json(stored, _Stored)
-        rest = None if told.rest is None else decode_key(bytes.fromhex(told.rest))
-    if FileId(told.export, told.task, told.number) != place:
+        known = decode_json(stored, _Stored)
+        rest = None if known.rest is None else decode_key(bytes.fromhex(known.rest))
+    if FileId(known.export, known.task, known.number) != place:
         raise _foreign(path)
     return WrittenFile(metadata.num_rows, rest)
 
 
 def _foreign(path: str) -> AlreadyExistsError:
     return AlreadyExistsError(
-        f"there is a file {path} already which is not of this export",
+        f"{path} exists already, and is not a file of this export",
         hint="export to a prefix of its own",
     )

@@ -1,4 +1,4 @@
-"""The manifest of an export: what it took of which version, and every file with its rows."""
+"""The manifest of an export: its selection, the version it read, and every file with its rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JsonKey = tuple[object, ...]
 
 
 class ManifestFile(msgspec.Struct, frozen=True):
-    """A file of an export. `name` is relative to the manifest; names sort as the rows do."""
+    """A file of an export. `name` is relative to the manifest; names sort in key order."""
 
     name: str
     rows: int
@@ -30,11 +30,11 @@ class ManifestFile(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What lies below an export's prefix. It is written last: where it is, the export is whole.
+    """The content of an export's prefix. It is written last: if it exists, the export is complete.
 
-    `schema` is that of the table, `columns` the columns of the files. `ranges` are pairs of keys,
-    as lists of parts: the first inclusive, the second exclusive, null for an open end. `checksum`
-    is of all bytes of the manifest but its own digits.
+    `schema` is the table's, `columns` are those of the files. `ranges` are pairs of keys, each a
+    list of parts: the first inclusive, the second exclusive, null for an open end. `checksum`
+    covers all bytes of the manifest except its own digits.
     """
 
     export: str
@@ -54,7 +54,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def build_manifest(export: Export, files: Sequence[ExportedFile]) -> Manifest:
-    """Return the manifest of a finished export; the same whoever finishes it."""
+    """Return the manifest of a finished export; every run that finishes it builds the same."""
     schema, selection = export.schema, export.selection
     codec = KeyCodec(schema)
     return Manifest(
@@ -80,10 +80,10 @@ def build_manifest(export: Export, files: Sequence[ExportedFile]) -> Manifest:
 
 
 def save_manifest(services: Services, export: Export, manifest: Manifest) -> None:
-    """Put a manifest where the files are, once.
+    """Put the manifest beside its files; if this export has put it before, do nothing.
 
     Raises:
-        AlreadyExistsError: that of another export is there.
+        AlreadyExistsError: the manifest of another export is there.
     """
     if services.results.put(manifest_path(export.to), encode_manifest(manifest)):
         return
@@ -96,22 +96,22 @@ def save_manifest(services: Services, export: Export, manifest: Manifest) -> Non
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return a manifest as it lies beside the files, with its checksum."""
+    """Return the stored form of a manifest, with its checksum."""
     return with_checksum(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
 
 
 def load_manifest(results: Storage, to: str) -> Manifest | None:
-    """Return the manifest of what was exported to a prefix; None if there is none, or not yet.
+    """Return the manifest below a prefix; None if no export is complete there.
 
     Raises:
-        CorruptDataError: it is no manifest.
+        CorruptDataError: the object is damaged or is no manifest.
     """
     path = manifest_path(to)
     try:
         body = results.get(path)
     except NotFoundError:
         return None
-    with raise_corrupt(f"{path} is no manifest of an export", hint="export the rows once more"):
+    with raise_corrupt(f"{path} is no manifest of an export", hint="export the rows again"):
         checksums.verify(body)
         manifest = decode_json(body, Manifest)
         check_format(manifest.v, FORMAT)
@@ -119,5 +119,5 @@ def load_manifest(results: Storage, to: str) -> Manifest | None:
 
 
 def manifest_path(to: str) -> str:
-    """Return the path of the manifest of what is exported to a prefix."""
+    """Return the path of the manifest below a prefix."""
     return f"{to}/{MANIFEST}"

@@ -1,7 +1,7 @@
-"""export_rows: rows of one version of a table to be exported → tasks, which then run, or a job.
+"""export_rows: plan the export of one version of a table as tasks, and start them.
 
-Order: what each task is to do, then the export itself, which makes it all count. Where several
-deliveries cut the tasks at once, one of the cuttings counts.
+Order: the tasks are saved, then the export, which makes them valid. If several deliveries plan
+tasks at once, the first export saved decides which task files are used.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from dormouse.tables.table import Table
 
 
 class ExportWork(Work, frozen=True, tag="export"):
-    """An export, and the prefix that its manifest goes to."""
+    """The export of a request, and the prefix of its manifest."""
 
     export_id: str
     to: str
 
     @property
     def job_ids(self) -> list[str]:
-        """The export."""
+        """The id of the export."""
         return [self.export_id]
 
     def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
-        """Return the messages of all its tasks, if it is under way."""
+        """Return the messages of all tasks, if the export is running."""
         export = load_export(services, table.id, self.export_id)
         return export_messages(export) if export is not None else []
 
     def ends(self, look: Look) -> Iterator[End]:
-        """Return how the export stands: its manifest says that it is complete."""
+        """Yield the outcome of the export: finished if its manifest exists."""
         if load_export(look.services, look.table.id, self.export_id) is not None:
             yield look.pending(self.kind, self.export_id, look.record(self.export_id))
             return
         manifest = load_manifest(look.services.results, self.to)
         if manifest is None or manifest.export != self.export_id:
-            told = look.record(self.export_id)
-            reason = told.reason if told is not None and told.state == "failed" else UNKNOWN
+            known = look.record(self.export_id)
+            reason = known.reason if known is not None and known.state == "failed" else UNKNOWN
             yield End(self.kind, self.export_id, "failed", reason)
             return
         files, size_bytes = len(manifest.files), manifest.size_bytes
@@ -68,15 +68,16 @@ class ExportWork(Work, frozen=True, tag="export"):
 
 
 def request_export(services: Services, request: ExportRows) -> Begun:
-    """Fix what is exported, cut it into tasks, and have them run; a redelivery has them run again.
+    """Save the export and its tasks, and return the messages that run them.
 
-    Where the table says so or somebody asks for it, they are all one job of Spark.
+    A redelivery sends the messages again. If the request or the table's properties ask for Spark,
+    one Spark job runs all tasks.
 
     Raises:
-        InvalidRequestError: a key, column, condition, time or prefix is no good.
-        NotFoundError: no table of that name exists, or it is being deleted; or that version of it
-            is not kept any more, is yet to come, or has rows of an earlier schema.
-        AlreadyExistsError: something lies below the prefix.
+        InvalidRequestError: a key, column, condition, time or prefix is invalid.
+        NotFoundError: no table has that name, or it is being deleted; or its version has expired,
+            does not exist yet, or has rows of an earlier schema.
+        AlreadyExistsError: there are objects below the prefix.
     """
     table = living(services, request)
     export_id = export_id_of(request.request_id)
@@ -92,16 +93,15 @@ def request_export(services: Services, request: ExportRows) -> Begun:
 
 
 def export_id_of(request_id: str) -> str:
-    """Return the id of the export that a request asks for; a redelivery asks for the same."""
+    """Return the id of the export of a request, derived from the request's id."""
     return blake2b(request_id.encode(), digest_size=8).hexdigest()
 
 
 def destination(request: ExportRows) -> str:
-    """Return the prefix which a request's files get: by default the table's name and the export's
-    id.
+    """Return the prefix of a request's files; by default the table's name and the export's id.
 
     Raises:
-        InvalidRequestError: it is none.
+        InvalidRequestError: `to` is not a valid prefix.
     """
     to = request.to.rstrip("/") or f"{request.name}/{export_id_of(request.request_id)}"
     try:
@@ -141,7 +141,7 @@ def _ranges(schema: Schema, request: ExportRows) -> list[KeyRange]:
     """Return the requested ranges.
 
     Raises:
-        InvalidRequestError: a key is no good, or a range ends before it starts.
+        InvalidRequestError: a key is invalid, or a range ends before it starts.
     """
     found = [
         KeyRange.exactly(KeyCodec(schema).from_json(key, f"key {number}"))
@@ -159,10 +159,10 @@ def _ranges(schema: Schema, request: ExportRows) -> list[KeyRange]:
 
 
 def _is_free(services: Services, export: Export) -> bool:
-    """Return whether nothing lies below the prefix; False if this very export is complete there.
+    """Return True if the prefix is empty, False if this export is already complete there.
 
     Raises:
-        AlreadyExistsError: something else does.
+        AlreadyExistsError: there are other objects below the prefix.
     """
     if next(services.results.list(f"{export.to}/"), None) is None:
         return True
@@ -195,7 +195,7 @@ def _for_spark(
     state: TableState,
     ranges: Sequence[KeyRange],
 ) -> Export:
-    """Return an export to Spark if somebody asks for it, or the table says so by its size."""
+    """Return the export with Spark options, if the request has some or the export is large."""
     least = table.properties.export_spark_bytes
     if not asked and not least:
         return export

@@ -1,6 +1,6 @@
-"""What is kept of the exports that run: read and deleted here, by every stage.
+"""Save, load and delete the stored state of running exports.
 
-The export itself is put last and deleted first: where it lies, all else of it does too.
+The export object is put last and deleted first: if it exists, all task objects do too.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ BATCH = 1000
 
 
 def load_export(services: Services, table_id: str, export_id: str) -> Export | None:
-    """Return an export that runs; None if it has ended.
+    """Return a running export; None if it has ended.
 
     Raises:
-        CorruptDataError: what is kept of it is damaged.
+        CorruptDataError: the stored export is damaged.
     """
     path = export_path(table_id, export_id)
     try:
@@ -50,15 +50,15 @@ def load_export(services: Services, table_id: str, export_id: str) -> Export | N
 
 
 def save_export(services: Services, export: Export) -> bool:
-    """Let an export begin whose tasks are kept; False if it has begun already."""
+    """Save an export whose tasks are saved, so that it begins; False if it has begun already."""
     path = export_path(export.table_id, export.id)
     return services.storage.put(path, encode_export(export, path))
 
 
 def save_tasks(services: Services, export: Export, tasks: Iterable[Sequence[Piece]]) -> int:
-    """Keep what each task is to do, one task at least; give how many there are."""
+    """Save the pieces of each task, at least one task; return the number of tasks."""
 
-    def keep(numbered: tuple[int, Sequence[Piece]]) -> None:
+    def save(numbered: tuple[int, Sequence[Piece]]) -> None:
         task, pieces = numbered
         path = export_task_path(export.table_id, export.id, export.cut, task)
         services.storage.put(path, encode_pieces(pieces, path))
@@ -66,15 +66,15 @@ def save_tasks(services: Services, export: Export, tasks: Iterable[Sequence[Piec
     count = 0
     with ThreadPoolExecutor(OBJECTS_AT_ONCE) as threads:
         for window in _windows(tasks):
-            for _ in threads.map(keep, enumerate(window, start=count)):
+            for _ in threads.map(save, enumerate(window, start=count)):
                 count += 1
     if not count:
-        keep((0, ()))
+        save((0, ()))
     return max(1, count)
 
 
 def _windows(tasks: Iterable[Sequence[Piece]]) -> Iterable[list[Sequence[Piece]]]:
-    """Return tasks in groups, so that few of many are in memory."""
+    """Yield tasks in groups, so that only a few are in memory."""
     window: list[Sequence[Piece]] = []
     for task in tasks:
         window.append(task)
@@ -86,25 +86,25 @@ def _windows(tasks: Iterable[Sequence[Piece]]) -> Iterable[list[Sequence[Piece]]
 
 
 def export_messages(export: Export) -> list[OutboundMessage]:
-    """Return the messages by which an export runs: one for Spark, or one for each task."""
+    """Return the messages that start an export: one for Spark, or one for each task."""
     if export.spark is None:
         return task_messages(export, range(export.tasks))
     return [OutboundMessage("spark-jobs", ExportJob(export.table_id, export.id, export.spark))]
 
 
 def task_messages(export: Export, tasks: Iterable[int]) -> list[OutboundMessage]:
-    """Return the messages that have functions do tasks."""
+    """Return the messages that make functions run tasks."""
     return [
         OutboundMessage("exports", ExportTask(export.table_id, export.id, task)) for task in tasks
     ]
 
 
 def load_pieces(storage: Storage, export: Export, task: int) -> tuple[Piece, ...]:
-    """Return what a task is to do.
+    """Return the pieces of a task.
 
     Raises:
         NotFoundError: the export has ended, or has no such task.
-        CorruptDataError: what is kept of it is damaged.
+        CorruptDataError: the stored task is damaged.
     """
     path = export_task_path(export.table_id, export.id, export.cut, task)
     return decode_pieces(storage.get(path), path)
@@ -113,7 +113,7 @@ def load_pieces(storage: Storage, export: Export, task: int) -> tuple[Piece, ...
 def save_task_files(
     storage: Storage, export: Export, task: int, files: Sequence[ExportedFile]
 ) -> None:
-    """Keep what a finished task wrote."""
+    """Save the list of files of a finished task; it marks the task as finished."""
     path = export_done_path(export.table_id, export.id, task)
     storage.put(path, encode_files(files, path))
 
@@ -137,7 +137,7 @@ def unfinished_tasks(services: Services, export: Export) -> list[int]:
 
 
 def finished_task_paths(services: Services, table_id: str, export_id: str) -> list[str]:
-    """Return the paths of what finished tasks wrote, in the order of the tasks."""
+    """Return the paths of the lists of files of finished tasks, in the order of the tasks."""
     return [
         stored.path for stored in services.storage.list(export_done_prefix(table_id, export_id))
     ]
@@ -148,7 +148,7 @@ def load_task_files(services: Services, paths: Iterable[str]) -> list[ExportedFi
 
     Raises:
         NotFoundError: the export has ended meanwhile.
-        CorruptDataError: what is kept of one is damaged.
+        CorruptDataError: a stored list is damaged.
     """
 
     def files(path: str) -> tuple[ExportedFile, ...]:
@@ -159,14 +159,14 @@ def load_task_files(services: Services, paths: Iterable[str]) -> list[ExportedFi
 
 
 def delete_export(services: Services, export: Export) -> None:
-    """Delete all that is kept of an export; what a crash leaves of it the sweep deletes."""
+    """Delete the stored state of an export; after a crash the sweep deletes the rest."""
     services.storage.delete([export_path(export.table_id, export.id)])
     parts = services.storage.list(export_parts_prefix(export.table_id, export.id))
     delete_all(services, [stored.path for stored in parts])
 
 
 def delete_all(services: Services, paths: Sequence[str]) -> None:
-    """Delete objects, however many."""
+    """Delete objects, in batches."""
     for start in range(0, len(paths), BATCH):
         services.storage.delete(paths[start : start + BATCH])
 
@@ -174,7 +174,11 @@ def delete_all(services: Services, paths: Sequence[str]) -> None:
 def list_exports(
     services: Services, table_id: str, before_ms: int
 ) -> tuple[dict[str, int], list[str]]:
-    """Return when exports began that run and began before a time, and what is as old and can go."""
+    """Return the running exports that began before a time, and the paths of leftovers as old.
+
+    Running exports are mapped to when they began. A leftover is the object of a task whose export
+    has ended.
+    """
     running: set[str] = set()
     begun_ms: dict[str, int] = {}
     parts: list[tuple[str, str]] = []

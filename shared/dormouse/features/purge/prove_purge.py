@@ -1,7 +1,7 @@
-"""prove_purge: which rows match, in the table and in each object that lies where its shards do.
+"""prove_purge: count the matching rows in the table and in every object below its data prefix.
 
-It trusts no record of a purge: it lists the objects, those which no commit refers to as well, and
-what a versioned bucket keeps of those that were deleted, and reads in each what could match.
+It relies on no record of a purge. It lists all objects, referenced or not, and the noncurrent
+versions that a versioned bucket keeps of deleted ones, and reads each that can hold matching rows.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from dormouse.stored.paths import data_prefix, run_of_shard, shard_id_of, shard_
 from dormouse.tables.table import Table
 
 CONCURRENT_READS = 4
-EARLIER_SCHEMA = "its rows are of an earlier schema, and are not looked at"
+EARLIER_SCHEMA = "its rows are of an earlier schema, and are not checked"
 
 _KEPT = "it was deleted, and the bucket keeps earlier versions"
 
 Progress = Callable[[int, int], None]
-"""Is told how many objects were looked at, of how many."""
+"""Called with how many objects were checked, and of how many."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemainingObject:
     """An object that holds matching rows, or may: `rows` is None if it cannot be read.
 
-    `reason` says why it is there, `until_ms` from when on it is deleted; None if that is open.
+    `reason` says why it still exists; `until_ms` from when on it can be deleted, None if unknown.
     """
 
     path: str
@@ -46,7 +46,7 @@ class RemainingObject:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was found at one version: rows of the table that match, and objects that hold such."""
+    """The result at one version: how many rows match, and which objects hold such rows."""
 
     version: int
     rows: int
@@ -56,52 +56,52 @@ class Proof:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether no row that matches is left, neither in the table nor in any object."""
+        """Return whether neither the table nor any object holds a matching row."""
         return not self.rows and not self.remains
 
 
 def prove_purge(
     services: Services, table: Table, matcher: RowMatcher, watch: Progress | None = None
 ) -> Proof:
-    """Look at every object; nothing is changed.
+    """Check every object; nothing is changed.
 
-    What was stored before the table got its schema, which a condition of now cannot judge, counts
-    as holding such rows.
+    A condition on the present schema cannot be evaluated on an object of an earlier one, so such an
+    object is reported as if it held matching rows.
 
     Raises:
         ContendedError: the table got another schema meanwhile.
-        UnavailableError: storage or state could not be read for now; nothing is known.
+        UnavailableError: storage or state cannot be read at the moment; there is no result.
     """
     newest, state = read_version(services, table)
     if newest.schema_generation != table.schema_generation:
         raise ContendedError(
-            f"table {table.name!r} was emptied just now, and got another schema",
-            hint="say which rows are meant by the columns it has now",
+            f"table {table.name!r} was reset just now, and got another schema",
+            hint="select the rows by the columns that it has now",
         )
-    # Listed after the state was read, so that every object the state knows of was there by then;
-    # what is deleted meanwhile and kept as an earlier version is seen at least once.
+    # Listed after the state is read, so all objects that the state refers to exist by then. An
+    # object deleted between the two listings is found at least once: as current or as noncurrent.
     objects = list(services.storage.list(data_prefix(table.id)))
     earlier = list(services.storage.list_noncurrent(data_prefix(table.id)))
 
-    def look(stored: StoredObject | NoncurrentObject) -> RemainingObject | None:
+    def check(stored: StoredObject | NoncurrentObject) -> RemainingObject | None:
         if isinstance(stored, NoncurrentObject):
-            return _look_at_earlier(services, table, matcher, stored)
-        return _look(services, table, state, matcher, stored)
+            return _check_noncurrent(services, table, matcher, stored)
+        return _check_object(services, table, state, matcher, stored)
 
-    remains, looked_at = [], [*objects, *earlier]
+    remains, checked = [], [*objects, *earlier]
     with ThreadPoolExecutor(CONCURRENT_READS) as threads:
-        for done, found in enumerate(threads.map(look, looked_at), start=1):
+        for done, found in enumerate(threads.map(check, checked), start=1):
             if found is not None:
                 remains.append(found)
             if watch is not None:
-                watch(done, len(looked_at))
+                watch(done, len(checked))
     holding = {shard for found in remains if found.rows and (shard := shard_id_of(found.path))}
     referenced = {shard for shard in holding if state.reference_counts.get(shard, 0)}
     rows = _rows_of_table(services, table, state, matcher, referenced)
-    return Proof(state.version, rows, len(looked_at), len(referenced), tuple(remains))
+    return Proof(state.version, rows, len(checked), len(referenced), tuple(remains))
 
 
-def _look(
+def _check_object(
     services: Services,
     table: Table,
     state: TableState,
@@ -125,12 +125,12 @@ def _look(
     return RemainingObject(stored.path, rows, reason, until_ms)
 
 
-def _look_at_earlier(
+def _check_noncurrent(
     services: Services, table: Table, matcher: RowMatcher, earlier: NoncurrentObject
 ) -> RemainingObject | None:
-    """Look at what the bucket keeps of an object that the table has no more."""
+    """Check a noncurrent version of a deleted object."""
     there = replace(services, storage=earlier.storage)
-    found = _look(there, table, TableState(), matcher, earlier.stored)
+    found = _check_object(there, table, TableState(), matcher, earlier.stored)
     if found is None:
         return None
     reason = _KEPT if found.rows is not None else f"{_KEPT}; {found.reason}"
@@ -140,8 +140,9 @@ def _look_at_earlier(
 def _shard(
     services: Services, table: Table, state: TableState, stored: StoredObject
 ) -> Shard | None:
-    """Return the shard an object is, by its own footer if no commit refers to it; None if it has
-    rows of an earlier schema.
+    """Return the shard in an object, from the state or else from its footer.
+
+    None if its rows are of an earlier schema.
     """
     shard_id = shard_id_of(stored.path)
     known = state.shards.get(shard_id) if shard_id is not None else None
@@ -149,7 +150,7 @@ def _shard(
         return known
     footer = read_footer(services.storage, stored.path, stored.size_bytes)
     if stored.path != shard_path(table.id, footer.shard_id):
-        raise CorruptDataError(f"it says that it is shard {footer.shard_id!r}")
+        raise CorruptDataError(f"its footer has the id of shard {footer.shard_id!r}")
     if footer.origin.generation < table.schema_generation:
         return None
     return Shard(footer.shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
@@ -165,29 +166,29 @@ def _count(services: Services, table: Table, matcher: RowMatcher, slice: Slice) 
 def _why(
     table: Table, state: TableState, shard: str, stored: StoredObject
 ) -> tuple[str, int | None]:
-    """Say why an object is there, and from when on it is deleted."""
+    """Return why an object exists, and from when on it can be deleted."""
     if state.reference_counts.get(shard, 0):
         return "it is part of the table", None
     if shard in state.disputed:
-        return "it is disputed, and kept until that is settled", None
+        return "it is disputed, and kept until the dispute is resolved", None
     since_ms = state.unreferenced.get(shard)
     if since_ms is not None:
         until_ms = since_ms + table.properties.gc_delay_seconds * 1000
-        return "it was replaced, and waits for queries that began before", until_ms
+        return "it was replaced, and is kept for queries that began before", until_ms
     if run_of_shard(shard)[0] in state.jobs:
         return "a job that is not finished wrote it", None
     return "no commit refers to it; the daily audit deletes it", _audited_ms(table, stored)
 
 
 def _audited_ms(table: Table, stored: StoredObject) -> int:
-    """Return from when on an audit deletes an object that no commit refers to."""
+    """Return from when on the daily audit deletes an unreferenced object."""
     return stored.modified_ms + table.properties.orphan_age_seconds * 1000
 
 
 def _rows_of_table(
     services: Services, table: Table, state: TableState, matcher: RowMatcher, shards: set[str]
 ) -> int:
-    """Count the matching rows that a query of the same version finds stored."""
+    """Count the matching rows that a query of this version reads."""
     return sum(
         _count(services, table, matcher, Slice(state.shards[reference.shard], span))
         for span, references in state.partitions_to_read(KeyRange())

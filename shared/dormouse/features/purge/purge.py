@@ -1,7 +1,7 @@
-"""A purge: which rows of a table are to be removed, and what is known of its shards so far.
+"""A purge: which rows of a table are to be removed, and which shards were found to hold them.
 
-What is kept of a purge names keys or values which are to be forgotten, so it is itself deleted
-when the purge is finished.
+What is stored of a purge has the keys or values that must be forgotten, so it is deleted when the
+purge is finished.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.tables.spark_options import SparkOptions
 
 MAX_REWRITE_INPUTS = 50
-"""The most shards which one job rewrites."""
+"""The most shards that one job rewrites."""
 MAX_JOB_BYTES = 1024**3
-"""What one job of a function rewrites at most, unless a single shard is larger: it has minutes."""
+"""The most bytes that one job rewrites in a function, within its time-out; a single shard may be
+larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeRequest:
-    """Rows to remove: those `where` is true of, or, if it is empty, those below any of `keys`.
+    """The rows to remove: those that match `where`, or, if it is empty, those under any of `keys`.
 
-    `where` is a predicate in its normal form, `columns` the ids of those it names: a name can come
-    to mean another column. Keys may be prefixes. `generation` is that of the table when it was
-    asked for, at `requested_ms`. With options for it, Spark rewrites shards, else whoever compacts.
+    `where` is a predicate in its normal form. `columns` has the ids of the columns that it names,
+    since a name can be given to another column later. Keys may be prefixes. `generation` is the
+    table's when the purge was requested, at `requested_ms`. If `spark` has options, Spark rewrites
+    the shards, else compaction does.
     """
 
     id: str
@@ -45,12 +47,12 @@ class PurgeRequest:
 
     @property
     def max_job_bytes(self) -> int | None:
-        """What one job rewrites at most, unless a single shard is larger; None for any number."""
+        """The most bytes that one job rewrites, unless one shard is larger; None for no limit."""
         return None if self.spark else MAX_JOB_BYTES
 
     @property
     def ranges(self) -> list[KeyRange]:
-        """The ranges of keys whose rows can match, disjoint and in order."""
+        """The key ranges whose rows can match, disjoint and in order."""
         return (
             union_ranges([KeyRange.exactly(key) for key in self.keys])
             if self.keys
@@ -58,32 +60,35 @@ class PurgeRequest:
         )
 
     def can_match(self, shard: Shard) -> bool:
-        """Return whether, by its least and greatest key, a shard can hold rows to remove."""
+        """Return whether a shard's least and greatest key allow it to hold rows to remove."""
         return any(span.overlaps_span(shard.min_key, shard.max_key) for span in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
 class ShardMatches:
-    """What was found out about shards, which never change: `matching` hold rows to remove."""
+    """The shards checked so far: `matching` hold rows to remove, `clean` hold none.
+
+    Shards never change, so a result stays valid.
+    """
 
     matching: frozenset[str] = frozenset()
     clean: frozenset[str] = frozenset()
 
     def __contains__(self, shard: str) -> bool:
-        """Return whether a shard was looked at."""
+        """Return whether a shard was checked."""
         return shard in self.matching or shard in self.clean
 
     def __len__(self) -> int:
-        """Count the shards looked at."""
+        """Return the number of shards checked."""
         return len(self.matching) + len(self.clean)
 
     def __or__(self, other: ShardMatches) -> ShardMatches:
-        """Return what both know."""
+        """Return the union of both."""
         return ShardMatches(self.matching | other.matching, self.clean | other.clean)
 
 
 def shard_matches(found: Mapping[str, bool]) -> ShardMatches:
-    """Return the verdicts on shards of which is known whether they match."""
+    """Return the matches of shards, given whether each holds rows to remove."""
     return ShardMatches(
         frozenset(shard for shard, matches in found.items() if matches),
         frozenset(shard for shard, matches in found.items() if not matches),
@@ -91,7 +96,7 @@ def shard_matches(found: Mapping[str, bool]) -> ShardMatches:
 
 
 def unchecked_shards(state: TableState, request: PurgeRequest, known: ShardMatches) -> list[Shard]:
-    """Return the shards with references that can hold rows to remove and were not looked at."""
+    """Return the referenced shards that can hold rows to remove and were not checked."""
     referenced = {reference.shard for reference in state.all_references()}
     shards = (state.shards[shard] for shard in sorted(referenced) if shard not in known)
     return [shard for shard in shards if request.can_match(shard)]
@@ -100,8 +105,8 @@ def unchecked_shards(state: TableState, request: PurgeRequest, known: ShardMatch
 def references_to(state: TableState, shards: frozenset[str]) -> list[Reference]:
     """Return all references to some shards.
 
-    Those in partitions without a row to remove are among them: as long as one is left, the object
-    with the rows of all partitions stays.
+    References of partitions without rows to remove are included: as long as one reference is left,
+    the shard's object, with the rows of all its partitions, stays.
     """
     return [reference for reference in state.all_references() if reference.shard in shards]
 
@@ -109,10 +114,12 @@ def references_to(state: TableState, shards: frozenset[str]) -> list[Reference]:
 def rewrite_jobs(
     state: TableState, references: Iterable[Reference], max_bytes: int | None = MAX_JOB_BYTES
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Return the partition and inputs of each job that rewrites the free ones of `references`.
+    """Yield the partition and the input shards of each job that rewrites `references`.
 
-    Those to disputed shards are left alone: who settles the dispute lets the purge go on. A job has
-    `max_bytes` at most, unless a single shard is larger; None for any number.
+    References that a job already holds are skipped, and those to disputed shards: the purge
+    continues once the dispute is resolved. A job has at most `MAX_REWRITE_INPUTS` shards and
+    `max_bytes`, unless one shard is larger; None is no limit. Four free shards of 400, 400, 400 and
+    1200 bytes in a partition, with `max_bytes=1000`, give jobs of 400 + 400, 400, and 1200.
     """
     free: dict[str, list[Shard]] = {}
     for reference in references:
@@ -157,11 +164,11 @@ class _StoredMatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 FORMAT = 2
-_REQUEST, _VERDICTS = "the request of a purge", "verdicts of a purge"
+_REQUEST, _MATCHES = "the request of a purge", "shard matches of a purge"
 
 
 def encode_request(request: PurgeRequest, path: str) -> bytes:
-    """Return what is put at `path` of a request."""
+    """Return the stored form of a request, for `path`."""
     keys = tuple(encode_key(key).hex() for key in request.keys)
     stored = _StoredRequest(
         request.id,
@@ -176,12 +183,12 @@ def encode_request(request: PurgeRequest, path: str) -> bytes:
 
 
 def decode_request(stored: bytes, path: str) -> PurgeRequest:
-    """Parse what `encode_request` gave.
+    """Parse the result of `encode_request`.
 
     Raises:
-        CorruptDataError: it is no such thing; `path` is named.
+        CorruptDataError: the object at `path` is damaged or is no request.
     """
-    hint = "ask for the purge once more, and delete this object: nobody can tell what it was about"
+    hint = "request the purge again, and delete this object: which rows it was to remove is lost"
     with raise_corrupt(f"{path} is no request of a purge", hint=hint):
         body = decode_stored(_REQUEST, FORMAT, path, stored, _StoredRequest)
         keys = tuple(decode_key(bytes.fromhex(key)) for key in body.keys)
@@ -196,18 +203,18 @@ def decode_request(stored: bytes, path: str) -> PurgeRequest:
     )
 
 
-def encode_matches(verdicts: ShardMatches, path: str) -> bytes:
-    """Return what is put at `path` of verdicts."""
-    stored = _StoredMatches(tuple(sorted(verdicts.matching)), tuple(sorted(verdicts.clean)))
-    return encode_stored(_VERDICTS, FORMAT, path, stored)
+def encode_matches(matches: ShardMatches, path: str) -> bytes:
+    """Return the stored form of shard matches, for `path`."""
+    stored = _StoredMatches(tuple(sorted(matches.matching)), tuple(sorted(matches.clean)))
+    return encode_stored(_MATCHES, FORMAT, path, stored)
 
 
 def decode_matches(stored: bytes, path: str) -> ShardMatches:
-    """Parse what `encode_matches` gave.
+    """Parse the result of `encode_matches`.
 
     Raises:
-        CorruptDataError: it is no such thing; `path` is named.
+        CorruptDataError: the object at `path` is damaged or has no shard matches.
     """
-    with raise_corrupt(f"{path} holds no verdicts of a purge"):
-        body = decode_stored(_VERDICTS, FORMAT, path, stored, _StoredMatches)
+    with raise_corrupt(f"{path} has no shard matches of a purge"):
+        body = decode_stored(_MATCHES, FORMAT, path, stored, _StoredMatches)
     return ShardMatches(frozenset(body.matching), frozenset(body.clean))

@@ -1,13 +1,13 @@
-"""purge_rows: one step of a purge → shards looked at, jobs that rewrite those which match.
+"""purge_rows: one step of a purge: check shards, and assign jobs that rewrite those that match.
 
-A step looks at shards it knows nothing of yet, has the free ones that hold rows to remove
-rewritten by compaction jobs which leave those rows out, and sends the purge round again. The purge
-is finished by the step which finds, at one version of the table, no such shard referenced at all.
+A step checks shards that no step has checked, assigns compaction jobs that rewrite matching shards
+without the rows to remove, and sends the message of the next step. The step that finds no matching
+shard referenced, at one version of the table, finishes the purge.
 
-Shards never change, so what was found out about one holds for ever: it is kept beside the table's
-shards, and a step that was cut off is gone on with by its redelivery. Two steps at once look at
-some shards twice, and cannot have one rewritten twice. The sweep begins a chain of steps of its own
-from time to time, in case the others were lost; so a chain ends by itself, too.
+Shards never change, so the result for a shard stays valid. It is saved beside the table's shards,
+and the redelivery of an interrupted step continues from there. Two concurrent steps may check a
+shard twice, but the state lets only one job rewrite it. The sweep starts a new chain of steps from
+time to time, in case a message was lost; so each chain ends after a while.
 """
 
 from __future__ import annotations
@@ -48,53 +48,54 @@ from dormouse.stored.paths import purge_job_id, purge_of
 from dormouse.tables.table import Table
 
 STEP_SECONDS = 240
-"""How long a step looks at shards it has not begun with yet, well below its function's time-out."""
+"""For how long a step begins to check more shards; well below its function's time-out."""
 CONCURRENT_READS = 4
 LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 1, 120
 WAITS_PER_AGE = 8
-"""A purge waits for its jobs by this part of its age: short ones end soon, long ones ask rarely."""
+"""The next step waits for this fraction of the purge's age: short purges end soon, long ones poll
+rarely."""
 
 
 def purge_rows(
     services: Services, message: PurgeStep, *, step_seconds: float = STEP_SECONDS
 ) -> Iterator[OutboundMessage]:
-    """Go on with a purge, unless it is finished; give the jobs and the step that follow.
+    """Run one step of a purge, unless it is finished; yield the jobs and the next step.
 
     Raises:
-        CorruptDataError: a shard is damaged, so that nobody knows what rows it holds; the others
-            were seen to. Or what is kept of the purge is.
+        CorruptDataError: a shard is damaged, so its rows are unknown; jobs for the other shards are
+            assigned. Or the stored request of the purge is damaged.
     """
     table = services.table(message.table_id)
     request = load_purge(services, table.id, message.purge_id) if table is not None else None
     if table is None or request is None:
         return
-    told = services.tracker.get(table.id, request.id)
-    if told is not None and told.state == "finished":  # rows that came since are to stay
+    last = services.tracker.get(table.id, request.id)
+    if last is not None and last.state == "finished":  # matching rows that came later stay
         delete_purge(services, table.id, request.id)
         return
     state = services.store(table).current()
     if not is_for(request.generation, table, state):
-        _end(services, table, request.id, "finished", "the table was cleared since")
+        _end(services, table, request.id, "finished", "the table was reset since")
         return
     try:
         matcher = RowMatcher.of(request, table.schema)
     except InvalidRequestError as error:
         _end(services, table, request.id, "failed", error.explanation)
         return
-    if told is None or told.state != "running":
+    if last is None or last.state != "running":
         record(services, table.id, request.id, "purge", "running")
     try:
         done = yield from _step(services, table, state, matcher, message, step_seconds)
     except DormouseError as error:
         record(services, table.id, request.id, "purge", "failed", reason=error.explanation)
         raise
-    if done is not None:  # no failure from here on makes it one that has failed
+    if done is not None:  # outside the block above: an error from here on must not record a failure
         _end(services, table, request.id, "finished", done.reason, done.rows_removed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Finished:
-    """What the last step of a purge found."""
+    """The result of the last step of a purge."""
 
     reason: str
     rows_removed: int
@@ -111,7 +112,7 @@ def _step(
     request = matcher.request
     known = load_matches(services, table.id, request.id)
     unknown = unchecked_shards(state, request, known)
-    found, damaged = _look(services, table, matcher, unknown, seconds)
+    found, damaged = _check_shards(services, table, matcher, unknown, seconds)
     if len(found):
         save_matches(services, table.id, request.id, found)
         known |= found
@@ -119,7 +120,7 @@ def _step(
     left = len(unknown) - len(found)
     if not references and not left:
         removed = _rows_removed(services, table, request.id)
-        reason = f"looked at {len(known)} shards, rewrote {len(known.matching)}"
+        reason = f"checked {len(known)} shards, rewrote {len(known.matching)}"
         return _Finished(reason, removed)
     yield from _assign(services, table, state, request, references)
     if damaged is not None:
@@ -136,12 +137,13 @@ def _step(
     return None
 
 
-def _look(
+def _check_shards(
     services: Services, table: Table, matcher: RowMatcher, shards: list[Shard], seconds: float
 ) -> tuple[ShardMatches, CorruptDataError | None]:
-    """Look at shards for some seconds; at some of them in any case. Tell of one that is damaged.
+    """Check shards for some seconds, at least a few; return the results, and one damage if any.
 
-    A whole shard is looked at, wherever its references are: it is the object that is to go.
+    A shard is checked as a whole, whichever partitions refer to it, since its object is what must
+    be deleted.
     """
     memory_bytes = services.memory_bytes // CONCURRENT_READS
     end_ms = services.clock.now_ms() + seconds * 1000
@@ -159,7 +161,7 @@ def _look(
                     at_most=1,
                 )
             )
-        except NotFoundError:  # merged and collected since: the next step has a newer state
+        except NotFoundError:  # compacted and collected meanwhile
             return None
         except CorruptDataError as error:
             return error
@@ -171,11 +173,11 @@ def _look(
             if start and services.clock.now_ms() >= end_ms:
                 break
             some = shards[start : start + CONCURRENT_READS]
-            for shard, verdict in zip(some, threads.map(matches, some), strict=True):
-                if isinstance(verdict, CorruptDataError):
-                    damaged = verdict
-                elif verdict is not None:
-                    found[shard.id] = verdict
+            for shard, matching in zip(some, threads.map(matches, some), strict=True):
+                if isinstance(matching, CorruptDataError):
+                    damaged = matching
+                elif matching is not None:
+                    found[shard.id] = matching
     return shard_matches(found), damaged
 
 
@@ -186,7 +188,7 @@ def _assign(
     request: PurgeRequest,
     references: Iterable[Reference],
 ) -> Iterator[OutboundMessage]:
-    """Assign jobs for the free references. What dies before they are sent, the sweep sends."""
+    """Assign jobs for the free references; after a crash the sweep sends their messages."""
     jobs = [
         AssignJob(purge_job_id(request.id, services.ids.new()), partition, inputs)
         for partition, inputs in rewrite_jobs(state, references, request.max_job_bytes)
@@ -195,9 +197,10 @@ def _assign(
 
 
 def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
-    """Sum what the purge's jobs left out, as far as they lived to tell; for people only.
+    """Return how many rows the purge's jobs removed, according to their records; for people only.
 
-    What the table's own filters and aggregation took out in passing is among it.
+    Records of crashed runs are missing, and rows that the table's filters and aggregation removed
+    in the same jobs are included.
     """
     records = services.tracker.records(table.id)
     return sum(
@@ -210,7 +213,9 @@ def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
 def _end(
     services: Services, table: Table, purge_id: str, state: JobState, reason: str, rows: int = 0
 ) -> None:
-    """Record how the purge ended, then delete what is kept of it. After a crash in between, the
-    redelivery records it again."""
+    """Record the end of a purge, then delete its stored state.
+
+    After a crash in between, the redelivery records it again.
+    """
     record(services, table.id, purge_id, "purge", state, reason=reason, rows=rows)
     delete_purge(services, table.id, purge_id)

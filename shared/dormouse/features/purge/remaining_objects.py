@@ -1,6 +1,7 @@
-"""The objects that a purge leaves behind for a while: no row of it is found in them any more.
+"""Objects that may hold purged rows until garbage collection deletes them.
 
-Which these are is listed once, when the purge is finished, and put beside the request.
+No query reads them any more. They are listed once, when the purge is finished, and the list is
+saved beside the request.
 """
 
 from __future__ import annotations
@@ -14,28 +15,31 @@ from dormouse.ports import Services
 from dormouse.stored.paths import data_prefix
 
 
-class _Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The objects that a purge leaves behind, by their paths."""
-
+class _Remaining(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     paths: tuple[str, ...]
 
 
-_LEFT = Kept("what a purge left", _Left, "delete this object: it is listed once more")
+_REMAINING = Kept(
+    "the remaining objects of a purge",
+    _Remaining,
+    "delete this object: the next step lists them again",
+)
 
 
 def remaining_objects(look: Look) -> list[str]:
-    """Return which objects are there that the table did not need when its purge was finished.
+    """Return the paths of objects that no reference needed when the purge finished and still exist.
 
-    All that it needed were looked at by the purge, and hold no row of it; so once these are gone,
-    no object does. Listed before the state is read, so what is committed meanwhile is none of them.
+    The purge has checked every referenced shard, so once these objects are deleted, no object holds
+    a row to remove.
     """
+    # Listed before the state is read: a shard committed in between counts as referenced.
     listed = [o.path for o in look.services.storage.list(data_prefix(look.table.id))]
     state = look.services.store(look.table).current()
-    idle = [path for path in listed if not state.reference_counts.get(_shard_of(path), 0)]
-    known = load_remaining(look.services, look.table.id, look.key)
-    if known is None:
-        known = save_remaining(look.services, look.table.id, look.key, tuple(idle))
-    return sorted({*idle} & {*known})
+    unreferenced = [path for path in listed if not state.reference_counts.get(_shard_of(path), 0)]
+    saved = load_remaining(look.services, look.table.id, look.key)
+    if saved is None:
+        saved = save_remaining(look.services, look.table.id, look.key, tuple(unreferenced))
+    return sorted({*unreferenced} & {*saved})
 
 
 def _shard_of(path: str) -> str:
@@ -45,17 +49,17 @@ def _shard_of(path: str) -> str:
 def save_remaining(
     services: Services, table_id: str, key: str, paths: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Keep which objects a purge leaves behind; return those that were kept first."""
-    if _LEFT.put(services, request_left_path(table_id, key), _Left(paths)):
+    """Save the remaining objects of a purge; return those that were saved first."""
+    if _REMAINING.put(services, request_left_path(table_id, key), _Remaining(paths)):
         return paths
     return load_remaining(services, table_id, key) or ()
 
 
 def load_remaining(services: Services, table_id: str, key: str) -> tuple[str, ...] | None:
-    """Return which objects a purge left behind; None if nobody has looked yet.
+    """Return the remaining objects of a purge; None if they are not listed yet.
 
     Raises:
-        CorruptDataError: what is kept of that is damaged.
+        CorruptDataError: the stored list is damaged.
     """
-    left = _LEFT.get(services, request_left_path(table_id, key))
-    return None if left is None else left.paths
+    remaining = _REMAINING.get(services, request_left_path(table_id, key))
+    return None if remaining is None else remaining.paths

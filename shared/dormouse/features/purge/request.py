@@ -1,4 +1,4 @@
-"""purge_rows: rows to be removed → a purge, whose steps then run by themselves."""
+"""purge_rows: save the request of a purge, and start its first step."""
 
 from __future__ import annotations
 
@@ -27,75 +27,75 @@ from dormouse.tables.table import Table
 
 
 class PurgeWork(Work, frozen=True, tag="purge"):
-    """A purge."""
+    """The purge of a request."""
 
     purge_id: str
 
     @property
     def job_ids(self) -> list[str]:
-        """The purge."""
+        """The id of the purge."""
         return [self.purge_id]
 
     def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
-        """Return a step, if the purge goes on."""
+        """Return the message of a step, if the purge is running."""
         is_left = load_purge(services, table.id, self.purge_id) is not None
         return [OutboundMessage("purges", PurgeStep(table.id, self.purge_id))] if is_left else []
 
     def ends(self, look: Look) -> Iterator[End]:
-        """Return how a purge stands: it goes on until the objects are gone that held its rows."""
+        """Yield the outcome of the purge: pending until all objects with its rows are deleted."""
         if load_purge(look.services, look.table.id, self.purge_id) is not None:
             yield look.pending(self.kind, self.purge_id, look.record(self.purge_id))
             return
-        told = look.record(self.purge_id)
-        left = remaining_objects(look) if told is not None and told.state == "finished" else []
+        known = look.record(self.purge_id)
+        left = remaining_objects(look) if known is not None and known.state == "finished" else []
         if left:
             reason = (
-                "no row of it is found in the table any more, but objects that may hold such rows "
+                "the table has none of its rows any more, but objects that may hold such rows "
                 f"are not deleted yet: {len(left)}, among them {left[0]}"
             )
             yield End(self.kind, self.purge_id, "unfinished", reason, is_pending=True)
             return
-        removed = told.rows if told is not None else 0
+        removed = known.rows if known is not None else 0
         yield look.over(
             self.kind,
             self.purge_id,
-            told,
+            known,
             lambda: End(self.kind, self.purge_id, counts=Counts(finished=1, removed=removed)),
         )
 
     def extra_patience_ms(self, table: Table) -> int:
-        """Return the delays after which objects go: when nobody can need them any more."""
+        """Return the delays until garbage collection and audit have deleted such objects."""
         properties = table.properties
         return (properties.gc_delay_seconds + properties.orphan_age_seconds) * 1000
 
 
 def request_purge(services: Services, request: PurgeRows) -> Begun:
-    """Keep the request beside the table's shards; a redelivery finds it there.
+    """Save the request beside the table's shards, where a redelivery finds it.
 
     Raises:
-        InvalidRequestError: it does not say which rows, or the table cannot remove just those.
-        NotFoundError: no table of that name exists, or it is being deleted.
+        InvalidRequestError: it selects no rows, or rows that this table cannot remove separately.
+        NotFoundError: no table has that name, or it is being deleted.
     """
     table, state = read_version(services, living(services, request))
     purge = build_purge_request(table, request)
     purge = replace(purge, generation=state.generation, requested_ms=services.clock.now_ms())
     path = purge_path(table.id, purge.id)
     services.storage.put(path, encode_request(purge, path))
-    # Not what it removes: records live longer than what is to be forgotten.
+    # The record has no key or value of the purge: records are kept longer than those may be.
     record(services, table.id, purge.id, "purge", "assigned", subject=request.request_id)
     return Begun([OutboundMessage("purges", PurgeStep(table.id, purge.id))], PurgeWork(purge.id))
 
 
 def purge_id_of(request_id: str) -> str:
-    """Return the id of the purge that a request asks for; a redelivery asks for the same."""
+    """Return the id of the purge of a request, derived from the request's id."""
     return blake2b(request_id.encode(), digest_size=8).hexdigest()
 
 
 def build_purge_request(table: Table, request: PurgeRows) -> PurgeRequest:
-    """Return the rows that are asked for, checked against the table, without generation and time.
+    """Return the rows to remove, checked against the table, without generation and time.
 
     Raises:
-        InvalidRequestError: it does not say which rows, or the table cannot remove just those.
+        InvalidRequestError: it selects no rows, or rows that this table cannot remove separately.
     """
     purge = PurgeRequest(purge_id_of(request.request_id), spark=request.spark or None)
     if bool(request.where.strip()) == bool(request.keys):
@@ -117,14 +117,18 @@ def build_purge_request(table: Table, request: PurgeRows) -> PurgeRequest:
 
 
 def _check_groups(table: Table, columns: Collection[str]) -> None:
-    """Refuse what would remove parts of rows: stored rows of one group are one row of the table."""
+    """Refuse columns that can differ between the stored rows of one group.
+
+    All stored rows of a group are one row of the table. Removing some of them would change that row
+    instead of removing it.
+    """
     if not row_rules(table.schema, table.properties).aggregates:
         return
     shared = [field.name for field in group_keys(table.schema, table.properties)]
     alone = sorted(set(columns) - set(shared))
     if alone:
         raise InvalidRequestError(
-            f"a purge of {table.name!r} cannot look at {', '.join(alone)}: the table aggregates, "
-            "and what is stored may be a part only of the row that is meant",
-            hint="columns for purges: " + ", ".join(shared),
+            f"a purge of {table.name!r} cannot select rows by {', '.join(alone)}: the table "
+            "aggregates, so a stored row may be only a part of a row of the table",
+            hint="columns that a purge can use: " + ", ".join(shared),
         )

@@ -1,4 +1,4 @@
-"""Find the rows which a purge removes, and let all others through."""
+"""Match rows against a purge: count those to remove, and keep all others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dormouse.schema.schema import Schema
 
 @dataclass(frozen=True, slots=True)
 class RowMatcher:
-    """Tells the rows of one table that a purge removes from those it keeps."""
+    """Separates the rows of a table that a purge removes from those it keeps."""
 
     request: PurgeRequest
     schema: Schema
@@ -34,16 +34,17 @@ class RowMatcher:
 
     @staticmethod
     def of(request: PurgeRequest, schema: Schema) -> RowMatcher:
-        """Read a request with the schema that the table has now.
+        """Return the matcher of a request for the table's present schema.
 
         Raises:
-            InvalidRequestError: it does not fit the schema, or a column it names is another now.
+            InvalidRequestError: the predicate does not fit the schema, or one of its column names
+                now belongs to another column.
         """
         for name, field_id in request.columns:
             if schema.field_named(name).id != field_id:
                 raise InvalidRequestError(
-                    f"column {name!r} is not the one it was when the purge was asked for",
-                    hint="ask for it again, by what the columns are called now",
+                    f"column {name!r} is not the same column as when the purge was requested",
+                    hint="request the purge again, with the present column names",
                 )
         found = parse_stored_predicate(request.where, schema) if request.where else None
         spans = (fit_range(span, schema) for span in request.ranges)
@@ -61,11 +62,11 @@ class RowMatcher:
         memory_bytes: int,
         at_most: int | None = None,
     ) -> int:
-        """Count the rows of a slice that match; no further than to `at_most`.
+        """Count the rows of a slice that match; stop at `at_most`.
 
         Raises:
-            NotFoundError: the shard is gone.
-            CorruptDataError: it is damaged.
+            NotFoundError: the shard was deleted.
+            CorruptDataError: the shard is damaged.
         """
         counted = 0
         for span in self.ranges:
@@ -90,9 +91,9 @@ class RowMatcher:
         return counted
 
     def kept(self, batches: Iterator[pa.RecordBatch], removed: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the rows which do not match, of batches with all columns of the schema.
+        """Yield the rows that do not match, and add the number of others to `removed`.
 
-        Those that match are counted, by a look of their own.
+        The batches have all columns of the schema.
         """
         if self.predicate is not None:
             yield from self.predicate.negated().apply(batches, removed)

@@ -1,4 +1,4 @@
-"""What is kept of the purges that are not finished: read and deleted here, by every stage."""
+"""Save, load and delete the stored state of running purges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load_purge(services: Services, table_id: str, purge_id: str) -> PurgeRequest
     """Return the request of a purge; None if the purge is finished.
 
     Raises:
-        CorruptDataError: what is kept of it is damaged.
+        CorruptDataError: the stored request is damaged.
     """
     path = purge_path(table_id, purge_id)
     try:
@@ -36,9 +36,9 @@ def load_purge(services: Services, table_id: str, purge_id: str) -> PurgeRequest
 
 
 def load_matches(services: Services, table_id: str, purge_id: str) -> ShardMatches:
-    """Return all that the steps of a purge found out so far, and that can be read.
+    """Return the shard matches that the steps of a purge have saved.
 
-    What is damaged counts as not found out: its shards are looked at once more.
+    A damaged object is skipped: the shards in it are checked again.
     """
     known = ShardMatches()
     for stored in services.storage.list(purge_matches_prefix(table_id, purge_id)):
@@ -52,31 +52,31 @@ def load_matches(services: Services, table_id: str, purge_id: str) -> ShardMatch
 
 
 def save_matches(services: Services, table_id: str, purge_id: str, found: ShardMatches) -> None:
-    """Keep what a step found out, for the steps to come."""
+    """Save the shards that a step has checked, for later steps."""
     path = purge_matches_path(table_id, purge_id, services.ids.new())
     services.storage.put(path, encode_matches(found, path))
 
 
 def delete_purge(services: Services, table_id: str, purge_id: str) -> None:
-    """Delete all that is kept of a purge; its request last, so that a redelivery finds the rest."""
-    verdicts = services.storage.list(purge_matches_prefix(table_id, purge_id))
-    paths = [stored.path for stored in verdicts]
+    """Delete the stored state of a purge; its request last, so that a redelivery finds the rest."""
+    matches = services.storage.list(purge_matches_prefix(table_id, purge_id))
+    paths = [stored.path for stored in matches]
     if paths:
         services.storage.delete(paths)
     services.storage.delete([purge_path(table_id, purge_id)])
 
 
 def list_purges(services: Services, table_id: str) -> tuple[dict[str, int], list[str]]:
-    """Return the purges that are not finished, with when they were asked for, and what can go.
+    """Return the running purges, mapped to when they were requested, and the paths of leftovers.
 
-    The latter are paths: a step that went on when another had finished its purge leaves verdicts.
+    A step that is still running when another finishes the purge leaves shard matches behind.
     """
     requested_ms: dict[str, int] = {}
-    verdicts: list[tuple[str, str]] = []
+    matches: list[tuple[str, str]] = []
     for stored in services.storage.list(purge_prefix(table_id)):
         purge_id, is_request = parse_purge_path(stored.path)
         if is_request:
             requested_ms[purge_id] = stored.modified_ms
         else:
-            verdicts.append((purge_id, stored.path))
-    return requested_ms, [path for purge_id, path in verdicts if purge_id not in requested_ms]
+            matches.append((purge_id, stored.path))
+    return requested_ms, [path for purge_id, path in matches if purge_id not in requested_ms]

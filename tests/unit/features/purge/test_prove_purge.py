@@ -226,4 +226,4 @@ def test_a_shard_that_lies_under_the_name_of_another_is_no_proof(
     path.rename(path.with_name("other-0.parquet"))
     (found,) = prove(world, table).remains
     assert found.rows is None
-    assert "it says that it is shard" in found.reason
+    assert "its footer has the id of shard" in found.reason

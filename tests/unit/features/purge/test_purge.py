@@ -144,7 +144,7 @@ def test_a_cleared_table_ends_its_purge_and_keeps_what_came_after(world: World) 
     assert in_table(world, table) == "bd"
     told = world.tracker.get(table.id, purge)
     assert told is not None
-    assert (told.state, told.reason) == ("finished", "the table was cleared since")
+    assert (told.state, told.reason) == ("finished", "the table was reset since")
     assert list(world.storage.list(purge_prefix(table.id))) == []
 
 
@@ -271,7 +271,7 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_kept(
 
 def test_of_a_table_that_aggregates_only_whole_groups_can_be_purged(world: World) -> None:
     table = filled(world, "ab", "bc", aggregations="last(note)")
-    with pytest.raises(InvalidRequestError, match="cannot look at at, note"):
+    with pytest.raises(InvalidRequestError, match="cannot select rows by at, note"):
         administer(world.services, PurgeRows("purge-1", table.name, "note = 'b1' OR at > 3"))
     world.purge(table, "letter = 'b'")
     world.settle()
