@@ -20,7 +20,7 @@ class _Remaining(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _REMAINING = Kept(
-    "the remaining objects of a purge",
+    "a list of remaining objects",
     _Remaining,
     "delete this object: the next step lists them again",
 )

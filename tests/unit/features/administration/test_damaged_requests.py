@@ -97,7 +97,7 @@ def test_what_a_purge_left_is_listed_once_more_if_that_is_damaged(
     damaged(world, path, request_left_path(table.id, "other"), damage)
     with pytest.raises(CorruptDataError, match=path):
         world.settle()
-    refused(world, table, path, "delete this object: it is listed", damage)
+    refused(world, table, path, "delete this object: the next step", damage)
     world.storage.delete([path])
     world.queue += look(world, table, REQUEST)
     world.settle()

@@ -68,7 +68,7 @@ def test_a_purge_leaves_a_disputed_shard_alone_until_that_is_settled(
     assert prove(world, table).is_complete
 
 
-def test_a_replaced_shard_that_is_disputed_is_told_to_be_kept(world: World, table: Table) -> None:
+def test_a_replaced_shard_that_is_disputed_is_reported_as_kept(world: World, table: Table) -> None:
     world.purge(table, "letter = 'b'")
     while world.queue:  # all but the collection
         message = world.queue.popleft()
@@ -78,7 +78,7 @@ def test_a_replaced_shard_that_is_disputed_is_told_to_be_kept(world: World, tabl
     damaged = DisputeShards(replaced, DisputeReason.BYTES_DAMAGED, "job")
     world.new_store(table).commit(damaged, generation=0)
     reasons = {found.reason for found in prove(world, table).remains}
-    assert reasons == {"it is disputed, and kept until that is settled"}
+    assert reasons == {"it is disputed, and kept until the dispute is resolved"}
 
 
 def test_what_was_replaced_is_told_with_the_time_it_goes(world: World, table: Table) -> None:
