@@ -160,7 +160,7 @@ def test_a_column_that_means_another_now_ends_the_purge_and_removes_nothing(
     world.settle()
     told = world.tracker.get(table.id, purge)
     assert told is not None
-    assert (told.state, "column 'note' is not the one" in told.reason) == ("failed", True)
+    assert (told.state, "column 'note' is not the same" in told.reason) == ("failed", True)
     assert len(stored(world, table)) == 4
     assert not len(world.state(table).jobs)
 
