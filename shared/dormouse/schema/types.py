@@ -10,7 +10,7 @@ from enum import Enum
 
 from dormouse.errors import InvalidRequestError
 
-MAX_DEPTH = 16
+MAX_TYPE_DEPTH = 16
 """How deeply types may nest. Deeper ones are a mistake, and engines recurse over them."""
 _NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
 _NAME_HINT = "a name has 1 to 255 characters and no control characters"
@@ -180,8 +180,8 @@ def parse_type(body: object, where: str, depth: int = 1) -> FieldType:
     Raises:
         InvalidRequestError: `body` is not a type.
     """
-    if depth > MAX_DEPTH:
-        raise InvalidRequestError(f"{where}: types nest at most {MAX_DEPTH} deep")
+    if depth > MAX_TYPE_DEPTH:
+        raise InvalidRequestError(f"{where}: types nest at most {MAX_TYPE_DEPTH} deep")
     if isinstance(body, str):
         for primitive in Primitive:
             if primitive.value == body:

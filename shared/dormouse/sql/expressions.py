@@ -16,11 +16,11 @@ from typing import TypeAlias
 from dormouse.schema.schema import DecimalType, FieldType, Primitive
 from dormouse.schema.times import from_days, from_microseconds
 
-MAX_TEXT = 16 * 1024
+MAX_CONDITION_CHARACTERS = 16 * 1024
 """The most characters of a condition."""
-MAX_DEPTH = 16
+MAX_CONDITION_DEPTH = 16
 """How deeply a condition may be nested."""
-MAX_BRACKETS = 2 * MAX_DEPTH
+MAX_BRACKETS = 2 * MAX_CONDITION_DEPTH
 """The most brackets that may be open at once. Some do not nest, but the parser recurses into
 each."""
 MAX_PATTERN = 1_000

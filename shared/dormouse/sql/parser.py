@@ -15,7 +15,7 @@ from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema, ty
 from dormouse.sql.expressions import (
     DATE_PARTS,
     FUNCTIONS,
-    MAX_DEPTH,
+    MAX_CONDITION_DEPTH,
     MAX_LIST,
     MAX_PATTERN,
     Call,
@@ -83,7 +83,7 @@ def parse(text: str, schema: Schema) -> Expression:
             hint="compare it with something",
         )
     # requests store the normal form, so it must be accepted as well
-    if depth_of(checked) > MAX_DEPTH:
+    if depth_of(checked) > MAX_CONDITION_DEPTH:
         raise too_deep()
     check_text(render(checked, leaf_sql))
     return checked
@@ -97,7 +97,7 @@ class _Checker:
 
     def check(self, node: exp.Expr, depth: int) -> Expression:
         """Return the checked form of `node`, which is nested in `depth` others."""
-        if depth > MAX_DEPTH:
+        if depth > MAX_CONDITION_DEPTH:
             raise too_deep()
         handler = _HANDLERS.get(type(node))
         if handler is None:

@@ -7,14 +7,14 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from dormouse.errors import InvalidRequestError
-from dormouse.sql.expressions import MAX_BRACKETS, MAX_DEPTH, MAX_TEXT
+from dormouse.sql.expressions import MAX_BRACKETS, MAX_CONDITION_CHARACTERS, MAX_CONDITION_DEPTH
 
 _DIALECT = "postgres"  # the one whose strings, names and X'…' are those of DataFusion
 
 
 def too_deep() -> InvalidRequestError:
     """Return the error for a condition that is nested too deeply."""
-    return InvalidRequestError(f"the condition is nested deeper than {MAX_DEPTH}")
+    return InvalidRequestError(f"the condition is nested deeper than {MAX_CONDITION_DEPTH}")
 
 
 def parse_sql(text: str) -> exp.Expr:
@@ -56,9 +56,10 @@ def check_text(text: str) -> None:
     """
     if not isinstance(text, str):
         raise InvalidRequestError(f"a condition is SQL text, not {text!r:.80}")
-    if len(text) > MAX_TEXT:
+    if len(text) > MAX_CONDITION_CHARACTERS:
         raise InvalidRequestError(
-            f"the condition has {len(text):,} characters; at most {MAX_TEXT:,} are allowed"
+            f"the condition has {len(text):,} characters; "
+            f"at most {MAX_CONDITION_CHARACTERS:,} are allowed"
         )
     try:
         text.encode()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Schema
 from dormouse.sql.conditions import parse_condition
-from dormouse.sql.expressions import MAX_BRACKETS, MAX_LIST, MAX_PATTERN, MAX_TEXT
+from dormouse.sql.expressions import MAX_BRACKETS, MAX_CONDITION_CHARACTERS, MAX_LIST, MAX_PATTERN
 
 SCHEMA = Schema.from_json(
     {
@@ -103,7 +103,7 @@ REFUSED = [
     ("(" * 5000 + "ok" + ")" * 5000, "nested deeper than 16"),
     ("ok AND " * MAX_LIST + "ok", "1,001 parts; at most 1,000"),
     ("id IN (" + "1," * MAX_LIST + "1)", "parts; at most 1,000"),
-    ("ok AND " * MAX_TEXT + "ok", "at most 16,384"),
+    ("ok AND " * MAX_CONDITION_CHARACTERS + "ok", "at most 16,384"),
     ("(" * (MAX_BRACKETS + 1) + "ok" + ")" * (MAX_BRACKETS + 1), "nested deeper than 16"),
     ("id IN (" + " OR id IN (".join(["1," * 999 + "1)"] * 8), "the condition has 2"),
     (f"name LIKE '{'_' * 11_000}'", "the pattern has 11,000 characters; at most 1,000"),
