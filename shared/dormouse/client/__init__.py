@@ -6,10 +6,13 @@
     flights.ingest("flights.parquet").wait(timeout_seconds=60)
     flights.query(exact="AA", columns=["flight", "dest"]).read_all()
 
-The command line stands on it. The parts, lowest first: ``keys`` (Python values as keys),
-``versions`` (which one is read), ``ports`` (what else than the stages need is asked of the world),
-``waiting``, ``dropping`` (files into the ingest bucket), ``purging``, ``exporting``, ``table``,
-``instance``.
+The command line is built on it. Its modules, lowest first:
+
+- ``ports``: what the client needs beside what the stages need; ``versions``: which one is read;
+  ``waiting``: polling until work is done; ``access``: a table and the instance that has it
+- ``dropping``, ``exporting``, ``purging``, ``checking``, ``jobs``: parts of a table's handle
+- ``table``, ``instance``: the handles; ``declaring``, ``dead_letters``, ``spark``: parts of the
+  instance; ``estimating``: split points for a table yet to be created
 """
 
 from dormouse.client.dropping import Ingested

@@ -1,4 +1,4 @@
-"""From what a caller wants ingested to local files, the keys to drop them under, and their fate."""
+"""Files dropped into the ingest bucket: their keys, their upload, and the wait for their rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_rows(rows: Rows, local: Path) -> None:
 def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[str, Path]]:
     """Return the key of each file in the ingest bucket: its own name in the table's folder.
 
-    A folder stands for the files in it, save those whose names begin with ``_`` or a dot: they are
+    A folder means the files in it, except those whose names begin with ``_`` or a dot: they are
     manifests and the like, as every reader of such folders knows.
 
     Raises:

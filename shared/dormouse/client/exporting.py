@@ -28,22 +28,22 @@ _COPY_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ExportProgress:
-    """How far an export is, in tasks: those done, and all there are."""
+    """The progress of an export: tasks done, and all tasks."""
 
     done: int
     tasks: int
 
     @property
     def left(self) -> int:
-        """What is still to be done."""
+        """The number of tasks that are not done."""
         return self.tasks - self.done
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """An export that was asked for. Its tasks run in the instance, whether anybody waits or not.
+    """A requested export. Its tasks run in the instance, whether the caller waits or not.
 
-    `id` is that under which the table's jobs show it, `to` the prefix in the bucket for results.
+    `id` is its id among the table's jobs, `to` the prefix in the results bucket.
     """
 
     handle: TableAccess
@@ -57,7 +57,7 @@ class Export:
         return f"{self.handle.services.results.uri}/{self.to}"
 
     def progress(self) -> ExportProgress | None:
-        """Return how far it is; None once it is complete or given up."""
+        """Return the progress; None once the export is complete or has failed."""
         services, table_id = self.handle.services, self.table.id
         export = load_export(services, table_id, self.id)
         if export is None:
@@ -70,10 +70,10 @@ class Export:
         *,
         watch: Callable[[ExportProgress], None] | None = None,
     ) -> Manifest:
-        """Wait until all files are there, and give their manifest.
+        """Wait until all files are complete, and return their manifest.
 
         Raises:
-            NotFoundError: it was given up, and why.
+            NotFoundError: it failed; the message says why.
             TimedOutError: it was not complete after `timeout_seconds`.
         """
         self.handle.polling.until_ended(self.progress, timeout_seconds=timeout_seconds, watch=watch)
@@ -83,15 +83,15 @@ class Export:
         """Return the manifest: the version, and every file with its rows.
 
         Raises:
-            NotFoundError: there is none: the export is under way, or was given up, and why.
+            NotFoundError: the export is not complete, or failed; the message says why.
         """
         services = self.handle.services
         found = load_manifest(services.results, self.to)
         if found is not None and found.export == self.id:
             return found
-        told = services.tracker.get(self.table.id, self.id)
-        if told is not None and told.state == "failed":
-            raise NotFoundError(f"the export to {self.uri} was given up: {told.reason}")
+        record = services.tracker.get(self.table.id, self.id)
+        if record is not None and record.state == "failed":
+            raise NotFoundError(f"the export to {self.uri} failed: {record.reason}")
         raise NotFoundError(f"the export to {self.uri} is not complete", hint="wait for it")
 
     def download(
@@ -99,7 +99,7 @@ class Export:
     ) -> Manifest:
         """Copy the files of a complete export into a folder that is new or empty.
 
-        The manifest comes last, as there. `watch` is told the name of each file that was copied.
+        The manifest is copied last. `watch` is called with the name of each file after its copy.
 
         Raises:
             NotFoundError: the export is not complete, or a file was deleted since.

@@ -66,4 +66,4 @@ class IngestBucket(Protocol):
         """What it is called."""
 
     def drop(self, key: str, local: Path) -> Source:
-        """Upload a local file, and give the source that its notification will name."""
+        """Upload a local file; return the source that its notification will name."""

@@ -25,7 +25,7 @@ from dormouse.tables.table import Table
 
 @dataclass(frozen=True, slots=True)
 class PurgeProgress:
-    """How far a purge is, in shards: looked at, still to be, and still to be rewritten."""
+    """The progress of a purge in shards: examined, to be examined, and to be rewritten."""
 
     looked_at: int
     to_look_at: int
@@ -39,7 +39,7 @@ class PurgeProgress:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """A purge that was asked for. Its steps run in the instance, whether anybody waits or not."""
+    """A requested purge. Its steps run in the instance, whether the caller waits or not."""
 
     handle: TableAccess
     table: Table
@@ -51,7 +51,7 @@ class Purge:
         return self.rows.id
 
     def progress(self) -> PurgeProgress | None:
-        """Return how far it is; None once it is finished or given up."""
+        """Return the progress; None once the purge is finished or has failed."""
         services, table_id = self.handle.services, self.table.id
         request = load_purge(services, table_id, self.id)
         if request is None:
@@ -72,13 +72,13 @@ class Purge:
         """Wait until no row that matches is left in the table; objects may go some time after.
 
         Raises:
-            InvalidRequestError: it was given up, and why.
+            InvalidRequestError: it failed; the message says why.
             TimedOutError: it was not finished after `timeout_seconds`.
         """
         self.handle.polling.until_ended(self.progress, timeout_seconds=timeout_seconds, watch=watch)
-        told = self.handle.services.tracker.get(self.table.id, self.id)
-        if told is not None and told.state == "failed":
-            raise InvalidRequestError(f"the purge was given up: {told.reason}")
+        record = self.handle.services.tracker.get(self.table.id, self.id)
+        if record is not None and record.state == "failed":
+            raise InvalidRequestError(f"the purge failed: {record.reason}")
 
     def proof(self, watch: Progress | None = None) -> Proof:
         """Look for rows that match, in the table and in every object."""

@@ -50,7 +50,7 @@ from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 
 PENDING_FILES_MS = 7 * DAY_MS
-"""How long a dropped file counts as pending: as long as the tracker remembers a refusal."""
+"""How long a dropped file counts as pending: as long as the tracker keeps a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,16 +218,16 @@ class TableHandle(TableAccess):
         as_of: AsOf | None = None,
         spark: SparkOptions | None = None,
     ) -> Export:
-        """Have the rows which `query` gives written to Parquet files in the bucket for results.
+        """Export the rows that `query` returns to Parquet files in the results bucket.
 
-        They go below the prefix `to`, which must be empty; by default below the table's name and
-        the export's id. `Export.wait` ends when all are there. With `spark` it is Spark that writes
-        them, else what the table's properties say.
+        The files are written below the prefix `to`, which must be empty; by default it is the
+        table's name and the export's id. `Export.wait` returns when all are complete. With `spark`,
+        Spark writes them; else the table's properties decide.
 
         Raises:
-            InvalidRequestError: as `query`, or `to` is no prefix.
+            InvalidRequestError: as `query`, or `to` is not a valid prefix.
             NotFoundError: the table was deleted, or that version is not kept any more.
-            AlreadyExistsError: something lies below `to`.
+            AlreadyExistsError: there are objects below `to`.
         """
         table = self.current()
         request = export_request(
@@ -250,7 +250,7 @@ class TableHandle(TableAccess):
         )
 
     def levels(self) -> dict[Metric, float]:
-        """Return the levels that the metrics are told every minute, as they are now.
+        """Return the metrics that the table publishes every minute, as they are now.
 
         Raises:
             NotFoundError: the table was deleted.
@@ -258,37 +258,37 @@ class TableHandle(TableAccess):
         return levels(self.services, self.current())
 
     def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
-        """Wait until nothing is pending, neither of the table's own nor in the working queues.
+        """Wait until nothing is pending, for this table or in the working queues.
 
         Raises:
-            TimedOutError: something still was after `timeout_seconds`.
+            TimedOutError: work was still pending after `timeout_seconds`.
         """
         self.polling.until_nothing(
             lambda: self.status().pending, timeout_seconds=timeout_seconds, looks=2, watch=watch
         )
 
     def pending(self) -> int:
-        """Count the table's own pending work: files neither ingested nor refused, and jobs.
+        """Return the table's own pending work: files neither ingested nor refused, and jobs.
 
         A job that Spark has done is pending until `track_spark` knows it, and sends what follows.
         """
         now_ms = self.services.clock.now_ms()
-        # As the audit does: what came before may be rows of an earlier table of this name.
+        # As in an audit: files dropped before may belong to an earlier table of this name.
         since_ms = max(now_ms - PENDING_FILES_MS, self.current().files_since_ms)
         dropped = list(self.services.sources.list(f"{self.name}/", since_ms=since_ms))
-        # Looked up after the listing, so that no file seems to be nowhere.
+        # Looked up after the listing: a file ingested in between counts as ingested.
         known = look_up_sources(self.services, self.current(), dropped)
         waiting = known.fresh(dropped)
-        # What was dropped before the table was made is recorded under no table.
+        # A file dropped before the table was created is recorded under no table.
         refused = [s for s in waiting if refusal_of(self.services, s, self.table.id, NO_TABLE)]
         left = len(known.state.jobs) + len(waiting) - len(refused)
         return left or unsettled(self.services, self.table.id)
 
     def check(self, watch: Progress | None = None, *, all_bytes: bool = False) -> CheckReport:
-        """Verify the table's state in itself and against its shards; nothing is changed.
+        """Verify that the table's state is consistent and matches its shards; change nothing.
 
-        With `all_bytes`, every byte of the shards is read and held against what was written, else
-        just their footers. `watch` is called with the number of shards looked at, and of all.
+        With `all_bytes`, every byte of the shards is verified by checksum; else only their footers
+        are read. `watch` is called with the number of shards done, and of all.
 
         Raises:
             NotFoundError: the table was deleted.
@@ -296,14 +296,14 @@ class TableHandle(TableAccess):
         return check(self.services, self.current(), watch, all_bytes=all_bytes)
 
     def rebuild(self, *, dry_run: bool = False, watch: Progress | None = None) -> Rebuilt:
-        """Make the table's state anew from the footers of its shards; `dry_run` changes nothing.
+        """Rebuild the table's state from the footers of its shards; `dry_run` changes nothing.
 
-        Use it when the state is lost or damaged: it is given up, whatever is left of it.
+        Use it when the state is lost or damaged: the new state replaces what is left of it.
 
         Raises:
             NotFoundError: the table was deleted.
-            CorruptDataError: the shards contradict each other, or some cannot be read; it says
-                which. Nothing was changed.
+            CorruptDataError: shards contradict each other or cannot be read; the message names
+                them. Nothing was changed.
         """
         table = self.current()
         if dry_run:
@@ -319,13 +319,13 @@ class TableHandle(TableAccess):
         *,
         spark: SparkOptions | None = None,
     ) -> Purge:
-        """Have all rows removed, from every object, that match a predicate or begin with a key.
+        """Remove all rows that match a condition or begin with a key, from every object.
 
-        `Purge.wait` ends when none is left in the table; `Purge.proof` tells what is left where.
-        With `spark` it is Spark that rewrites what holds such rows.
+        `Purge.wait` returns when none is left in the table; `Purge.proof` shows which objects
+        still hold any. With `spark`, Spark rewrites the shards that hold such rows.
 
         Raises:
-            InvalidRequestError: not just one of the two is given, or it does not fit the table.
+            InvalidRequestError: not exactly one of both is given, or it does not fit the table.
             NotFoundError: the table was deleted.
         """
         return start_purge(self, self.current(), where, keys, spark)
@@ -333,9 +333,9 @@ class TableHandle(TableAccess):
     def prove_purge(
         self, where: str = "", keys: Sequence[KeyLike] = (), *, watch: Progress | None = None
     ) -> Proof:
-        """Look for rows that match in the table and in every object, whatever was purged before.
+        """Look for rows that match, in the table and in every object.
 
-        `watch` is told how many objects were looked at, of how many.
+        `watch` is called with the number of objects done, and of all.
 
         Raises:
             InvalidRequestError: as `purge`.

@@ -1,4 +1,4 @@
-"""Waiting for the instance to get something done, by looking again and again."""
+"""Waiting for work of the instance, by polling."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ WORKING_QUEUES = (
     "spark-jobs",
     "spark-runs",
 )
-"""The queues with work that changes what a table holds or how; garbage may wait."""
+"""The queues of work that changes a table; garbage collection is not waited for."""
 
 WAIT_SECONDS = 600
 """How long to wait if the caller does not say."""
 
 Watch = Callable[[int], None]
-"""Is told what is left at every look."""
+"""Called at every poll with the amount of work left."""
 
 
 class Progress(Protocol):
-    """How far something is that is still under way."""
+    """The progress of something that has not ended."""
 
     @property
     def left(self) -> int:
-        """What is still to be done, as far as it is known; 0 if only its end is missing."""
+        """The work left, as far as it is known; 0 if only the end is missing."""
 
 
 _Progress = TypeVar("_Progress", bound=Progress)
@@ -41,7 +41,7 @@ _Progress = TypeVar("_Progress", bound=Progress)
 
 @dataclass(frozen=True, slots=True)
 class Polling:
-    """How to wait: by which clock, and how to let `look_every_seconds` pass between looks."""
+    """Polling by a clock, with `look_every_seconds` between polls."""
 
     clock: Clock
     sleep: Callable[[float], None]
@@ -55,7 +55,7 @@ class Polling:
         looks: int = 1,
         watch: Watch | None = None,
     ) -> None:
-        """Wait until `left` gave zero `looks` times in a row.
+        """Wait until `left` has returned zero `looks` times in a row.
 
         Raises:
             TimedOutError: it did not within `timeout_seconds`.
@@ -83,7 +83,7 @@ class Polling:
         timeout_seconds: float,
         watch: Callable[[_Progress], None] | None = None,
     ) -> None:
-        """Wait until `progress` gave None; `watch` is told of it until then.
+        """Wait until `progress` returns None; call `watch` with each progress until then.
 
         Raises:
             TimedOutError: it did not within `timeout_seconds`.
