@@ -7,8 +7,10 @@ Called by `state_bench` with references and a snapshot of so many. A writer comm
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.common.figures import emit
 from bench.state.counting import (
@@ -18,16 +20,18 @@ from bench.state.counting import (
     Requests,
     head_item_bytes,
 )
+from bench.state.counting_items import CountingDynamoDB, Key
 from bench.state.memory import TABLE, cpu_seconds
 from bench.state.workload import Clock, Ids, Mix
+from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.state_store import Committed
-from dormouse.statestore.codec_snapshot import encode_snapshot
-from dormouse.statestore.consolidation import LEAST_BYTES_TO_SNAPSHOT, SNAPSHOT_SHARE
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.pages import LOWEST_FLOOR, PAGE_CAPACITY, Head, Root, Snapshot
-from dormouse.statestore.s3 import S3StateStore
+from dormouse.statestore.engine import LogStateStore
+from dormouse.statestore.log.compaction import LEAST_BYTES_TO_SNAPSHOT
+from dormouse.statestore.log.memory_pages import MemoryPages
+from dormouse.statestore.log.pages import LOWEST_ID, PAGE_CAPACITY, Head, Manifest, Snapshot
+from dormouse.statestore.snapshot.codec import encode_snapshot
 from dormouse.storage import MemoryStorage
-from dormouse.stored.paths import snapshot_prefix
 
 DELTAS_WAITED_FOR = (1, 10, 100)
 TRANSACTIONS_OF_A_BATCH = 10
@@ -40,35 +44,43 @@ class Table:
     storage: MemoryStorage
     pages: MemoryPages
     clock: Clock
+    items: dict[Key, Mapping[str, Any]]
+    kept_in: str
 
-    def store(self, requests: Requests, seed: int) -> S3StateStore:
+    def store(self, requests: Requests, seed: int) -> LogStateStore:
         """Return a store of this table that counts in `requests`, cold."""
-        return S3StateStore(
-            TABLE,
-            CountingStorage(self.storage, requests),
-            CountingPages(self.pages, requests),
-            self.clock,
-            Ids(self.clock, seed),
-        )
+        pages, ids = CountingPages(self.pages, requests), Ids(self.clock, seed)
+        if self.kept_in == "dynamodb":
+            tables = CountingDynamoDB(self.items, requests).tables
+            return DynamoDBStateStore(TABLE, tables, pages, self.clock, ids)
+        storage = CountingStorage(self.storage, requests)
+        return S3StateStore(TABLE, storage, pages, self.clock, ids)
+
+    def kept(self) -> int:
+        """Count the objects or items of its blobs."""
+        return len(self.items) or len(list(self.storage.list("")))
 
 
-def table_of(snapshot: bytes) -> Table:
-    """Return a table whose state is a snapshot of version 0."""
+def table_of(snapshot: bytes, kept_in: str = "s3") -> Table:
+    """Return a table whose state is a snapshot of version 0, kept in `s3` or in `dynamodb`."""
     storage, pages, clock = MemoryStorage(), MemoryPages(), Clock()
+    table = Table(storage, pages, clock, {}, kept_in)
     first = Snapshot(f"{0:032x}", 0, 0, len(snapshot))
-    storage.put(f"{snapshot_prefix(TABLE)}{first.id}.parquet", snapshot)
-    pages.open_page(TABLE, 0, LOWEST_FLOOR)
-    pages.set_root(TABLE, Root(1, (first,)))
-    return Table(storage, pages, clock)
+    table.store(Requests(), 0).reader.snapshots.put(first.id, snapshot)
+    pages.open_page(TABLE, 0, LOWEST_ID)
+    pages.set_manifest(TABLE, Manifest(1, (first,)))
+    return table
 
 
 class Run:
     """A writer and a maintainer on one table, counted apart."""
 
-    def __init__(self, references: int, snapshot: bytes, interval_ms: int) -> None:
+    def __init__(
+        self, references: int, snapshot: bytes, interval_ms: int, kept_in: str = "s3"
+    ) -> None:
         """Warm both up; nothing is counted yet. A commit comes every `interval_ms`."""
         self.interval_ms = interval_ms
-        self.references, self.table = references, table_of(snapshot)
+        self.references, self.table = references, table_of(snapshot, kept_in)
         self.first_snapshot_bytes = len(snapshot)
         self.by_writer, self.by_maintainer = Requests(), Requests()
         self.writer = self.table.store(self.by_writer, 1)
@@ -101,19 +113,22 @@ class Run:
 
     def share_of_period(self) -> float:
         """Return how much there is, from 0 to 1, of what makes the next snapshot due."""
-        root = self.head().root
-        assert root.newest is not None
-        since = sum(s.size_bytes for s in root.segments if s.version > root.newest.version)
-        return since / max(LEAST_BYTES_TO_SNAPSHOT, root.newest.size_bytes // SNAPSHOT_SHARE)
+        manifest = self.head().manifest
+        assert manifest.newest is not None
+        since = sum(s.size_bytes for s in manifest.segments if s.version > manifest.newest.version)
+        share = manifest.newest.size_bytes // self.writer.policy.snapshot_share
+        return since / max(LEAST_BYTES_TO_SNAPSHOT, share)
 
 
 def measure(run: Run, least_commits: int, name: str | None) -> None:
     """Print all figures of a size, over whole periods from snapshot to snapshot."""
     period, began, head_bytes = 0, 0, 0
-    is_measured = False
+    is_measured, step, share_before = False, 0.05, 0.0
     while run.commits < least_commits or run.commits > began:
         run.commit(PAGE_CAPACITY)
-        if run.share_of_period() > 0.95 and not is_measured and not name:
+        share = run.share_of_period()
+        step, share_before = max(step, share - share_before), share
+        if share + step > 1 and not is_measured and not name:  # the next segment makes it due
             measure_cold_load(run, "before_a_snapshot")
             is_measured = True
         before = run.by_maintainer.written["snapshots"]
@@ -153,10 +168,12 @@ def show_commits(run: Run, name: str, period: int, head_bytes: int) -> None:
         )
         / n,
         wru_per_commit=(writer.counts["wru"] + maintainer.counts["wru"]) / n,
+        wru_of_deletes_per_commit=maintainer.counts["wru_of_deletes"] / n,
         rru_per_commit=(writer.counts["rru"] + maintainer.counts["rru"]) / n,
         dollars_per_million=(writer.dollars() + maintainer.dollars()) / n * 1e6,
         commits=n,
         rejected=run.rejected,
+        blobs_kept=run.table.kept(),
         commits_between_snapshots=period,
         page_bytes=PAGE_ITEM_BYTES,
         head_bytes=head_bytes,
@@ -247,9 +264,10 @@ def main() -> None:
     asked.add_argument("snapshot", type=Path)
     asked.add_argument("--least-commits", type=int, default=1020)
     asked.add_argument("--interval-ms", type=int, default=1000, help="from commit to commit")
+    asked.add_argument("--store", choices=("s3", "dynamodb"), default="s3")
     asked.add_argument("--only-commits", metavar="NAME", help="print no other figures")
     given = asked.parse_args()
-    run = Run(given.references, given.snapshot.read_bytes(), given.interval_ms)
+    run = Run(given.references, given.snapshot.read_bytes(), given.interval_ms, given.store)
     measure(run, given.least_commits, given.only_commits)
 
 

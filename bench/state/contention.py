@@ -22,12 +22,12 @@ from bench.state.memory import TABLE, cpu_seconds
 from bench.state.simulation import Latencies, Simulation, WriteUnits
 from bench.state.slow_requests import GET_MS, PUT_MS, READ_MS, WRITE_MS, SlowPages, SlowStorage
 from bench.state.workload import Ids, Mix
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.errors import UnavailableError
+from dormouse.retry_policy import RetryPolicy
 from dormouse.state_store import Committed
-from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
 from dormouse.statestore.engine import Options
-from dormouse.statestore.patience import Patience
-from dormouse.statestore.s3 import S3StateStore
+from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
 
 THINK_MS = 10
 WRITERS = (1, 4, 16, 32)
@@ -54,7 +54,7 @@ class LogWriter:
         clock, latencies = contest.clock, contest.latencies
         storage = SlowStorage(table.storage, contest.requests, clock, latencies)
         self.pages = SlowPages(table.pages, contest.requests, clock, latencies, contest.units)
-        patience = Patience(clock.pause, latencies.random, ATTEMPTS)
+        retry_policy = RetryPolicy(clock.pause, latencies.random, ATTEMPTS)
         self._ids = Ids(table.clock, seed)
         self._store = S3StateStore(
             TABLE,
@@ -62,7 +62,7 @@ class LogWriter:
             self.pages,
             table.clock,
             self._ids,
-            patience=patience,
+            retry_policy=retry_policy,
             options=Options(is_strict=is_strict),
         )
         self._seed = seed

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dormouse.ports import StoredObject
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.pages import PAGE_CAPACITY, Head
+from dormouse.statestore.log.memory_pages import MemoryPages
+from dormouse.statestore.log.pages import PAGE_CAPACITY, Head
 from dormouse.storage import MemoryStorage
 
 DOLLARS_PER_MILLION = {"wru": 0.625, "rru": 0.125, "put": 5.0, "get": 0.4, "list": 5.0}
@@ -110,9 +110,9 @@ class CountingPages(MemoryPages):
                 self._requests.dynamo_read(PAGE_ITEM_BYTES)
             case "append":
                 self._requests.dynamo_write(PAGE_ITEM_BYTES)
-            case "set_root":
+            case "set_manifest":
                 self._requests.dynamo_write(head)
-            case "open_page" | "raise_floor":
+            case "open_page" | "raise_low_water_mark":
                 self._requests.dynamo_write(head, PAGE_ITEM_BYTES)
             case "delete_pages":
                 pass  # counted there
@@ -122,21 +122,22 @@ class CountingPages(MemoryPages):
 
 _ID, _TEXT_ID = 16, 32
 _KEY_BYTES = len("t") + len("0" * 32 + "#0#12") + len("g") + 4
-PAGE_ITEM_BYTES = _KEY_BYTES + len("ids") + 3 + PAGE_CAPACITY * (1 + _ID) + len("floor") + _ID
+PAGE_ITEM_BYTES = _KEY_BYTES + len("ids") + 3 + PAGE_CAPACITY * (1 + _ID) + len("mark") + _ID
 """A full page as DynamoDB counts it: names and values, 3 for a list or map, 1 for each in it."""
 
 
 def head_item_bytes(head: Head) -> int:
     """Return the size of a head as DynamoDB counts it."""
-    numbers = head.last_page, head.first_page, head.root.revision, head.root.beginning
+    numbers = head.last_page, head.first_page, head.manifest.revision, head.manifest.beginning
     names = "last_page", "first_page", "revision", "segments_after", "snapshots", "segments"
-    fixed = _KEY_BYTES + sum(map(len, names)) + sum(map(_number, numbers)) + len("floor") + _ID + 6
+    fixed = _KEY_BYTES + sum(map(len, names)) + sum(map(_number, numbers)) + len("mark") + _ID + 6
     snapshots = sum(
         1 + 3 + 4 * 2 + _TEXT_ID + _number(s.version) + _number(s.time_ms) + _number(s.size_bytes)
-        for s in head.root.snapshots
+        for s in head.manifest.snapshots
     )
     segments = sum(
-        1 + 3 + 3 * 2 + _ID + _number(s.version) + _number(s.size_bytes) for s in head.root.segments
+        1 + 3 + 3 * 2 + _ID + _number(s.version) + _number(s.size_bytes)
+        for s in head.manifest.segments
     )
     return fixed + snapshots + segments
 

@@ -41,7 +41,7 @@ from dormouse.model.transactions import (
     ReplaceShards,
     Transaction,
 )
-from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
+from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
 from dormouse.tables.properties import Properties
 
 T = TypeVar("T")

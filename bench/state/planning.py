@@ -26,7 +26,7 @@ from dormouse.features.planning.plan_table import plan_table
 from dormouse.messages import TableChanged
 from dormouse.ports import Services
 from dormouse.schema.schema import Schema
-from dormouse.statestore.codec_snapshot import encode_snapshot
+from dormouse.statestore.snapshot.codec import encode_snapshot
 from dormouse.stored.names import InstanceNames
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table as Known

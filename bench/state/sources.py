@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from bench.common.figures import emit
 from bench.state.memory import TABLE, built, cpu_seconds, digest, resident_bytes
 from dormouse.model.overlay_map import OverlayMap
-from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
+from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
 
 REFERENCES = 1000
 

@@ -25,13 +25,13 @@ import pyarrow.parquet as pq
 from bench.common.figures import emit
 from bench.state.contention import quantile
 from bench.state.workload import Clock, Ids
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.model.partitions import ROOT, Partition
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.transactions import AddShards, InitialisePartitions
 from dormouse.schema.schema import Primitive
 from dormouse.state_store import Committed
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.s3 import S3StateStore
+from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix
 

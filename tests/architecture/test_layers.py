@@ -17,7 +17,7 @@ ALL_CODE = [
 ]
 
 LAYERS = [
-    {"errors", "cache", "library", "readahead"},
+    {"errors", "cache", "library", "readahead", "retry_policy"},
     {"keys"},
     {"schema"},
     {"arrow.types"},
@@ -34,8 +34,10 @@ LAYERS = [
     {"ports"},
     {"storage"},
     {"settings"},
-    {"aws.base.failures"},
-    {"aws.dynamodb.stored_items"},
+    {"statestore.blobs", "statestore.parquet_file"},
+    {"statestore.delta"},
+    {"statestore.snapshot"},
+    {"statestore.log"},
     {"statestore"},
     {"arrow"},
     {"shards"},
@@ -72,8 +74,8 @@ LAYERS = [
 """Lowest first. A module imports from lower layers and its own, never from higher ones."""
 
 HOMES = {
-    "boto3": ("aws/", "statestore/dynamodb"),
-    "botocore": ("aws/", "statestore/dynamodb"),
+    "boto3": ("aws/",),
+    "botocore": ("aws/",),
     "aws_lambda_powertools": ("aws/",),
     "pyarrow": (
         "arrow/",
@@ -86,8 +88,10 @@ HOMES = {
         "features/compaction/merge",
         "features/export/files",
         "features/purge/row_matcher",
-        "statestore/codec",
-        "statestore/snapshot",
+        "statestore/parquet_file",
+        "statestore/delta/",
+        "statestore/snapshot/",
+        "statestore/source_codec",
         "client/",
     ),
     "datafusion": ("engine/", "shards/"),

@@ -16,17 +16,15 @@ from dataclasses import dataclass
 import boto3
 from mypy_boto3_dynamodb import DynamoDBClient
 
+from dormouse.aws.dynamodb.log_pages import DynamoPages
+from dormouse.aws.dynamodb.state_store import BlobTables
 from dormouse.aws.s3.storage import S3Storage
 from dormouse.ports import Storage
-from dormouse.statestore.dynamodb_items import DynamoItems
-from dormouse.statestore.dynamodb_pages import DynamoPages
-from dormouse.statestore.items import ItemTable
 from dormouse.storage import MemoryStorage
 
 ANYWHERE = os.environ.get("AWS_ENDPOINT_URL")
 DYNAMODB = os.environ.get("AWS_ENDPOINT_URL_DYNAMODB") or ANYWHERE
 S3 = os.environ.get("AWS_ENDPOINT_URL_S3") or ANYWHERE
-ITEM_TABLES: tuple[ItemTable, ...] = ("references", "shards", "partitions")
 
 
 @dataclass(frozen=True)
@@ -34,10 +32,8 @@ class Endpoint:
     """What a store is made of, on the endpoints."""
 
     pages: DynamoPages
-    items: DynamoItems
+    tables: BlobTables
     storage: Storage
-    client: DynamoDBClient
-    item_tables: dict[ItemTable, str]
 
 
 @contextmanager
@@ -46,16 +42,16 @@ def endpoint() -> Iterator[Endpoint]:
     unique = uuid.uuid4().hex[:12]
     client = boto3.client("dynamodb", endpoint_url=DYNAMODB)
     state = f"dormouse-test-{unique}-state"
-    named: dict[ItemTable, str] = {kind: f"dormouse-test-{unique}-{kind}" for kind in ITEM_TABLES}
+    deltas, snapshots = (f"dormouse-test-{unique}-{kind}" for kind in ("deltas", "snapshots"))
     _make_table(client, state, "t", "g", "N")
-    for name in named.values():
+    for name in (deltas, snapshots):
         _make_table(client, name, "k", "i", "S")
     pages = DynamoPages(client, state)
     try:
         with _bucket(f"dormouse-test-{unique}") as storage:
-            yield Endpoint(pages, DynamoItems(client, named, pages), storage, client, named)
+            yield Endpoint(pages, BlobTables(client, deltas, snapshots), storage)
     finally:
-        for name in (state, *named.values()):
+        for name in (state, deltas, snapshots):
             client.delete_table(TableName=name)
 
 

@@ -1,34 +1,29 @@
-"""Items for the contract tests: in memory, and in a DynamoDB that moto plays in this process."""
+"""Tables for the blobs of states, in a DynamoDB that moto plays in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import boto3
 import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
-from dormouse.statestore.dynamodb_items import DynamoItems
-from dormouse.statestore.dynamodb_pages import DynamoPages
-from dormouse.statestore.items import ItemTable
+from dormouse.aws.dynamodb.log_pages import DynamoPages
+from dormouse.aws.dynamodb.state_store import BlobTables
 from tests.contract.state_pages import dynamodb_pages
 
-TABLES: dict[ItemTable, str] = {
-    "references": "dormouse-references",
-    "shards": "dormouse-shards",
-    "partitions": "dormouse-partitions",
-}
+DELTAS, SNAPSHOTS = "dormouse-deltas", "dormouse-snapshots"
 
 
 @contextmanager
-def dynamodb_items(
+def dynamodb_tables(
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[tuple[DynamoItems, DynamoPages, DynamoDBClient]]:
-    """Return items and pages in new DynamoDB tables, made as the template makes them."""
+) -> Iterator[tuple[BlobTables, DynamoPages]]:
+    """Give new DynamoDB tables, made as the template makes them, and pages."""
     with dynamodb_pages(monkeypatch) as pages:
         client = boto3.client("dynamodb", region_name="eu-west-2")
-        for name in TABLES.values():
+        for name in (DELTAS, SNAPSHOTS):
             client.create_table(
                 TableName=name,
                 BillingMode="PAY_PER_REQUEST",
@@ -41,13 +36,13 @@ def dynamodb_items(
                     {"AttributeName": "i", "KeyType": "RANGE"},
                 ],
             )
-        yield DynamoItems(client, TABLES, pages), pages, client
+        yield BlobTables(client, DELTAS, SNAPSHOTS), pages
 
 
-def hash_keys(client: DynamoDBClient, tables: Iterable[str] = tuple(TABLES.values())) -> list[str]:
-    """Return the hash key of every item in the three tables."""
+def blob_names(client: DynamoDBClient, *tables: str) -> list[str]:
+    """Give the hash key and the range key, as one, of every item in the tables."""
     return [
-        item["k"]["S"]
+        f"{item['k']['S']}/{item['i']['S']}"
         for name in tables
         for page in client.get_paginator("scan").paginate(TableName=name)
         for item in page["Items"]

@@ -11,20 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from dormouse.aws.dynamodb import state_store
+from dormouse.aws.dynamodb.state_store import BlobTables, DynamoDBStateStore
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.ports import Ids, Storage
 from dormouse.state_store import StateStore
-from dormouse.statestore.dynamodb_store import DynamoDBStateStore
 from dormouse.statestore.engine import DEFAULTS, Options
-from dormouse.statestore.items import Items
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.pages import Pages
-from dormouse.statestore.s3 import S3StateStore
+from dormouse.statestore.log.compaction import CompactionPolicy
+from dormouse.statestore.log.memory_pages import MemoryPages
+from dormouse.statestore.log.pages import Pages
 from dormouse.storage import FolderStorage, MemoryStorage
 from tests.contract import endpoint
-from tests.contract.state_items import dynamodb_items, hash_keys
+from tests.contract.state_items import DELTAS as DELTAS_TABLE
+from tests.contract.state_items import SNAPSHOTS as SNAPSHOTS_TABLE
+from tests.contract.state_items import blob_names, dynamodb_tables
 from tests.contract.state_pages import dynamodb_pages
 from tests.support.adapters import FakeClock
-from tests.unit.statestore.memory_items import MemoryItems
+from tests.support.memory_dynamodb import MemoryDynamoDB
 
 AT_ENDPOINTS = ("endpoint objects", "endpoint items")
 STORES = (
@@ -34,8 +37,8 @@ STORES = (
 )
 """Objects in memory and in a folder, in memory beside pages in DynamoDB; items in memory and in
 DynamoDB. If the environment names endpoints: objects and items there, and nothing else."""
-DELTAS = ("t/state/deltas/", "t#D")
-SNAPSHOTS = ("t/state/snapshots/", "t#V")
+DELTAS = ("t/state/deltas/", "t#delta")
+SNAPSHOTS = ("t/state/snapshots/", "t#snapshot")
 """How the names begin of what either store keeps."""
 
 
@@ -70,6 +73,8 @@ class Instance:
 @contextmanager
 def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
     """Return a new instance of one of `STORES`."""
+    # Both compact as soon as a page is full, so that a test of one tests the other.
+    monkeypatch.setattr(state_store, "COMPACTION", CompactionPolicy())
     clock = FakeClock()
     ids = UniqueIds(clock)
     pages = MemoryPages()
@@ -82,12 +87,13 @@ def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
                 made = in_objects(MemoryStorage(), remote, clock, ids)
                 yield replace(made, is_remote=True)
         case "items":
-            items = MemoryItems(pages, per_page=1000, per_transaction=100)
-            kept = lambda: [key for kept in items.kept.values() for key, _ in kept]  # noqa: E731
-            yield in_items(items, pages, clock, ids, kept)
+            dynamodb = MemoryDynamoDB()
+            kept = lambda: [f"{key}/{name}" for _, key, name in dynamodb.kept]  # noqa: E731
+            yield in_items(dynamodb.tables, pages, clock, ids, kept)
         case "dynamodb items":
-            with dynamodb_items(monkeypatch) as (stored, remote, client):
-                made = in_items(stored, remote, clock, ids, lambda: hash_keys(client))
+            with dynamodb_tables(monkeypatch) as (tables, remote):
+                names = partial(blob_names, tables.client, DELTAS_TABLE, SNAPSHOTS_TABLE)
+                made = in_items(tables, remote, clock, ids, names)
                 yield replace(made, is_remote=True)
         case "endpoint objects":
             with endpoint.endpoint() as there:
@@ -95,8 +101,9 @@ def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
                 yield replace(made, is_remote=True)
         case "endpoint items":
             with endpoint.endpoint() as there:
-                hashes = partial(hash_keys, there.client, there.item_tables.values())
-                made = in_items(there.items, there.pages, clock, ids, hashes)
+                tables = there.tables
+                names = partial(blob_names, tables.client, tables.deltas, tables.snapshots)
+                made = in_items(tables, there.pages, clock, ids, names)
                 yield replace(made, is_remote=True)
 
 
@@ -113,10 +120,10 @@ def in_objects(storage: Storage, pages: Pages, clock: FakeClock, ids: Ids) -> In
 
 
 def in_items(
-    items: Items, pages: Pages, clock: FakeClock, ids: Ids, kept: Callable[[], list[str]]
+    tables: BlobTables, pages: Pages, clock: FakeClock, ids: Ids, kept: Callable[[], list[str]]
 ) -> Instance:
     def store(table: str, options: Options = DEFAULTS) -> StateStore:
-        return DynamoDBStateStore(table, items, pages, clock, ids, options=options)
+        return DynamoDBStateStore(table, tables, pages, clock, ids, options=options)
 
     strict_store = partial(store, options=Options(is_strict=True))
     return Instance(store, clock, strict_store, kept)

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.errors import InvalidRequestError, NewerRulesError, OutcomeUnknownError
 from dormouse.fold.invariants import broken_invariants
 from dormouse.fold.rules import Rule
@@ -33,21 +35,19 @@ from dormouse.model.transactions import (
 )
 from dormouse.schema.schema import Primitive
 from dormouse.state_store import Committed, Rejected
-from dormouse.statestore import reading
-from dormouse.statestore.codec import encode_delta
-from dormouse.statestore.dynamodb_store import DynamoDBStateStore
+from dormouse.statestore.delta.parquet_codec import encode_delta
 from dormouse.statestore.engine import LogStateStore, Options
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.pages import place_after
-from dormouse.statestore.reading import fold_delta
-from dormouse.statestore.s3 import S3StateStore
+from dormouse.statestore.log import reader as reading
+from dormouse.statestore.log.memory_pages import MemoryPages
+from dormouse.statestore.log.pages import place_after
+from dormouse.statestore.log.reader import fold_delta
 from dormouse.storage import MemoryStorage
 from tests.support import arbitrary
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.machine import shard_of
+from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.trees import LEFT, RIGHT, initialise
 from tests.unit.statestore.faults import small_pages
-from tests.unit.statestore.memory_items import MemoryItems
 
 HOMES = ["objects", "items"]
 MODES = ["append", "strict"]
@@ -64,13 +64,13 @@ class Home:
     def __init__(self, kept_in: str, commits: str = "append") -> None:
         self.kept_in, self.options = kept_in, Options(is_strict=commits == "strict")
         self.clock, self.pages, self.storage = FakeClock(0), MemoryPages(), MemoryStorage()
-        self.ids, self.items = CountingIds(self.clock), MemoryItems(self.pages)
+        self.ids, self.dynamodb = CountingIds(self.clock), MemoryDynamoDB()
 
     def store(self) -> LogStateStore:
         """Open the state as a process does that knows nothing yet."""
         if self.kept_in == "items":
             return DynamoDBStateStore(
-                "t", self.items, self.pages, self.clock, self.ids, options=self.options
+                "t", self.dynamodb.tables, self.pages, self.clock, self.ids, options=self.options
             )
         return S3StateStore(
             "t", self.storage, self.pages, self.clock, self.ids, options=self.options
@@ -85,9 +85,9 @@ class Home:
     def put_by_hand(self, *entries: Entry) -> None:
         """Put entries into the log past everything that looks at them before."""
         store = self.store()
-        reader, delta_id = store._reader, self.ids.new()
-        reader.deltas.put(delta_id, encode_delta(entries))
-        page, _ = place_after(store._follower.last_seen().version)
+        reader, delta_id = store.reader, self.ids.new()
+        reader.deltas.put(delta_id, reader.codec.encode(entries))
+        page, _ = place_after(store._tail.last_seen().version)
         assert reader.log.append(delta_id, page).version is not None
 
 

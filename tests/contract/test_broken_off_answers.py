@@ -24,7 +24,7 @@ from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.model.sources import Source
 from dormouse.ports import JobRecord
-from dormouse.statestore.patience import Patience
+from dormouse.retry_policy import RetryPolicy
 from dormouse.stored.names import InstanceNames
 
 ONCE = Config(retries={"total_max_attempts": 1})
@@ -126,7 +126,7 @@ def dropped(folder: Path) -> object:
 
 
 def refused_entry(_: Path) -> object:
-    once = Patience(lambda _: None, lambda: 0.0, attempts=1)
+    once = RetryPolicy(lambda _: None, lambda: 0.0, attempts=1)
     outbox = SqsOutbox(client("sqs", ONCE), NAMES, once)
     outbox._queues._urls["files"] = "http://localhost/files"  # it is not asked for
     try:

@@ -13,10 +13,11 @@ from typing import Any
 import botocore.client
 import pytest
 
-from dormouse.statestore.items import Item, ItemKey
-from dormouse.statestore.pages import LOWEST_FLOOR
+from dormouse.aws.dynamodb.blobs import DynamoBlobs
+from dormouse.retry_policy import WITHOUT_PAUSES
+from dormouse.statestore.log.pages import LOWEST_ID
 from tests.contract.mocked_aws import mocked_aws
-from tests.contract.state_items import dynamodb_items
+from tests.contract.state_items import dynamodb_tables
 from tests.contract.test_tables import A, registry
 
 READS = {"GetItem", "Query", "Scan", "BatchGetItem"}
@@ -53,15 +54,15 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[Requests]:
 def test_the_log_and_the_items_of_a_state_are_read_consistently(
     monkeypatch: pytest.MonkeyPatch, requests: Requests
 ) -> None:
-    with dynamodb_items(monkeypatch) as (items, pages, _):
-        pages.open_page("t", 0, LOWEST_FLOOR)
+    with dynamodb_tables(monkeypatch) as (tables, pages):
+        pages.open_page("t", 0, LOWEST_ID)
         pages.head("t")
         pages.page("t", 0)
-        items.put(Item(ItemKey("shards", "t#S0", "a@1"), {"rows": 1}))
-        assert len(list(items.query("shards", "t#S0"))) == 1
-        list(items.query("shards", "t#S0", prefix="a"))
-        list(items.query("shards", "t#S0", up_to="b"))
-    assert requests.all_consistent("GetItem", "Query")
+        blobs = DynamoBlobs(tables.client, tables.deltas, "t", "delta", WITHOUT_PAUSES)
+        blobs.put("a", b"delta")
+        assert blobs.get(["a"]) == [b"delta"]
+        blobs.delete_stale("b", ())
+    assert requests.all_consistent("GetItem", "BatchGetItem", "Query")
 
 
 def test_the_registry_is_read_consistently(

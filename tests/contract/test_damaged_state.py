@@ -11,17 +11,16 @@ from typing import Any, Literal
 import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
+from dormouse.aws.dynamodb.log_items import head_of, id_sum, manifest_part, page_of
+from dormouse.aws.dynamodb.log_pages import DynamoPages
+from dormouse.aws.dynamodb.state_store import BlobTables, DynamoDBStateStore
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.errors import CorruptDataError
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.state_store import StateStore
-from dormouse.statestore.dynamodb_items import DynamoItems
-from dormouse.statestore.dynamodb_page_items import head_of, id_sum, page_of, root_part
-from dormouse.statestore.dynamodb_pages import DynamoPages
-from dormouse.statestore.dynamodb_store import DynamoDBStateStore
-from dormouse.statestore.pages import LOWEST_FLOOR, Head, Root, Segment, Snapshot
-from dormouse.statestore.s3 import S3StateStore
+from dormouse.statestore.log.pages import LOWEST_ID, Head, Manifest, Segment, Snapshot
 from dormouse.tables.table import Table
-from tests.contract.state_items import TABLES, dynamodb_items
+from tests.contract.state_items import DELTAS, dynamodb_tables
 from tests.support.damaged_items import Item, damages, some_damages
 from tests.support.world import World, letters
 
@@ -55,26 +54,26 @@ def home(request: pytest.FixtureRequest) -> Home:
 
 @pytest.fixture
 def deployed(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployed]:
-    with dynamodb_items(monkeypatch) as (items, pages, client):
+    with dynamodb_tables(monkeypatch) as (blob_tables, pages):
         world = World(tmp_path)
 
         def opened(table: Table) -> StateStore:
-            return _store(home, world, table, items, pages)
+            return _store(home, world, table, blob_tables, pages)
 
         world.services = replace(world.services, store=cache(opened))
         tables = [world.create(name=name) for name in ("letters", "words")]
         for table in tables:
             world.drop(f"{table.name}/1.parquet", letters("abc"))
         world.settle()
-        yield Deployed(world, client, opened, *tables)
+        yield Deployed(world, blob_tables.client, opened, *tables)
 
 
 def _store(
-    home: Home, world: World, table: Table, items: DynamoItems, pages: DynamoPages
+    home: Home, world: World, table: Table, tables: BlobTables, pages: DynamoPages
 ) -> StateStore:
     if home == "s3":
         return S3StateStore(table.state_id, world.storage, pages, world.clock, world.ids)
-    return DynamoDBStateStore(table.state_id, items, pages, world.clock, world.ids)
+    return DynamoDBStateStore(table.state_id, tables, pages, world.clock, world.ids)
 
 
 def rows(deployed: Deployed, table: Table) -> int:
@@ -94,7 +93,7 @@ def held_up(deployed: Deployed, name: str, damaged: Item, what: str) -> None:
 
 
 @pytest.mark.parametrize("which", ["the head", "a page"])
-def test_a_damaged_log_is_told_by_its_table_and_mended_by_a_rebuild(
+def test_a_damaged_log_is_named_with_its_table_and_mended_by_a_rebuild(
     deployed: Deployed, which: str
 ) -> None:
     for number in range(4):
@@ -111,11 +110,11 @@ def test_a_damaged_log_is_told_by_its_table_and_mended_by_a_rebuild(
 def test_a_damaged_delta_is_mended_by_a_rebuild(deployed: Deployed, home: Home) -> None:
     if home == "s3":
         return  # its objects are damaged elsewhere
-    item = deployed.items(TABLES["references"])[0]
+    item = deployed.items(DELTAS)[0]
     for what, damaged in some_damages(item, ("k", "i")):
-        held_up(deployed, TABLES["references"], damaged, what)
+        held_up(deployed, DELTAS, damaged, what)
     _rebuild(deployed)
-    left = {i["k"]["S"].partition("#")[0] for i in deployed.items(TABLES["references"])}
+    left = {i["k"]["S"].partition("#")[0] for i in deployed.items(DELTAS)}
     assert deployed.damaged.id not in left, "what is damaged is deleted with the rest"
 
 
@@ -144,16 +143,16 @@ class _Client:
 def _first(head: Head | None = None) -> tuple[Item, Item]:
     """Return the head and the page that a log begins with."""
     client: Any = _Client()
-    assert DynamoPages(client, STATE).open_page("t", 0, LOWEST_FLOOR)
+    assert DynamoPages(client, STATE).open_page("t", 0, LOWEST_ID)
     found, page = client.items
     return found, page
 
 
 def test_every_damage_to_a_head_is_noticed() -> None:
     head, _ = _first()
-    root = Root(3, (Snapshot("s", 96, 7, 9),), (Segment("ab" * 16, 0, 48, 5),))
-    head = {**head, **root_part(head, root)}
-    assert head_of(head).root == root
+    manifest = Manifest(3, (Snapshot("s", 96, 7, 9),), (Segment("ab" * 16, 0, 48, 5),))
+    head = {**head, **manifest_part(head, manifest)}
+    assert head_of(head).manifest == manifest
     for what, damaged in damages(head, ("t", "g")):
         if what == "an attribute more":
             continue  # it has no part that is written as a whole

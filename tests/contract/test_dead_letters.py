@@ -14,7 +14,7 @@ from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.errors import NotFoundError, UnavailableError
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.ports import DeadLetter, QueueCounts
-from dormouse.statestore.patience import WITHOUT_PAUSES
+from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.stored.names import InstanceNames, dead_letter_queue
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
 

@@ -8,6 +8,7 @@ from itertools import product
 
 import pytest
 
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.fold.fold import Verdict, apply
 from dormouse.fold.invariants import broken_invariants
 from dormouse.model.disputes import DisputeReason
@@ -35,8 +36,7 @@ from dormouse.model.transactions import (
 from dormouse.schema.schema import Primitive
 from dormouse.state_store import Committed, Outcome
 from dormouse.statestore.engine import Options
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.s3 import S3StateStore
+from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.storage import MemoryStorage
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.machine import shard_of, verdict_of

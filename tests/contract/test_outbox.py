@@ -14,7 +14,7 @@ from dormouse.aws.sqs.queues import MAX_BATCH_BYTES, SENDERS, SqsOutbox
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages import GarbageCandidates, OutboundMessage, TableChanged, decode
 from dormouse.requests import Redrive
-from dormouse.statestore.patience import WITHOUT_PAUSES
+from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.stored.names import InstanceNames, dead_letter_queue
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
 

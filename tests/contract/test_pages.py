@@ -10,14 +10,14 @@ import boto3
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.pages import (
-    LOWEST_FLOOR,
+from dormouse.statestore.log.memory_pages import MemoryPages
+from dormouse.statestore.log.pages import (
+    LOWEST_ID,
     PAGE_CAPACITY,
     Head,
+    Manifest,
     Page,
     Pages,
-    Root,
     Segment,
     Snapshot,
 )
@@ -41,21 +41,21 @@ def test_a_table_has_no_log_before_its_first_page(pages: Pages) -> None:
     assert pages.head("t") is None
     assert pages.page("t", 0) is None
     assert pages.append("t", 0, delta_id(1)) is None
-    assert pages.open_page("t", 0, LOWEST_FLOOR)
+    assert pages.open_page("t", 0, LOWEST_ID)
     assert pages.head("t") == Head(last_page=0)
     assert pages.page("t", 0) == Page(0)
     assert pages.head("another") is None
 
 
 def test_ids_keep_the_order_in_which_they_were_appended(pages: Pages) -> None:
-    pages.open_page("t", 0, LOWEST_FLOOR)
+    pages.open_page("t", 0, LOWEST_ID)
     for number in (3, 1, 2):
         pages.append("t", 0, delta_id(number))
     assert pages.page("t", 0) == Page(0, (delta_id(3), delta_id(1), delta_id(2)))
 
 
 def test_a_repeated_append_finds_its_id_and_takes_no_second_place(pages: Pages) -> None:
-    pages.open_page("t", 0, LOWEST_FLOOR)
+    pages.open_page("t", 0, LOWEST_ID)
     pages.append("t", 0, delta_id(1))
     pages.append("t", 0, delta_id(2))
     assert pages.append("t", 0, delta_id(1)) == Page(0, (delta_id(1), delta_id(2)))
@@ -63,7 +63,7 @@ def test_a_repeated_append_finds_its_id_and_takes_no_second_place(pages: Pages) 
 
 
 def test_a_full_page_takes_nothing_and_shows_what_it_holds(pages: Pages) -> None:
-    pages.open_page("t", 0, LOWEST_FLOOR)
+    pages.open_page("t", 0, LOWEST_ID)
     full = Page(0, tuple(delta_id(n) for n in range(PAGE_CAPACITY)))
     for each in full.ids:
         pages.append("t", 0, each)
@@ -72,106 +72,106 @@ def test_a_full_page_takes_nothing_and_shows_what_it_holds(pages: Pages) -> None
 
 
 def test_pages_are_made_one_after_the_other_and_once_each(pages: Pages) -> None:
-    assert not pages.open_page("t", 1, LOWEST_FLOOR)
-    assert pages.open_page("t", 0, LOWEST_FLOOR)
-    assert not pages.open_page("t", 0, LOWEST_FLOOR)
-    assert not pages.open_page("t", 2, LOWEST_FLOOR)
-    assert pages.open_page("t", 1, LOWEST_FLOOR)
-    assert not pages.open_page("t", 0, LOWEST_FLOOR)
+    assert not pages.open_page("t", 1, LOWEST_ID)
+    assert pages.open_page("t", 0, LOWEST_ID)
+    assert not pages.open_page("t", 0, LOWEST_ID)
+    assert not pages.open_page("t", 2, LOWEST_ID)
+    assert pages.open_page("t", 1, LOWEST_ID)
+    assert not pages.open_page("t", 0, LOWEST_ID)
     assert pages.head("t") == Head(last_page=1)
 
 
 def test_the_hash_key_of_pages_moves_on_without_a_gap(pages: Pages) -> None:
     for number in range(66):
-        assert pages.open_page("t", number, LOWEST_FLOOR)
+        assert pages.open_page("t", number, LOWEST_ID)
     pages.append("t", 64, delta_id(7))
     assert pages.page("t", 64) == Page(64, (delta_id(7),))
     assert pages.page("t", 63) == Page(63)
 
 
-def root(revision: int) -> Root:
-    """A root of two snapshots and two segments, told apart by its revision."""
-    return Root(
+def manifest(revision: int) -> Manifest:
+    """A manifest of two snapshots and two segments, told apart by its revision."""
+    return Manifest(
         revision,
         (Snapshot(delta_id(revision), 90, 1_700_000_000_000, 1), Snapshot(delta_id(1), 95, 5, 7)),
         (Segment(delta_id(2), 48, 96, 5), Segment(delta_id(3), 96, 144, 6)),
     )
 
 
-def test_the_root_changes_from_one_revision_to_the_next(pages: Pages) -> None:
-    pages.open_page("t", 0, LOWEST_FLOOR)
-    assert pages.set_root("t", root(1))
-    for stale in (root(1), Root(0), root(3)):
-        assert not pages.set_root("t", stale)
-    assert pages.head("t") == Head(0, root(1))
-    assert pages.set_root("t", Root(2))
-    assert pages.head("t") == Head(0, Root(2))
+def test_the_manifest_changes_from_one_revision_to_the_next(pages: Pages) -> None:
+    pages.open_page("t", 0, LOWEST_ID)
+    assert pages.set_manifest("t", manifest(1))
+    for stale in (manifest(1), Manifest(0), manifest(3)):
+        assert not pages.set_manifest("t", stale)
+    assert pages.head("t") == Head(0, manifest(1))
+    assert pages.set_manifest("t", Manifest(2))
+    assert pages.head("t") == Head(0, Manifest(2))
 
 
-def test_the_floor_rises_in_the_head_and_the_last_page_at_once(pages: Pages) -> None:
-    pages.open_page("t", 0, LOWEST_FLOOR)
-    pages.open_page("t", 1, LOWEST_FLOOR)
+def test_the_low_water_mark_rises_in_the_head_and_the_last_page_at_once(pages: Pages) -> None:
+    pages.open_page("t", 0, LOWEST_ID)
+    pages.open_page("t", 1, LOWEST_ID)
     pages.append("t", 1, delta_id(4))
-    raised = Head(1, root(1), floor=delta_id(5), first_page=1)
-    assert pages.raise_floor("t", raised)
+    raised = Head(1, manifest(1), low_water_mark=delta_id(5), first_page=1)
+    assert pages.raise_low_water_mark("t", raised)
     assert pages.head("t") == raised
     assert pages.page("t", 1) == Page(1, (delta_id(4),), delta_id(5))
     assert pages.append("t", 1, delta_id(3)) == Page(1, (delta_id(4),), delta_id(5))
     assert pages.append("t", 1, delta_id(5)) == Page(1, (delta_id(4), delta_id(5)), delta_id(5))
 
 
-def test_the_floor_does_not_rise_past_another_change_of_the_root_or_a_new_page(
+def test_the_mark_does_not_rise_past_another_change_of_the_manifest_or_a_new_page(
     pages: Pages,
 ) -> None:
-    pages.open_page("t", 0, LOWEST_FLOOR)
-    assert not pages.raise_floor("t", Head(0, Root(2), delta_id(5)))
-    assert not pages.raise_floor("t", Head(1, Root(1), delta_id(5)))
-    pages.open_page("t", 1, LOWEST_FLOOR)
-    assert not pages.raise_floor("t", Head(0, Root(1), delta_id(5)))
+    pages.open_page("t", 0, LOWEST_ID)
+    assert not pages.raise_low_water_mark("t", Head(0, Manifest(2), delta_id(5)))
+    assert not pages.raise_low_water_mark("t", Head(1, Manifest(1), delta_id(5)))
+    pages.open_page("t", 1, LOWEST_ID)
+    assert not pages.raise_low_water_mark("t", Head(0, Manifest(1), delta_id(5)))
     assert pages.head("t") == Head(1)
     assert pages.page("t", 1) == Page(1)
 
 
-def test_a_page_is_made_with_the_floor_there_is(pages: Pages) -> None:
-    pages.open_page("t", 0, LOWEST_FLOOR)
-    pages.raise_floor("t", Head(0, Root(1), delta_id(5)))
-    assert not pages.open_page("t", 1, LOWEST_FLOOR)
+def test_a_page_is_made_with_the_low_water_mark_there_is(pages: Pages) -> None:
+    pages.open_page("t", 0, LOWEST_ID)
+    pages.raise_low_water_mark("t", Head(0, Manifest(1), delta_id(5)))
+    assert not pages.open_page("t", 1, LOWEST_ID)
     assert pages.open_page("t", 1, delta_id(5))
     assert pages.append("t", 1, delta_id(4)) == Page(1, (), delta_id(5))
 
 
 def test_an_id_for_a_certain_place_takes_no_other(pages: Pages) -> None:
-    pages.open_page("t", 0, LOWEST_FLOOR)
+    pages.open_page("t", 0, LOWEST_ID)
     assert pages.append("t", 0, delta_id(1), 1) == Page(0)
     assert pages.append("t", 0, delta_id(1), 0) == Page(0, (delta_id(1),))
     assert pages.append("t", 0, delta_id(2), 0) == Page(0, (delta_id(1),))
     assert pages.append("t", 0, delta_id(2), 1) == Page(0, (delta_id(1), delta_id(2)))
 
 
-def test_a_table_without_a_log_gets_no_root(pages: Pages) -> None:
-    assert not pages.set_root("t", root(1))
+def test_a_table_without_a_log_gets_no_manifest(pages: Pages) -> None:
+    assert not pages.set_manifest("t", manifest(1))
     assert pages.head("t") is None
 
 
-def test_a_closed_log_takes_neither_pages_nor_roots_and_stays_closed(pages: Pages) -> None:
-    pages.open_page("t", 0, LOWEST_FLOOR)
-    pages.raise_floor("t", Head(0, root(1), delta_id(1)))
+def test_a_closed_log_takes_neither_pages_nor_manifests_and_stays_closed(pages: Pages) -> None:
+    pages.open_page("t", 0, LOWEST_ID)
+    pages.raise_low_water_mark("t", Head(0, manifest(1), delta_id(1)))
     assert pages.close("t") == Head(0, closed=True)
     assert pages.close("t") == Head(0, closed=True)
-    assert not pages.open_page("t", 1, LOWEST_FLOOR)
-    assert not pages.set_root("t", Root(1))
+    assert not pages.open_page("t", 1, LOWEST_ID)
+    assert not pages.set_manifest("t", Manifest(1))
     assert pages.head("t") == Head(0, closed=True)
 
 
 def test_a_log_closed_before_it_began_can_never_begin(pages: Pages) -> None:
     assert pages.close("t") == Head(-1, closed=True)
-    assert not pages.open_page("t", 0, LOWEST_FLOOR)
+    assert not pages.open_page("t", 0, LOWEST_ID)
 
 
 def test_deleted_pages_are_gone_and_those_of_other_tables_are_not(pages: Pages) -> None:
     for number in range(30):
-        pages.open_page("t", number, LOWEST_FLOOR)
-    pages.open_page("u", 0, LOWEST_FLOOR)
+        pages.open_page("t", number, LOWEST_ID)
+    pages.open_page("u", 0, LOWEST_ID)
     pages.close("t")
     for _ in range(2):
         pages.delete_pages("t", 0, 30)
@@ -181,7 +181,7 @@ def test_deleted_pages_are_gone_and_those_of_other_tables_are_not(pages: Pages) 
 
 
 def test_of_appends_at_once_each_gets_its_own_place(pages: Pages) -> None:
-    pages.open_page("t", 0, LOWEST_FLOOR)
+    pages.open_page("t", 0, LOWEST_ID)
     writers = [
         threading.Thread(
             target=lambda first: [pages.append("t", 0, delta_id(first + n)) for n in range(4)],
@@ -202,8 +202,8 @@ def test_of_appends_at_once_each_gets_its_own_place(pages: Pages) -> None:
     "attributes",
     [
         {},
-        {"ids": {"S": "x"}, "floor": {"B": b"\0"}},
-        {"ids": {"L": [{"S": "x"}]}, "floor": {"B": b"\0"}},
+        {"ids": {"S": "x"}, "mark": {"B": b"\0"}},
+        {"ids": {"L": [{"S": "x"}]}, "mark": {"B": b"\0"}},
         {"last_page": {"S": "x"}},
         {"last_page": {"N": "1"}, "revision": {"N": "1"}, "snapshots": {"L": [{"M": {}}]}},
     ],

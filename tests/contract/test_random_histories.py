@@ -9,18 +9,18 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.fold.fold import Verdict
 from dormouse.model.transactions import Transaction
 from dormouse.state_store import StateStore
-from dormouse.statestore.dynamodb_store import DynamoDBStateStore
 from dormouse.statestore.engine import Options
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.s3 import S3StateStore
+from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.storage import MemoryStorage
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.machine import TableMachine, verdict_of
+from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.statestore.faults import small_pages
-from tests.unit.statestore.memory_items import MemoryItems
 
 
 class StoreMachine(TableMachine):
@@ -34,14 +34,14 @@ class StoreMachine(TableMachine):
         self.clock = FakeClock(0)
         self.ids = CountingIds(self.clock)
         self.storage, self.pages = MemoryStorage(), MemoryPages()
-        self.items = MemoryItems(self.pages)
+        self.dynamodb = MemoryDynamoDB()
         self.writers = [self.process(), self.process()]
 
     def process(self) -> StateStore:
         """Open the store as a process does that knows nothing yet."""
         if self.in_items:
             return DynamoDBStateStore(
-                "t", self.items, self.pages, self.clock, self.ids, options=self.options
+                "t", self.dynamodb.tables, self.pages, self.clock, self.ids, options=self.options
             )
         return S3StateStore(
             "t", self.storage, self.pages, self.clock, self.ids, options=self.options

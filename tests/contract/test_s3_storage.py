@@ -22,7 +22,7 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.statestore.patience import WITHOUT_PAUSES
+from dormouse.retry_policy import WITHOUT_PAUSES
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.world import letters, letters_file
 
@@ -186,7 +186,7 @@ def test_objects_s3_was_too_busy_to_delete_are_deleted_again_and_only_they(
         return {"Errors": [{"Key": key, "Code": "SlowDown"} for key in failed]}
 
     monkeypatch.setattr(client, "delete_objects", busy)
-    S3Storage(client, "data", patience=WITHOUT_PAUSES).delete(["t/a", "t/b", "t/c"])
+    S3Storage(client, "data", retry_policy=WITHOUT_PAUSES).delete(["t/a", "t/b", "t/c"])
     assert asked == [["t/a", "t/b", "t/c"], ["t/a", "t/c"], ["t/c"]]
 
 
@@ -198,7 +198,7 @@ def test_objects_s3_stays_too_busy_to_delete_are_told(
 
     monkeypatch.setattr(client, "delete_objects", busy)
     with pytest.raises(UnavailableError, match="1 of 1 objects .* 't/a': SlowDown later"):
-        S3Storage(client, "data", patience=WITHOUT_PAUSES).delete(["t/a"])
+        S3Storage(client, "data", retry_policy=WITHOUT_PAUSES).delete(["t/a"])
 
 
 def test_an_object_that_was_not_deleted_is_told(

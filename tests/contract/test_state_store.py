@@ -27,7 +27,7 @@ from dormouse.model.transactions import (
     transaction_id,
 )
 from dormouse.state_store import AlreadyCommitted, Committed, Outcome, Rejected, StateStore
-from dormouse.statestore import consolidation
+from dormouse.statestore.log import compaction as consolidation
 from tests.contract.state_stores import DELTAS, SNAPSHOTS, STORES, Instance, instance_of
 from tests.support.trees import LEFT, RIGHT, initialise
 from tests.unit.statestore.histories import ONE_LEAF, addition, merge_of, shard_of

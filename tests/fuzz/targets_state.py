@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
 from hypothesis import strategies as st
 
+from dormouse.aws.dynamodb.blobs import DynamoBlobs
+from dormouse.aws.dynamodb.log_items import id_sum
+from dormouse.aws.dynamodb.log_pages import DynamoPages
 from dormouse.aws.dynamodb.stored_items import digest_of, sealed
 from dormouse.aws.dynamodb.table_items import (
     defaults_item,
@@ -18,24 +21,14 @@ from dormouse.aws.dynamodb.table_items import (
     table_of,
 )
 from dormouse.errors import CorruptDataError
-from dormouse.statestore import codec, codec_segment, codec_snapshot
-from dormouse.statestore.codec import decode_delta
-from dormouse.statestore.codec_segment import decode_segment
-from dormouse.statestore.codec_snapshot import decode_snapshot
-from dormouse.statestore.dynamodb_bodies import DynamoBodies
-from dormouse.statestore.dynamodb_items import DynamoItems
-from dormouse.statestore.dynamodb_page_items import id_sum
-from dormouse.statestore.dynamodb_pages import DynamoPages
-from dormouse.statestore.dynamodb_records import (
-    jobs_of,
-    newest,
-    partition_of,
-    references_of,
-    shard_of,
-)
-from dormouse.statestore.dynamodb_remembered import recalled
-from dormouse.statestore.dynamodb_states import Totals
-from dormouse.statestore.items import ItemTable
+from dormouse.retry_policy import WITHOUT_PAUSES
+from dormouse.statestore.delta import packed_codec, parquet_codec
+from dormouse.statestore.delta import segments as codec_segment
+from dormouse.statestore.delta.packed_codec import unpack_delta
+from dormouse.statestore.delta.parquet_codec import decode_delta
+from dormouse.statestore.delta.segments import decode_segment
+from dormouse.statestore.snapshot import codec as codec_snapshot
+from dormouse.statestore.snapshot.codec import decode_snapshot
 from dormouse.stored import checksums
 from dormouse.tables.table import Table
 from tests.fuzz.mutations import mangled, odd_tree
@@ -45,7 +38,8 @@ from tests.unit.statestore.samples import golden_files
 
 _GOLDEN = golden_files()
 _READERS: dict[str, Callable[[bytes], object]] = {
-    f"all-{codec.FORMAT}": lambda body: decode_delta(body, "the/path"),
+    f"all-{parquet_codec.FORMAT}": lambda body: decode_delta(body, "the/path"),
+    f"packed-{packed_codec.FORMAT}": lambda body: unpack_delta(body, "the/path"),
     f"segment-{codec_segment.FORMAT}": lambda body: decode_segment(body, "the/path"),
     f"snapshot-{codec_snapshot.FORMAT}": lambda body: decode_snapshot("t", body, "the/path"),
 }
@@ -90,11 +84,10 @@ class _Client:
     def get_item(self, TableName: str, **_: object) -> dict[str, Any]:  # noqa: N803
         return {"Item": self._reseal(TableName, self._item)}
 
-    def get_paginator(self, _: str) -> _Client:
-        return self
-
-    def paginate(self, TableName: str, **_: object) -> Iterator[dict[str, Any]]:  # noqa: N803
-        yield {"Items": [self._reseal(TableName, self._item)]}
+    def batch_get_item(self, RequestItems: Any) -> dict[str, Any]:  # noqa: N803
+        ((table, asked),) = RequestItems.items()
+        found = [self._reseal("delta", {**self._item, **key}) for key in asked["Keys"]]
+        return {"Responses": {table: found}, "UnprocessedKeys": {}}
 
 
 def _sealed(kind: str, item: Any) -> Any:
@@ -120,8 +113,8 @@ def _sealed_parts(_: str, item: Any) -> Any:
 
 
 _PARTS = {
-    "root_sum": ("revision", "snapshots", "segments", "segments_after"),
-    "floor_sum": ("floor",),
+    "manifest_sum": ("revision", "snapshots", "segments", "segments_after"),
+    "mark_sum": ("mark",),
     "last_sum": ("last_page",),
     "first_sum": ("first_page",),
 }
@@ -129,15 +122,15 @@ _SUM = {"B": b""}
 
 
 _ID = bytes(range(16))
-_PAGE = {"t": {"S": "t#0#0"}, "g": {"N": "0"}, "ids": {"L": [{"B": _ID}]}, "floor": {"B": _ID}}
-_PAGE |= {"floor_sum": _SUM, "id_sum": {"N": "0"}}
+_PAGE = {"t": {"S": "t#0#0"}, "g": {"N": "0"}, "ids": {"L": [{"B": _ID}]}, "mark": {"B": _ID}}
+_PAGE |= {"mark_sum": _SUM, "id_sum": {"N": "0"}}
 _NUMBERS = {"v": {"N": "9"}, "b": {"N": "1"}}
 _HEAD = {
     "t": {"S": "t#H"},
     "g": {"N": "-1"},
     "last_page": {"N": "3"},
     "first_page": {"N": "1"},
-    "floor": {"B": _ID},
+    "mark": {"B": _ID},
     "revision": {"N": "2"},
     "snapshots": {
         "L": [{"M": {"i": {"S": "x"}, "v": {"N": "9"}, "t": {"N": "1"}, "b": {"N": "1"}}}]
@@ -146,33 +139,8 @@ _HEAD = {
     "segments_after": {"N": "0"},
     **dict.fromkeys(_PARTS, _SUM),
 }
-_KEYS = {"k": {"S": "t#S1"}, "i": {"S": "name/part@000000000001"}}
-_RECORDS = [
-    {
-        "low": {"B": b""},
-        "high": {"B": b"\2a\0"},
-        "left": {"S": "0"},
-        "right": {"S": "1"},
-        "height": {"N": "1"},
-    },
-    {
-        "rows": {"N": "1"},
-        "size_bytes": {"N": "1"},
-        "low": {"B": b"\2a\0"},
-        "high": {"B": b"\2b\0"},
-        "references": {"N": "1"},
-        "unreferenced_ms": {"N": "1"},
-    },
-    {"rows": {"N": "1"}, "estimate": {"BOOL": True}, "job": {"S": "j"}},
-    {"partition": {"S": "root"}, "time_ms": {"N": "1"}, "inputs": {"L": [{"S": "s-0"}]}},
-    {
-        "generation": {"N": "0"},
-        "until_ms": {"N": "9"},
-        "ids": {"B": b"x\x9c\x03\x00\x00\x00\x00\x01"},
-    },
-    {"body": {"B": b"abc"}, "parts": {"N": "1"}},
-    {name: {"N": "1"} for name in ("version", "time_ms", "generation", "partitions", "shards")},
-]
+_KEYS = {"k": {"S": "t#delta#1"}, "i": {"S": "name#0000"}}
+_ITEMS = [{"body": {"B": b"abc"}, "parts": {"N": str(parts)}} for parts in (1, 2)]
 _TABLE = id_item(Table("t", "letters", COUNTS), 3)
 _INSTANCE = defaults_item({"compaction_files": 3}, 1)
 
@@ -187,20 +155,8 @@ def _page(item: Any) -> None:
 
 def _item(item: Any) -> None:
     client = cast(Any, _Client(item, _sealed))
-    tables: tuple[ItemTable, ...] = ("references", "shards", "partitions")
-    items = DynamoItems(client, {table: table for table in tables}, client)
-    readers: list[Callable[[], object]] = [
-        lambda: [partition_of("p", found.values) for found in items.query("partitions", "t#P")],
-        lambda: [shard_of("s", found.values) for found in items.query("shards", "t#S1")],
-        lambda: list(references_of(newest(items.query("references", "t#R1"), 9))),
-        lambda: jobs_of(newest(items.query("partitions", "t#J"), 9)),
-        lambda: recalled(items.query("references", "t#I"), 9, 0, 0),
-        lambda: [Totals.of_values(found.values) for found in items.query("partitions", "t#V")],
-        lambda: DynamoBodies("t", items).get("name"),
-    ]
-    for read in readers:
-        with told():
-            read()
+    with told(CorruptDataError):
+        DynamoBlobs(client, "deltas", "t", "delta", WITHOUT_PAUSES).get(["name"])
 
 
 def _registered(item: Any) -> None:
@@ -227,7 +183,7 @@ TARGETS: dict[str, Target] = {
         for name in _READERS
     },
     "pages": Target(_keyed([_PAGE, _HEAD], {}), _page, guided=True),
-    "items": Target(_keyed(_RECORDS, _KEYS), _item, guided=True),
+    "items": Target(_keyed(_ITEMS, _KEYS), _item, guided=True),
     "registry": Target(
         _keyed([_TABLE, _INSTANCE], {"pk": {"S": "id#t"}}), _registered, guided=True
     ),

@@ -27,12 +27,13 @@ from dormouse.requests import (
     SetProperties,
     SplitPartitions,
 )
-from dormouse.statestore.bodies import Bodies
+from dormouse.statestore.blobs import BlobStore
 from dormouse.statestore.engine import LogStateStore
 from dormouse.tables.table import Table
 from tests.simulation.crash_points import Operation
 from tests.simulation.crash_recovery import GC_SECONDS, ORPHAN_SECONDS, Rows, dies_at, settle
 from tests.simulation.instance import Instance, Worker
+from tests.simulation.leftovers import blobs_of
 from tests.simulation.processes import Died
 from tests.support.world import BY_TIME, LETTERS, letters, letters_file
 
@@ -209,8 +210,8 @@ def _unnoticed(instance: Instance, worker: Worker) -> dict[str, Rows]:
 def _left_of_deleted(instance: Instance, worker: Worker) -> dict[str, Rows]:
     """Bring an instance to an audit that finds what came late for a table that was deleted."""
     table = filled(instance, worker)
-    delta = next(_deltas(instance, worker, table).ids())
-    body = _deltas(instance, worker, table).get(delta)
+    delta = blobs_of(instance, table, "delta")[0]
+    (body,) = _deltas(instance, worker, table).get([delta])
     instance.ask(DeleteTable("delete", NAME))
     settle(instance, worker)
     for number in range(2):
@@ -219,10 +220,10 @@ def _left_of_deleted(instance: Instance, worker: Worker) -> dict[str, Rows]:
     return {}
 
 
-def _deltas(instance: Instance, worker: Worker, table: Table) -> Bodies:
+def _deltas(instance: Instance, worker: Worker, table: Table) -> BlobStore:
     store = worker.wiring.services.store(table)
     assert isinstance(store, LogStateStore)
-    return store._reader.deltas
+    return store.reader.deltas
 
 
 def _snapshots(instance: Instance, worker: Worker) -> dict[str, Rows]:

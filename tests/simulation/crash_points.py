@@ -17,7 +17,7 @@ from random import Random
 
 from dormouse.errors import UnavailableError
 from dormouse.requests import AdminRequest
-from dormouse.statestore.memory_pages import _Log
+from dormouse.statestore.log.memory_pages import _Log
 from tests.simulation.crash_recovery import (
     Rows,
     dangling,
@@ -198,7 +198,7 @@ def copied(base: Instance, folder: Path) -> Instance:
     copy.pages._logs.update(
         {t: _Log(log.head, dict(log.pages)) for t, log in base.pages._logs.items()}
     )
-    copy.items.kept = {table: dict(items) for table, items in base.items.kept.items()}
+    copy.dynamodb.kept.update(base.dynamodb.kept)
     copy.tables.by_id, copy.tables.settings = dict(base.tables.by_id), dict(base.tables.settings)
     copy.tables.buried = dict(base.tables.buried)
     copy.tables.created = set(base.tables.created)

@@ -32,6 +32,8 @@ from random import Random
 from typing import Any, Literal, cast
 
 from dormouse.aws.base.system import TimeOrderedIds
+from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.aws.wiring import Wiring
@@ -39,13 +41,11 @@ from dormouse.messages import encode
 from dormouse.model.sources import Source
 from dormouse.ports import Clock, Services
 from dormouse.requests import AdminRequest
+from dormouse.retry_policy import RetryPolicy
 from dormouse.settings import Settings
 from dormouse.state_store import StateStore
-from dormouse.statestore.dynamodb_store import DynamoDBStateStore
 from dormouse.statestore.engine import Options
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.patience import Patience
-from dormouse.statestore.s3 import S3StateStore
+from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.storage import MemoryStorage
 from dormouse.tables.table import Table
 from dormouse_spark.access import Access
@@ -67,8 +67,8 @@ from tests.simulation.queues import NAMES, Queues, SqsClient, Waiting, feeds
 from tests.simulation.watched import WatchedStorage, WatchedTables, WatchedTracker
 from tests.support.adapters import FakeClock, MemoryMetrics, MemorySources, MemorySpark
 from tests.support.lambda_context import Context
+from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.spark_package import package_in
-from tests.unit.statestore.memory_items import MemoryItems
 
 MEMORY_BYTES = 64 * 1024 * 1024
 SCARCE_BYTES = 4096
@@ -120,7 +120,7 @@ class Instance:
         self.storage, self.results = WatchedStorage(self.clock), MemoryStorage(self.clock)
         self.sources = MemorySources(self.clock, NAMES.ingest_bucket)
         self.pages = MemoryPages()
-        self.items = MemoryItems(self.pages)
+        self.dynamodb = MemoryDynamoDB()
         self.tables, self.tracker = WatchedTables(), WatchedTracker()
         self.metrics = MemoryMetrics()
         self.spark = MemorySpark(package_in(self.folder / "spark-package"))
@@ -202,7 +202,7 @@ class Worker:
         self.scratch.mkdir(parents=True, exist_ok=True)
         self._clock = clock
         self._ids = TimeOrderedIds(clock, instance.random.getrandbits)
-        self._patience = Patience(sleep=sleep, random=instance.random.random)
+        self._retry_policy = RetryPolicy(sleep=sleep, random=instance.random.random)
         self.wiring = self._wire()
 
     def handle(self, delivery: Delivery) -> list[str]:
@@ -284,7 +284,7 @@ class Worker:
             storage=guarded(process, "s3", shared.storage),
             results=guarded(process, "results", shared.results),
             sources=guarded(process, "sources", shared.sources),
-            dead_letters=SqsDeadLetters(sqs, NAMES, self._patience),
+            dead_letters=SqsDeadLetters(sqs, NAMES, self._retry_policy),
             store=self._store_factory(),
             clock=self._clock,
             ids=self._ids,
@@ -295,20 +295,20 @@ class Worker:
             has_spark=shared.has_spark,
         )
         settings = Settings(NAMES.instance, NAMES.account, self.scratch, shared.memory_bytes)
-        return Wiring(settings, services, SqsOutbox(sqs, NAMES, self._patience))
+        return Wiring(settings, services, SqsOutbox(sqs, NAMES, self._retry_policy))
 
     def _store_factory(self) -> Callable[[Table], StateStore]:
         """Return what opens stores, and keeps them as a process does."""
         pages = guarded(self.process, "pages", self.instance.pages)
-        items = guarded_items(self.process, self.instance.items)
+        tables = guarded_items(self.process, self.instance.dynamodb).tables
         storage = guarded(self.process, "s3", self.instance.storage)
-        tools = {"clock": self._clock, "ids": self._ids, "patience": self._patience}
+        tools = {"clock": self._clock, "ids": self._ids, "retry_policy": self._retry_policy}
 
         @cache
         def open_store(state_id: str, kept_in: str, commits: str, seconds: int) -> StateStore:
             options = Options(is_strict=commits == "strict", keep_seconds=seconds)
             if kept_in == "dynamodb":
-                return DynamoDBStateStore(state_id, items, pages, **tools, options=options)
+                return DynamoDBStateStore(state_id, tables, pages, **tools, options=options)
             return S3StateStore(state_id, storage, pages, **tools, options=options)
 
         def store(table: Table) -> StateStore:

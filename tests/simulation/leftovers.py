@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dormouse.aws.dynamodb.blobs import Kind
 from dormouse.model.state import DAY_MS
 from dormouse.statestore.engine import LogStateStore
-from dormouse.statestore.pages import version_before
+from dormouse.statestore.log.pages import version_before
 from dormouse.stored.paths import (
     delta_prefix,
     segment_prefix,
@@ -27,10 +28,9 @@ def left_of_gone(instance: Instance, table_id: str) -> Iterator[str]:
     good."""
     for stored in instance.storage.list(f"{table_id}/"):
         yield stored.path
-    for name, items in instance.items.kept.items():
-        for hash_key, range_key in items:
-            if _is_of(hash_key.partition("#")[0], table_id):
-                yield f"item {range_key} under {hash_key} of {name}"
+    for name, hash_key, range_key in instance.dynamodb.kept:
+        if _is_of(hash_key.partition("#")[0], table_id):
+            yield f"item {range_key} under {hash_key} of {name}"
     logs = {s: log for s, log in instance.pages._logs.items() if _is_of(s, table_id)}
     for state_id, log in logs.items():
         if not log.head.closed:
@@ -50,25 +50,36 @@ def left_in_state(instance: Instance, table: Table) -> Iterator[str]:
     """Return what lies in the state of a table though nothing refers to it, after a collection.
 
     A collection that died is made up for by the next, which a table that rests may not need: so
-    one is done here. All it must have taken is below its floor.
+    one is done here. All it must have taken is below its low-water mark.
     """
     store = instance.worker("collector").wiring.services.store(table)
     assert isinstance(store, LogStateStore)
-    reader = store._reader
+    reader = store.reader
     if not store._collector.collect():
         yield "a collection with nobody at work was too late"
     head = reader.log.head()
     assert head is not None
-    needed = {
-        "delta": (reader.deltas, reader.log.ids_after(version_before(head.root.covered_pages))),
-        "segment": (reader.segments, [each.id for each in head.root.segments]),
-        "snapshot": (reader.snapshots, [each.id for each in head.root.snapshots]),
+    named = {
+        *reader.log.ids_after(version_before(head.manifest.covered_pages)),
+        *(each.id for each in (*head.manifest.segments, *head.manifest.snapshots)),
     }
-    for kind, (kept, named) in needed.items():
-        for each in sorted(set(kept.ids() if kept else ()) - set(named)):
-            if each < head.floor:
+    for kind in ("delta", "segment", "snapshot"):
+        for each in blobs_of(instance, table, kind):
+            if each not in named and each < head.low_water_mark:
                 yield f"{kind} {each} is in the state of {table.name} for nothing"
     yield from _strange(instance, table)
+
+
+def blobs_of(instance: Instance, table: Table, kind: Kind) -> list[str]:
+    """Return the ids of the blobs of a kind that there are of a table."""
+    if table.properties.state_store == "dynamodb":
+        found = {
+            i for _, k, i in instance.dynamodb.kept if k.startswith(f"{table.state_id}#{kind}#")
+        }
+        return sorted({range_key.partition("#")[0] for range_key in found})
+    prefix = f"{state_prefix(table.state_id)}{kind}s/"
+    paths = (stored.path for stored in instance.storage.list(prefix))
+    return [path.removeprefix(prefix).removesuffix(".parquet") for path in paths]
 
 
 def _strange(instance: Instance, table: Table) -> Iterator[str]:

@@ -19,7 +19,7 @@ from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.model.sources import Source
 from dormouse.ports import JobRecord, Objects, SparkRun
 from dormouse.tables.table import Table
-from tests.unit.statestore.memory_items import MemoryItems
+from tests.support.memory_dynamodb import MemoryDynamoDB
 
 _Port = TypeVar("_Port")
 
@@ -38,7 +38,7 @@ READS = frozenset(
         "open",
         "page",
     }
-    | {"query", "read", "records", "receive", "take"}
+    | {"batch_get_item", "query", "read", "records", "receive", "take"}
 )
 """The methods of ports that change nothing."""
 NEVER_UNKNOWN = frozenset({"sqs", "items"})
@@ -182,9 +182,9 @@ def guarded(process: Process, service: str, port: _Port) -> _Port:
     return cast(_Port, _Guarded(process, service, port))
 
 
-def guarded_items(process: Process, items: MemoryItems) -> MemoryItems:
-    """Return items of which every single request is a call of `process`."""
-    view = copy(items)
+def guarded_items(process: Process, dynamodb: MemoryDynamoDB) -> MemoryDynamoDB:
+    """Return a client each of whose requests is a call of `process`."""
+    view = copy(dynamodb)
     view.hook = process.hook("items")
     return view
 

@@ -330,12 +330,7 @@ def _kept_of(simulation: Simulation, table: Table) -> object:
     """Return all that a table keeps, wherever it lies."""
     instance = simulation.instance
     state_ids = {state.state_id for state in table.states()}
-    items = [
-        (name, key)
-        for name, kept in instance.items.kept.items()
-        for key in kept
-        if key[0].partition("#")[0] in state_ids
-    ]
+    items = [key for key in instance.dynamodb.kept if key[1].partition("#")[0] in state_ids]
     logs = [repr(instance.pages._logs.get(state_id)) for state_id in sorted(state_ids)]
     paths = [stored.path for stored in instance.storage.list(table_prefix(table.id))]
     return paths, sorted(items), logs

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from dormouse.aws.dynamodb.blobs import DynamoBlobs
+from dormouse.aws.s3.blobs import ObjectBlobs
 from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction.merge import Compaction, Merged
 from dormouse.ports import Services
-from dormouse.statestore import dynamodb_store
-from dormouse.statestore.s3 import StoredBodies
 from dormouse.stored.paths import shard_path
 from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_operations import NAME, create, drop, handles, rows
@@ -87,7 +87,7 @@ def test_inputs_that_are_deleted_before_the_commit_are_missed_at_once(
 def test_the_state_of_a_deleted_table_that_stays_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dynamodb_store, "delete_all", lambda *_: None)
+    monkeypatch.setattr(DynamoBlobs, "delete_stale", lambda *_: None)
     with pytest.raises(AssertionError, match="is of no table"):
         ground(BY_NAME["admin: delete"], tmp_path, "dynamodb")
 
@@ -95,7 +95,7 @@ def test_the_state_of_a_deleted_table_that_stays_is_found(
 def test_deltas_that_nobody_needs_any_more_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StoredBodies, "delete", lambda *_: None)
+    monkeypatch.setattr(ObjectBlobs, "delete_stale", lambda *_: None)
     with pytest.raises(AssertionError, match="is in the state of letters for nothing"):
         ground(BY_NAME["plan: snapshot maintenance"], tmp_path, "s3")
 

@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 import pytest
 
 from dormouse.arrow.row_counter import Tally
+from dormouse.aws.dynamodb.blobs import DynamoBlobs
+from dormouse.aws.s3.blobs import ObjectBlobs
 from dormouse.engine.merging import merge_slices
 from dormouse.engine.row_rules import apply_row_rules
 from dormouse.features.administration import administer
@@ -31,10 +33,8 @@ from dormouse.requests import (
     SetProperties,
 )
 from dormouse.shards.shard_writer import ShardWriter
-from dormouse.statestore import dynamodb_store
-from dormouse.statestore.dynamodb_snapshots import DynamoSnapshots
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.s3 import StoredBodies, StoredSnapshots
+from dormouse.statestore.engine import LogStateStore
+from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.tables.tombstones import Tombstone
 from functions.sweep import handler as sweep_function
 from tests.simulation.run import run
@@ -144,11 +144,10 @@ PLANTED: dict[str, Plant] = {
     "the shards of a deleted table stay": _instead(
         delete_table, "table_prefix", lambda table_id: f"{table_id}/state/"
     ),
-    "the items of a deleted table stay": _instead(dynamodb_store, "delete_all", _nothing),
+    "the blobs of a deleted table stay": _instead(LogStateStore, "_delete_blobs", _nothing),
     "the pages of a deleted table stay": _instead(MemoryPages, "delete_pages", _nothing),
-    "deltas and segments that nobody needs stay": _instead(StoredBodies, "delete", _nothing),
-    "snapshots that nobody needs stay": _instead(StoredSnapshots, "delete", _nothing),
-    "versions that nobody needs stay": _instead(DynamoSnapshots, "delete", _nothing),
+    "objects that nobody needs stay": _instead(ObjectBlobs, "delete_stale", _nothing),
+    "items that nobody needs stay": _instead(DynamoBlobs, "delete_stale", _nothing),
     "all compactions are assigned at once": _instead(
         plan_table, "within_limit", lambda plans, running, limit: list(plans)
     ),
@@ -171,7 +170,7 @@ FOUND_BY = {
     "files whose notification was lost are not looked for": 17,
     "a commit against the rules counts": 9,
     "an audit takes what is being written for orphans": 16,
-    "snapshots that nobody needs stay": 13,
+    "objects that nobody needs stay": 13,
     "all compactions are assigned at once": 9,
     "an export is not begun": 4,
 }

@@ -18,8 +18,11 @@ from unittest.mock import patch
 import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
+from dormouse.aws.dynamodb import state_store
+from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
 from dormouse.aws.dynamodb.tables import DynamoTables
 from dormouse.aws.dynamodb.tracker import DynamoTracker
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.features.administration.answering import keep_reply
 from dormouse.features.compaction.steps import Cut, Step, encode_fate
 from dormouse.features.export import export_rows
@@ -37,19 +40,18 @@ from dormouse.replies import Reply
 from dormouse.requests import ExportRows, PurgeRows, ReinitialiseTable
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.state_store import StateStore
-from dormouse.statestore import consolidation
-from dormouse.statestore.dynamodb_store import DynamoDBStateStore
-from dormouse.statestore.pages import PAGE_CAPACITY
-from dormouse.statestore.s3 import S3StateStore
+from dormouse.statestore.log import compaction
+from dormouse.statestore.log.compaction import CompactionPolicy
+from dormouse.statestore.log.pages import PAGE_CAPACITY
 from dormouse.stored.paths import step_path
 from dormouse.tables.table import Table
-from tests.contract.state_items import TABLES, dynamodb_items
+from tests.contract.state_items import DELTAS, SNAPSHOTS, dynamodb_tables
 from tests.support.damage import rewrite
 from tests.support.world import Crash, World, letters
 
 Home = Literal["s3", "dynamodb"]
 KEYS = {"tables": ("pk",), "jobs": ("table_id", "job_id"), "state": ("t", "g")} | dict.fromkeys(
-    TABLES.values(), ("k", "i")
+    (DELTAS, SNAPSHOTS), ("k", "i")
 )
 """The tables of DynamoDB that an instance has, with the attributes of their keys."""
 BUCKET = "dormouse-dev-ingest-123456789012"
@@ -138,13 +140,15 @@ class Everything:
 @contextmanager
 def everything(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Everything]:
     """Give the instance; `home` is where its states are kept."""
-    with dynamodb_items(monkeypatch) as (items, pages, client):
-        world = World(folder)
+    # A page is compacted as soon as it is full, in either store.
+    monkeypatch.setattr(state_store, "COMPACTION", CompactionPolicy())
+    with dynamodb_tables(monkeypatch) as (blobs, pages):
+        world, client = World(folder), blobs.client
 
         def opened(table: Table) -> StateStore:
             if home == "s3":
                 return S3StateStore(table.state_id, world.storage, pages, world.clock, world.ids)
-            return DynamoDBStateStore(table.state_id, items, pages, world.clock, world.ids)
+            return DynamoDBStateStore(table.state_id, blobs, pages, world.clock, world.ids)
 
         for name in ("tables", "jobs"):
             _create(client, name)
@@ -206,7 +210,7 @@ def _lengthen_log(world: World, table: Table) -> None:
     store = world.services.store(table)
     for number in range(PAGE_CAPACITY):
         store.commit(ReleaseJob(f"none-{number}"), generation=0)
-    with patch.object(consolidation, "LEAST_BYTES_TO_SNAPSHOT", 1):
+    with patch.object(compaction, "LEAST_BYTES_TO_SNAPSHOT", 1):
         store.maintain()
 
 

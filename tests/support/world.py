@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.features.administration.administer import administer
 from dormouse.features.administration.answering import forget_answered
 from dormouse.features.administration.follow_request import follow_request
@@ -63,8 +64,7 @@ from dormouse.requests import (
     SetOnline,
 )
 from dormouse.schema.schema import Field, Schema
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.s3 import S3StateStore
+from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix, shard_id_of
 from dormouse.tables.table import Table

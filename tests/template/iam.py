@@ -127,6 +127,9 @@ def _dynamodb_needs(operation: str, params: Mapping[str, Any]) -> Iterator[Need]
     elif operation == "BatchWriteItem":
         for table, requests in params["RequestItems"].items():
             yield _of_items(operation, table, [part for r in requests for part in r.values()])
+    elif operation == "BatchGetItem":
+        for table, asked in params["RequestItems"].items():
+            yield _of_items(operation, table, [{"Key": key} for key in asked["Keys"]])
     else:
         yield _of_items(operation, params["TableName"], [params])
 

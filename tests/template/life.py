@@ -39,7 +39,7 @@ from dormouse.requests import (
     SetProperties,
     SplitPartitions,
 )
-from dormouse.statestore.pages import PAGE_CAPACITY
+from dormouse.statestore.log.pages import PAGE_CAPACITY
 from dormouse.stored.names import QUEUES
 from dormouse.stored.paths import (
     export_done_path,

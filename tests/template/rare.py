@@ -16,10 +16,11 @@ COMMITS = (
     "purge_rows",
     SPARK_JOB,
 )
-ITEMS = ("-references", "-shards", "-partitions")
+ITEMS = ("-deltas", "-snapshots")
 SEND = ("sqs:SendMessage", "sqs:GetQueueUrl")
 FEATURES = "tests/unit/features/"
-DYNAMODB = "tests/unit/statestore/test_dynamodb_store.py::"
+BLOBS = "tests/contract/test_blobs.py::"
+SNAPSHOT = "tests/unit/statestore/test_maintenance.py::"
 STATE = "tests/contract/test_state_store.py::"
 
 
@@ -78,7 +79,7 @@ RARE = (
         (f"{NAMES.results_bucket}/*",),
     ),
     Rare(
-        "tests/unit/statestore/test_roots.py::"
+        "tests/unit/statestore/test_manifests.py::"
         "test_old_segments_go_with_the_snapshots_that_needed_them",
         ("plan_table",),
         ("s3:DeleteObject",),
@@ -91,16 +92,28 @@ RARE = (
         ("-state",),
     ),
     Rare(
-        f"{DYNAMODB}test_what_no_readable_version_needs_is_deleted_and_nothing_else",
+        f"{SNAPSHOT}test_a_lost_snapshot_or_segment_is_named",
+        (*COMMITS, "dispatch_spark", "track_spark", "administer", "measure", "sweep"),
+        ("dynamodb:BatchGetItem",),
+        ("-snapshots",),
+    ),
+    Rare(
+        f"{SNAPSHOT}test_a_snapshotter_that_slept_never_moves_the_newest_back",
         ("plan_table",),
-        ("dynamodb:BatchWriteItem",),
+        ("dynamodb:PutItem",),
+        ("-snapshots",),
+    ),
+    Rare(
+        f"{BLOBS}test_what_is_below_the_mark_and_not_needed_is_deleted_and_nothing_else",
+        ("plan_table",),
+        ("dynamodb:Query", "dynamodb:BatchWriteItem"),
         ITEMS,
     ),
     Rare(
-        f"{DYNAMODB}test_a_destroyed_table_leaves_no_item_even_of_a_version_half_put",
-        ("sweep",),
+        f"{BLOBS}test_all_parts_of_a_large_blob_are_deleted_and_those_of_a_needed_one_stay",
+        ("sweep", "administer"),
         ("dynamodb:BatchWriteItem",),
-        ("-shards", "-partitions"),
+        ("-snapshots",),
     ),
     Rare(
         f"{FEATURES}spark/test_spark.py::test_an_instance_without_spark_has_functions_do_it",

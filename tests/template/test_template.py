@@ -49,9 +49,8 @@ def test_the_template_and_the_code_agree_on_every_name(template: Template) -> No
     assert named("AWS::DynamoDB::Table", "TableName") == {
         NAMES.tables_table,
         NAMES.state_table,
-        NAMES.references_table,
-        NAMES.shards_table,
-        NAMES.partitions_table,
+        NAMES.deltas_table,
+        NAMES.snapshots_table,
         NAMES.jobs_table,
     }
     queues = {*QUEUES, *map(dead_letter_queue, QUEUES), REPLIES}

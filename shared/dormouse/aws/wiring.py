@@ -15,23 +15,20 @@ from botocore.config import Config
 from dormouse.aws.base.clients import client
 from dormouse.aws.base.logs import note_commit
 from dormouse.aws.base.metrics import LoggedMetrics
-from dormouse.aws.base.system import SystemClock, TimeOrderedIds, patience
+from dormouse.aws.base.system import SystemClock, TimeOrderedIds, retry_policy
+from dormouse.aws.dynamodb.log_pages import DynamoPages
+from dormouse.aws.dynamodb.state_store import BlobTables, DynamoDBStateStore
 from dormouse.aws.dynamodb.tables import DynamoTables
 from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.aws.emr import EmrServerless
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.aws.s3.storage import S3Sources, S3Storage
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.ports import Metrics, NoMetrics, Services, Spark
 from dormouse.settings import Settings
 from dormouse.state_store import CommitReport, StateStore
-from dormouse.statestore.dynamodb_items import DynamoItems
-from dormouse.statestore.dynamodb_pages import DynamoPages
-from dormouse.statestore.dynamodb_store import DynamoDBStateStore
 from dormouse.statestore.engine import Options
-from dormouse.statestore.items import ItemTable
-from dormouse.statestore.s3 import S3StateStore
-from dormouse.stored.names import InstanceNames
 from dormouse.tables.table import Table
 
 SCRATCH = "dormouse"
@@ -102,7 +99,7 @@ def wire(
     # An append is counted as sent once only if the SDK does not repeat it by itself.
     once = client("dynamodb", _CONFIG.merge(Config(retries={"total_max_attempts": 1})))
     pages = DynamoPages(once, names.state_table)
-    items = DynamoItems(dynamodb, _item_tables(names), pages)
+    tables = BlobTables(dynamodb, names.deltas_table, names.snapshots_table)
     services = Services(
         tables=DynamoTables(dynamodb, names.tables_table, names.state_table),
         tracker=DynamoTracker(dynamodb, names.jobs_table),
@@ -110,7 +107,7 @@ def wire(
         results=S3Storage(s3, names.results_bucket),
         sources=S3Sources(s3, names.ingest_bucket),
         dead_letters=SqsDeadLetters(sqs, names),
-        store=_store_factory(storage, items, pages, observe),
+        store=_store_factory(storage, tables, pages, observe),
         clock=SystemClock(),
         ids=TimeOrderedIds(),
         scratch=settings.scratch,
@@ -128,20 +125,12 @@ def _spark(settings: Settings) -> Spark | None:
     return EmrServerless(client("emr-serverless", _CONFIG), settings.spark, settings.names)
 
 
-def _item_tables(names: InstanceNames) -> dict[ItemTable, str]:
-    return {
-        "references": names.references_table,
-        "shards": names.shards_table,
-        "partitions": names.partitions_table,
-    }
-
-
 def _store_factory(
-    storage: S3Storage, items: DynamoItems, pages: DynamoPages, observe: Observer
+    storage: S3Storage, tables: BlobTables, pages: DynamoPages, observe: Observer
 ) -> Callable[[Table], StateStore]:
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, kept_in: str, commits: str, keep_seconds: int) -> StateStore:
-        clock, ids, tries = SystemClock(), TimeOrderedIds(), patience()
+        clock, ids, tries = SystemClock(), TimeOrderedIds(), retry_policy()
         options = Options(
             is_strict=commits == "strict",
             keep_seconds=keep_seconds,
@@ -149,9 +138,11 @@ def _store_factory(
         )
         if kept_in == "dynamodb":
             return DynamoDBStateStore(
-                state_id, items, pages, clock, ids, patience=tries, options=options
+                state_id, tables, pages, clock, ids, retry_policy=tries, options=options
             )
-        return S3StateStore(state_id, storage, pages, clock, ids, patience=tries, options=options)
+        return S3StateStore(
+            state_id, storage, pages, clock, ids, retry_policy=tries, options=options
+        )
 
     def store(table: Table) -> StateStore:
         wanted = table.properties

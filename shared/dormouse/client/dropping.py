@@ -17,7 +17,7 @@ from dormouse.features.ingest.known_sources import look_up_source_ids, look_up_s
 from dormouse.model.sources import Source, format_of, table_name_of
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
-from dormouse.statestore.sources import ingested_of
+from dormouse.statestore.source_lookup import ingested_of
 from dormouse.tables.table import Table
 
 Rows = pa.Table | pa.RecordBatchReader

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from dormouse.aws.base.failures import reading
-from dormouse.aws.base.system import patience
+from dormouse.aws.base.system import retry_policy
 from dormouse.aws.emr import EmrApplications
 from dormouse.aws.s3.ingest_bucket import S3IngestBucket
 from dormouse.aws.sqs.queue_ages import CloudWatchAges
@@ -89,7 +89,7 @@ class Instance:
             bucket = S3IngestBucket.of(wiring.settings.names)
             ages = CloudWatchAges.of(wiring.settings.names)
             applications = EmrApplications.of(wiring.settings.names)
-        polling = Polling(wiring.services.clock, patience().sleep)
+        polling = Polling(wiring.services.clock, retry_policy().sleep)
         return Instance(wiring.services, wiring.outbox, bucket, polling, ages, applications)
 
     def tables(self) -> list[TableHandle]:

@@ -53,7 +53,8 @@ def apply(state: TableState, entry: Entry) -> tuple[TableState, Verdict]:
     """Return the state after `entry`, and the verdict on the entry. The log sets the version.
 
     There is a verdict for every entry that can be written or read, whatever it contains. Readers of
-    logs have checked before that this release knows the rules of the state (`statestore.reading`).
+    logs (`statestore.log.reader`) have checked before that this release knows the rules of the
+    state.
     """
     same_generation = entry.generation == state.generation
     judged = same_generation or isinstance(entry.transaction, ClearTable)

@@ -1,4 +1,4 @@
-"""A segment of source ids, as the state names it. `statestore.sources` has its stored form."""
+"""A segment of source ids, as the state names it. `statestore.source_codec` has its stored form."""
 
 from __future__ import annotations
 

@@ -1,17 +1,18 @@
 """The state of a table as a log of deltas, ordered by small conditional updates.
 
 A commit stores its transactions as one delta under a new id, and then appends that id to the log
-(`log`, `pages`): that one update decides the order. Whether a transaction holds is decided when the
-delta is folded, in that order, by the same rules for everyone (`follower`); its writer reads the
-verdict. So no commit conflicts with another, and a retry rewrites nothing.
+(`log.log`, `log.pages`): that one update decides the order. Whether a transaction holds is decided
+when the delta is folded, in that order, by the same rules for everyone (`log.tail`); its writer
+reads the verdict. So no commit conflicts with another, and a retry rewrites nothing.
 
 A strict commit is appended only as what follows the very version its writer tried it on. Then it is
-known to hold before it is written; another writer's commit in between costs a new attempt.
+known to hold before it is written; another writer's commit in between costs another attempt.
 
-What a crash leaves: after the delta is stored, a body nobody names; after the append, a commit
-whose author was not told, and who learns of it by committing the same again.
+What a crash leaves: after the delta is stored, a blob that nobody names; after the append, a commit
+whose author does not know of it, and finds out by committing the same again.
 
-Where deltas, segments and snapshots lie is said by who composes the engine (`s3`).
+The engine knows three ports: the log, its head (both in `log.pages`) and the blobs (`blobs`). The
+stores that consist of it and adapters are `aws.s3.state_store` and `aws.dynamodb.state_store`.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from dormouse.model.transactions import Entry, Transaction
 from dormouse.ports import Clock, Ids
 from dormouse.state_store import AlreadyCommitted, CommitReport, Committed, Outcome, Rejected
 from dormouse.statestore.admission import admit
-from dormouse.statestore.codec import encode_delta
-from dormouse.statestore.collection import Collector
-from dormouse.statestore.consolidation import Consolidator, snapshot_due
-from dormouse.statestore.follower import Follower
-from dormouse.statestore.groups import Entries, Group, Outcomes
-from dormouse.statestore.history import state_at
-from dormouse.statestore.log import Placement
-from dormouse.statestore.pages import LOWEST_FLOOR, not_below, place_after
-from dormouse.statestore.reading import Reader, fold_delta
+from dormouse.statestore.blobs import ABOVE_ALL_IDS
+from dormouse.statestore.group_commit import Entries, GroupCommit, Outcomes
+from dormouse.statestore.log.collection import Collector
+from dormouse.statestore.log.compaction import CompactionPolicy, LogCompaction, is_snapshot_due
+from dormouse.statestore.log.history import state_at
+from dormouse.statestore.log.log import Placement
+from dormouse.statestore.log.pages import LOWEST_ID, not_below, place_after
+from dormouse.statestore.log.reader import Reader, fold_delta
+from dormouse.statestore.log.tail import LogTail
 
 
 def _unobserved(report: CommitReport) -> None:
-    """Stand where the wiring puts an observer."""
+    """Take the place of an observer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Options:
 
 
 DEFAULTS = Options()
+DEFAULT_COMPACTION = CompactionPolicy()
 
 
 class LogStateStore:
@@ -71,20 +73,28 @@ class LogStateStore:
     nothing is new. Every call raises NotFoundError once the table's state was destroyed.
     """
 
-    def __init__(self, reader: Reader, clock: Clock, ids: Ids, options: Options = DEFAULTS) -> None:
-        """Use the table whose log and bodies `reader` reads; nothing is read yet."""
-        self._reader, self._log, self._options = reader, reader.log, options
-        self._table_id, self._patience = reader.log.table_id, reader.log.patience
+    def __init__(
+        self,
+        reader: Reader,
+        clock: Clock,
+        ids: Ids,
+        options: Options = DEFAULTS,
+        policy: CompactionPolicy = DEFAULT_COMPACTION,
+    ) -> None:
+        """Use the table whose log and blobs `reader` reads; nothing is read yet."""
+        self.reader, self.policy = reader, policy
+        self._log, self._options = reader.log, options
+        self._table_id, self._retry_policy = reader.log.table_id, reader.log.retry_policy
         self._clock, self._ids = clock, ids
-        self._follower = Follower(reader)
-        self._group = Group(self._commit_strictly if options.is_strict else self._append)
+        self._tail = LogTail(reader)
+        self._group = GroupCommit(self._commit_strictly if options.is_strict else self._append)
         keep_ms, upload_ms = options.keep_seconds * 1000, options.upload_seconds * 1000
-        self._consolidator = Consolidator(reader, ids, keep_ms)
+        self._compaction = LogCompaction(reader, ids, keep_ms, policy)
         self._collector = Collector(reader, clock, keep_ms, upload_ms)
 
     def current(self) -> TableState:
         """Return the newest version: at least every commit that ended before the call began."""
-        return self._patience.insist(self._follower.newest)
+        return self._retry_policy.retry(self._tail.newest)
 
     def at(self, *, version: int | None = None, time_ms: int | None = None) -> TableState:
         """Return a version, or the one that was current at a time, as long as it is kept.
@@ -93,14 +103,14 @@ class LogStateStore:
             NotFoundError: it is not kept any more, or is yet to come.
             InvalidRequestError: neither or both are given.
         """
-        return self._patience.insist(
-            lambda: state_at(self._reader, version=version, time_ms=time_ms)
+        return self._retry_policy.retry(
+            lambda: state_at(self.reader, version=version, time_ms=time_ms)
         )
 
     def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
-        """Commit transactions in one delta, each for itself, and give the outcome of each.
+        """Commit transactions in one delta, each for itself, and return the outcome of each.
 
-        What threads commit at the same time goes in one delta.
+        Threads that commit at the same time share a delta.
 
         Raises:
             InvalidRequestError: one of them can hold in no state of the table; nothing was written.
@@ -112,40 +122,40 @@ class LogStateStore:
             return ()
         now_ms = self._clock.now_ms()
         entries = tuple(Entry(each, now_ms, generation) for each in transactions)
-        admit(entries, self._patience.insist(self._follower.last_seen), self.current)
+        admit(entries, self._retry_policy.retry(self._tail.last_seen), self.current)
         return self._group.commit(entries)
 
     def maintain(self) -> None:
-        """Do what keeps reads cheap and the metadata small, if it is due. Any number may at once.
+        """Compact the log and collect its garbage, as far as due. Any number may at once.
 
         Raises:
             InvariantError: the state contradicts itself; no snapshot was written.
             UnavailableError, OutcomeUnknownError: the rest is left to the next call.
         """
-        head = self._patience.insist(self._log.head)
+        head = self._retry_policy.retry(self._log.head)
         if head is None:
             return
         seen = head
-        if self._patience.insist(lambda: self._consolidator.consolidate(seen)):
-            head = self._patience.insist(self._log.head) or seen
-        if snapshot_due(head.root, head.last_page, self._reader.segments is not None):
-            self._consolidator.snapshot(self.current(), head.root)
+        if self._retry_policy.retry(lambda: self._compaction.compact(seen)):
+            head = self._retry_policy.retry(self._log.head) or seen
+        if is_snapshot_due(head.manifest, self.policy):
+            self._compaction.snapshot(self.current())
         if self._collector.is_due(head):
-            self._patience.insist(self._collector.collect)
+            self._retry_policy.retry(self._collector.collect)
 
     def log_length(self) -> int:
         """Count the versions since the newest snapshot: what a new process has to fold."""
-        newest = self._patience.insist(self._reader.root).newest
+        newest = self._retry_policy.retry(self.reader.manifest).newest
         return self.current().version - (newest.version if newest else 0)
 
     def reopen(self) -> None:
         """Drop what is kept in memory: the next look reads what is stored."""
-        self._follower.forget()
+        self._tail.forget()
 
     def terminate(self) -> None:
-        """Let nobody commit or read any more, for good; deltas and snapshots stay. Repeatable.
+        """Let nobody commit or read any more, for good; the blobs stay. Repeatable.
 
-        The pages go, for an append asks for nothing but a page with room.
+        The pages are deleted, for an append needs nothing but a page with room.
         """
         head = self._log.pages.close(self._table_id)
         self._log.pages.delete_pages(self._table_id, head.first_page, head.last_page + 1)
@@ -154,35 +164,37 @@ class LogStateStore:
         """Delete the state of the table. Repeatable; used only when the table itself is deleted.
 
         The log is closed first: from then on nobody can commit or read. Its head stays, a hundred
-        bytes, so that a writer that slept cannot begin the log anew.
+        bytes, so that a writer that slept cannot begin the log again.
         """
         self.terminate()
-        for kept in (self._reader.deltas, self._reader.segments, self._reader.snapshots):
-            if kept is not None:
-                kept.delete(list(kept.ids()))
+        self._retry_policy.retry(self._delete_blobs)
 
     def delete_late(self) -> None:
-        """Delete the deltas that were put while the state was destroyed, or later. Repeatable.
+        """Delete the blobs that were put while the state was destroyed, or later. Repeatable.
 
-        Nothing else can come late: pages and the root are changed only while the log is open.
+        Nothing else can come late: pages and the manifest change only while the log is open.
 
         Raises:
             InvariantError: the log is not closed; nothing was deleted.
         """
-        head = self._patience.insist(lambda: self._log.pages.head(self._table_id))
+        head = self._retry_policy.retry(lambda: self._log.pages.head(self._table_id))
         if head is None or not head.closed:
             raise InvariantError(f"the state of table {self._table_id} was never destroyed")
-        self._patience.insist(lambda: self._reader.deltas.delete(list(self._reader.deltas.ids())))
+        self._retry_policy.retry(self._delete_blobs)
+
+    def _delete_blobs(self) -> None:
+        for blobs in (self.reader.deltas, self.reader.segments, self.reader.snapshots):
+            blobs.delete_stale(ABOVE_ALL_IDS, ())
 
     def _append(self, entries: Entries) -> Outcomes:
-        """Commit in any order: what follows which version, and what holds then, is seen after."""
-        started_ms, attempts, body = self._clock.now_ms(), 0, encode_delta(entries)
-        # The fold begins before the delta, or it would never pass it and tell the verdict.
-        page, _ = place_after(self._patience.insist(self._follower.last_seen).version)
-        floor = LOWEST_FLOOR
-        for uploads in range(1, self._patience.attempts + 1):
-            delta_id = self._upload(body, floor)
-            with self._follower.awaiting(delta_id, entries):
+        """Append a delta wherever the log ends; what holds there is known after the fold."""
+        started_ms, attempts, body = self._clock.now_ms(), 0, self.reader.codec.encode(entries)
+        # The fold must begin before the delta, or it would never pass it and learn the verdict.
+        page, _ = place_after(self._retry_policy.retry(self._tail.last_seen).version)
+        mark = LOWEST_ID
+        for uploads in range(1, self._retry_policy.attempts + 1):
+            delta_id = self._upload(body, mark)
+            with self._tail.awaiting(delta_id, entries):
                 placed = self._log.append(delta_id, page)
                 attempts += placed.attempts
                 if placed.version is not None:
@@ -190,20 +202,20 @@ class LogStateStore:
                     sent_bytes = uploads * len(body)
                     self._report(placed.version, attempts, sent_bytes, started_ms, verdicts)
                     return _outcomes(verdicts, placed.version)
-            floor = placed.floor or floor
+            mark = placed.low_water_mark or mark
         raise ContendedError(
             f"every commit to table {self._table_id} came too late after its upload",
             hint="nothing was changed; try again later",
         )
 
     def _commit_strictly(self, entries: Entries) -> Outcomes:
-        """Commit what holds at the newest version as the next one, or try anew."""
+        """Commit what holds at the newest version as the next one, or try again."""
         started_ms, attempts, sent_bytes = self._clock.now_ms(), 0, 0
-        delta_id, floor = "", LOWEST_FLOOR
+        delta_id, mark = "", LOWEST_ID
         uploaded: Entries = ()
-        for failures in range(self._patience.attempts):
+        for failures in range(self._retry_policy.attempts):
             if failures:
-                self._patience.pause(failures)
+                self._retry_policy.pause(failures)
             state = self.current()
             verdicts = fold_delta(state, entries)[1]
             holding = _holding(entries, verdicts)
@@ -211,38 +223,38 @@ class LogStateStore:
                 self._report(state.version, attempts, sent_bytes, started_ms, verdicts)
                 return _outcomes(verdicts, state.version)
             if holding != uploaded:
-                body = encode_delta(holding)
-                delta_id, uploaded = self._upload(body, floor), holding
+                body = self.reader.codec.encode(holding)
+                delta_id, uploaded = self._upload(body, mark), holding
                 sent_bytes += len(body)
             placed = self._place_after(state.version, delta_id, holding)
             attempts += placed.attempts
             if placed.version is not None:
                 self._report(placed.version, attempts, sent_bytes, started_ms, verdicts)
                 return _outcomes(verdicts, placed.version)
-            if placed.floor:
-                floor, uploaded = placed.floor, ()
+            if placed.low_water_mark:
+                mark, uploaded = placed.low_water_mark, ()
         raise ContendedError(
-            f"{self._patience.attempts} attempts to change table {self._table_id} met others",
+            f"{self._retry_policy.attempts} attempts to change table {self._table_id} met others",
             hint="nothing was changed; try again later",
         )
 
     def _place_after(self, version: int, delta_id: str, entries: Entries) -> Placement:
         page, _ = place_after(version)
-        with self._follower.awaiting(delta_id, entries):
+        with self._tail.awaiting(delta_id, entries):
             return self._log.append(delta_id, page, after=version)
 
-    def _upload(self, body: bytes, floor: str) -> str:
-        """Store a delta under a new id and give it: one that is not below a floor met before.
+    def _upload(self, body: bytes, mark: str) -> str:
+        """Store a delta under a new id, not below a low-water mark met before; return the id.
 
-        Without that, a machine whose clock is behind could never commit again.
+        Otherwise a machine whose clock is behind could never commit again.
         """
-        delta_id = not_below(floor, self._ids.new())
-        self._patience.insist(lambda: self._reader.deltas.put(delta_id, body))
+        delta_id = not_below(mark, self._ids.new())
+        self.reader.deltas.put(delta_id, body)
         return delta_id
 
     def _verdicts(self, delta_id: str) -> tuple[Verdict, ...]:
         try:
-            return self._patience.insist(lambda: self._follower.verdicts(delta_id))
+            return self._retry_policy.retry(lambda: self._tail.verdicts(delta_id))
         except (UnavailableError, CorruptDataError) as error:
             # The delta is in the log all the same, so to the caller this is no clean failure.
             raise OutcomeUnknownError(

@@ -66,19 +66,14 @@ class InstanceNames:
         return f"dormouse-{self.instance}-state"
 
     @property
-    def references_table(self) -> str:
-        """The DynamoDB table of references, and of deltas and sources, of tables kept there."""
-        return f"dormouse-{self.instance}-references"
+    def deltas_table(self) -> str:
+        """The DynamoDB table of deltas and segments, of tables whose state is kept in DynamoDB."""
+        return f"dormouse-{self.instance}-deltas"
 
     @property
-    def shards_table(self) -> str:
-        """The DynamoDB table of shards of tables kept in DynamoDB."""
-        return f"dormouse-{self.instance}-shards"
-
-    @property
-    def partitions_table(self) -> str:
-        """The DynamoDB table of partitions, and their jobs, of tables kept in DynamoDB."""
-        return f"dormouse-{self.instance}-partitions"
+    def snapshots_table(self) -> str:
+        """The DynamoDB table of snapshots, of tables whose state is kept in DynamoDB."""
+        return f"dormouse-{self.instance}-snapshots"
 
     @property
     def jobs_table(self) -> str:

@@ -19,7 +19,7 @@ from dormouse.model.transactions import (
     SealSources,
     Transaction,
 )
-from dormouse.statestore.reading import fold_delta
+from dormouse.statestore.log.reader import fold_delta
 from tests.support.sealing import sealing_of
 from tests.support.trees import initialise
 

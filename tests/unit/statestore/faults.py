@@ -1,4 +1,4 @@
-"""A table whose every request to pages and storage can fail, crash, or meet another writer."""
+"""A table whose every request to its log and blobs can fail, crash, or meet another writer."""
 
 from __future__ import annotations
 
@@ -6,25 +6,35 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, TypeVar
 from unittest.mock import patch
 
+from dormouse.aws.dynamodb import blobs, state_store
+from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
-from dormouse.statestore import collection, consolidation, pages
-from dormouse.statestore.codec import decode_delta
-from dormouse.statestore.engine import DEFAULTS, Options
-from dormouse.statestore.log import Log
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.pages import Head, Page
-from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
-from dormouse.statestore.reading import fold_delta
-from dormouse.statestore.s3 import S3StateStore
+from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
+from dormouse.statestore.blobs import ABOVE_ALL_IDS, BlobStore
+from dormouse.statestore.delta.codec import DeltaCodec
+from dormouse.statestore.delta.packed_codec import PACKED
+from dormouse.statestore.delta.parquet_codec import PARQUET
+from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
+from dormouse.statestore.log import collection, compaction, pages
+from dormouse.statestore.log.compaction import CompactionPolicy
+from dormouse.statestore.log.log import Log
+from dormouse.statestore.log.memory_pages import MemoryPages
+from dormouse.statestore.log.pages import Head, Page
+from dormouse.statestore.log.reader import fold_delta
 from dormouse.storage import MemoryStorage
 from dormouse.stored.paths import delta_prefix
 from tests.support.adapters import CountingIds, FakeClock
+from tests.support.memory_dynamodb import MemoryDynamoDB
 
+T = TypeVar("T")
 Hook = Callable[[str], None]
+Home = Literal["objects", "items"]
+"""Where a state store keeps its blobs."""
 
 
 class Crash(Exception):
@@ -86,13 +96,15 @@ class Rig:
 
     at: dict[int, Callable[[], None]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
-    patience: Patience = WITHOUT_PAUSES
+    retry_policy: RetryPolicy = WITHOUT_PAUSES
     options: Options = DEFAULTS
+    home: Home = "objects"
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
         self.ids = CountingIds(self.clock)
         self.storage = HookedStorage(self._pass)
+        self.dynamodb = MemoryDynamoDB(self._pass)
         self.pages = RecordingPages(
             before=lambda call: self._pass(f"before {call}"),
             after=lambda call: self._pass(f"after {call}"),
@@ -100,20 +112,19 @@ class Rig:
         self.pages.ever_in_log = {}
         self._silent = False
 
-    def store(self, **changes: Any) -> S3StateStore:
+    def store(self, **changes: Any) -> LogStateStore:
         """A store with a cold cache, as another process has; `changes` to the rig's options."""
-        return S3StateStore(
-            "t",
-            self.storage,
-            self.pages,
-            self.clock,
-            self.ids,
-            patience=self.patience,
-            options=replace(self.options, **changes),
-        )
+        tools: Any = {
+            "retry_policy": self.retry_policy,
+            "options": replace(self.options, **changes),
+        }
+        made = self.pages, self.clock, self.ids
+        if self.home == "items":
+            return DynamoDBStateStore("t", self.dynamodb.tables, *made, **tools)
+        return S3StateStore("t", self.storage, *made, **tools)
 
     def log(self) -> Log:
-        return Log("t", self.pages, self.patience)
+        return Log("t", self.pages, self.retry_policy)
 
     def on(self, call: str, action: Callable[[], None], *, skip: int = 0) -> None:
         """Do `action` the next time `call` is passed, after passing it `skip` times."""
@@ -134,36 +145,70 @@ class Rig:
         self.calls.clear()
 
     def ids_in_log(self) -> list[str]:
-        """Return every id that was ever in the log, in order."""
+        """Give every id that was ever in the log, in order."""
         ever = self.pages.ever_in_log
         assert sorted(ever) == [*range(1, len(ever) + 1)]
         return [ever[version] for version in sorted(ever)]
 
     def replay(self, version: int | None = None) -> TableState:
         """Fold the whole log delta by delta, as it was stored once, up to a version."""
-        state = TableState()
+        return self.states(version)[-1]
+
+    def states(self, version: int | None = None) -> list[TableState]:
+        """Fold the whole log delta by delta, as it was stored once; give every version."""
+        states = [TableState()]
         for delta_id in self.ids_in_log()[:version]:
-            path = f"{delta_prefix('t')}{delta_id}.parquet"
-            state, _ = fold_delta(state, _entries(self.storage.ever_put[path]))
-        return state
+            states.append(fold_delta(states[-1], self._entries_of(delta_id))[0])
+        return states
 
     def stored(self, kind: str) -> list[str]:
-        """Return the ids of what lies in storage: ``deltas``, ``segments`` or ``snapshots``."""
+        """Give the ids of the blobs there are: ``deltas``, ``segments`` or ``snapshots``."""
+        if self.home == "items":
+            return self.dynamodb.ids(kind.removesuffix("s"))
         prefix = f"t/state/{kind}/"
         found = self.storage.list(prefix)
         return [item.path.removeprefix(prefix).removesuffix(".parquet") for item in found]
 
+    def put_blob(self, kind: str, blob_id: str, body: bytes) -> None:
+        """Store a blob past the hooks: ``deltas``, ``segments`` or ``snapshots``."""
+        self._silently(lambda: self._blobs(kind).put(blob_id, body))
+
+    def blob(self, kind: str, blob_id: str) -> bytes:
+        """Give a blob past the hooks."""
+        return self._silently(lambda: self._blobs(kind).get([blob_id]))[0]
+
+    def lose_blob(self, kind: str, blob_id: str) -> None:
+        """Delete a blob, all of it, past the hooks."""
+        kept = set(self.stored(kind)) - {blob_id}
+        self._silently(lambda: self._blobs(kind).delete_stale(ABOVE_ALL_IDS, kept))
+
     def head(self) -> Head:
-        """Return the head past the hooks."""
-        self._silent = True
-        try:
-            head = self.pages.head("t")
-        finally:
-            self._silent = False
+        """Give the head past the hooks."""
+        head = self._silently(lambda: self.pages.head("t"))
         assert head
         return head
 
     _watch: Hook | None = None
+
+    def _blobs(self, kind: str) -> BlobStore:
+        blobs: BlobStore = getattr(self.store().reader, kind)
+        return blobs
+
+    def _silently(self, act: Callable[[], T]) -> T:
+        was_silent, self._silent = self._silent, True
+        try:
+            return act()
+        finally:
+            self._silent = was_silent
+
+    def _entries_of(self, delta_id: str) -> tuple[Entry, ...]:
+        if self.home == "objects":
+            path = f"{delta_prefix('t')}{delta_id}.parquet"
+            return _entries(PARQUET, self.storage.ever_put[path])
+        put = self.dynamodb.ever_put
+        count = int(put[f"{delta_id}#0000"]["parts"]["N"])
+        parts = [put[f"{delta_id}#{part:04d}"]["body"]["B"] for part in range(count)]
+        return _entries(PACKED, b"".join(parts))
 
     def _pass(self, call: str) -> None:
         if self._silent:
@@ -181,12 +226,12 @@ class Rig:
 
 
 @lru_cache(1000)
-def _entries(body: bytes) -> tuple[Entry, ...]:
-    return decode_delta(body, "a delta")
+def _entries(codec: DeltaCodec, body: bytes) -> tuple[Entry, ...]:
+    return codec.decode(body, "a delta")
 
 
 def fail(error: Exception) -> Callable[[], None]:
-    """Return an action that raises."""
+    """Give an action that raises."""
 
     def action() -> None:
         raise error
@@ -199,9 +244,16 @@ def small_pages(capacity: int) -> Iterator[None]:
     """Let everything be due early, so that short tests turn pages, merge, snapshot and collect."""
     with (
         patch.multiple(pages, PAGE_CAPACITY=capacity),
-        patch.multiple(
-            consolidation, SEGMENTS_PER_LEVEL=2, LEAST_BYTES_TO_SNAPSHOT=3000, SNAPSHOT_SHARE=1000
-        ),
+        patch.multiple(compaction, SEGMENTS_PER_LEVEL=2, LEAST_BYTES_TO_SNAPSHOT=3000),
         patch.multiple(collection, PAGES_PER_ROUND=2),
+        patch.multiple(state_store, COMPACTION=CompactionPolicy()),
     ):
+        yield
+
+
+@contextmanager
+def small_items() -> Iterator[None]:
+    """Let snapshots be cut into several items, under few hash keys, so that requests are few."""
+    buckets = {"delta": 1, "segment": 1, "snapshot": 2}
+    with patch.multiple(blobs, PART_BYTES=6000, HASH_BUCKETS=buckets, _REQUESTS_AT_ONCE=1):
         yield

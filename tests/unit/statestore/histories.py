@@ -24,7 +24,7 @@ from dormouse.model.transactions import (
     SplitPartition,
     Transaction,
 )
-from dormouse.statestore.reading import fold_delta
+from dormouse.statestore.log.reader import fold_delta
 from tests.support.sealing import sealing_of
 from tests.support.strategies import short_keys
 from tests.support.trees import initialise

@@ -34,12 +34,14 @@ from dormouse.model.transactions import (
     SplitPartition,
 )
 from dormouse.schema.schema import Primitive
-from dormouse.statestore.codec import FORMAT, encode_delta
-from dormouse.statestore.codec_segment import FORMAT as SEGMENT_FORMAT
-from dormouse.statestore.codec_segment import Delta, encode_segment
-from dormouse.statestore.codec_snapshot import FORMAT as SNAPSHOT_FORMAT
-from dormouse.statestore.codec_snapshot import encode_snapshot
-from dormouse.statestore.reading import fold_delta
+from dormouse.statestore.delta.packed_codec import FORMAT as PACKED_FORMAT
+from dormouse.statestore.delta.packed_codec import pack_delta
+from dormouse.statestore.delta.parquet_codec import FORMAT, encode_delta
+from dormouse.statestore.delta.segments import FORMAT as SEGMENT_FORMAT
+from dormouse.statestore.delta.segments import Delta, encode_segment
+from dormouse.statestore.log.reader import fold_delta
+from dormouse.statestore.snapshot.codec import FORMAT as SNAPSHOT_FORMAT
+from dormouse.statestore.snapshot.codec import encode_snapshot
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -111,6 +113,7 @@ def golden_files() -> dict[str, bytes]:
     """The golden files of the present formats by name."""
     files = {f"{name}-{FORMAT}": encode_delta([entry]) for name, entry in ENTRIES.items()}
     files[f"all-{FORMAT}"] = encode_delta(list(ENTRIES.values()))
+    files[f"packed-{PACKED_FORMAT}"] = pack_delta(list(ENTRIES.values()))
     files[f"segment-{SEGMENT_FORMAT}"] = encode_segment(sample_deltas())
     files[f"snapshot-{SNAPSHOT_FORMAT}"] = encode_snapshot("t", sample_state())
     return files
@@ -120,7 +123,7 @@ def main() -> None:
     """Write the golden files that are missing."""
     GOLDEN.mkdir(exist_ok=True)
     for name, body in golden_files().items():
-        path = GOLDEN / f"{name}.parquet"
+        path = GOLDEN / f"{name}{'.delta' if name.startswith('packed') else '.parquet'}"
         if not path.exists():
             path.write_bytes(body)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.errors import NotFoundError
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.s3 import S3StateStore
+from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.storage import MemoryStorage
 from dormouse.stored.paths import table_prefix
 from tests.support.adapters import CountingIds, FakeClock

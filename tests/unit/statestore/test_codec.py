@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import zlib
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -34,11 +36,19 @@ from dormouse.model.transactions import (
     SplitPartition,
 )
 from dormouse.schema.schema import KEY_TYPES
-from dormouse.statestore.codec import FORMAT, KIND, decode_delta, encode_delta
-from dormouse.statestore.codec_file import write_file
-from dormouse.statestore.codec_segment import decode_segment
-from dormouse.statestore.codec_snapshot import FORMAT as SNAPSHOT_FORMAT
-from dormouse.statestore.codec_snapshot import decode_snapshot, encode_snapshot
+from dormouse.statestore.delta import packed_codec
+from dormouse.statestore.delta.packed_codec import PACKED, pack_delta, unpack_delta
+from dormouse.statestore.delta.parquet_codec import (
+    FORMAT,
+    KIND,
+    PARQUET,
+    decode_delta,
+    encode_delta,
+)
+from dormouse.statestore.delta.segments import decode_segment
+from dormouse.statestore.parquet_file import write_file
+from dormouse.statestore.snapshot.codec import FORMAT as SNAPSHOT_FORMAT
+from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
 from tests.support.strategies import int64, keys_of_one_table, text
 from tests.unit.statestore.histories import Delta, fold_all, histories
 from tests.unit.statestore.samples import ENTRIES, GOLDEN, golden_files, sample_state
@@ -76,7 +86,8 @@ entries = st.lists(st.builds(Entry, transactions, int64, int64), min_size=1, max
 
 @given(entries)
 def test_any_entries_are_read_back_as_they_were_written(written: tuple[Entry, ...]) -> None:
-    assert decode_delta(encode_delta(written), "x") == written
+    for codec in (PARQUET, PACKED):
+        assert codec.decode(codec.encode(written), "x") == written
 
 
 @given(histories())
@@ -96,7 +107,9 @@ def test_what_was_stored_in_this_format_before_is_still_read(name: str) -> None:
 def test_a_delta_and_a_snapshot_stored_in_this_format_before_are_still_read() -> None:
     delta = GOLDEN / f"all-{FORMAT}.parquet"
     snapshot = GOLDEN / f"snapshot-{SNAPSHOT_FORMAT}.parquet"
+    packed = GOLDEN / f"packed-{packed_codec.FORMAT}.delta"
     assert decode_delta(delta.read_bytes(), "all") == tuple(ENTRIES.values())
+    assert unpack_delta(packed.read_bytes(), "packed") == tuple(ENTRIES.values())
     assert decode_snapshot("t", snapshot.read_bytes(), "snapshot") == sample_state()
 
 
@@ -116,6 +129,31 @@ def test_a_delta_stays_small() -> None:
     assert len(encode_delta([ENTRIES["replace_shards"]])) < 4_000
 
 
+def test_a_packed_delta_takes_less_than_a_write_unit() -> None:
+    shards = tuple(ENTRIES["replace_shards"].transaction.inputs)  # type: ignore[union-attr]
+    assert shards
+    assert len(pack_delta([ENTRIES["replace_shards"]])) < 500
+
+
+@pytest.mark.parametrize(("step", "advice"), [(1, "upgrade"), (-1, "with that one")])
+def test_a_packed_delta_of_another_format_is_refused_with_what_to_do(
+    step: int, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(packed_codec, "FORMAT", packed_codec.FORMAT + step)
+        other = pack_delta([ENTRIES["add_shards"]])
+    with pytest.raises(CorruptDataError, match="of format") as refused:
+        unpack_delta(other, "x")
+    assert advice in refused.value.hint
+
+
+def test_what_is_packed_without_being_rows_of_a_delta_is_refused() -> None:
+    head = packed_codec._MAGIC + bytes([packed_codec.FORMAT])
+    for packed in (b"no zlib", zlib.compress(b"\xc1"), zlib.compress(msgspec.msgpack.encode(7))):
+        with pytest.raises(CorruptDataError, match="the/path"):
+            unpack_delta(head + packed_codec._digest(head, packed) + packed, "the/path")
+
+
 def test_a_damaged_file_is_never_taken_for_another_state() -> None:
     for body in (encode_delta([ENTRIES["add_shards"]]), encode_snapshot("t", sample_state())):
         read = decode_delta if b"delta" in body else lambda b, w: decode_snapshot("t", b, w)
@@ -124,13 +162,14 @@ def test_a_damaged_file_is_never_taken_for_another_state() -> None:
                 read(damaged, "the/path")
 
 
-@pytest.mark.parametrize("name", ["all", "segment", "snapshot"])
+@pytest.mark.parametrize("name", ["all", "packed", "segment", "snapshot"])
 def test_no_flipped_bit_anywhere_is_taken_for_another_state(name: str) -> None:
     """Most flips within a compressed page are read as other values without an error."""
-    (path,) = GOLDEN.glob(f"{name}-*.parquet")
+    (path,) = GOLDEN.glob(f"{name}-*.*")
     body = path.read_bytes()
     read = {
         "all": decode_delta,
+        "packed": unpack_delta,
         "segment": decode_segment,
         "snapshot": lambda stored, where: decode_snapshot("t", stored, where),
     }[name]

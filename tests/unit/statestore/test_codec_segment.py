@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.statestore.codec import encode_delta
-from dormouse.statestore.codec_segment import FORMAT, Delta, decode_segment, encode_segment
+from dormouse.statestore.delta.parquet_codec import encode_delta
+from dormouse.statestore.delta.segments import FORMAT, Delta, decode_segment, encode_segment
 from tests.unit.statestore.samples import ENTRIES, GOLDEN, sample_deltas
 from tests.unit.statestore.test_codec import entries
 

@@ -1,4 +1,4 @@
-"""Collection of metadata: nothing goes that the log, the root or a commit under way may need."""
+"""Garbage collection of a state: nothing goes that log, manifest or a commit under way may need."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ import pytest
 
 from dormouse.errors import OutcomeUnknownError
 from dormouse.model.transactions import Entry
-from dormouse.statestore import consolidation
-from dormouse.statestore.codec import encode_delta
 from dormouse.statestore.engine import Options
-from dormouse.statestore.pages import id_at
-from dormouse.statestore.snapshots import without_forgotten
+from dormouse.statestore.log import compaction
+from dormouse.statestore.log.pages import id_at
+from dormouse.statestore.snapshot.trimming import without_forgotten
 from tests.support.trees import initialise
-from tests.unit.statestore.faults import Rig, fail, small_pages
+from tests.unit.statestore.faults import Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
 
 LOST = OutcomeUnknownError("not answered")
 
 
 @pytest.fixture
-def rig() -> Rig:
+def rig(home: Home) -> Rig:
     """A table of some commits, all of them long ago."""
-    made = Rig(options=Options(keep_seconds=2, upload_seconds=1))
+    made = Rig(home=home, options=Options(keep_seconds=2, upload_seconds=1))
     commit(made, 0, 3)
     made.clock.advance(seconds=3600)
     made.quiet()
@@ -54,65 +53,65 @@ def test_what_the_open_page_names_is_kept_however_old_it_is(rig: Rig) -> None:
     check(rig)
 
 
-def test_a_commit_that_lands_just_before_the_floor_rises_past_it_keeps_its_delta(rig: Rig) -> None:
+def test_a_commit_that_lands_just_before_the_mark_rises_past_it_keeps_its_delta(rig: Rig) -> None:
     entry = Entry(addition(9), rig.clock.now_ms(), 0)
     slow = rig.ids.new()
-    rig.storage.put(f"t/state/deltas/{slow}.parquet", encode_delta((entry,)))
+    rig.put_blob("deltas", slow, rig.store().reader.codec.encode((entry,)))
     rig.clock.advance(seconds=3600)
-    rig.on("before raise_floor", lambda: rig.pages.append("t", 0, slow) and None)
+    rig.on("before raise_low_water_mark", lambda: rig.pages.append("t", 0, slow) and None)
     assert collect(rig)
     assert slow in rig.stored("deltas")
     assert rig.store().current().reference_count == 4
     check(rig)
 
 
-def test_a_round_that_another_change_of_the_root_overtook_deletes_nothing() -> None:
-    rig = Rig(options=Options(keep_seconds=2, upload_seconds=1))
-    with small_pages(2), patch.multiple(consolidation, LEAST_BYTES_TO_SNAPSHOT=1):
+def test_a_round_that_another_change_of_the_manifest_overtook_deletes_nothing(home: Home) -> None:
+    rig = Rig(home=home, options=Options(keep_seconds=2, upload_seconds=1))
+    with small_pages(2), patch.multiple(compaction, LEAST_BYTES_TO_SNAPSHOT=1):
         commit(rig, 0, 6)
         rig.store().maintain()
-        before = rig.head().root
+        before = rig.head().manifest
 
         def others_go_on() -> None:
             commit(rig, 10, 6)
             rig.store().maintain()
             rig.clock.advance(seconds=3600)
 
-        rig.on("before raise_floor", others_go_on)
+        rig.on("before raise_low_water_mark", others_go_on)
         rig.clock.advance(seconds=3600)
         assert not collect(rig)
-        assert rig.head().root.newest != before.newest
+        assert rig.head().manifest.newest != before.newest
         check(rig)
 
 
 @pytest.mark.parametrize(("place", "done"), [("before", False), ("after", True)])
-def test_a_floor_of_which_nobody_answers_counts_as_raised_only_if_it_is(
+def test_a_mark_whose_raising_was_not_answered_counts_only_if_it_was_raised(
     rig: Rig, place: str, done: bool
 ) -> None:
     slow = rig.ids.new()
-    rig.storage.put(f"t/state/deltas/{slow}.parquet", b"of a commit that may yet land")
+    rig.put_blob("deltas", slow, b"of a commit that may yet land")
     rig.clock.advance(seconds=3600)
-    rig.on(f"{place} raise_floor", fail(LOST))
+    rig.on(f"{place} raise_low_water_mark", fail(LOST))
     assert collect(rig) is done
     assert (slow in rig.stored("deltas")) is not done
 
 
-def test_pages_with_ids_that_are_not_below_the_floor_stay_for_who_goes_by_them() -> None:
-    rig = Rig(options=Options(keep_seconds=2, upload_seconds=10**6))
+def test_pages_with_ids_that_are_not_below_the_mark_stay_for_readers(home: Home) -> None:
+    rig = Rig(home=home, options=Options(keep_seconds=2, upload_seconds=10**6))
     with small_pages(2):
         commit(rig, 0, 12)
         rig.store().maintain()
-        assert rig.head().root.covered_pages > 2
+        assert rig.head().manifest.covered_pages > 2
         collect(rig)
         assert rig.head().first_page == 0
         check(rig)
 
 
 @pytest.mark.parametrize("back", [0, 60, 3600])
-def test_the_floor_never_goes_back_though_clocks_do(rig: Rig, back: int) -> None:
+def test_the_low_water_mark_never_goes_back_though_clocks_do(rig: Rig, back: int) -> None:
     collect(rig)
-    floor = rig.head().floor
-    assert floor >= id_at(rig.clock.now_ms() - 1000)
+    mark = rig.head().low_water_mark
+    assert mark >= id_at(rig.clock.now_ms() - 1000)
     rig.clock.advance(seconds=-back)
     collect(rig)
-    assert rig.head().floor >= floor
+    assert rig.head().low_water_mark >= mark

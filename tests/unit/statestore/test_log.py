@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 
 from dormouse.errors import ContendedError, CorruptDataError, OutcomeUnknownError, UnavailableError
-from dormouse.statestore.log import CollectedError, Log, Placement
-from dormouse.statestore.memory_pages import MemoryPages
-from dormouse.statestore.pages import (
-    LOWEST_FLOOR,
+from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
+from dormouse.statestore.log.log import CollectedError, Log, Placement
+from dormouse.statestore.log.memory_pages import MemoryPages
+from dormouse.statestore.log.pages import (
+    LOWEST_ID,
     PAGE_CAPACITY,
     Head,
+    Manifest,
     Page,
-    Root,
     Segment,
     Snapshot,
 )
-from dormouse.statestore.patience import WITHOUT_PAUSES, Patience
 from tests.unit.statestore.faults import Rig, fail
 
 LOST = OutcomeUnknownError("not answered")
@@ -32,7 +32,7 @@ def ids(count: int, first: int = 0) -> list[str]:
 @pytest.fixture
 def rig() -> Rig:
     made = Rig()
-    made.pages.open_page("t", 0, LOWEST_FLOOR)
+    made.pages.open_page("t", 0, LOWEST_ID)
     made.quiet()
     return made
 
@@ -111,7 +111,7 @@ def test_when_no_attempt_is_answered_but_the_page_filled_up_it_is_surely_lost(ri
         raise LOST
 
     rig.on("before append", others_fill_the_page)
-    once = Patience(sleep=lambda _: None, random=lambda: 0.0, attempts=1)
+    once = RetryPolicy(sleep=lambda _: None, random=lambda: 0.0, attempts=1)
     with pytest.raises(ContendedError):
         Log("t", rig.pages, once).append("a", 0)
     assert "a" not in rig.log().ids_after(0)
@@ -134,18 +134,18 @@ def test_an_unanswered_append_stays_in_doubt_while_its_page_is_not_there_to_be_l
 
 def test_when_every_attempt_is_refused_it_says_so_and_nothing_landed(rig: Rig) -> None:
     pauses: list[float] = []
-    patience = Patience(sleep=pauses.append, random=lambda: 0.5, attempts=10)
+    retry_policy = RetryPolicy(sleep=pauses.append, random=lambda: 0.5, attempts=10)
     rig.pages.before = lambda call: fail(BUSY)() if call == "append" else None
     with pytest.raises(ContendedError, match="10 times"):
-        Log("t", rig.pages, patience).append("a", 0)
+        Log("t", rig.pages, retry_policy).append("a", 0)
     assert rig.pages.page("t", 0) == Page(0)
     assert pauses == [0.0125 * 2**n for n in range(8)] + [2.0]
 
 
 def test_only_failures_are_paused_after_not_the_step_to_the_next_page(rig: Rig) -> None:
     fill(rig, PAGE_CAPACITY)
-    patience = Patience(sleep=lambda _: pytest.fail("paused"), random=lambda: 1.0)
-    assert Log("t", rig.pages, patience).append("a", 0).version == PAGE_CAPACITY + 1
+    retry_policy = RetryPolicy(sleep=lambda _: pytest.fail("paused"), random=lambda: 1.0)
+    assert Log("t", rig.pages, retry_policy).append("a", 0).version == PAGE_CAPACITY + 1
 
 
 def test_a_writer_whose_guess_is_far_behind_skips_the_full_pages(rig: Rig) -> None:
@@ -188,26 +188,26 @@ def test_a_log_that_was_set_back_is_noticed_and_not_read_as_news(rig: Rig) -> No
             rig.log().ids_after(version)
 
 
-def test_a_root_that_is_ahead_of_the_log_is_not_taken_for_the_whole(rig: Rig) -> None:
-    rig.pages.set_root("t", Root(1, (), (Segment("x", 0, 5 * PAGE_CAPACITY, 1),)))
+def test_a_manifest_that_is_ahead_of_the_log_is_not_taken_for_the_whole(rig: Rig) -> None:
+    rig.pages.set_manifest("t", Manifest(1, (), (Segment("x", 0, 5 * PAGE_CAPACITY, 1),)))
     with pytest.raises(CorruptDataError, match="ends before"):
         rig.log().ids_after(5 * PAGE_CAPACITY)
 
 
-# Collected pages, and the floor
+# Collected pages, and the mark
 
 
-def collect(rig: Rig, pages: int, floor: str = LOWEST_FLOOR) -> None:
+def collect(rig: Rig, pages: int, mark: str = LOWEST_ID) -> None:
     """Delete the first pages as if their deltas were in a segment."""
     head = rig.pages.head("t")
     assert head
     covered = Segment("x", 0, pages * PAGE_CAPACITY, 1)
-    root = Root(head.root.revision + 1, (), (covered,))
-    assert rig.pages.raise_floor("t", Head(head.last_page, root, floor, pages))
+    manifest = Manifest(head.manifest.revision + 1, (), (covered,))
+    assert rig.pages.raise_low_water_mark("t", Head(head.last_page, manifest, mark, pages))
     rig.pages.delete_pages("t", 0, pages)
 
 
-def test_a_reader_whose_page_is_collected_is_told_to_go_by_the_root(rig: Rig) -> None:
+def test_a_reader_whose_page_is_collected_goes_by_the_manifest(rig: Rig) -> None:
     fill(rig, 2 * PAGE_CAPACITY + 1)
     collect(rig, 2)
     for version in (0, 1, PAGE_CAPACITY, PAGE_CAPACITY + 3):
@@ -264,12 +264,12 @@ def test_an_unanswered_append_whose_page_is_collected_is_not_repeated_elsewhere(
     assert "a" not in rig.log().ids_after(2 * PAGE_CAPACITY)
 
 
-def test_an_id_that_slept_past_the_floor_is_refused_for_good(rig: Rig) -> None:
+def test_an_id_that_slept_past_the_low_water_mark_is_refused_for_good(rig: Rig) -> None:
     (slow,) = ids(1, 50)
-    collect(rig, 0, floor=ids(1, 60)[0])
+    collect(rig, 0, mark=ids(1, 60)[0])
     for number in (0, 1):
         refused = rig.log().append(slow, number)
-        assert (refused.version, refused.floor) == (None, ids(1, 60)[0])
+        assert (refused.version, refused.low_water_mark) == (None, ids(1, 60)[0])
         fill(rig, PAGE_CAPACITY)
     assert slow not in rig.log().ids_after(0)
 
@@ -315,44 +315,44 @@ def test_a_strict_append_that_was_not_answered_and_lost_its_place_never_lands(ri
     assert rig.log().ids_after(0) == ["b"]
 
 
-# Changes of the root
+# Changes of the manifest
 
 
-def test_a_root_is_changed_anew_when_another_change_was_quicker(rig: Rig) -> None:
-    def next_root(root: Root) -> Root:
-        return Root(root.revision + 1)
+def test_a_manifest_is_changed_again_when_another_change_was_quicker(rig: Rig) -> None:
+    def next_manifest(manifest: Manifest) -> Manifest:
+        return Manifest(manifest.revision + 1)
 
-    rig.on("before set_root", lambda: rig.pages.set_root("t", Root(1)) and None)
-    assert rig.log().install("a", next_root)
-    assert rig.pages.head("t") == Head(0, Root(2))
+    rig.on("before set_manifest", lambda: rig.pages.set_manifest("t", Manifest(1)) and None)
+    assert rig.log().install("a", next_manifest)
+    assert rig.pages.head("t") == Head(0, Manifest(2))
 
 
-def test_what_is_named_before_the_floor_does_not_come_into_the_root(rig: Rig) -> None:
-    slow, floor = ids(1, 50)[0], ids(1, 60)[0]
-    rig.on("before set_root", lambda: collect(rig, 0, floor))
-    assert not rig.log().install(slow, lambda root: Root(root.revision + 1))
+def test_what_is_named_before_the_low_water_mark_does_not_come_into_the_manifest(rig: Rig) -> None:
+    slow, mark = ids(1, 50)[0], ids(1, 60)[0]
+    rig.on("before set_manifest", lambda: collect(rig, 0, mark))
+    assert not rig.log().install(slow, lambda manifest: Manifest(manifest.revision + 1))
     head = rig.pages.head("t")
     assert head
-    assert head.root.revision == 1
+    assert head.manifest.revision == 1
 
 
-def with_snapshot(root: Root) -> Root:
-    made = Snapshot(f"s{root.revision}", root.revision + 1, 0, 1)
-    return replace(root, revision=root.revision + 1, snapshots=(*root.snapshots, made))
+def with_snapshot(manifest: Manifest) -> Manifest:
+    made = Snapshot(f"s{manifest.revision}", manifest.revision + 1, 0, 1)
+    return replace(manifest, revision=manifest.revision + 1, snapshots=(*manifest.snapshots, made))
 
 
-def test_a_change_of_the_root_that_another_overtook_is_made_again_of_what_that_left(
+def test_a_change_of_the_manifest_that_another_overtook_is_made_again_of_what_that_left(
     rig: Rig,
 ) -> None:
-    rig.on("before set_root", lambda: rig.log().install("f" * 32, with_snapshot) and None)
+    rig.on("before set_manifest", lambda: rig.log().install("f" * 32, with_snapshot) and None)
     assert rig.log().install("f" * 32, with_snapshot)
-    assert [snapshot.id for snapshot in rig.head().root.snapshots] == ["s0", "s1"]
+    assert [snapshot.id for snapshot in rig.head().manifest.snapshots] == ["s0", "s1"]
 
 
 @pytest.mark.parametrize("error", [LOST, BUSY])
-def test_a_change_of_the_root_that_is_never_answered_is_not_called_too_late(
+def test_a_change_of_the_manifest_that_is_never_answered_is_not_called_too_late(
     rig: Rig, error: Exception
 ) -> None:
-    rig.pages.before = lambda call: fail(error)() if call == "set_root" else None
+    rig.pages.before = lambda call: fail(error)() if call == "set_manifest" else None
     with pytest.raises(type(error)):
         rig.log().install("f" * 32, with_snapshot)

@@ -19,10 +19,10 @@ from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.shards import PartitionReferences, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, Transaction
-from dormouse.statestore.codec_file import open_file, write_file
-from dormouse.statestore.codec_snapshot import FORMAT, KIND, decode_snapshot, encode_snapshot
-from dormouse.statestore.snapshot_columns import StoredIds
-from dormouse.statestore.snapshot_digests import packed, unpacked
+from dormouse.statestore.parquet_file import open_file, write_file
+from dormouse.statestore.snapshot.codec import FORMAT, KIND, decode_snapshot, encode_snapshot
+from dormouse.statestore.snapshot.columns import StoredIds
+from dormouse.statestore.snapshot.digests import packed, unpacked
 from tests.support.machine import TableMachine
 from tests.support.strategies import text
 from tests.support.trees import initialise

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from dormouse.ports import Clock
-from dormouse.statestore.patience import Patience
+from dormouse.retry_policy import RetryPolicy
 
 _RANDOM_BITS = 80
 
@@ -50,6 +50,6 @@ class TimeOrderedIds:
             return f"{self._last:032x}"
 
 
-def patience() -> Patience:
-    """Return the patience of a real process, which sleeps between its attempts."""
-    return Patience(sleep=time.sleep, random=random.random)
+def retry_policy() -> RetryPolicy:
+    """Return the retry policy of a real process, which sleeps between its attempts."""
+    return RetryPolicy(sleep=time.sleep, random=random.random)

@@ -23,7 +23,7 @@ from dormouse.errors import (
 )
 from dormouse.model.sources import Source
 from dormouse.ports import NoncurrentObject, StoredObject
-from dormouse.statestore.patience import Patience
+from dormouse.retry_policy import RetryPolicy
 from dormouse.storage import check_path, check_prefix
 
 if TYPE_CHECKING:
@@ -59,15 +59,15 @@ class S3Storage:
         client: S3Client,
         bucket: str,
         *,
-        patience: Patience | None = None,
+        retry_policy: RetryPolicy | None = None,
         version: str = "",
     ) -> None:
-        """Use `bucket`; `patience` is for single objects of many that S3 was too busy to delete.
+        """Use `bucket`; `retry_policy` is for objects of many that S3 was too busy to delete.
 
         With a `version` the one object that has it is read as it was.
         """
         self._client, self._bucket, self._version = client, bucket, version
-        self._patience = patience or system.patience()
+        self._retry_policy = retry_policy or system.retry_policy()
 
     @property
     def uri(self) -> str:
@@ -129,7 +129,7 @@ class S3Storage:
             if not number:
                 lasting_ms = kept_ms(self._client, self._bucket)
             storage = S3Storage(
-                self._client, self._bucket, patience=self._patience, version=found.version
+                self._client, self._bucket, retry_policy=self._retry_policy, version=found.version
             )
             until_ms = None if lasting_ms is None else found.ended_ms + lasting_ms
             yield NoncurrentObject(found.stored, storage, until_ms)
@@ -168,7 +168,7 @@ class S3Storage:
     def _delete(self, keys: Sequence[str]) -> None:
         """Delete in one request; again, more and more slowly, what S3 was too busy for."""
         left = keys
-        for failures in range(1, self._patience.attempts + 1):
+        for failures in range(1, self._retry_policy.attempts + 1):
             with writing("S3"):
                 answer = self._client.delete_objects(
                     Bucket=self._bucket,
@@ -178,14 +178,14 @@ class S3Storage:
             if not errors:
                 return
             others = [error for error in errors if error.get("Code") not in _BUSY]
-            if others or failures == self._patience.attempts:
+            if others or failures == self._retry_policy.attempts:
                 first = (others or errors)[0]
                 raise UnavailableError(
                     f"{len(errors)} of {len(keys)} objects in {self.uri} were not deleted; one, "
                     f"{first.get('Key')!r}: {first.get('Code')} {first.get('Message')}"
                 )
             left = [error["Key"] for error in errors if "Key" in error]
-            self._patience.pause(failures)
+            self._retry_policy.pause(failures)
 
 
 class S3Sources:

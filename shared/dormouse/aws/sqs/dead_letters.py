@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dormouse.aws.base import system
 from dormouse.aws.sqs.queues import MAX_BATCH_BYTES, MAX_BATCH_ENTRIES, SqsQueues, unavailable
 from dormouse.ports import DeadLetter
-from dormouse.statestore.patience import Patience
+from dormouse.retry_policy import RetryPolicy
 from dormouse.stored.names import InstanceNames, dead_letter_queue
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ class SqsDeadLetters:
         self,
         client: SQSClient,
         names: InstanceNames,
-        patience: Patience | None = None,
+        retry_policy: RetryPolicy | None = None,
         *,
         look_seconds: int = LOOK_SECONDS,
     ) -> None:
-        """Use the queues that `names` gives; `patience` is for entries SQS could not take."""
+        """Use the queues that `names` gives; `retry_policy` is for entries SQS could not take."""
         self._client, self._look_seconds = client, look_seconds
-        self._queues = SqsQueues(client, names, patience or system.patience())
+        self._queues = SqsQueues(client, names, retry_policy or system.retry_policy())
 
     def receive(self, queue: str, most: int) -> list[DeadLetter]:
         """Take letters, to be seen by nobody else for some minutes unless they are given back."""
@@ -109,7 +109,7 @@ class SqsDeadLetters:
                 {"Id": str(number), "handle": letter.receipt, "body": letter.body}
                 for number, letter in enumerate(batch)
             ]
-            left, _ = self._queues.insist(queue, entries, request)
+            left, _ = self._queues.retry_entries(queue, entries, request)
             failed += [batch[int(str(entry["Id"]))] for entry in left]
         return failed
 

@@ -13,7 +13,7 @@ from dormouse.aws.base import system
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages import OfTable, OutboundMessage, encode
 from dormouse.ports import QueueCounts
-from dormouse.statestore.patience import Patience
+from dormouse.retry_policy import RetryPolicy
 from dormouse.stored.names import InstanceNames, dead_letter_queue
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ _Entry = TypeVar("_Entry", bound=Mapping[str, object])
 
 
 class SqsQueues:
-    """The URLs of an instance's queues, and how to insist on each entry of a batch."""
+    """The URLs of an instance's queues, and how to retry entries of a batch."""
 
-    def __init__(self, client: SQSClient, names: InstanceNames, patience: Patience) -> None:
-        """Look queues up by their `names`; `patience` is for entries SQS could not take."""
-        self._client, self._names, self._patience = client, names, patience
+    def __init__(self, client: SQSClient, names: InstanceNames, retry_policy: RetryPolicy) -> None:
+        """Look queues up by their `names`; `retry_policy` is for entries SQS could not take."""
+        self._client, self._names, self._retry_policy = client, names, retry_policy
         self._urls: dict[str, str] = {}
 
     def url(self, queue: str) -> str:
@@ -64,7 +64,7 @@ class SqsQueues:
                 raise unavailable(queue, error) from error
         return self._urls[queue]
 
-    def insist(
+    def retry_entries(
         self,
         queue: str,
         entries: list[_Entry],
@@ -77,7 +77,7 @@ class SqsQueues:
             UnavailableError: SQS does not answer; some entries may have been taken.
         """
         left, refusals = entries, ""
-        for failures in range(1, self._patience.attempts + 1):
+        for failures in range(1, self._retry_policy.attempts + 1):
             try:
                 failed = {f["Id"]: f for f in request(self.url(queue), left)}
             except (BotoCoreError, ClientError) as error:
@@ -88,8 +88,8 @@ class SqsQueues:
             refusals = ", ".join(
                 sorted({f"{f['Code']} {f.get('Message', '')}".strip() for f in failed.values()})
             )
-            if failures < self._patience.attempts:
-                self._patience.pause(failures)
+            if failures < self._retry_policy.attempts:
+                self._retry_policy.pause(failures)
         return left, refusals
 
 
@@ -97,11 +97,11 @@ class SqsOutbox:
     """The queues of one instance; safe for many threads, as the client is."""
 
     def __init__(
-        self, client: SQSClient, names: InstanceNames, patience: Patience | None = None
+        self, client: SQSClient, names: InstanceNames, retry_policy: RetryPolicy | None = None
     ) -> None:
-        """Use the queues that `names` gives; `patience` is for entries SQS could not take."""
+        """Use the queues that `names` gives; `retry_policy` is for entries SQS could not take."""
         self._client, self._names = client, names
-        self._queues = SqsQueues(client, names, patience or system.patience())
+        self._queues = SqsQueues(client, names, retry_policy or system.retry_policy())
 
     def send(self, messages: Iterable[OutboundMessage]) -> None:
         """Send all messages, in as few requests as they fit in, while they are still being made.
@@ -172,7 +172,7 @@ class SqsOutbox:
             answer = self._client.send_message_batch(QueueUrl=url, Entries=entries)
             return answer.get("Failed", [])
 
-        left, refusals = self._queues.insist(queue, batch, request)
+        left, refusals = self._queues.retry_entries(queue, batch, request)
         if left:
             raise UnavailableError(
                 f"queue {self._names.queue(queue)!r} did not take {len(left)} messages: {refusals}"

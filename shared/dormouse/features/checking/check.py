@@ -29,7 +29,7 @@ from dormouse.model.state import TableState
 from dormouse.ports import Services, StoredObject
 from dormouse.readers.auditing import audit_shard
 from dormouse.shards.footer import read_footer
-from dormouse.statestore.sources import read_segment
+from dormouse.statestore.source_lookup import read_segment
 from dormouse.stored.paths import data_prefix, shard_path, sources_prefix, sources_segment_of
 from dormouse.tables.table import Table
 

@@ -9,7 +9,7 @@ from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
-from dormouse.statestore.sources import HINT, ingested_of
+from dormouse.statestore.source_lookup import HINT, ingested_of
 from dormouse.tables.table import Table
 
 LOOKUP_ATTEMPTS = 5

@@ -16,8 +16,8 @@ from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import SealSources
 from dormouse.ports import Services
-from dormouse.statestore.codec_sources import Cover, digests_of, encode_sources
-from dormouse.statestore.sources import read_segment
+from dormouse.statestore.source_codec import Cover, digests_of, encode_sources
+from dormouse.statestore.source_lookup import read_segment
 from dormouse.stored.paths import sources_path, sources_prefix, sources_segment_of
 from dormouse.tables.table import Table
 

@@ -14,8 +14,8 @@ from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.state import TableState
 from dormouse.model.transactions import SplitPartition
 from dormouse.state_store import StateStore
-from dormouse.statestore.codec_sources import encode_sources
-from dormouse.statestore.sources import read_segment
+from dormouse.statestore.source_codec import encode_sources
+from dormouse.statestore.source_lookup import read_segment
 from dormouse.stored.paths import shard_path, sources_path
 from dormouse.tables.table import Table
 from tests.support.world import World, letters

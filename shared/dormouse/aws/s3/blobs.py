@@ -1,0 +1,59 @@
+"""Blobs of a state as objects below a prefix: one object each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
+from dormouse.ports import Storage
+from dormouse.retry_policy import RetryPolicy
+from dormouse.statestore.blobs import MissingBlobError
+
+_SUFFIX = ".parquet"
+_GETS_AT_ONCE = 16
+_DELETES_AT_ONCE = 1000
+
+
+class ObjectBlobs:
+    """A `BlobStore` of objects; `kind` names them in errors."""
+
+    def __init__(self, storage: Storage, prefix: str, kind: str, retry_policy: RetryPolicy) -> None:
+        """Keep blobs under ``<prefix><id>.parquet``."""
+        self._storage, self._prefix, self._kind = storage, prefix, kind
+        self._retry_policy = retry_policy
+
+    def put(self, blob_id: str, body: bytes) -> None:
+        """Store a blob under a new id; retry what fails."""
+        self._retry_policy.retry(lambda: self._put(self._path(blob_id), body))
+
+    def get(self, blob_ids: Sequence[str]) -> list[bytes]:
+        """Return the blobs of these ids. Raises MissingBlobError."""
+        if len(blob_ids) < 2:
+            return [self._get(blob_id) for blob_id in blob_ids]
+        with ThreadPoolExecutor(min(len(blob_ids), _GETS_AT_ONCE)) as pool:
+            return list(pool.map(self._get, blob_ids))
+
+    def delete_stale(self, before: str, needed: Collection[str]) -> None:
+        """Delete all blobs whose ids are below `before` and not `needed`."""
+        kept = {self._path(blob_id) for blob_id in needed}
+        end = f"{self._prefix}{before}"
+        paths = (stored.path for stored in self._storage.list(self._prefix))
+        stale = [path for path in paths if path < end and path not in kept]
+        for start in range(0, len(stale), _DELETES_AT_ONCE):
+            self._storage.delete(stale[start : start + _DELETES_AT_ONCE])
+
+    def _path(self, blob_id: str) -> str:
+        return f"{self._prefix}{blob_id}{_SUFFIX}"
+
+    def _put(self, path: str, body: bytes) -> None:
+        try:
+            self._storage.put(path, body)
+        except OutcomeUnknownError as error:  # repeatable, so the caller may simply retry
+            raise UnavailableError(f"{path} could not be stored: {error}") from error
+
+    def _get(self, blob_id: str) -> bytes:
+        with suppress(NotFoundError):
+            return self._storage.get(self._path(blob_id))
+        raise MissingBlobError(blob_id, f"{self._kind} {blob_id}")

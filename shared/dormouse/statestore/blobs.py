@@ -1,0 +1,53 @@
+"""Blobs: the immutable deltas, segments and snapshots of one table, by id.
+
+This is one of the three ports of the engine; the other two, the log and its head, are in
+`log.pages`. The adapters are `aws.s3.blobs` (objects) and `aws.dynamodb.blobs` (items).
+
+An id is 32 hex digits that begin with the time of its making, so ids sort by age. It is made for
+one blob: what is put again under it has the same bytes. A blob is garbage when its id is below the
+low-water mark and neither a page of the log nor the manifest names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from dormouse.errors import NotFoundError
+
+ABOVE_ALL_IDS = "~"
+"""Every id is below this."""
+
+
+class MissingBlobError(NotFoundError):
+    """A blob, or a part of it, does not exist; `blob_id` says which, the message names the part."""
+
+    def __init__(self, blob_id: str, what: str) -> None:
+        """Name what is missing."""
+        super().__init__(what)
+        self.blob_id = blob_id
+
+
+class BlobStore(Protocol):
+    """The blobs of one kind of one table. Every call may raise UnavailableError.
+
+    A `put` that raised may have stored the blob or a part of it. That does no harm: nothing names
+    the blob yet, so it is garbage.
+    """
+
+    def put(self, blob_id: str, body: bytes) -> None:
+        """Store a blob under a new id, however large it is; retry what fails.
+
+        Repeatable: a blob that exists under this id has these bytes.
+        """
+
+    def get(self, blob_ids: Sequence[str]) -> list[bytes]:
+        """Return the blobs of these ids, in this order, several fetched at once.
+
+        Raises:
+            MissingBlobError: one of them does not exist, or lacks a part.
+            CorruptDataError: one of them is damaged; the message names it.
+        """
+
+    def delete_stale(self, before: str, needed: Collection[str]) -> None:
+        """Delete all blobs, and parts of such, whose ids are below `before` and not `needed`."""

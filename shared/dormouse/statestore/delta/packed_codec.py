@@ -1,0 +1,76 @@
+"""A delta packed as small as it gets: its rows as MessagePack, compressed.
+
+A compaction of ten shards takes some 700 bytes. As an item it costs one write unit, where the
+Parquet form costs three, and a tenth of the CPU time. Its parts, one after the other:
+
+    "DMdelta"   7 bytes that no other file of Dormouse begins with
+    format      1 byte
+    checksum    8 bytes of BLAKE2b over all other bytes
+    rows        zlib of MessagePack: a list with a map for each transaction (`rows`)
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from dormouse.errors import CorruptDataError
+from dormouse.model.transactions import Entry
+from dormouse.statestore.delta.codec import DeltaCodec
+from dormouse.statestore.delta.rows import entries_of, rows_of
+from dormouse.stored.decoding import raise_corrupt
+
+FORMAT = 1
+_MAGIC = b"DMdelta"
+_DIGEST_BYTES = 8
+_SUM_AT = len(_MAGIC) + 1
+_ROWS_AT = _SUM_AT + _DIGEST_BYTES
+
+
+def pack_delta(entries: Sequence[Entry]) -> bytes:
+    """Return the packed form of the entries of one delta."""
+    head = _MAGIC + bytes([FORMAT])
+    rows = zlib.compress(msgspec.msgpack.encode(rows_of(entries)))
+    return head + _digest(head, rows) + rows
+
+
+def unpack_delta(body: bytes, where: str) -> tuple[Entry, ...]:
+    """Return the entries of a packed delta; `where` names it in errors.
+
+    Raises:
+        CorruptDataError: it is damaged or foreign, or from a later version of Dormouse.
+    """
+    head, checksum, packed = (
+        body[: len(_MAGIC) + 1],
+        body[len(_MAGIC) + 1 : _ROWS_AT],
+        body[_ROWS_AT:],
+    )
+    if not head.startswith(_MAGIC) or checksum != _digest(head, packed):
+        raise CorruptDataError(f"{where} is not a packed Dormouse delta as it was written")
+    if head[-1] != FORMAT:
+        raise CorruptDataError(
+            f"{where} is a packed delta of format {head[-1]}; the one known here is {FORMAT}",
+            hint="it was written by a later version: upgrade this one"
+            if head[-1] > FORMAT
+            else "it was written by an earlier version: read it with that one",
+        )
+    with raise_corrupt(f"{where} is not a readable packed delta"):
+        rows = msgspec.msgpack.decode(_decompressed(packed), type=list[dict[str, object]])
+    return entries_of(rows, where)
+
+
+def _decompressed(packed: bytes) -> bytes:
+    try:
+        return zlib.decompress(packed)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+
+
+def _digest(head: bytes, packed: bytes) -> bytes:
+    return blake2b(head + packed, digest_size=_DIGEST_BYTES).digest()
+
+
+PACKED = DeltaCodec(pack_delta, unpack_delta)

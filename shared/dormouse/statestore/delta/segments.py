@@ -1,0 +1,57 @@
+"""The stored form of many deltas: their rows (`rows`), each with the id of its delta."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+import pyarrow as pa
+
+from dormouse.errors import CorruptDataError
+from dormouse.model.transactions import Entry
+from dormouse.statestore.delta.columns import COLUMNS
+from dormouse.statestore.delta.rows import entries_of, rows_of
+from dormouse.statestore.parquet_file import read_file, write_file
+
+KIND, FORMAT = "segment", 3
+
+_DELTA = pa.field("delta", pa.binary(16))
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """The entries of one commit, under the id which the log has of it."""
+
+    id: str
+    entries: tuple[Entry, ...]
+
+
+def encode_segment(deltas: Iterable[Delta]) -> bytes:
+    """Return the stored form of deltas that follow one another."""
+    rows: list[dict[str, object]] = []
+    ids: list[bytes] = []
+    for delta in deltas:
+        of_delta = rows_of(delta.entries)
+        rows += of_delta
+        ids += [bytes.fromhex(delta.id)] * len(of_delta)
+    needed = {column for row in rows for column in row}
+    schema = pa.schema([(name, kind) for name, kind in COLUMNS.items() if name in needed])
+    of_delta_ids = pa.chunked_array([pa.array(ids, _DELTA.type)])
+    table = pa.Table.from_pylist(rows, schema).append_column(_DELTA, of_delta_ids)
+    return write_file([table], table.schema, KIND, FORMAT, {})
+
+
+def decode_segment(body: bytes, where: str) -> list[Delta]:
+    """Return the deltas of a segment in order; `where` names it in errors.
+
+    Raises:
+        CorruptDataError: it is damaged or foreign, or from a later version of Dormouse.
+    """
+    table, _ = read_file(body, KIND, FORMAT, where)
+    if _DELTA.name not in table.column_names:
+        raise CorruptDataError(f"{where} does not say which delta its rows are of")
+    ids = table[_DELTA.name].to_pylist()
+    entries = entries_of(table.drop_columns([_DELTA.name]).to_pylist(), where)
+    pairs = groupby(zip(ids, entries, strict=True), key=lambda pair: pair[0])
+    return [Delta(key.hex(), tuple(entry for _, entry in held)) for key, held in pairs]

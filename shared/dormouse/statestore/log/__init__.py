@@ -1,0 +1,1 @@
+"""The log of a table: its pages, its tail, its compaction, its garbage."""

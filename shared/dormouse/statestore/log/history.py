@@ -1,0 +1,92 @@
+"""Earlier versions of a table: which are kept, and how one is read again.
+
+A version is kept while the manifest's oldest snapshot is not newer: snapshots and segments leave
+the manifest once no version needs them that was current within the time to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain
+
+from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.model.state import TableState
+from dormouse.statestore.log.log import CollectedError
+from dormouse.statestore.log.pages import Manifest, Snapshot
+from dormouse.statestore.log.reader import Reader, fold_delta
+
+_SNAPSHOTS_PER_TIME_KEPT = 4
+
+
+def state_at(reader: Reader, *, version: int | None, time_ms: int | None) -> TableState:
+    """Return the state at a version, or the newest one whose time is not after `time_ms`.
+
+    Raises:
+        NotFoundError: it is not kept any more, or the version is yet to come.
+        InvalidRequestError: neither or both are given.
+    """
+    if version is not None and time_ms is None:
+        state = _last(reader, lambda at, _: at <= version, f"version {version}")
+        if state.version != version:
+            raise NotFoundError(f"there is no version {version}; the newest is {state.version}")
+        return state
+    if time_ms is not None and version is None:
+        return _last(reader, lambda _, at_ms: at_ms <= time_ms, f"the version of {time_ms} ms")
+    raise InvalidRequestError("a state is read at a version or at a time, one of both")
+
+
+def with_snapshot(manifest: Manifest, snapshot: Snapshot, keep_ms: int) -> Manifest | None:
+    """Return the manifest with one snapshot more; None if it has one as new.
+
+    Of snapshots close in time the one before is replaced: it would help only to read the past. With
+    versions kept for 60 minutes, snapshots of minute 0 and 10, and one more of minute 20: that of
+    minute 10 goes, for it is less than 15 minutes after the one before.
+    """
+    if manifest.newest and manifest.newest.version >= snapshot.version:
+        return None
+    kept = manifest.snapshots
+    if len(kept) > 1 and kept[-1].time_ms - kept[-2].time_ms < keep_ms // _SNAPSHOTS_PER_TIME_KEPT:
+        kept = kept[:-1]
+    return replace(manifest, revision=manifest.revision + 1, snapshots=(*kept, snapshot))
+
+
+def without_versions_before(manifest: Manifest, time_ms: int) -> Manifest:
+    """Return the manifest, its revision unchanged, without what only versions before a time need.
+
+    The version that was current at that time can still be read.
+    """
+    old = sum(snapshot.time_ms <= time_ms for snapshot in manifest.snapshots)
+    if not old:
+        return manifest
+    kept = manifest.snapshots[old - 1 :]
+    needed = tuple(s for s in manifest.segments if s.version > kept[0].version)
+    return replace(manifest, snapshots=kept, segments=needed)
+
+
+def _last(reader: Reader, is_wanted: Callable[[int, int], bool], name: str) -> TableState:
+    """Return the last state whose version and time are wanted."""
+    missed: Manifest | None = None
+    while (manifest := reader.manifest()) != missed:
+        before = [s for s in manifest.snapshots if is_wanted(s.version, s.time_ms)]
+        if not before and manifest.beginning > 0:
+            raise NotFoundError(
+                f"{name} of table {reader.log.table_id} is not kept any more",
+                hint="versions are kept for as long as the delay of garbage collection",
+            )
+        try:
+            state = reader.snapshot(before[-1]) if before else TableState()
+            covered = manifest.segments[-1].version if manifest.segments else state.version
+            deltas = chain(
+                reader.from_segments(manifest.segments, state.version),
+                reader.from_pages(max(covered, state.version)),
+            )
+            for delta in deltas:
+                following, _ = fold_delta(state, delta.entries)
+                if not is_wanted(following.version, following.time_ms):
+                    break
+                state = following
+            return state
+        except CollectedError:
+            missed = manifest
+    raise CorruptDataError(f"the manifest of table {reader.log.table_id} names what is not there")

@@ -1,0 +1,167 @@
+"""Reads what a table's log leads to: snapshots, and deltas from segments or one by one.
+
+What is gone because it was collected is reported as CollectedError: then the head names a newer
+place of it. What the head names and is gone all the same is lost, and reported as CorruptDataError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from dormouse.errors import CorruptDataError, NewerRulesError
+from dormouse.fold.fold import Verdict, apply
+from dormouse.model.state import TableState
+from dormouse.model.transactions import RULES, Entry
+from dormouse.state_store import REBUILD
+from dormouse.statestore.blobs import BlobStore, MissingBlobError
+from dormouse.statestore.delta.codec import DeltaCodec
+from dormouse.statestore.delta.segments import Delta, decode_segment
+from dormouse.statestore.log.log import CollectedError, Log
+from dormouse.statestore.log.pages import Manifest, Segment, Snapshot, place_after
+from dormouse.statestore.snapshot.codec import decode_snapshot
+from dormouse.stored.decoding import raise_corrupt
+
+_DELTAS_AT_ONCE = 256
+_SEGMENTS_AT_ONCE = 16
+
+
+def fold_delta(
+    state: TableState, entries: Sequence[Entry]
+) -> tuple[TableState, tuple[Verdict, ...]]:
+    """Return the state one version on: all entries of a delta applied in order, each for itself.
+
+    The version counts deltas, whatever their verdicts, so that it is the place in the log.
+
+    Raises:
+        NewerRulesError: an entry raises the rules beyond those known here.
+    """
+    version, verdicts = state.version + 1, []
+    for entry in entries:
+        state, verdict = apply(state, entry)
+        check_rules(state.rules, version)
+        verdicts.append(verdict)
+    return replace(state, version=version), tuple(verdicts)
+
+
+def check_rules(rules: int, version: int) -> None:
+    """Refuse to go by rules which this release does not know.
+
+    Raises:
+        NewerRulesError: a later release raised them; two releases must not judge one entry.
+    """
+    if rules > RULES:
+        raise NewerRulesError(
+            f"version {version} of the table is judged by rules {rules}; those known here are "
+            f"{RULES}",
+            hint="a later release of Dormouse raised them: upgrade this one",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One table's log, and the three kinds of blobs that it leads to."""
+
+    log: Log
+    deltas: BlobStore
+    segments: BlobStore
+    snapshots: BlobStore
+    codec: DeltaCodec
+
+    def manifest(self) -> Manifest:
+        """Return the head's manifest, or the empty one of a log that has not begun."""
+        head = self.log.head()
+        return head.manifest if head else Manifest()
+
+    def snapshot(self, snapshot: Snapshot) -> TableState:
+        """Return the state of a snapshot.
+
+        Raises:
+            CollectedError: a newer manifest has replaced the one that named it.
+            CorruptDataError: it is lost, or not what the manifest says.
+        """
+        try:
+            (body,) = self.snapshots.get([snapshot.id])
+        except MissingBlobError as error:
+            known = {known.id for known in self.manifest().snapshots}
+            raise self._gone(error, snapshot.id in known) from error
+        with self._damage_reported():
+            state = decode_snapshot(self.log.table_id, body, f"snapshot {snapshot.id}")
+        check_rules(state.rules, state.version)
+        if state.version != snapshot.version:
+            raise CorruptDataError(
+                f"snapshot {snapshot.id} of table {self.log.table_id} is not of version "
+                f"{snapshot.version}",
+                hint=REBUILD,
+            )
+        return state
+
+    def from_segments(self, segments: Iterable[Segment], version: int) -> Iterator[Delta]:
+        """Yield the deltas that follow a version, as far as segments go. Raises as `snapshot`."""
+        wanted = [segment for segment in segments if segment.version > version]
+        for start in range(0, len(wanted), _SEGMENTS_AT_ONCE):
+            some = wanted[start : start + _SEGMENTS_AT_ONCE]
+            for segment, body in zip(some, self._segment_bodies(some), strict=True):
+                with self._damage_reported():
+                    deltas = decode_segment(body, f"segment {segment.id}")
+                if len(deltas) != segment.version - segment.after:
+                    raise CorruptDataError(
+                        f"segment {segment.id} of table {self.log.table_id} lacks deltas",
+                        hint=REBUILD,
+                    )
+                yield from deltas[max(version - segment.after, 0) :]
+
+    def from_pages(
+        self, version: int, known: Mapping[str, tuple[Entry, ...]] | None = None
+    ) -> Iterator[Delta]:
+        """Yield the deltas that follow a version, by the pages of the log.
+
+        Deltas that are `known` are not fetched.
+
+        Raises:
+            CollectedError: not all of them are in pages any more.
+            CorruptDataError: one is lost.
+        """
+        ids = self.log.ids_after(version)
+        for start in range(0, len(ids), _DELTAS_AT_ONCE):
+            some = ids[start : start + _DELTAS_AT_ONCE]
+            yield from self.by_id(some, version + start, known or {})
+
+    def by_id(
+        self, ids: Sequence[str], version: int, known: Mapping[str, tuple[Entry, ...]]
+    ) -> list[Delta]:
+        """Return the deltas of `ids`, the first of which follows `version`."""
+        wanted = [delta_id for delta_id in ids if delta_id not in known]
+        try:
+            bodies = dict(zip(wanted, self.deltas.get(wanted), strict=True))
+        except MissingBlobError as error:
+            place = version + ids.index(error.blob_id)
+            needed = place_after(place)[0] >= self.manifest().covered_pages
+            raise self._gone(error, needed) from error
+
+        def delta(delta_id: str) -> Delta:
+            if delta_id in known:
+                return Delta(delta_id, known[delta_id])
+            with self._damage_reported():
+                return Delta(delta_id, self.codec.decode(bodies[delta_id], f"delta {delta_id}"))
+
+        return [delta(delta_id) for delta_id in ids]
+
+    def _segment_bodies(self, segments: Sequence[Segment]) -> list[bytes]:
+        try:
+            return self.segments.get([segment.id for segment in segments])
+        except MissingBlobError as error:
+            known = {segment.id for segment in self.manifest().segments}
+            raise self._gone(error, error.blob_id in known) from error
+
+    def _damage_reported(self) -> AbstractContextManager[None]:
+        return raise_corrupt(f"the state of table {self.log.table_id} is damaged", hint=REBUILD)
+
+    def _gone(self, error: MissingBlobError, is_needed: bool) -> CollectedError | CorruptDataError:
+        if not is_needed:
+            return CollectedError()
+        return CorruptDataError(
+            f"the state of table {self.log.table_id} lacks {error}",
+            hint=f"bring it back from a backup or an older object version; or {REBUILD}",
+        )

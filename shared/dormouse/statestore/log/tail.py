@@ -1,0 +1,128 @@
+"""The tail of a table's log: keeps the newest state seen, and folds into it what is new.
+
+Used by `engine`, which also learns here which verdicts its own transactions got.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dormouse.errors import CorruptDataError
+from dormouse.fold.fold import Verdict
+from dormouse.model.state import TableState
+from dormouse.model.transactions import Entry
+from dormouse.statestore.delta.segments import Delta
+from dormouse.statestore.log.log import CollectedError
+from dormouse.statestore.log.pages import Manifest
+from dormouse.statestore.log.reader import Reader, fold_delta
+
+
+@dataclass(slots=True)
+class AwaitedDelta:
+    """A delta of this process on its way: its entries, and their verdicts once it is folded."""
+
+    entries: tuple[Entry, ...]
+    verdicts: tuple[Verdict, ...] | None = None
+
+
+class LogTail:
+    """The state of one table as last seen; safe for many threads.
+
+    One thread reads at a time. It also folds the deltas that other threads wait for.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        """Begin cold; nothing is read yet."""
+        self._reader = reader
+        self._state: TableState | None = None
+        self._awaited: dict[str, AwaitedDelta] = {}
+        self._lock = threading.Lock()
+
+    def newest(self) -> TableState:
+        """Return the newest version: at least every append that ended before the call began."""
+        with self._lock:
+            return self._refresh()
+
+    def forget(self) -> None:
+        """Be cold again."""
+        with self._lock:
+            self._state = None
+
+    def last_seen(self) -> TableState:
+        """Return a version seen before, without reading if there is one."""
+        with self._lock:
+            return self._state or self._refresh()
+
+    def verdicts(self, delta_id: str) -> tuple[Verdict, ...]:
+        """Return the verdicts on an awaited delta that is in the log."""
+        with self._lock:
+            awaited = self._awaited[delta_id]
+            if awaited.verdicts is None:
+                self._refresh()
+            if awaited.verdicts is None:
+                raise CorruptDataError(f"delta {delta_id} was appended but not seen in the log")
+            return awaited.verdicts
+
+    @contextmanager
+    def awaiting(self, delta_id: str, entries: tuple[Entry, ...]) -> Iterator[None]:
+        """Keep the verdicts on a delta of this process, which need not be fetched."""
+        self._awaited[delta_id] = AwaitedDelta(entries)
+        try:
+            yield
+        finally:
+            del self._awaited[delta_id]
+
+    def _refresh(self) -> TableState:
+        """Fold what is new, by the pages.
+
+        A reader that the collector overtook goes by the manifest first. For example: it knows
+        version 100, pages 0 to 9 are deleted, and segments reach to version 480. It folds versions
+        101 to 480 from segments, or begins with a snapshot, and goes on with page 10. If a page is
+        missing again though the manifest is the same, nothing holds it any more: that is a gap.
+        """
+        state, missed = self._state, None
+        if state is None:
+            state, missed = self._by_manifest(None)
+        while True:
+            try:
+                known = {each: own.entries for each, own in self._awaited.copy().items()}
+                self._state = self._fold(state, self._reader.from_pages(state.version, known))
+                return self._state
+            except CollectedError:
+                state, manifest = self._by_manifest(state)
+                if manifest == missed:
+                    raise CorruptDataError(
+                        f"the log of table {self._reader.log.table_id} has a gap"
+                    ) from None
+                missed = manifest
+
+    def _by_manifest(self, state: TableState | None) -> tuple[TableState, Manifest]:
+        """Return a state as far as segments and snapshots go, from `state` on if they reach it."""
+        missed: Manifest | None = None
+        while True:
+            manifest = self._reader.manifest()
+            if manifest == missed:
+                raise CorruptDataError(
+                    f"the manifest of table {self._reader.log.table_id} names what is not there"
+                )
+            try:
+                start = self._start(manifest, state)
+                deltas = self._reader.from_segments(manifest.segments, start.version)
+                return self._fold(start, deltas), manifest
+            except CollectedError:
+                missed = manifest
+
+    def _start(self, manifest: Manifest, state: TableState | None) -> TableState:
+        if state is not None and state.version >= manifest.beginning:
+            return state
+        return self._reader.snapshot(manifest.newest) if manifest.newest else TableState()
+
+    def _fold(self, state: TableState, deltas: Iterable[Delta]) -> TableState:
+        for delta in deltas:
+            state, verdicts = fold_delta(state, delta.entries)
+            if awaited := self._awaited.get(delta.id):
+                awaited.verdicts = verdicts
+        return state

@@ -1,0 +1,1 @@
+"""Snapshots: the stored form of a whole state, which serves from memory as it was read."""

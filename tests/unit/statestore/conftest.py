@@ -1,0 +1,22 @@
+"""What tests of the state store share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dormouse.aws.dynamodb import state_store
+from dormouse.statestore.log.compaction import CompactionPolicy
+from tests.unit.statestore.faults import Home, small_items
+
+
+@pytest.fixture(params=["objects", "items"])
+def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    """Where a state store keeps its blobs: a promise of the engine is kept in either.
+
+    Pages are compacted as soon as they are full, in either.
+    """
+    monkeypatch.setattr(state_store, "COMPACTION", CompactionPolicy())
+    with small_items():
+        yield request.param
