@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.arrow.order import row_spans, sort_key
-from dormouse.arrow.types import arrow_schema
+from dormouse.arrow.types import arrow_schema, slices_of_size
 from dormouse.keys.ranges import Key
 from dormouse.schema.schema import Schema
 
@@ -39,10 +39,8 @@ def blocks(task: int, batches: Iterable[pa.RecordBatch], block_bytes: int) -> It
     """Yield a sorted stream in blocks of about `block_bytes`."""
     number = 0
     for batch in batches:
-        pieces = max(1, batch.nbytes // block_bytes)
-        step = -(-batch.num_rows // pieces)
-        for start in range(0, batch.num_rows, max(1, step)):
-            yield _block(task, number, batch.slice(start, step))
+        for part in slices_of_size(batch, block_bytes):
+            yield _block(task, number, part)
             number += 1
 
 

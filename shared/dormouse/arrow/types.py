@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -103,3 +103,11 @@ def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
         else:
             raise CorruptDataError(f"a shard lacks the column {field.name!r}")
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def slices_of_size(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch in slices of about `size_bytes` each."""
+    pieces = max(1, batch.nbytes // size_bytes)
+    rows = -(-batch.num_rows // pieces)
+    for start in range(0, batch.num_rows, max(1, rows)):
+        yield batch.slice(start, rows)

@@ -30,7 +30,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.arrow.order import row_spans, sort_key
-from dormouse.arrow.types import arrow_schema, conform
+from dormouse.arrow.types import arrow_schema, conform, slices_of_size
 from dormouse.engine import datafusion as engine
 from dormouse.keys.ranges import Key
 from dormouse.schema.schema import Schema
@@ -89,7 +89,7 @@ class Sorter:
         """Add rows, in any order."""
         self.rows += batch.num_rows
         self.size_bytes += batch.nbytes
-        for piece in _pieces(batch, self._piece_bytes):
+        for piece in slices_of_size(batch, self._piece_bytes):
             self._pending.append(piece)
             self._pending_bytes += piece.nbytes
             if self._pending_bytes >= self._piece_bytes:
@@ -160,7 +160,7 @@ class Sorter:
         options = pa.ipc.IpcWriteOptions(compression="lz4")  # scratch space is scarce
         with pa.ipc.new_stream(str(path), arrow_schema(self._schema), options=options) as stream:
             for batch in self._merged(runs):
-                for block in _pieces(batch, self._block_bytes):
+                for block in slices_of_size(batch, self._block_bytes):
                     samples.append(_Sample(sort_key(block, 0, self._schema), block.nbytes))
                     stream.write_batch(block)
         return _SortedRun(_stored(path), samples, path)
@@ -293,11 +293,3 @@ def _stored(path: Path) -> Iterator[pa.RecordBatch]:
             yield from stream
     finally:
         path.unlink(missing_ok=True)
-
-
-def _pieces(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a batch in slices of about `size_bytes` each."""
-    pieces = max(1, batch.nbytes // size_bytes)
-    rows = -(-batch.num_rows // pieces)
-    for start in range(0, batch.num_rows, max(1, rows)):
-        yield batch.slice(start, rows)
