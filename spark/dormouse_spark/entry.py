@@ -17,7 +17,7 @@ from pyspark import SparkContext
 
 from dormouse.aws.wiring import wire
 from dormouse.errors import DormouseError
-from dormouse.features.spark.requests import spark_request
+from dormouse.features.spark.requests import load_spark_request
 from dormouse.messages import CompactionJob, ExportJob, IngestJob
 from dormouse.ports import Services
 from dormouse.settings import Settings
@@ -40,7 +40,7 @@ def run_bulk_import(
     spark: SparkContext, open_access: AccessFactory, services: Services, ids: JobIds
 ) -> None:
     """Run a bulk import, unless it is done already."""
-    request = spark_request(services, ids.table_id, ids.job_id)
+    request = load_spark_request(services, ids.table_id, ids.job_id)
     if request is None or not isinstance(request.job, IngestJob):
         print(f"job {ids.job_id} has no request any more: it is done, or its table was deleted")
         return

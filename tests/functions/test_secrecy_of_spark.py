@@ -11,7 +11,7 @@ import pytest
 from dormouse.aws.functions import handling
 from dormouse.features.export.request import export_id_of
 from dormouse.features.spark.jobs import kind_of
-from dormouse.features.spark.requests import keep_request
+from dormouse.features.spark.requests import save_spark_request
 from dormouse.messages import ExportJob, IngestJob, SparkJob
 from dormouse.model.sources import job_id_of
 from dormouse_spark import entry
@@ -51,7 +51,7 @@ def heavy_import(functions: Functions) -> IngestJob:
         )
     ]
     job = IngestJob(TABLE_ID, 0, job_id_of(sources), tuple(sources))
-    keep_request(functions.world.services, job)
+    save_spark_request(functions.world.services, job)
     return job
 
 

@@ -11,7 +11,7 @@ import json
 from dormouse.features.checking.check import check
 from dormouse.features.planning.compaction import plan_full_compactions
 from dormouse.features.requests.request_names import request_in, request_reply_path
-from dormouse.features.tables.leftovers import strangers
+from dormouse.features.tables.leftovers import list_unregistered
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.sources import table_name_of
 from dormouse.ports import NO_TABLE
@@ -339,4 +339,4 @@ def _kept_of(simulation: Simulation, table: Table) -> object:
 def unregistered(instance: Instance) -> list[str]:
     """Return the ids that nobody can account for, as a process of a person lists them."""
     services = instance.worker("lister").wiring.services
-    return [stranger.table_id for stranger in strangers(services)]
+    return [unregistered.table_id for unregistered in list_unregistered(services)]

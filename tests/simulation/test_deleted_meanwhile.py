@@ -10,7 +10,7 @@ import pytest
 
 from dormouse.errors import DormouseError, NotFoundError
 from dormouse.features.tables import leftovers
-from dormouse.features.tables.delete_table import delete_all_of
+from dormouse.features.tables.delete_table import delete_whole_table
 from dormouse.stored.paths import SPARK_CODE
 from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_points import Ground, Operation, copied, ground
@@ -36,7 +36,7 @@ def deleting_at(instance: Instance, number: int) -> Callable[[Call], Fate]:
             services = instance.worker("deletes").wiring.services
             for table in instance.tables.all():
                 with suppress(NotFoundError):  # the victim is a deletion itself
-                    delete_all_of(services, table)
+                    delete_whole_table(services, table)
         return Fate.LANDS
 
     return gate
@@ -68,7 +68,7 @@ def test_nothing_is_left_of_a_table_that_is_deleted_meanwhile(
 
 
 @pytest.mark.parametrize(
-    ("store", "fault"), [("s3", "delete_objects_of"), ("dynamodb", "_delete_items")]
+    ("store", "fault"), [("s3", "delete_table_objects"), ("dynamodb", "_delete_items")]
 )
 def test_what_an_audit_leaves_is_found(
     store: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

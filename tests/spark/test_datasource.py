@@ -19,7 +19,7 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.aws.wiring import wire
 from dormouse.client import Instance, TableHandle
 from dormouse.errors import DormouseError
-from dormouse.features.spark.requests import keep_request
+from dormouse.features.spark.requests import save_spark_request
 from dormouse.messages import IngestJob
 from dormouse.model.sources import Source, job_id_of
 from dormouse.settings import Settings
@@ -60,7 +60,7 @@ def imported(table: TableHandle, name: str, body: bytes) -> Source:
     source = table.bucket.drop(f"{table.name}/{name}", local)
     local.unlink()
     job = IngestJob(table.table.id, 0, job_id_of((source,)), (source,))
-    keep_request(services, job)
+    save_spark_request(services, job)
     arguments = ["--instance", INSTANCE, "--table-id", job.table_id, "--job-id", job.job_id]
     assert main("ingest", [*arguments, "--generation", "0"]) == 0
     return source
@@ -234,7 +234,7 @@ def test_a_job_that_cannot_be_run_ends_with_one_and_says_why(
     table = filled(instance, "failing")
     source = Source(wire(Settings.from_environment()).settings.names.ingest_bucket, "x", "0", 1)
     job = IngestJob(table.table.id, 7, job_id_of((source,)), (source,))
-    keep_request(table.services, job)
+    save_spark_request(table.services, job)
     arguments = ["--instance", INSTANCE, "--table-id", job.table_id, "--job-id", job.job_id]
     assert main("ingest", [*arguments, "--generation", "7"]) == 1
     assert "is about to be emptied" in capsys.readouterr().err

@@ -19,8 +19,8 @@ from dormouse.errors import UnavailableError
 from dormouse.features.compaction import slicing
 from dormouse.features.export import export_rows as export_stage
 from dormouse.features.rebuild.rebuild import preview
-from dormouse.features.spark.jobs import is_settled, kind_of
-from dormouse.features.spark.requests import keep_request, kept_requests
+from dormouse.features.spark.jobs import is_spark_job_settled, kind_of
+from dormouse.features.spark.requests import list_spark_requests, save_spark_request
 from dormouse.messages import IngestJob, OutboundMessage, SparkJob, SparkRunChanged
 from dormouse.model.sources import job_id_of
 from dormouse.requests import CompactTable
@@ -79,7 +79,7 @@ class Job:
 
     def assert_done(self) -> None:
         """Check that each row is there once, in the table and for a rebuild, and all is tidy."""
-        assert kept_requests(self.world.services, self.table.id) == ([], {})
+        assert list_spark_requests(self.world.services, self.table.id) == ([], {})
         self.world.settle()
         assert self.world.names(self.table) == ALL
         assert preview(self.world.services, self.table).state.rows == len(ALL)
@@ -228,7 +228,7 @@ def test_a_driver_whose_process_is_killed_at_its_commit_leaves_all_rows_or_none(
     local.write_bytes(letters_file(letters(ALL)))
     source = table.bucket.drop(f"{table.name}/1.parquet", local)
     job = IngestJob(table.table.id, 0, job_id_of((source,)), (source,))
-    keep_request(services, job)
+    save_spark_request(services, job)
     arguments = ["--instance", environment["DORMOUSE_INSTANCE"], "--table-id", job.table_id]
     arguments += ["--job-id", job.job_id, "--generation", "0"]
     ended = subprocess.run(
@@ -244,7 +244,7 @@ def test_a_driver_whose_process_is_killed_at_its_commit_leaves_all_rows_or_none(
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     is_there = when == "after"
     assert table.count() == (len(ALL) if is_there else 0)
-    assert is_settled(services, services.store(table.table).current(), job) == is_there
+    assert is_spark_job_settled(services, services.store(table.table).current(), job) == is_there
     assert main("ingest", arguments) == 0
     found = table.query().read_all()["letter"].to_pylist()
     assert "".join(found) == ALL

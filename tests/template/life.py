@@ -91,7 +91,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     flow.settle()
     for queue in QUEUES:
         flow.send(queue, "not a message")
-    keep_request(flow, table, "last")
+    save_spark_request(flow, table, "last")
     services.storage.put(export_done_path(table.id, "last", 0), b"of a task that was late")
     services.storage.put(set_aside_path(table.id, "last", "function"), b"")
     for queue in QUEUES:  # the letters die again, and the request is done
@@ -183,7 +183,7 @@ def remove_rows(flow: Flow, table: Table) -> None:
         flow.send("admin", encode(request))
     flow.send("purges", encode(PurgeStep(table.id, purge_id_of(request.request_id))))
     see_whether_it_ended(flow, table, request)
-    keep_request(flow, table, "undone")
+    save_spark_request(flow, table, "undone")
     flow.wiring().services.storage.put(purge_matches_path(table.id, "finished", "1"), b"too late")
 
 
@@ -224,7 +224,7 @@ def set_for_now(flow: Flow, table: Table, **properties: object) -> Iterator[None
     tables.change(table.id, lambda t: t.with_settings(before.settings, {}))
 
 
-def keep_request(flow: Flow, table: Table, purge_id: str) -> None:
+def save_spark_request(flow: Flow, table: Table, purge_id: str) -> None:
     path = purge_path(table.id, purge_id)
     body = encode_request(PurgeRequest(purge_id, 0, 0, "letter = 'b'"), path)
     flow.wiring().services.storage.put(path, body)

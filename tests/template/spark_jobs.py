@@ -17,7 +17,7 @@ import boto3
 from dormouse.features.export.request import export_id_of
 from dormouse.features.export.stored import load_export
 from dormouse.features.spark.jobs import kind_of
-from dormouse.features.spark.requests import spark_request
+from dormouse.features.spark.requests import load_spark_request
 from dormouse.messages import CompactionJob, ExportJob, IngestJob, SparkJob, encode
 from dormouse.model.sources import job_id_of
 from dormouse.model.transactions import AssignJob, ReleaseJob
@@ -40,23 +40,23 @@ def use_spark(flow: Flow, table: Table) -> None:
     flow.send("spark-jobs", encode(failing))
     cancel_newest_run(flow)
     flow.send("spark-jobs", encode(failing))
-    assert spark_request(services, table.id, "fails") is None, "it was given up"
+    assert load_spark_request(services, table.id, "fails") is None, "it was given up"
     services.store(table).commit(ReleaseJob("fails"), generation=failing.generation)
     heavy = dropped(flow, table)
     flow.send("spark-jobs", encode(heavy))
     run(flow, heavy)
     done = assigned(flow, table, "done", freeing=True)
     cancel_newest_run(flow)
-    assert spark_request(services, table.id, heavy.job_id) is None
+    assert load_spark_request(services, table.id, heavy.job_id) is None
     flow.send("spark-jobs", encode(done))
     run(flow, done)
     cancel_newest_run(flow)
-    assert spark_request(services, table.id, "done") is None
+    assert load_spark_request(services, table.id, "done") is None
     late = assigned(flow, table, "late", freeing=True)
     flow.send("spark-jobs", encode(late))
     run(flow, late)
     flow.send("spark-jobs", encode(late))  # as the sweep does where no event came
-    assert spark_request(services, table.id, "late") is None
+    assert load_spark_request(services, table.id, "late") is None
     begun_by_another(flow, table, "begun-here")
     flow.send("compaction-jobs", encode(assigned(flow, table, "begun-here")))
     begun_by_another(flow, table, "begun-there")
@@ -80,7 +80,7 @@ def export_by_spark(flow: Flow, table: Table) -> None:
         cancel_newest_run(flow)
         flow.send("spark-jobs", encode(job))
         assert load_export(services, table.id, job.job_id) is None
-        assert spark_request(services, table.id, job.job_id) is None
+        assert load_spark_request(services, table.id, job.job_id) is None
 
 
 def assigned(flow: Flow, table: Table, job_id: str, *, freeing: bool = False) -> CompactionJob:

@@ -11,9 +11,9 @@ from dormouse.errors import UnavailableError
 from dormouse.features.dead_letters.dead_letters import (
     Redriven,
     discard,
-    look,
-    queue_named,
+    list_letters,
     redrive,
+    resolve_queue,
 )
 from dormouse.ports import DeadLetter, Services
 from dormouse.stored.names import QUEUES, dead_letter_queue
@@ -71,7 +71,7 @@ class DeadLetterQueues:
         Raises:
             NotFoundError: there is no such queue.
         """
-        return look(self.services, queue_named(queue))
+        return list_letters(self.services, resolve_queue(queue))
 
     def redrive(self, queue: str, ids: Collection[str] = ()) -> Redriven:
         """Send dead letters back to their queue, those of `ids` or all, and delete them here.
@@ -80,7 +80,7 @@ class DeadLetterQueues:
             NotFoundError: there is no such queue, or no dead letter has one of the ids.
             UnavailableError: the queues do not answer; call it again for what is left.
         """
-        return redrive(self.services, queue_named(queue), ids)
+        return redrive(self.services, resolve_queue(queue), ids)
 
     def discard(self, queue: str, ids: Collection[str] = ()) -> Redriven:
         """Delete dead letters for good, those of `ids` or all; what they ask for is never done.
@@ -89,10 +89,10 @@ class DeadLetterQueues:
             NotFoundError: there is no such queue, or no dead letter has one of the ids.
             UnavailableError: the queues do not answer; call it again for what is left.
         """
-        return discard(self.services, queue_named(queue), ids)
+        return discard(self.services, resolve_queue(queue), ids)
 
     def _summary(self, queue: str, dead: int) -> DeadSummary:
-        seen = look(self.services, queue, SAMPLE)
+        seen = list_letters(self.services, queue, SAMPLE)
         reasons = Counter(letter.reason for letter in seen).most_common()
         return DeadSummary(
             queue,

@@ -29,7 +29,7 @@ from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.features.administration.administer import administer
-from dormouse.features.tables.leftovers import Stranger, strangers
+from dormouse.features.tables.leftovers import Unregistered, list_unregistered
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
 from dormouse.messages import (
@@ -114,12 +114,12 @@ class Instance:
         """
         return self.services.tables.repair(which)
 
-    def unregistered(self) -> list[Stranger]:
+    def unregistered(self) -> list[Unregistered]:
         """Return the table ids that have objects in the data bucket, but no registry entry.
 
         The entry may be lost, so these objects are not deleted without proof.
         """
-        return list(strangers(self.services))
+        return list(list_unregistered(self.services))
 
     def table(self, name: str) -> TableHandle:
         """Return one table.

@@ -30,7 +30,7 @@ from dormouse.features.checking.check import CheckReport, Progress, check
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
 from dormouse.features.purge.prove_purge import Proof
 from dormouse.features.rebuild.rebuild import Rebuilt, preview, rebuild
-from dormouse.features.spark.requests import unsettled
+from dormouse.features.spark.requests import count_unsettled
 from dormouse.features.sweep.measure import levels
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
@@ -282,7 +282,7 @@ class TableHandle(TableAccess):
         # A file dropped before the table was created is recorded under no table.
         refused = [s for s in waiting if refusal_of(self.services, s, self.table.id, NO_TABLE)]
         left = len(known.state.jobs) + len(waiting) - len(refused)
-        return left or unsettled(self.services, self.table.id)
+        return left or count_unsettled(self.services, self.table.id)
 
     def check(self, watch: Progress | None = None, *, all_bytes: bool = False) -> CheckReport:
         """Verify that the table's state is consistent and matches its shards; change nothing.

@@ -11,7 +11,7 @@ from dormouse.features.export.export_rows import export_all
 from dormouse.features.export.export_task import write_task
 from dormouse.features.ingest.ingest import ingest
 from dormouse.features.spark.dispatch_spark import dispatch_spark
-from dormouse.features.spark.requests import kept_requests, newest_run
+from dormouse.features.spark.requests import list_spark_requests, newest_spark_run
 from dormouse.features.spark.track_spark import track_spark
 from dormouse.messages import (
     CompactionJob,
@@ -43,7 +43,7 @@ class Heavy:
 
     def end(self, outcome: str, reason: str = "") -> list[OutboundMessage]:
         """Let the newest run end so, and tell of it."""
-        _, run_id = newest_run(self.world.services, self.job)
+        _, run_id = newest_spark_run(self.world.services, self.job)
         self.world.spark.ended[run_id] = (outcome, reason)
         return self.told(run_id)
 
@@ -71,7 +71,7 @@ class Heavy:
         return found
 
     def kept(self) -> list[str]:
-        requests, _ = kept_requests(self.world.services, self.table.id)
+        requests, _ = list_spark_requests(self.world.services, self.table.id)
         return [request.job.job_id for request in requests]
 
     @property

@@ -22,7 +22,7 @@ from dormouse.features.administration.answering import (
 from dormouse.features.administration.registry import VERBS, AnyWork
 from dormouse.features.requests.resolve_table import binding_key, bound_id
 from dormouse.features.requests.work import Begun
-from dormouse.features.tables.create_table import created_id
+from dormouse.features.tables.create_table import new_table_id
 from dormouse.jobs.tracking import record_request
 from dormouse.messages import OutboundMessage
 from dormouse.ports import NO_TABLE, JobRecord, Services
@@ -66,7 +66,7 @@ class About:
             case SetDefaults():
                 return About(services, request, NO_TABLE, INSTANCE_NAME)
             case CreateTable():
-                return About(services, request, created_id(request), request.name)
+                return About(services, request, new_table_id(request), request.name)
         table_id = bound_id(services, request)
         return About(services, request, table_id, request.name, binding_key(request))
 

@@ -1,8 +1,8 @@
-"""Dead letters: shown with what is known of their end, sent back to their queue, or discarded.
+"""Dead letters: list them with the reason of their failure, redrive them, or discard them.
 
-Order: what a letter says is sent first, then the letter is deleted. One that could not be deleted
-is remembered as sent, so that sending back again only deletes it. A process that dies in between
-leaves a few that are sent twice, which every stage bears.
+Order: a redrive sends the message first, then deletes the dead letter. If the deletion fails, the
+tracker records that the message was sent, so that another redrive only deletes it. A crash in
+between means that a few messages are sent twice, which every stage tolerates.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from dormouse.ports import NO_TABLE, DeadLetter, JobRecord, Services
 from dormouse.stored.names import QUEUES, dead_letter_queue
 from dormouse.tables.table import can_be_name
 
-MOST_AT_ONCE = 10_000
-"""So many letters a call takes at most: it must be done with them before others see them again."""
-SENT_AT_ONCE = 10
-LEAVES_LOOKED_AT = 50
-"""As many as a message about splits has; one that was made up may have any number."""
+MAX_LETTERS = 10_000
+"""The most dead letters of one call: it must finish before they become visible to others again."""
+BATCH_LETTERS = 10
+MAX_SPLITS_CHECKED = 50
+"""The most partitions in a message about splits; a forged message may have any number."""
 KIND = "redrive"
 
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What became of the letters of a queue, by id: each is in one of these.
+    """The result of a redrive: the ids of the dead letters, each in one of three groups.
 
-    `sent` are in the queue again and deleted; `undeleted` are in the queue again, and still among
-    the dead letters too, remembered as sent; `unsent` are dead letters as before.
+    `sent` are in their queue again and deleted; `undeleted` are in their queue again but still dead
+    letters too, recorded as sent; `unsent` are dead letters as before.
     """
 
     sent: tuple[str, ...] = ()
@@ -37,11 +37,11 @@ class Redriven:
     unsent: tuple[str, ...] = ()
 
 
-def queue_named(name: str) -> str:
-    """Return the queue which is meant: by its own name or that of its dead-letter queue.
+def resolve_queue(name: str) -> str:
+    """Return the queue with a name, which may be that of its dead-letter queue.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no such queue.
     """
     queue = name.removesuffix(dead_letter_queue(""))
     if queue not in QUEUES:
@@ -49,11 +49,11 @@ def queue_named(name: str) -> str:
     return queue
 
 
-def look(services: Services, queue: str, most: int = MOST_AT_ONCE) -> list[DeadLetter]:
+def list_letters(services: Services, queue: str, most: int = MAX_LETTERS) -> list[DeadLetter]:
     """Return dead letters of a queue, the oldest first, and leave them there.
 
-    The reason of one that failed again and again is that of the job it is about, where the tracker
-    has it. While they are looked at, for an instant, nobody else sees them.
+    A dead letter without a reason of its own gets the reason of its job's record, if there is one.
+    While this call reads them, they are invisible to others for an instant.
     """
     taken = services.dead_letters.receive(queue, most)
     services.dead_letters.release(queue, taken)
@@ -62,17 +62,17 @@ def look(services: Services, queue: str, most: int = MOST_AT_ONCE) -> list[DeadL
 
 
 def redrive(services: Services, queue: str, ids: Collection[str] = ()) -> Redriven:
-    """Send letters back to their queue, those of `ids` or all there are, and delete them.
+    """Send dead letters back to their queue and delete them: those of `ids`, or all.
 
     Raises:
-        NotFoundError: there is no letter of some id; then nothing was sent.
-        UnavailableError: the queues do not answer; letters that were not deleted are there still.
+        NotFoundError: there is no dead letter with some id; nothing was sent.
+        UnavailableError: the queues do not answer; dead letters that were not deleted remain.
     """
-    letters = _take(services, queue, ids)
+    letters = _receive(services, queue, ids)
     result, left = Redriven(), list(letters)
     try:
-        for start in range(0, len(letters), SENT_AT_ONCE):
-            some = letters[start : start + SENT_AT_ONCE]
+        for start in range(0, len(letters), BATCH_LETTERS):
+            some = letters[start : start + BATCH_LETTERS]
             done = _redrive_some(services, queue, some)
             result = Redriven(
                 result.sent + done.sent,
@@ -86,13 +86,13 @@ def redrive(services: Services, queue: str, ids: Collection[str] = ()) -> Redriv
 
 
 def discard(services: Services, queue: str, ids: Collection[str] = ()) -> Redriven:
-    """Delete letters for good, those of `ids` or all there are; give which were, and which not.
+    """Delete dead letters for good, those of `ids` or all; return which were deleted and which not.
 
     Raises:
-        NotFoundError: there is no letter of some id; then nothing was deleted.
-        UnavailableError: the queues do not answer; what was not deleted yet is there still.
+        NotFoundError: there is no dead letter with some id; nothing was deleted.
+        UnavailableError: the queues do not answer; dead letters that were not deleted remain.
     """
-    letters = _take(services, queue, ids)
+    letters = _receive(services, queue, ids)
     left = list(letters)
     try:
         left = services.dead_letters.delete(queue, letters)
@@ -103,9 +103,9 @@ def discard(services: Services, queue: str, ids: Collection[str] = ()) -> Redriv
     return Redriven(sent=gone, unsent=tuple(sorted(kept)))
 
 
-def _take(services: Services, queue: str, ids: Collection[str]) -> list[DeadLetter]:
-    """Take the letters that are meant; the others are given back at once."""
-    taken = services.dead_letters.receive(queue, MOST_AT_ONCE)
+def _receive(services: Services, queue: str, ids: Collection[str]) -> list[DeadLetter]:
+    """Receive the dead letters with `ids`, or all; the others are made visible again at once."""
+    taken = services.dead_letters.receive(queue, MAX_LETTERS)
     if not ids:
         return taken
     meant = [letter for letter in taken if letter.id in ids]
@@ -114,7 +114,7 @@ def _take(services: Services, queue: str, ids: Collection[str]) -> list[DeadLett
         services.dead_letters.release(queue, taken)
         raise NotFoundError(
             f"there is no dead letter {', '.join(missing)} of queue {queue!r}",
-            hint="list them; somebody else may have them in hand just now",
+            hint="list them; another process may have received them just now",
         )
     services.dead_letters.release(queue, [each for each in taken if each.id not in ids])
     return meant
@@ -127,9 +127,9 @@ def _redrive_some(services: Services, queue: str, letters: Sequence[DeadLetter])
     undeleted = list(landed)
     try:
         undeleted = services.dead_letters.delete(queue, landed)
-    finally:  # whatever keeps them from being deleted, they must not be sent again
+    finally:  # even if the deletion fails, they must not be sent again
         for letter in undeleted:
-            _remember_sent(services, queue, letter)
+            _record_sent(services, queue, letter)
     left = {letter.id for letter in undeleted}
     unsent = {letter.id for letter in letters} - {letter.id for letter in landed}
     return Redriven(
@@ -143,7 +143,7 @@ def _was_sent(services: Services, letter: DeadLetter) -> bool:
     return services.tracker.get(NO_TABLE, f"{KIND}-{letter.id}") is not None
 
 
-def _remember_sent(services: Services, queue: str, letter: DeadLetter) -> None:
+def _record_sent(services: Services, queue: str, letter: DeadLetter) -> None:
     services.tracker.record(
         JobRecord(
             NO_TABLE,
@@ -162,16 +162,16 @@ def _reason(services: Services, letter: DeadLetter) -> str:
         return letter.reason
     job = _job_of(services, letter.body)
     if job is None:
-        return "it was given up after several tries; the function's log says why"
+        return "it failed at each delivery; the function's log says why"
     if job.reason:
         return job.reason
     if job.state == "running":
-        return "its runs ended without a word: out of time or memory; see the function's log"
-    return f"it was given up, but its job is {job.state}"
+        return "its runs crashed: out of time or memory; see the function's log"
+    return f"it failed at each delivery, but its job is {job.state}"
 
 
 def _job_of(services: Services, body: str) -> JobRecord | None:
-    """Return the record of the job that a message is about, if it is about one."""
+    """Return the record of the job that a message is about, if any."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):
@@ -186,15 +186,15 @@ def _job_of(services: Services, body: str) -> JobRecord | None:
         case {"table_id": str(table_id), "partitions": [*partitions]}:
             splits = (
                 services.tracker.get(table_id, f"split-{each}")
-                for each in partitions[:LEAVES_LOOKED_AT]
+                for each in partitions[:MAX_SPLITS_CHECKED]
             )
             return next((job for job in splits if job and job.state == "failed"), None)
         case {"table_id": str(table_id), "request_id": str(request_id)}:
             return services.tracker.get(table_id, request_id)
         case {"request_id": str(request_id), "name": str(name)}:
             table = services.tables.named(name) if can_be_name(name) else None
-            told = services.tracker.get(table.id, request_id) if table is not None else None
-            return told or services.tracker.get(NO_TABLE, request_id)
+            known = services.tracker.get(table.id, request_id) if table is not None else None
+            return known or services.tracker.get(NO_TABLE, request_id)
         case {"request_id": str(request_id)}:
             return services.tracker.get(NO_TABLE, request_id)
     return None

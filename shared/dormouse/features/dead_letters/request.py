@@ -1,4 +1,4 @@
-"""Send the dead letters of a queue back to it."""
+"""redrive: send the dead letters of a queue back to it, by request."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dormouse.requests import Redrive
 
 
 def redrive(services: Services, request: Redrive) -> Begun:
-    """Send back what is asked for, and count it.
+    """Redrive the requested dead letters, and return their number.
 
     Raises:
-        NotFoundError: there is no such queue, or no such letter.
-        UnavailableError: some letters could not be sent or deleted; the request should come again.
+        NotFoundError: there is no such queue, or no such dead letter.
+        UnavailableError: some could not be sent or deleted; retry the request.
     """
-    done = dead_letters.redrive(services, dead_letters.queue_named(request.queue), request.ids)
+    done = dead_letters.redrive(services, dead_letters.resolve_queue(request.queue), request.ids)
     if left := len(done.unsent) + len(done.undeleted):
         raise UnavailableError(f"{left} dead letters of queue {request.queue!r} are still there")
     return Begun(counts=Counts(messages=len(done.sent)))

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from msgspec import UNSET
 
 from dormouse.features.planning.compaction import CompactionPlan
-from dormouse.features.spark.requests import keep_request
+from dormouse.features.spark.requests import save_spark_request
 from dormouse.messages import CompactionJob, OutboundMessage
 from dormouse.model.spark_threshold import compaction_queue
 from dormouse.model.state import TableState
@@ -72,7 +72,7 @@ def _keep_requests(
 ) -> None:
     def keep(job: AssignJob) -> None:
         message = CompactionJob(table_id, generation, job.job, asked)
-        keep_request(services, message, job.inputs)
+        save_spark_request(services, message, job.inputs)
 
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as threads:
         list(threads.map(keep, jobs))

@@ -1,10 +1,10 @@
-"""dispatch_spark: a heavy job → a run of Spark, started once.
+"""dispatch_spark: start one Spark run for a heavy job, however often its message is delivered.
 
-Order: the request of the job, the package, the run, the record, the note of the run. A delivery
-that comes again and finds the note leaves the run alone, so all else is done before. One that finds
-none asks for the run by the same token, made of the request's, the attempt and what is asked for,
-and is given the run it had begun. A job whose newest run failed is tried again here, or given up.
-An instance without Spark does all in functions.
+Order: save the job's request, upload the package, start the run, record it, save the note of the
+run. A redelivery that finds the note does nothing more, so the note comes last. A redelivery that
+finds none starts the run with the same client token, made of the request's token, the attempt and
+the run's parameters, so EMR returns the run that exists. A job whose newest run failed is retried
+here, or fails. On an instance without Spark, functions run all jobs.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.features.spark.jobs import (
-    abandon,
-    again,
     age_seconds,
     finish,
-    in_functions,
-    input_of,
+    function_messages,
+    input_size,
     is_early,
-    is_settled,
+    is_spark_job_settled,
     kind_of,
-    replaced_by,
+    release_job,
+    replaced_shards,
+    retry_message,
 )
-from dormouse.features.spark.package import bring_package
+from dormouse.features.spark.package import upload_package
 from dormouse.features.spark.requests import (
     SparkRequest,
-    forget,
-    keep_request,
-    keep_run,
-    newest_run,
-    spark_request,
+    delete_spark_request,
+    load_spark_request,
+    newest_spark_run,
+    save_spark_request,
+    save_spark_run,
 )
 from dormouse.jobs.tracking import record
 from dormouse.messages import CompactionJob, OutboundMessage, SparkJob, SparkJobStep
@@ -47,13 +47,13 @@ from dormouse.tables.table import Table
 
 
 def dispatch_spark(services: Services, message: SparkJob | SparkJobStep) -> list[OutboundMessage]:
-    """Have Spark do the job, unless it is done, being done, or was tried too often.
+    """Start a Spark run for the job, unless it is settled, running, or was tried too often.
 
-    A message to go on with a job that was given up meanwhile does nothing: it must not begin anew.
+    A step message of a job that has failed meanwhile does nothing: it must not start the job again.
 
     Raises:
-        ContendedError: the job is of a generation that is still to come; it should come again.
-        UnavailableError: how its newest run stands cannot be told for now.
+        ContendedError: the job is of a later generation than the state; retry later.
+        UnavailableError: the state of its newest run cannot be read at the moment.
     """
     table = services.table(message.table_id)
     job = _job_of(services, message) if table is not None else None
@@ -62,14 +62,14 @@ def dispatch_spark(services: Services, message: SparkJob | SparkJobStep) -> list
     state = services.store(table).current()
     if is_early(state, job):
         raise ContendedError(f"table {table.name!r} is about to be emptied")
-    if is_settled(services, state, job):
+    if is_spark_job_settled(services, state, job):
         return finish(services, table, state, job)
     if services.spark is None:
-        if isinstance(job, CompactionJob):  # the state has it, and nobody else is to wait for Spark
-            forget(services, job)
-        return in_functions(services, job)
-    request = keep_request(services, job, replaced_by(state, job))
-    attempt, run_id = newest_run(services, job)
+        if isinstance(job, CompactionJob):  # it stays assigned in the state; no request may be left
+            delete_spark_request(services, job)
+        return function_messages(services, job)
+    request = save_spark_request(services, job, replaced_shards(state, job))
+    attempt, run_id = newest_spark_run(services, job)
     reason = ""
     if attempt:
         run = services.spark.describe(run_id)
@@ -78,14 +78,14 @@ def dispatch_spark(services: Services, message: SparkJob | SparkJobStep) -> list
         reason = f"run {run_id}: {run.reason or run.outcome}" if run else f"run {run_id} is unknown"
     if attempt >= table.properties.spark_attempts:
         reason = f"Spark failed {attempt} times, last in {reason}"
-        return _give_up(services, table, job, reason, has_run=True)
+        return _fail(services, table, job, reason, has_run=True)
     return _start(services, services.spark, table, state, request, attempt + 1)
 
 
 def _job_of(services: Services, message: SparkJob | SparkJobStep) -> SparkJob | None:
     if not isinstance(message, SparkJobStep):
         return message
-    request = spark_request(services, message.table_id, message.job_id)
+    request = load_spark_request(services, message.table_id, message.job_id)
     return None if request is None else request.job
 
 
@@ -98,22 +98,22 @@ def _start(
     attempt: int,
 ) -> list[OutboundMessage]:
     job = request.job
-    files, size_bytes = input_of(services, state, job)
+    files, size_bytes = input_size(services, state, job)
     size = cluster_size(size_bytes, table.properties, job.spark or None)
     generation, kind = state.generation, kind_of(job)
     try:
-        package = bring_package(services, spark)
+        package = upload_package(services, spark)
         token = _token(request.token, attempt, generation, size, package)
         run = SparkRun(table.id, job.job_id, kind, generation, attempt, token, size, package)
         run_id = spark.start(run)
     except InvalidRequestError as error:
-        return _give_up(services, table, job, error.explanation)
+        return _fail(services, table, job, error.explanation)
     except (UnavailableError, OutcomeUnknownError) as error:
         if age_seconds(services, request) > PATIENCE_SECONDS:
-            return _give_up(services, table, job, error.explanation)
-        reason = f"it waits for Spark: {error.explanation}"
+            return _fail(services, table, job, error.explanation)
+        reason = f"it is waiting for Spark: {error.explanation}"
         record(services, table.id, job.job_id, kind, "assigned", reason=reason)
-        return [again(services, request)]
+        return [retry_message(services, request)]
     record(
         services,
         table.id,
@@ -124,22 +124,24 @@ def _start(
         files=files,
         size_bytes=size_bytes,
     )
-    keep_run(services, job, attempt, run_id)
+    save_spark_run(services, job, attempt, run_id)
     return []
 
 
 def _token(*asked: object) -> str:
-    """Return the token of a run. EMR refuses one that came with another request before."""
+    """Return the client token of a run; EMR refuses a token used with other parameters before."""
     return blake2b(repr(asked).encode(), digest_size=16).hexdigest()
 
 
-def _give_up(
+def _fail(
     services: Services, table: Table, job: SparkJob, reason: str, *, has_run: bool = False
 ) -> list[OutboundMessage]:
-    """Return a job up. All that is kept of it goes: who sends it back has it tried from the
-    start."""
+    """Fail a job, and return its dead letter.
+
+    Its stored request is deleted, so a redriven dead letter starts from the first attempt.
+    """
     record(services, table.id, job.job_id, kind_of(job), "failed", reason=reason)
-    # after the record: who waits for an export then finds why it ended
-    letters = abandon(services, job, reason, has_run=has_run)
-    forget(services, job)
+    # after the record, so that a client that waits for an export finds the reason
+    letters = release_job(services, job, reason, has_run=has_run)
+    delete_spark_request(services, job)
     return letters

@@ -1,7 +1,7 @@
-"""What becomes of a job that Spark is to do: whether it is settled, and what is done then.
+"""The life of a Spark job: whether it is settled, and what happens then, for each kind of job.
 
-What is stored decides, not what Spark says of a run: a driver may die after its commit, and one
-that ends well may have done nothing. All that differs from one kind of job to another is here.
+The stored state decides, not the state of the Spark run: a driver may crash after its commit, and
+a run that succeeded may have done nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dormouse.features.export.stored import (
 )
 from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.features.ingest.known_sources import look_up_sources
-from dormouse.features.spark.requests import SparkRequest, forget, spark_request
+from dormouse.features.spark.requests import SparkRequest, delete_spark_request, load_spark_request
 from dormouse.jobs.crashes import SPARK, set_aside
 from dormouse.jobs.tracking import finalise, publish_counts, record
 from dormouse.messages import (
@@ -39,7 +39,7 @@ QUEUE = "spark-jobs"
 
 
 def kind_of(job: SparkJob) -> JobKind:
-    """Return what the tracker calls such a job."""
+    """Return the kind of a job in the tracker."""
     match job:
         case IngestJob():
             return "ingest"
@@ -50,17 +50,17 @@ def kind_of(job: SparkJob) -> JobKind:
 
 
 def is_early(state: TableState, job: SparkJob) -> bool:
-    """Return whether a job is of a generation of its table that is still to come."""
+    """Return whether a job is of a later generation of its table than the state."""
     return not isinstance(job, ExportJob) and job.generation > state.generation
 
 
-def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
-    """Return whether nothing is left to do of a job.
+def is_spark_job_settled(services: Services, state: TableState, job: SparkJob) -> bool:
+    """Return whether a job needs no further run.
 
-    That is so if its table was emptied since; if a compaction is assigned no more; if each source
-    of an ingest is ingested, or was refused since Spark was given the job (a file that was refused
-    before was dropped again, and is to be judged again); and if an export has ended. To an export
-    it does not matter what became of its table.
+    Any job but an export is settled once its table was reset. A compaction is settled once it is no
+    longer assigned; an export, once it has ended. An ingest is settled once each source is ingested
+    or was refused since the job was requested; a file refused earlier was dropped again, and is
+    tried again.
     """
     if isinstance(job, ExportJob):
         return load_export(services, job.table_id, job.job_id) is None
@@ -72,7 +72,7 @@ def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
     if table is None or job.generation < table.generation:
         return True
     left = look_up_sources(services, table, job.sources).fresh(job.sources)
-    request = spark_request(services, job.table_id, job.job_id) if left else None
+    request = load_spark_request(services, job.table_id, job.job_id) if left else None
     return (
         not left
         or request is not None
@@ -80,10 +80,10 @@ def is_settled(services: Services, state: TableState, job: SparkJob) -> bool:
     )
 
 
-def input_of(services: Services, state: TableState, job: SparkJob) -> tuple[int, int]:
-    """Return how many files, or shards, a job that is not settled reads, and their bytes.
+def input_size(services: Services, state: TableState, job: SparkJob) -> tuple[int, int]:
+    """Return how many files or shards an unsettled job reads, and their bytes.
 
-    Of an export only the bytes are known.
+    For an export only the bytes are known; the number is 0.
     """
     match job:
         case IngestJob():
@@ -96,8 +96,8 @@ def input_of(services: Services, state: TableState, job: SparkJob) -> tuple[int,
             return 0, export.size_bytes if export else 0
 
 
-def in_functions(services: Services, job: SparkJob) -> list[OutboundMessage]:
-    """Return the messages that have functions do a job, where there is no Spark."""
+def function_messages(services: Services, job: SparkJob) -> list[OutboundMessage]:
+    """Return the messages that make functions run a job, on an instance without Spark."""
     match job:
         case IngestJob():
             return [OutboundMessage("ingest-jobs", job)]
@@ -110,16 +110,16 @@ def in_functions(services: Services, job: SparkJob) -> list[OutboundMessage]:
             )
 
 
-def abandon(
+def release_job(
     services: Services, job: SparkJob, reason: str, *, has_run: bool
 ) -> list[OutboundMessage]:
-    """Let go of what a job holds that is given up, and return its dead letter.
+    """Release what a failed job holds, and return its dead letter.
 
-    What Spark `has_run` as often as it may is not begun again by itself: the files of an ingest are
-    refused, and a compaction is set aside. A compaction stays assigned in any case. Were its shards
-    set free, the next planning would merge them just so, without end. If Spark only did not take
-    it, the sweep has it tried again, more and more rarely. An export ends, as one does that
-    functions give up: nothing is left to send back, and who wants it asks for it again.
+    If Spark `has_run` the job as often as allowed, nothing starts it again automatically: the files
+    of an ingest are refused, and a compaction is set aside. The compaction stays assigned: if its
+    shards were released, the next planning would assign the same job again, without end. If Spark
+    only did not accept the run, the sweep retries it, less and less often. An export ends, and has
+    no dead letter: it can be requested again.
     """
     match job:
         case ExportJob():
@@ -129,23 +129,25 @@ def abandon(
             return []
         case CompactionJob() if has_run:
             set_aside(services, job.table_id, job.job_id, SPARK)
-        case IngestJob() if has_run or len(job.sources) == 1:  # one is of a function that crashed
+        case IngestJob() if (
+            has_run or len(job.sources) == 1
+        ):  # a single file crashed a function before
             _refuse(services, job, reason)
     return [OutboundMessage(dead_letter_queue(QUEUE), job, reason=reason)]
 
 
 def _refuse(services: Services, job: IngestJob, reason: str) -> None:
-    """Record of each file that is not ingested that it will not be, so that no audit begins it."""
+    """Record each file that is not ingested as refused, so that no audit ingests it."""
     table = services.table(job.table_id)
     if table is not None:
-        told = f"Spark gave it up: {reason}; for another try: dormouse dlq redrive {QUEUE}"
+        refusal = f"Spark failed: {reason}; to retry: dormouse dlq redrive {QUEUE}"
         for source in look_up_sources(services, table, job.sources).fresh(job.sources):
             key = source.key
-            record(services, table.id, source.id, "ingest", "refused", subject=key, reason=told)
+            record(services, table.id, source.id, "ingest", "refused", subject=key, reason=refusal)
 
 
-def replaced_by(state: TableState, job: SparkJob) -> tuple[str, ...]:
-    """Return the shards that a job replaces; none unless it is a compaction that is assigned."""
+def replaced_shards(state: TableState, job: SparkJob) -> tuple[str, ...]:
+    """Return the input shards of an assigned compaction; none for other jobs."""
     assigned = state.jobs.get(job.job_id) if isinstance(job, CompactionJob) else None
     return assigned.inputs if assigned else ()
 
@@ -153,30 +155,30 @@ def replaced_by(state: TableState, job: SparkJob) -> tuple[str, ...]:
 def finish(
     services: Services, table: Table, state: TableState, job: SparkJob
 ) -> list[OutboundMessage]:
-    """Forget a job that is settled, count it, and return the messages that follow from it.
+    """Delete the request of a settled job, publish its counts, and return the messages that follow.
 
-    No driver sends or counts anything. What is forgotten is counted no more, so a message that
-    comes again counts nothing twice; if this process dies before it sends, the sweep makes up for
-    it: it announces every table, and finds the shards that nobody named for collection.
+    Drivers send no messages and publish no counts. Counts are published only while the request
+    exists, so a redelivery publishes nothing twice. If this process crashes before it sends, the
+    sweep makes up for it: it announces every table, and finds shards that can be collected.
     """
-    request = spark_request(services, job.table_id, job.job_id)
-    told = _told_by_driver(services, table, request) if request is not None else []
+    request = load_spark_request(services, job.table_id, job.job_id)
+    finished = _records_of_driver(services, table, request) if request is not None else []
     if not isinstance(job, ExportJob) or _is_whole(services, job):
         finalise(services, job.table_id, job.job_id)
     else:
-        _tell_given_up(services, job)
-    forget(services, job)
-    for each in told:
+        _record_failure(services, job)
+    delete_spark_request(services, job)
+    for each in finished:
         publish_counts(services, table.name, each)
     freed = [s for s in request.inputs if s in state.unreferenced] if request is not None else []
     changed = OutboundMessage("table-changes", TableChanged(job.table_id))
     return [changed, *candidates(table, state, freed)]
 
 
-def _told_by_driver(services: Services, table: Table, request: SparkRequest) -> list[JobRecord]:
-    """Return what a driver recorded of a job that is settled: how it ended, and refused files.
+def _records_of_driver(services: Services, table: Table, request: SparkRequest) -> list[JobRecord]:
+    """Return the records that a driver wrote of a settled job: its end, and refused files.
 
-    Nothing where functions did the job, which count for themselves.
+    Nothing if functions ran the job: they publish their counts themselves.
     """
     if services.spark is None:
         return []
@@ -191,29 +193,29 @@ def _told_by_driver(services: Services, table: Table, request: SparkRequest) -> 
 
 
 def _is_whole(services: Services, job: ExportJob) -> bool:
-    """Return whether an export that is over has its manifest where the tracker says it goes."""
+    """Return whether an ended export has its manifest below the prefix that its record names."""
     known = services.tracker.get(job.table_id, job.job_id)
     manifest = load_manifest(services.results, known.subject) if known and known.subject else None
     return manifest is not None and manifest.export == job.job_id
 
 
-def _tell_given_up(services: Services, job: ExportJob) -> None:
-    """Record that an export failed, if a record by a clock that is ahead hides that it did."""
+def _record_failure(services: Services, job: ExportJob) -> None:
+    """Record that an export failed, if an earlier record from a fast clock hides the failure."""
     known = services.tracker.get(job.table_id, job.job_id)
     if known is not None and not known.is_finished:
-        reason = "it was given up, and left no manifest; ask for it again"
+        reason = "it failed, and left no manifest; request it again"
         record(services, job.table_id, job.job_id, "export", "failed", reason=reason)
 
 
-def again(services: Services, request: SparkRequest) -> OutboundMessage:
-    """Return the message that has a job tried again, later the older it is."""
+def retry_message(services: Services, request: SparkRequest) -> OutboundMessage:
+    """Return the message that retries a job; its delay grows with the age of the request."""
     job = request.job
     seconds = wait_seconds(age_seconds(services, request))
     return OutboundMessage(QUEUE, SparkJobStep(job.table_id, job.job_id), seconds)
 
 
 def age_seconds(services: Services, request: SparkRequest) -> float:
-    """Return how long ago a job was first given to Spark."""
+    """Return how long ago the job was first handed to Spark."""
     return (services.clock.now_ms() - request.requested_ms) / 1000
 
 
@@ -223,5 +225,5 @@ def _was_refused(services: Services, source: Source, request: SparkRequest) -> b
 
 
 def _is_refusal(known: JobRecord, request: SparkRequest) -> bool:
-    """Return whether a record says that a file was refused since Spark was given the job."""
+    """Return whether a record says that a file was refused since the job was requested."""
     return known.state == "refused" and known.updated_ms >= request.requested_ms

@@ -1,8 +1,8 @@
-"""The package of Spark jobs on its way from a deployment into the data bucket.
+"""Upload the deployed package of Spark jobs to the data bucket.
 
-It lies beside the tables under its own version, is put once and never changed, its description
-last. So runs that were begun before a deployment keep the code they began with, and what was put
-in part is made whole by the next run.
+The package lies beside the tables, under its version. Its files are put once and never changed, the
+description last. So runs that started before a deployment keep their code, and the next run
+completes a partial upload.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dormouse.stored.paths import spark_package_path, spark_package_prefix
 _BUILD = "build and deploy functions and package together: make build, sam deploy"
 
 
-def bring_package(services: Services, spark: Spark) -> str:
-    """Return the version of the package that was deployed, once it lies in the data bucket.
+def upload_package(services: Services, spark: Spark) -> str:
+    """Upload the missing files of the deployed package, and return its version.
 
     Raises:
-        InvalidRequestError: none was deployed, or one of another version than this process.
+        InvalidRequestError: no package is deployed, or its version differs from this process's.
     """
     package = _deployed(spark.package)
     prefix = spark_package_prefix(package.version)

@@ -1,4 +1,4 @@
-"""The package of Spark jobs: the library, what it needs, and the file that each job is started by.
+"""The package of Spark jobs: the library, its dependencies, and the entry point of each job.
 
 It is built and deployed with the functions, as a layer of `dispatch_spark`, which puts it into the
 data bucket under its version. `shared/pack_spark.py` writes its description.
@@ -13,9 +13,9 @@ import msgspec
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
 DESCRIPTION = "package.json"
-"""What describes a package; it is put last, so where it lies, all else of the package does."""
+"""The file that describes a package; it is put last, so if it exists, the package is complete."""
 ARCHIVE = "environment.tar.gz"
-"""The library and its packages, to be unpacked on each machine."""
+"""The archive of the library and its dependencies; each machine unpacks it."""
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"\A[a-z_]+(\.[a-z]+)+\Z")]
 _Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{16}\Z")]
@@ -34,7 +34,7 @@ def decode_package(body: bytes, path: str) -> SparkPackage:
     """Parse the description of a package.
 
     Raises:
-        CorruptDataError: it is none.
+        CorruptDataError: the file is damaged or describes no package.
     """
     with raise_corrupt(f"{path} does not describe a package of Spark jobs"):
         return decode_json(body, SparkPackage)

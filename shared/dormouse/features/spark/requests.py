@@ -1,7 +1,7 @@
-"""What is kept of the jobs that Spark is to do: read, written and deleted here, by every stage.
+"""Save, load and delete the stored requests of Spark jobs, and the notes of their runs.
 
-Beside a table lies a request for each job with Spark, and a note for each run of it. A job which
-is done or given up has neither. The jobs themselves read their request for what is no id.
+Beside a table lies a request for each unsettled Spark job, and a note for each of its runs. A job
+that is settled or has failed has neither. A run gets only ids, and reads the rest from its request.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from dormouse.stored.paths import (
 
 
 class SparkRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job that Spark is to do.
+    """A job for Spark.
 
-    The tokens of its runs are made of `token`. `inputs` are the shards that a compaction replaces:
-    the state forgets which these were once the job is done, and somebody must collect them.
+    The client tokens of its runs are made of `token`. `inputs` are the shards that a compaction
+    replaces: the state no longer has them once the job is committed, and they must be collected.
     """
 
     job: SparkJob
@@ -38,40 +38,39 @@ class SparkRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 FORMAT = 3
 _KIND = "a request for Spark"
-_HINT = "delete this object: what is left to do of the job, the sweep has done once more"
+_HINT = "delete this object: the sweep starts the rest of the job again"
 
 
-def spark_request(services: Services, table_id: str, job_id: str) -> SparkRequest | None:
-    """Return the request of a job; None if Spark is not to do it, or no more.
+def load_spark_request(services: Services, table_id: str, job_id: str) -> SparkRequest | None:
+    """Return the request of a job; None if Spark has none, or the job is settled or has failed.
 
     Raises:
-        CorruptDataError: what is kept of it is damaged.
+        CorruptDataError: the stored request is damaged.
     """
     return _read(services, spark_request_path(table_id, job_id))
 
 
-def keep_request(services: Services, job: SparkJob, inputs: tuple[str, ...] = ()) -> SparkRequest:
-    """Keep the request of a job, and return it; of several at once, all return the first.
+def save_spark_request(
+    services: Services, job: SparkJob, inputs: tuple[str, ...] = ()
+) -> SparkRequest:
+    """Save the request of a job and return it, or the request that was saved first.
 
-    `inputs` are the shards that it replaces if it is a compaction.
+    `inputs` are the shards that a compaction replaces.
 
     Raises:
-        CorruptDataError: what is kept of it is damaged.
+        CorruptDataError: the stored request is damaged.
     """
     path = spark_request_path(job.table_id, job.job_id)
     request = SparkRequest(job, services.ids.new(), services.clock.now_ms(), inputs)
     if services.storage.put(path, encode_stored(_KIND, FORMAT, path, request)):
         return request
-    return _read(services, path) or request  # None if it was settled just now
+    return _read(services, path) or request  # None if the job was settled just now
 
 
-def kept_requests(
+def list_spark_requests(
     services: Services, table_id: str
 ) -> tuple[list[SparkRequest], dict[str, CorruptDataError]]:
-    """Return the requests of a table's jobs that are neither done nor given up.
-
-    Besides, what is wrong with those that are damaged, by the ids of their jobs.
-    """
+    """Return the requests of a table's unsettled jobs, and the errors of damaged ones by job id."""
     requests, damaged = [], {}
     for stored in services.storage.list(spark_prefix(table_id)):
         if stored.path.endswith(".json"):
@@ -85,16 +84,16 @@ def kept_requests(
     return requests, damaged
 
 
-def unsettled(services: Services, table_id: str) -> int:
-    """Return how many jobs of a table Spark has in hand: not known to be done, nor given up."""
+def count_unsettled(services: Services, table_id: str) -> int:
+    """Return how many Spark jobs of a table are neither settled nor failed."""
     listed = services.storage.list(spark_prefix(table_id))
     return sum(stored.path.endswith(".json") for stored in listed)
 
 
-def spent_notes(services: Services, table_id: str, before_ms: int) -> list[str]:
-    """Return the paths of notes put before a time, of jobs that are done or given up.
+def leftover_run_notes(services: Services, table_id: str, before_ms: int) -> list[str]:
+    """Return the paths of notes put before a time whose jobs have no request any more.
 
-    Who was slow to note a run finds nobody who deletes the note again.
+    A process that saves its note after the job was settled leaves it behind.
     """
     listed = list(services.storage.list(spark_prefix(table_id)))
     requested = {o.path.removesuffix(".json") for o in listed if o.path.endswith(".json")}
@@ -107,20 +106,20 @@ def spent_notes(services: Services, table_id: str, before_ms: int) -> list[str]:
     ]
 
 
-def keep_run(services: Services, job: SparkJob, attempt: int, run_id: str) -> None:
-    """Note that an attempt at a job is this run."""
+def save_spark_run(services: Services, job: SparkJob, attempt: int, run_id: str) -> None:
+    """Save a note that names the run of an attempt."""
     services.storage.put(spark_run_path(job.table_id, job.job_id, attempt, run_id), b"")
 
 
-def newest_run(services: Services, job: SparkJob) -> tuple[int, str]:
-    """Return the newest attempt at a job that is noted, and its run; 0 if there is none."""
+def newest_spark_run(services: Services, job: SparkJob) -> tuple[int, str]:
+    """Return the newest attempt that has a note, and its run; 0 if there is none."""
     listed = services.storage.list(spark_runs_prefix(job.table_id, job.job_id))
     runs = (run for stored in listed if (run := parse_spark_run_path(stored.path)) is not None)
     return max(runs, default=(0, ""))
 
 
-def forget(services: Services, job: SparkJob) -> None:
-    """Delete all that is kept of a job; its request last, so that a redelivery finds the rest."""
+def delete_spark_request(services: Services, job: SparkJob) -> None:
+    """Delete the notes and the request of a job; the request last, for a redelivery."""
     listed = services.storage.list(spark_runs_prefix(job.table_id, job.job_id))
     runs = [stored.path for stored in listed]
     if runs:

@@ -26,9 +26,9 @@ from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
 from dormouse.features.ingest.seal_sources import obsolete_segments
 from dormouse.features.purge.stored import list_purges
 from dormouse.features.spark.jobs import QUEUE as SPARK_QUEUE
-from dormouse.features.spark.requests import SparkRequest, kept_requests, spent_notes
-from dormouse.features.tables.delete_table import delete_all_of
-from dormouse.features.tables.reset import spent_trees
+from dormouse.features.spark.requests import SparkRequest, leftover_run_notes, list_spark_requests
+from dormouse.features.tables.delete_table import delete_whole_table
+from dormouse.features.tables.reset import stale_trees
 from dormouse.jobs.crashes import FUNCTION, SPARK, JobNotes, job_notes
 from dormouse.jobs.retry_policy import is_retry_due
 from dormouse.jobs.tracking import finalise, record, tracked
@@ -75,11 +75,11 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[
             for Spark, of an export or of a compaction's end is damaged; all else was done.
     """
     if table.deleting:
-        delete_all_of(services, table)
+        delete_whole_table(services, table)
         return
     state = _current(services, table)
     yield OutboundMessage("table-changes", TableChanged(table.id, swept=True))
-    spark, unread = kept_requests(services, table.id)
+    spark, unread = list_spark_requests(services, table.id)
     messages, damaged = _again(services, table, state, spark, unread.keys())
     yield from messages
     yield from _overdue_garbage(services, table, state)
@@ -284,12 +284,12 @@ def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:
         before_ms=now_ms - 2 * orphan_age_ms,
     )
     delete_all(services, endings)
-    delete_all(services, spent_notes(services, table.id, now_ms - retry_ms))
+    delete_all(services, leftover_run_notes(services, table.id, now_ms - retry_ms))
     noted = job_notes(services, table.id)
     state = _current(services, table)
     spent = (notes.paths for job_id, notes in noted.items() if job_id not in state.jobs)
     delete_all(services, [path for paths in spent for path in paths])
-    delete_all(services, spent_trees(services, table, state, now_ms - orphan_age_ms))
+    delete_all(services, stale_trees(services, table, state, now_ms - orphan_age_ms))
     delete_all(services, obsolete_segments(services, table, now_ms - orphan_age_ms))
     return damaged
 

@@ -30,12 +30,12 @@ def create_table(services: Services, request: CreateTable) -> None:
     """
     schema = Schema.from_json(request.schema)
     table = Table(
-        id=created_id(request),
+        id=new_table_id(request),
         name=check_name(request.name),
         schema=schema,
         created_ms=services.clock.now_ms(),
     ).with_settings(parse_settings(request.properties), services.tables.defaults())
-    if _was_made(services, table):
+    if _is_created(services, table):
         return
     check_columns(schema, table.properties)
     row_rules(schema, table.properties)
@@ -57,18 +57,18 @@ def create_table(services: Services, request: CreateTable) -> None:
             accepted(outcome)
         services.tables.create(table)
     except NotFoundError:
-        if not _was_made(services, table):
+        if not _is_created(services, table):
             raise
     except AlreadyExistsError:
         _refuse(services, table)
 
 
-def created_id(request: CreateTable) -> str:
+def new_table_id(request: CreateTable) -> str:
     """Return the id of the table that a request makes; a redelivery makes the same."""
     return blake2b(request.request_id.encode(), digest_size=TABLE_ID_DIGITS // 2).hexdigest()
 
 
-def _was_made(services: Services, table: Table) -> bool:
+def _is_created(services: Services, table: Table) -> bool:
     """Return whether another delivery made the table, whatever became of it since.
 
     Raises:
@@ -99,7 +99,7 @@ def _refuse(services: Services, table: Table) -> None:
     Raises:
         AlreadyExistsError: the name is another table's.
     """
-    if _was_made(services, table):
+    if _is_created(services, table):
         return
     now_ms = services.clock.now_ms()
     tombstone = services.tables.put_tombstone(Tombstone.of(table, now_ms, was_registered=False))

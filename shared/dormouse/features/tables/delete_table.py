@@ -30,13 +30,13 @@ def delete_table(services: Services, request: DeleteTable) -> None:
     if table is None:
         return
     try:
-        delete_all_of(services, table)
+        delete_whole_table(services, table)
     except NotFoundError:
         if services.tables.get(table.id) is not None:
             raise  # else another delivery of the request has deleted it meanwhile
 
 
-def delete_all_of(services: Services, table: Table) -> None:
+def delete_whole_table(services: Services, table: Table) -> None:
     """Delete a table's states, its objects and its registry entry, in an order that can resume.
 
     The states go first: from then on who looks is told that it is gone. Were it the objects, it
@@ -47,11 +47,11 @@ def delete_all_of(services: Services, table: Table) -> None:
         raise InvariantError(f"table {table.id} is not in deletion, though it was just put there")
     for state in table.states():
         services.store(state).destroy()
-    delete_objects_of(services, table.id)
+    delete_table_objects(services, table.id)
     services.tables.delete(table)
 
 
-def delete_objects_of(services: Services, table_id: str) -> None:
+def delete_table_objects(services: Services, table_id: str) -> None:
     """Delete all objects of an id that has a tombstone."""
     batch: list[str] = []
     for stored in services.storage.list(table_prefix(table_id)):

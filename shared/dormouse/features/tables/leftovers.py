@@ -19,8 +19,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.tables.delete_table import delete_objects_of
-from dormouse.features.tables.tombstone_policy import LOOKED_AFTER_MS, STRANGER_AGE_MS, in_turn
+from dormouse.features.tables.delete_table import delete_table_objects
+from dormouse.features.tables.tombstone_policy import (
+    RECHECK_MS,
+    UNREGISTERED_AGE_MS,
+    tombstones_to_recheck,
+)
 from dormouse.model.metrics import Metric
 from dormouse.ports import NO_TABLE, Services
 from dormouse.stored.paths import SPARK_CODE, table_prefix
@@ -28,7 +32,7 @@ from dormouse.tables.tombstones import Tombstone
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class Unregistered:
     """Objects of the data bucket that belong to no table known, under what should be its id."""
 
     table_id: str
@@ -47,12 +51,12 @@ def collect_leftovers(services: Services) -> list[str]:
     found, damaged = _unregistered(services)
     for table_id, tombstone in found:
         if tombstone is not None:
-            delete_objects_of(services, table_id)
-        elif _is_stranger(services, table_id):
+            delete_table_objects(services, table_id)
+        elif _is_unaccounted(services, table_id):
             unaccounted.append(table_id)
     now_ms = services.clock.now_ms()
-    tombstones, unread = services.tables.tombstones(now_ms - LOOKED_AFTER_MS)
-    for tombstone in in_turn(tombstones, now_ms):
+    tombstones, unread = services.tables.tombstones(now_ms - RECHECK_MS)
+    for tombstone in tombstones_to_recheck(tombstones, now_ms):
         _delete_items(services, tombstone)
     services.metrics.emit(NO_TABLE, {Metric.UNREGISTERED: len(unaccounted)})
     for error in (*damaged, *unread):
@@ -60,7 +64,7 @@ def collect_leftovers(services: Services) -> list[str]:
     return unaccounted
 
 
-def strangers(services: Services) -> Iterator[Stranger]:
+def list_unregistered(services: Services) -> Iterator[Unregistered]:
     """Yield what lies under ids that have neither an entry of the registry nor a tombstone.
 
     Raises:
@@ -68,13 +72,13 @@ def strangers(services: Services) -> Iterator[Stranger]:
     """
     found, damaged = _unregistered(services)
     for table_id, tombstone in found:
-        if tombstone is None and _is_stranger(services, table_id):
+        if tombstone is None and _is_unaccounted(services, table_id):
             listed = list(services.storage.list(table_prefix(table_id)))
             size_bytes, newest_ms = (
                 sum(o.size_bytes for o in listed),
                 max((o.modified_ms for o in listed), default=0),
             )
-            yield Stranger(table_id, len(listed), size_bytes, newest_ms)
+            yield Unregistered(table_id, len(listed), size_bytes, newest_ms)
     for error in damaged:
         raise error
 
@@ -109,9 +113,9 @@ def _is_registered(services: Services, table_id: str) -> bool:
         return True
 
 
-def _is_stranger(services: Services, table_id: str) -> bool:
+def _is_unaccounted(services: Services, table_id: str) -> bool:
     """Return whether anything is too old to be of a table that is just being made."""
-    oldest_ms = services.clock.now_ms() - STRANGER_AGE_MS
+    oldest_ms = services.clock.now_ms() - UNREGISTERED_AGE_MS
     listed = services.storage.list(table_prefix(table_id))
     return any(stored.modified_ms <= oldest_ms for stored in listed)
 

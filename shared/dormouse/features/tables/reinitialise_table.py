@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import UnsetType
 
 from dormouse.features.requests.resolve_table import living
-from dormouse.features.tables.reset import Beginning, begun, empty
+from dormouse.features.tables.reset import ResetOptions, finish_reset, reset_table
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.ports import Services
@@ -29,17 +29,17 @@ def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[O
     """
     table = living(services, request)
     if request.request_id in table.applied_requests:  # its first attempt may have crashed since
-        begun(services, table)
+        finish_reset(services, table)
     else:
-        empty(services, table, _beginning(table, request), request_id=request.request_id)
+        reset_table(services, table, _reset_options(table, request), request_id=request.request_id)
     return [OutboundMessage("table-changes", TableChanged(table.id))]
 
 
-def _beginning(table: Table, request: ReinitialiseTable) -> Beginning:
+def _reset_options(table: Table, request: ReinitialiseTable) -> ResetOptions:
     given = request.schema
     schema = None if isinstance(given, UnsetType) else Schema.from_json(given)
     points = KeyCodec(schema or table.schema).split_points_from_json(
         request.split_points, strings_base64=request.strings_base64
     )
     replaces = points or request.delete_partitions
-    return Beginning(schema, points if replaces else None)
+    return ResetOptions(schema, points if replaces else None)

@@ -29,11 +29,11 @@ from dormouse.stored.paths import tree_path, tree_prefix
 from dormouse.tables.evolution import replace_schema
 from dormouse.tables.table import Table
 
-LOST = "empty the table again, and give the split points"
+LOST_HINT = "empty the table again, and give the split points"
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class ResetOptions:
     """What a generation begins with: `schema`, and leaves that meet at `points`.
 
     None for what stays as it is.
@@ -53,7 +53,9 @@ FORMAT = 2
 _KIND = "a tree of partitions"
 
 
-def empty(services: Services, table: Table, beginning: Beginning, *, request_id: str) -> None:
+def reset_table(
+    services: Services, table: Table, options: ResetOptions, *, request_id: str
+) -> None:
     """Empty a table, which is known as `table`, once for a request.
 
     Raises:
@@ -63,21 +65,21 @@ def empty(services: Services, table: Table, beginning: Beginning, *, request_id:
         ContendedError: its row keys are not what they were when the points were read.
         CorruptDataError: its leaves are to stay, and which these are is lost.
     """
-    given = "" if beginning.points is None else _keep(services, table, beginning.points)
+    given = "" if options.points is None else _keep(services, table, options.points)
 
     def next_generation(kept: Table) -> Table:
-        if beginning.schema is None and kept.schema.key_types != table.schema.key_types:
+        if options.schema is None and kept.schema.key_types != table.schema.key_types:
             raise ContendedError(f"table {table.name!r} got another schema meanwhile")
-        changed = _with_schema(kept, beginning.schema)
+        changed = _with_schema(kept, options.schema)
         # What stays is what an emptying before was to leave, if it died.
         tree = given or _staying(services, kept, changed.schema)
         now_ms = services.clock.now_ms()
         return replace(changed, generation=kept.generation + 1, reset_ms=now_ms, tree=tree)
 
-    begun(services, services.tables.change(table.id, next_generation, request_id=request_id))
+    finish_reset(services, services.tables.change(table.id, next_generation, request_id=request_id))
 
 
-def begun(services: Services, table: Table) -> TableState:
+def finish_reset(services: Services, table: Table) -> TableState:
     """Return a table's state; let it begin the generation that the registry counts, unless it has.
 
     Raises:
@@ -95,7 +97,7 @@ def begun(services: Services, table: Table) -> TableState:
             return state
         raise CorruptDataError(
             f"the partitions of generation {table.generation} of table {table.name!r} are gone",
-            hint=LOST,
+            hint=LOST_HINT,
         ) from error
     clear = ClearTable(table.generation, partitions, table.schema.key_types)
     (outcome,) = store.commit(clear, generation=state.generation)
@@ -114,7 +116,7 @@ def is_for(generation: int, table: Table, state: TableState) -> bool:
     return generation == state.generation and generation >= table.generation
 
 
-def spent_trees(services: Services, table: Table, state: TableState, before_ms: int) -> list[str]:
+def stale_trees(services: Services, table: Table, state: TableState, before_ms: int) -> list[str]:
     """Return the paths of trees kept before a time that no generation is to begin with any more."""
     awaited = tree_path(table.id, table.tree) if state.generation < table.generation else ""
     return [
@@ -140,7 +142,7 @@ def _staying(services: Services, kept: Table, schema: Schema) -> str:
     Raises:
         InvalidRequestError: the partitions do not fit the row keys of the schema.
     """
-    state = begun(services, kept)
+    state = finish_reset(services, kept)
     types = schema.key_types
     if types == state.key_types:
         return ""
@@ -178,7 +180,7 @@ def _partitions(services: Services, table: Table, state: TableState) -> tuple[Pa
     if table.tree:
         path = tree_path(table.id, table.tree)
         body = services.storage.get(path)
-        with raise_corrupt(f"{path} is no tree of partitions", hint=LOST):
+        with raise_corrupt(f"{path} is no tree of partitions", hint=LOST_HINT):
             points = decode_stored(_KIND, FORMAT, path, body, _Stored).split_points
             keys = [decode_key(bytes.fromhex(point)) for point in points]
             tree = PartitionTree.from_split_points(keys)

@@ -11,7 +11,7 @@ import pytest
 from dormouse.errors import AlreadyExistsError, ContendedError, InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import VERBS, administer
 from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.features.tables.delete_table import delete_all_of
+from dormouse.features.tables.delete_table import delete_whole_table
 from dormouse.requests import (
     AdminRequest,
     CreateTable,
@@ -312,7 +312,9 @@ def test_a_table_that_goes_while_it_is_deleted_was_deleted(
 
     def meanwhile(*arguments: Any, **named: Any) -> Table:
         monkeypatch.setattr(world.tables, "change", inner)
-        delete_all_of(world.services, table)  # by another delivery, which has not recorded it yet
+        delete_whole_table(
+            world.services, table
+        )  # by another delivery, which has not recorded it yet
         return inner(*arguments, **named)
 
     monkeypatch.setattr(world.tables, "change", meanwhile)

@@ -10,8 +10,8 @@ from dormouse.features.dead_letters.dead_letters import (
     Redriven,
     discard,
     look,
-    queue_named,
     redrive,
+    resolve_queue,
 )
 from dormouse.jobs.tracking import record
 from dormouse.messages import ExportTask, IngestJob, PartitionSplits, PurgeStep, encode
@@ -145,9 +145,9 @@ def test_a_letter_tells_why_by_its_own_reason_or_that_of_its_job(
 
 
 def test_queues_are_known_by_their_own_names_and_those_of_their_dead_letters() -> None:
-    assert queue_named("files") == queue_named("files-dead") == "files"
+    assert resolve_queue("files") == resolve_queue("files-dead") == "files"
     with pytest.raises(NotFoundError, match="'fils'") as caught:
-        queue_named("fils")
+        resolve_queue("fils")
     assert "partition-splits" in caught.value.hint
 
 

@@ -13,10 +13,10 @@ from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.planning.plan_table import plan_table
 from dormouse.features.spark.dispatch_spark import dispatch_spark
 from dormouse.features.spark.requests import (
-    keep_run,
-    kept_requests,
-    newest_run,
-    spark_request,
+    list_spark_requests,
+    load_spark_request,
+    newest_spark_run,
+    save_spark_run,
 )
 from dormouse.features.spark.track_spark import track_spark
 from dormouse.features.sweep.sweep import sweep
@@ -44,7 +44,7 @@ def test_a_job_becomes_one_run_however_often_it_is_delivered(heavy: Heavy) -> No
     assert heavy.dispatch() == heavy.dispatch() == []
     (run,) = heavy.world.spark.runs.values()
     assert (run.job_id, run.attempt, run.generation) == (heavy.job.job_id, 1, 0)
-    request = spark_request(heavy.world.services, heavy.table.id, heavy.job.job_id)
+    request = load_spark_request(heavy.world.services, heavy.table.id, heavy.job.job_id)
     assert request is not None and request.job == heavy.job
     assert heavy.record().state == "assigned"
     assert "run1" in heavy.record().reason
@@ -55,7 +55,9 @@ def test_a_run_whose_start_was_not_noted_is_found_again_by_its_token(
     heavy: Heavy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("dormouse.features.spark.dispatch_spark.keep_run", lambda *_: World.crash())
+        patch.setattr(
+            "dormouse.features.spark.dispatch_spark.save_spark_run", lambda *_: World.crash()
+        )
         with pytest.raises(Crash):
             heavy.dispatch()
     assert heavy.dispatch() == []
@@ -66,7 +68,9 @@ def test_a_run_whose_start_was_not_noted_keeps_no_other_from_being_started_with_
     heavy: Heavy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("dormouse.features.spark.dispatch_spark.keep_run", lambda *_: World.crash())
+        patch.setattr(
+            "dormouse.features.spark.dispatch_spark.save_spark_run", lambda *_: World.crash()
+        )
         with pytest.raises(Crash):
             heavy.dispatch()
     settings = {**heavy.table.settings, "spark_executor_cores": 8}
@@ -101,7 +105,7 @@ def test_a_run_noted_after_its_job_was_settled_is_forgotten_by_an_audit(heavy: H
     heavy.dispatch()
     heavy.work()
     heavy.end("succeeded")
-    keep_run(heavy.world.services, heavy.job, 1, "run1")
+    save_spark_run(heavy.world.services, heavy.job, 1, "run1")
     patience_seconds = heavy.table.properties.job_retry_seconds
     for seconds, left in ((0, 1), (patience_seconds + 1, 0)):
         heavy.world.clock.advance(seconds=seconds)
@@ -212,7 +216,7 @@ def test_a_late_job_of_a_table_that_was_emptied_leaves_that_of_the_same_files_si
     (since,) = batch_files(world.services, [source])
     world.deliver(since)
     world.deliver(before)
-    requests, _ = kept_requests(world.services, table.id)
+    requests, _ = list_spark_requests(world.services, table.id)
     assert [r.job for r in requests] == [since.message]
 
 
@@ -386,7 +390,7 @@ def test_a_foreign_object_among_the_notes_of_runs_is_no_run(heavy: Heavy, name: 
     heavy.dispatch()
     path = spark_runs_prefix(heavy.table.id, heavy.job.job_id) + name
     heavy.world.storage.put(path, b"by hand")
-    assert newest_run(services, heavy.job) == (1, "run1")
+    assert newest_spark_run(services, heavy.job) == (1, "run1")
     assert heavy.dispatch() == []
     heavy.work()
     assert heavy.end("succeeded") == heavy.follows

@@ -11,7 +11,7 @@ from dormouse.features.export.export import bytes_to_read
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.request import export_id_of
 from dormouse.features.purge import purge as purges
-from dormouse.features.spark.requests import kept_requests
+from dormouse.features.spark.requests import list_spark_requests
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import (
     CompactionJob,
@@ -92,7 +92,7 @@ def test_a_compaction_asked_for_is_sparks_though_it_was_never_sent(world: World,
     world.settle()
     assert {run.size.executors for run in world.spark.runs.values()} == {7}
     assert len(world.spark.runs) == 2
-    requests, _ = kept_requests(world.services, table.id)
+    requests, _ = list_spark_requests(world.services, table.id)
     assert {r.job.job_id for r in requests} == {run.job_id for run in world.spark.runs.values()}
 
 

@@ -11,8 +11,8 @@ import pytest
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError, UnavailableError
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.tables import tombstone_policy as tombstones
-from dormouse.features.tables.leftovers import collect_leftovers, strangers
-from dormouse.features.tables.tombstone_policy import in_turn
+from dormouse.features.tables.leftovers import collect_leftovers, list_unregistered
+from dormouse.features.tables.tombstone_policy import tombstones_to_recheck
 from dormouse.model.metrics import Metric
 from dormouse.ports import NO_TABLE
 from dormouse.requests import CreateTable
@@ -70,9 +70,9 @@ def test_a_table_whose_entry_was_lost_is_reported_and_loses_nothing(world: World
         assert reported(world) == 1
         world.clock.advance(seconds=100 * DAY_SECONDS)
     assert objects(world, table) == before
-    (stranger,) = strangers(world.services)
-    assert (stranger.table_id, stranger.objects) == (table.id, len(before))
-    assert stranger.size_bytes > 0 and stranger.newest_ms > 0
+    (unregistered,) = list_unregistered(world.services)
+    assert (unregistered.table_id, unregistered.objects) == (table.id, len(before))
+    assert unregistered.size_bytes > 0 and unregistered.newest_ms > 0
     world.tables.by_id[table.id] = lost
     assert collect_leftovers(world.services) == []
     assert reported(world) == 0
@@ -123,7 +123,7 @@ def test_a_damaged_tombstone_proves_nothing_and_keeps_nobody_from_the_others(
     with pytest.raises(CorruptDataError, match=table.id):
         collect_leftovers(world.services)
     with pytest.raises(CorruptDataError, match=table.id):
-        list(strangers(world.services))
+        list(list_unregistered(world.services))
     assert objects(world, table) == before
     assert list(world.storage.list(f"{late}/")) == []
 
@@ -261,10 +261,10 @@ def stones(count: int) -> Iterator[Tombstone]:
 def test_an_audit_looks_after_so_many_deleted_tables_at_most_and_after_all_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tombstones, "LOOKED_AFTER_AT_ONCE", 10)
+    monkeypatch.setattr(tombstones, "MAX_RECHECKED", 10)
     few, many = list(stones(10)), list(stones(37))
-    assert in_turn(few, 5) == few
-    days = [in_turn(many, day * DAY_SECONDS * 1000) for day in range(100, 105)]
+    assert tombstones_to_recheck(few, 5) == few
+    days = [tombstones_to_recheck(many, day * DAY_SECONDS * 1000) for day in range(100, 105)]
     assert {len(found) for found in days} == {10}
     seen = {stone.table_id for found in days for stone in found}
     assert seen == {stone.table_id for stone in many}
