@@ -33,9 +33,7 @@ def plan_table(services: Services, message: TableChanged) -> Iterator[OutboundMe
     store = services.store(table)
     store.maintain()  # first: were it to fail after jobs were assigned, they would go unsent
     seal_sources(services, table)
-    state = finish_reset(
-        services, table
-    )  # who emptied it may have died half way, and all wait for it
+    state = finish_reset(services, table)  # a crash may have left a reset unfinished
     if not table.online:
         return
     due = splits_due(state, table.properties.split_threshold_rows)

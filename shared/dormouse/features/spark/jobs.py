@@ -129,9 +129,7 @@ def release_job(
             return []
         case CompactionJob() if has_run:
             set_aside(services, job.table_id, job.job_id, SPARK)
-        case IngestJob() if (
-            has_run or len(job.sources) == 1
-        ):  # a single file crashed a function before
+        case IngestJob() if has_run or len(job.sources) == 1:  # a single file has crashed before
             _refuse(services, job, reason)
     return [OutboundMessage(dead_letter_queue(QUEUE), job, reason=reason)]
 

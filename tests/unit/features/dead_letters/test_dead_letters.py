@@ -9,7 +9,7 @@ from dormouse.features.administration.administer import administer
 from dormouse.features.dead_letters.dead_letters import (
     Redriven,
     discard,
-    look,
+    list_letters,
     redrive,
     resolve_queue,
 )
@@ -53,7 +53,7 @@ def test_only_the_letters_asked_for_are_sent_and_the_others_are_given_back(
 ) -> None:
     first, second, third = letters(dead, 3)
     assert redrive(world.services, QUEUE, [second.id]).sent == (second.id,)
-    assert [each.id for each in look(world.services, QUEUE)] == [first.id, third.id]
+    assert [each.id for each in list_letters(world.services, QUEUE)] == [first.id, third.id]
 
 
 def test_an_id_that_is_not_there_sends_nothing(world: World, dead: MemoryDeadLetters) -> None:
@@ -62,7 +62,7 @@ def test_an_id_that_is_not_there_sends_nothing(world: World, dead: MemoryDeadLet
         with pytest.raises(NotFoundError, match="letter-9"):
             act(world.services, QUEUE, [letter.id, "letter-9"])
     assert dead.sent == []
-    assert len(look(world.services, QUEUE)) == 1
+    assert len(list_letters(world.services, QUEUE)) == 1
 
 
 def test_letters_that_cannot_be_sent_stay_and_are_sent_by_the_next_run(
@@ -86,7 +86,7 @@ def test_a_letter_that_was_sent_but_not_deleted_is_not_sent_again(
     dead.stuck.clear()
     assert redrive(world.services, QUEUE) == Redriven(sent=(first.id,))
     assert bodies(dead) == ["body 0", "body 1"]
-    assert second.id not in {each.id for each in look(world.services, QUEUE)}
+    assert second.id not in {each.id for each in list_letters(world.services, QUEUE)}
 
 
 @pytest.mark.parametrize("failure", [UnavailableError("no answer"), Crash()])
@@ -111,7 +111,7 @@ def test_discarded_letters_are_gone_and_were_sent_nowhere(
     dead.stuck = {second.id}
     done = discard(world.services, QUEUE, [first.id, second.id])
     assert done == Redriven(sent=(first.id,), unsent=(second.id,))
-    assert [each.id for each in look(world.services, QUEUE)] == [second.id, third.id]
+    assert [each.id for each in list_letters(world.services, QUEUE)] == [second.id, third.id]
     assert dead.sent == []
 
 
@@ -135,7 +135,7 @@ def test_a_letter_tells_why_by_its_own_reason_or_that_of_its_job(
     dead.add(QUEUE, "[1]")
     dead.add(QUEUE, "[" * 100_000 + "]" * 100_000)
     own, failed, silent, unknown, split, purge, export, request, list_, deep = (
-        letter.reason for letter in look(services, QUEUE)
+        letter.reason for letter in list_letters(services, QUEUE)
     )
     assert (own, failed) == ("not a message", "no disk")
     assert (split, request) == ("no footer", "no answer")
