@@ -81,7 +81,7 @@ def test_waiting_for_a_purge_that_was_given_up_fails_with_the_reason(
     services = memory.world.services
     record(services, handle.table.id, purge.id, "purge", "failed", reason="column at was dropped")
     memory.world.storage.delete([purge_path(handle.table.id, purge.id)])
-    with pytest.raises(InvalidRequestError, match="given up: column at was dropped"):
+    with pytest.raises(InvalidRequestError, match="failed: column at was dropped"):
         purge.wait()
 
 
