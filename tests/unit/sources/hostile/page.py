@@ -14,10 +14,9 @@ HERE = Path(__file__).parent
 PAGE = HERE.parents[3] / "docs" / "hostile-files.md"
 _HEAD = """# Hostile files
 
-Files that look like CSV or JSON and are not, or that hold what is easily taken for something else:
-what Dormouse makes of each, and what others do, which were given the type of the column and are at
-their defaults otherwise. Each file has a key `k` and the column `v`; a type that may be null ends
-in `?`. Made from `tests/unit/sources/hostile`, with {versions}.
+Broken and ambiguous CSV and JSON files: how Dormouse reads each, and how other readers do, given
+the type of the column, with default settings otherwise. Each file has a key `k` and the column `v`;
+`?` marks a nullable type. Generated from `tests/unit/sources/hostile`, with {versions}.
 
 """
 
