@@ -91,7 +91,9 @@ def test_a_blob_that_does_not_exist_is_named(blobs: BlobStore) -> None:
     assert missing.value.blob_id == IDS[1]
 
 
-@pytest.mark.parametrize("needed", [(), IDS[3:4], [IDS[0], IDS[5], IDS[6], IDS[30]], IDS[::2]])
+@pytest.mark.parametrize(
+    "needed", [(), IDS[3:4], [IDS[0], IDS[5], IDS[6], IDS[30]], IDS[::2], IDS[1:20]]
+)
 def test_what_is_below_the_mark_and_not_needed_is_deleted_and_nothing_else(
     blobs: BlobStore, needed: list[str]
 ) -> None:
@@ -184,12 +186,13 @@ def test_a_collection_does_not_pass_over_the_parts_of_a_snapshot_that_is_kept(
     assert set(passed) == {IDS[0], IDS[2]}
 
 
-def test_other_bytes_under_an_id_that_exists_are_refused(fake: MemoryDynamoDB) -> None:
-    of(fake).put(IDS[0], b"one")
+@pytest.mark.parametrize("opened", ["fake items", "items"], indirect=True)
+def test_other_bytes_under_an_id_that_exists_are_refused(blobs: BlobStore) -> None:
+    blobs.put(IDS[0], b"one")
     with pytest.raises(InvariantError, match=f"part 0 of delta {IDS[0]}") as refused:
-        of(fake).put(IDS[0], b"other")
+        blobs.put(IDS[0], b"other")
     assert refused.value.hint
-    assert of(fake).get([IDS[0]]) == [b"one"]
+    assert blobs.get([IDS[0]]) == [b"one"]
 
 
 def test_a_lost_part_is_named(fake: MemoryDynamoDB) -> None:
