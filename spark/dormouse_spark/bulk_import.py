@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pyspark import RDD, SparkContext, StorageLevel
 
 from dormouse.errors import DormouseError, UnavailableError
-from dormouse.features.compaction.slicing import leaf_tasks, task_rows
+from dormouse.features.compaction.slicing import leaf_tasks, max_task_rows
 from dormouse.features.ingest.batching import balanced_batches
 from dormouse.features.ingest.ingest import Written, ingest, refuse
 from dormouse.features.splitting.extending import plan_extension
@@ -80,7 +80,7 @@ class _Import:
             state = _extended(services, table, state, known)
             size_bytes = sum(one.size_bytes for one in reads)
             leaves = list(state.partitions.leaves())
-            limit = task_rows(leaves, known, size_bytes, self.spark.defaultParallelism)
+            limit = max_task_rows(leaves, known, size_bytes, self.spark.defaultParallelism)
             plan = Plan(
                 table,
                 services.ids.new(),

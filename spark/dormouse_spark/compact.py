@@ -20,7 +20,7 @@ from dormouse.errors import AlreadyExistsError, DormouseError
 from dormouse.features.compaction.compact import compact as compact_stage
 from dormouse.features.compaction.merge import Compaction, Merged, merge_inputs
 from dormouse.features.compaction.slicing import merge_ranges
-from dormouse.features.compaction.steps import PARTS_OF_STEPS
+from dormouse.features.compaction.steps import FIRST_TASK_PART
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import CompactionJob
 from dormouse.ports import Services
@@ -29,7 +29,7 @@ from dormouse.stored.paths import PART_NUMBERS, run_of_shard, shard_id_of, shard
 from dormouse_spark.access import Access, AccessFactory
 from dormouse_spark.running import collect_results, run_task
 
-FIRST_PART = PARTS_OF_STEPS
+FIRST_PART = FIRST_TASK_PART
 """The part number of the first task. Runs in functions, whole or in steps, have lower numbers."""
 
 
@@ -72,7 +72,7 @@ class _Compaction:
             sum(part.rows_read for part in parts),
             sum(part.rows_kept for part in parts),
             sum(part.rows_removed for part in parts),
-            ended=False,
+            last_is_marked=False,
         )
         _check_alone(services, compaction, merged)
         return merged

@@ -77,7 +77,7 @@ def test_a_function_whose_neighbours_do_not_answer_says_so_without_a_value(
 
 
 @pytest.mark.parametrize(
-    ("stage", "said"), [("compact", "came too late"), ("split_partition", "not split")]
+    ("stage", "said"), [("compact", "too late to be committed"), ("split_partition", "not split")]
 )
 def test_a_commit_that_is_rejected_is_told_of_without_a_value(
     functions: Functions,

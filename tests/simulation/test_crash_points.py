@@ -44,13 +44,13 @@ def nothing_stale(*_: object) -> Iterator[Any]:
 
 
 def merge_and_delete(services: Services, compaction: Compaction) -> Merged:
-    merged = merge_here(services, compaction)
+    merged = merge_in_process(services, compaction)
     table_id = compaction.table.id
     services.storage.delete([shard_path(table_id, shard.id) for shard in compaction.inputs])
     return merged
 
 
-merge_here = compact_stage.merge_here
+merge_in_process = compact_stage.merge_in_process
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pyspark import SparkContext
 
 from dormouse.features.compaction import slicing
 from dormouse.features.compaction.compact import compact as compact_here
-from dormouse.features.compaction.steps import MOST_CELLS, Step
+from dormouse.features.compaction.steps import MAX_CELLS, Step
 from dormouse.features.purge.purge import encode_request
 from dormouse.features.purge.stored import load_purge
 from dormouse.features.rebuild.rebuild import preview
@@ -32,7 +32,7 @@ TEXT = "".join(chr(0x4E00 + 7 * i % 500) for i in range(400))
 
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slicing, "MERGE_BYTES", 4096)
+    monkeypatch.setattr(slicing, "MIN_MERGE_TASK_BYTES", 4096)
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 16)
 
 
@@ -152,7 +152,7 @@ def test_shards_of_a_run_that_cut_the_job_differently_give_the_job_back(
     assert found in told.reason
 
 
-@pytest.mark.parametrize("step", [None, Step(0, 1), Step(MOST_CELLS - 1, MOST_CELLS)], ids=str)
+@pytest.mark.parametrize("step", [None, Step(0, 1), Step(MAX_CELLS - 1, MAX_CELLS)], ids=str)
 def test_what_functions_wrote_is_discarded_and_the_job_is_done(
     spark: SparkContext, world: World, step: Step | None
 ) -> None:

@@ -24,7 +24,7 @@ from dormouse.aws.dynamodb.tables import DynamoTables
 from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.features.administration.answering import keep_reply
-from dormouse.features.compaction.steps import Cut, Step, encode_fate
+from dormouse.features.compaction.steps import Step, StepSplit, encode_step_outcome
 from dormouse.features.export import export_rows
 from dormouse.features.purge.purge import ShardMatches
 from dormouse.features.purge.remaining_objects import save_remaining
@@ -222,7 +222,7 @@ def _begin_jobs(world: World, table: Table) -> None:
         store.commit(AssignJob(job, "root", tuple(inputs)), generation=0)
     world.deliver(OutboundMessage("spark-jobs", CompactionJob(table.id, 0, "with-spark")))
     path = step_path(table.id, "in-steps", 0, 2)
-    world.storage.put(path, encode_fate(Cut((Step(0, 1), Step(1, 2))), "", path))
+    world.storage.put(path, encode_step_outcome(StepSplit((Step(0, 1), Step(1, 2))), "", path))
     set_aside(world.services, table.id, "in-steps", "spark")
 
 

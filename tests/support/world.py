@@ -17,7 +17,7 @@ from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.features.administration.administer import administer
 from dormouse.features.administration.answering import forget_answered
 from dormouse.features.administration.follow_request import follow_request
-from dormouse.features.compaction.compact_in_steps import compact_or_cut
+from dormouse.features.compaction.compact_in_steps import compact_within_limits
 from dormouse.features.export.export_rows import export_rows
 from dormouse.features.export.request import export_id_of
 from dormouse.features.garbage.collect_garbage import collect_garbage
@@ -86,7 +86,7 @@ STAGES: dict[str, tuple[type[Message], Callable[..., Iterable[OutboundMessage]]]
     "files": (FilesWaiting, lambda services, waiting: batch_files(services, [], [waiting])),
     "ingest-jobs": (IngestJob, ingest_or_isolate),
     "table-changes": (TableChanged, plan_table),
-    "compaction-jobs": (CompactionJob, compact_or_cut),
+    "compaction-jobs": (CompactionJob, compact_within_limits),
     "partition-splits": (PartitionSplits, split_partition),
     "gc-candidates": (GarbageCandidates, collect_garbage),
     "purges": (PurgeStep, purge_rows),

@@ -55,6 +55,6 @@ def metrics(
 def _row(table: TableHandle) -> dict[str, object]:
     levels = {
         measure.name.lower(): value if value % 1 else int(value)
-        for measure, value in table.levels().items()
+        for measure, value in table.metrics().items()
     }
     return {"table": table.name, **levels}

@@ -61,7 +61,7 @@ def contents_of(instance: Instance, name: str) -> Contents:
     refused = sorted((j for j in jobs if j.state == "refused"), key=_newest_first)
     return Contents(
         name=name,
-        facts=_facts(state, handle.levels()),
+        facts=_facts(state, handle.metrics()),
         details=_details(handle.table, state),
         blocks=outline(state, BLOCKS),
         leaves=(len(state.partitions) + 1) // 2,
@@ -93,27 +93,27 @@ def size(size_bytes: float) -> str:
     return f"{amount(size_bytes)}B" if size_bytes >= 1000 else f"{size_bytes:,.0f} B"
 
 
-def _facts(state: TableState, levels: Mapping[Metric, float]) -> list[tuple[str, str, str]]:
+def _facts(state: TableState, metrics: Mapping[Metric, float]) -> list[tuple[str, str, str]]:
     """Return the figures at the head of the page: name, value, and what it means."""
     live = [s for s in state.shards.values() if s.id not in state.unreferenced]
-    age = levels[Metric.OLDEST_JOB_AGE_SECONDS]
+    age = metrics[Metric.OLDEST_JOB_AGE_SECONDS]
     return [
         ("rows", f"{state.rows:,}", ""),
         ("bytes", size(sum(s.size_bytes for s in live)), "compressed, in its shards"),
-        ("leaf partitions", f"{levels[Metric.LEAF_PARTITIONS]:,.0f}", ""),
+        ("leaf partitions", f"{metrics[Metric.LEAF_PARTITIONS]:,.0f}", ""),
         ("shards", f"{len(live):,}", "sorted files with rows that count"),
         (
             "shards per leaf",
-            f"{levels[Metric.REFERENCES_PER_LEAF]:.3g}",
+            f"{metrics[Metric.REFERENCES_PER_LEAF]:.3g}",
             "what a look-up may have to open",
         ),
         (
             "jobs to be run",
-            f"{levels[Metric.JOBS_ASSIGNED]:,.0f}",
+            f"{metrics[Metric.JOBS_ASSIGNED]:,.0f}",
             f"the oldest for {age:,.0f} s" if state.jobs else "",
         ),
-        ("shards to be deleted", f"{levels[Metric.GARBAGE_SHARDS]:,.0f}", "merged into others"),
-        ("version", f"{state.version:,}", f"{levels[Metric.LOG_LENGTH]:,.0f} since a snapshot"),
+        ("shards to be deleted", f"{metrics[Metric.GARBAGE_SHARDS]:,.0f}", "merged into others"),
+        ("version", f"{state.version:,}", f"{metrics[Metric.LOG_LENGTH]:,.0f} since a snapshot"),
     ]
 
 

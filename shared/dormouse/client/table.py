@@ -31,7 +31,7 @@ from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
 from dormouse.features.purge.prove_purge import Proof
 from dormouse.features.rebuild.rebuild import Rebuilt, preview, rebuild
 from dormouse.features.spark.requests import count_unsettled
-from dormouse.features.sweep.measure import levels
+from dormouse.features.sweep.measure import current_metrics
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
 from dormouse.model.metrics import Metric
@@ -249,13 +249,13 @@ class TableHandle(TableAccess):
             pending=pending,
         )
 
-    def levels(self) -> dict[Metric, float]:
+    def metrics(self) -> dict[Metric, float]:
         """Return the metrics that the table publishes every minute, as they are now.
 
         Raises:
             NotFoundError: the table was deleted.
         """
-        return levels(self.services, self.current())
+        return current_metrics(self.services, self.current())
 
     def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
         """Wait until nothing is pending, for this table or in the working queues.

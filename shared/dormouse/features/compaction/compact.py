@@ -1,13 +1,15 @@
-"""compact: an assigned job → its shards merged into new ones, in one commit.
+"""compact: merge the shards of an assigned job into new ones, in one commit.
 
-The outputs are named after the job, so two runs of one job write the same objects and the first
-wins: nothing that shapes them may depend on when a run happens. Order of writes: outputs, commit,
-messages. A crash leaves outputs that the next run adopts. If they are not what it would write (the
-rules of the table were changed, or the code), the job is taken back and planned anew.
-A job of a purge leaves out the rows which that purge removes. The table's filters and aggregations
-hold. If an input is not as it was written, also when it is read again, the job is taken back and
-that shard disputed: it is kept, an alarm fires, and no plan takes it, while the other inputs
-are free for other jobs.
+The outputs are named after the job, so two runs of a job write the same objects, and the first
+write wins. Nothing that shapes them may therefore depend on when a run happens. Order of writes:
+outputs, commit, messages. A crash leaves outputs, which the next run adopts. If they differ from
+what it would write (because the rules of the table changed, or the code), the job is released, and
+another is planned for its inputs.
+
+A merge applies the table's filters and aggregations; a job of a purge also removes the purged rows.
+If an input's bytes are damaged, and still are when read again, the job is released and the shard
+disputed: it is kept, an alarm fires, and no plan selects it, while the other inputs are free for
+other jobs.
 """
 
 from __future__ import annotations
@@ -55,16 +57,16 @@ from dormouse.tables.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A merge got on, and goes on by another message of the job; `reason` says how far it is."""
+    """A merge made progress, `reason` says how much; another message of the job continues it."""
 
     reason: str
 
 
 Merge = Callable[[Services, Compaction], Merged | Unfinished]
-"""Merges a job's inputs and writes the outputs, wherever that is done, or a part of that."""
+"""Merge a job's inputs and write the outputs, or a part of them, in this process or elsewhere."""
 
 
-def merge_here(services: Services, compaction: Compaction) -> Merged:
+def merge_in_process(services: Services, compaction: Compaction) -> Merged:
     """Merge in this process."""
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
         return merge_inputs(
@@ -76,19 +78,19 @@ def merge_here(services: Services, compaction: Compaction) -> Merged:
 
 
 def compact(
-    services: Services, message: CompactionJob, merge: Merge = merge_here
+    services: Services, message: CompactionJob, merge: Merge = merge_in_process
 ) -> list[OutboundMessage]:
-    """Run the job if it is still to be run; announce the change and the shards set free."""
+    """Run the job if it is still assigned; return messages of the change and of freed shards."""
     changed = OutboundMessage("table-changes", TableChanged(message.table_id))
     found = assigned_job(services, message)
     if found is None:
         if services.table(message.table_id) is None:
             return []
         finalise(services, message.table_id, message.job_id)
-        return [changed]  # done or taken back: whoever did that may have died before telling
+        return [changed]  # done or released, by a run that may have crashed before its messages
     table, state, job = found
     try:
-        removed = _removed(services, table, job)
+        removed = _purge_matcher(services, table, job)
     except InvalidRequestError as error:
         _release(services, table, job, state.generation, error.explanation)
         return [changed]
@@ -101,7 +103,7 @@ def compact(
         files=len(job.inputs),
         size_bytes=sum(state.shards[shard].size_bytes for shard in job.inputs),
     ):
-        done = _run(services, table, state, job, removed, merge)
+        done = _merge_or_release(services, table, state, job, removed, merge)
         if done is None:
             return [changed]
         if isinstance(done, Unfinished):
@@ -109,7 +111,7 @@ def compact(
             return [OutboundMessage("compaction-jobs", message)]
         (outcome,) = services.store(table).commit(done, generation=state.generation)
         if isinstance(outcome, Rejected):
-            reason = f"the result came too late: {outcome}"
+            reason = f"the result was too late to be committed: {outcome}"
             record(services, table.id, job.id, "compaction", "failed", reason=reason)
             return [changed]
     record(
@@ -123,13 +125,13 @@ def compact(
     )
     newest = services.store(table).current()
     record_disputes(services, table, newest, job.inputs)
-    return [changed, *_garbage(newest, table, job)]
+    return [changed, *_garbage_candidates(newest, table, job)]
 
 
 def assigned_job(
     services: Services, message: CompactionJob
 ) -> tuple[Table, TableState, Job] | None:
-    """Return the job of a message as the state has it; None if it is done or taken back."""
+    """Return the job of a message with its table and state; None if it is no longer assigned."""
     table = services.table(message.table_id)
     if table is None:
         return None
@@ -140,18 +142,18 @@ def assigned_job(
     return table, state, job
 
 
-def _removed(services: Services, table: Table, job: Job) -> RowMatcher | None:
-    """Return what the job is to leave out; None if it is of no purge.
+def _purge_matcher(services: Services, table: Table, job: Job) -> RowMatcher | None:
+    """Return which rows the job is to remove for its purge; None if it belongs to no purge.
 
     Raises:
-        InvalidRequestError: its purge was given up, or is to be.
+        InvalidRequestError: its purge was abandoned, or must be.
     """
     purge_id = purge_of(job.id)
     if purge_id is None:
         return None
     request = load_purge(services, table.id, purge_id)
     if request is None:
-        raise InvalidRequestError("the purge it was for was given up")
+        raise InvalidRequestError("the purge that this job was for was abandoned")
     return RowMatcher.of(request, table.schema)
 
 
@@ -163,9 +165,9 @@ def _release(
     reason: str,
     *before: DisputeShards,
 ) -> bool:
-    """Take a job back: its inputs are free for other jobs, but for those disputed just `before`.
+    """Release a job, so that its inputs are free for other jobs; return False if it had ended.
 
-    False if another run has ended it.
+    The disputes `before` are committed with it; disputed inputs are not free.
     """
     store = services.store(table)
     *_, outcome = store.commit(*before, ReleaseJob(job.id), generation=generation)
@@ -174,14 +176,14 @@ def _release(
 
 
 def _delete_outputs(services: Services, table: Table, job: Job) -> None:
-    """Delete what runs of a job wrote that was taken back, and so is never committed."""
+    """Delete the outputs of a released job, which are never committed."""
     listed = services.storage.list(shard_prefix(table.id, job.id))
     shards = [shard for found in listed if (shard := shard_id_of(found.path)) is not None]
     services.storage.delete([run_marker_path(table.id, job.id)])
     discard_shards(services.storage, table.id, shards, services.store(table).current())
 
 
-def _compaction(
+def _load_compaction(
     services: Services, table: Table, state: TableState, job: Job, removed: RowMatcher | None
 ) -> Compaction:
     inputs = tuple(state.shards[shard] for shard in job.inputs)
@@ -207,7 +209,7 @@ def _compaction(
     )
 
 
-def _run(
+def _merge_or_release(
     services: Services,
     table: Table,
     state: TableState,
@@ -215,9 +217,11 @@ def _run(
     removed: RowMatcher | None,
     merge: Merge,
 ) -> ReplaceShards | Unfinished | None:
-    """Return what is to be committed; None if the job can never be done, and was taken back."""
+    """Return the transaction to commit; None if the job can never be done and was released."""
     try:
-        return _written(services, _compaction(services, table, state, job, removed), merge)
+        return _write_outputs(
+            services, _load_compaction(services, table, state, job, removed), merge
+        )
     except AlreadyExistsError as error:
         reason, disputes = error.explanation, []
     except DamagedShardError as error:
@@ -233,20 +237,20 @@ def _run(
     return None
 
 
-def _written(
+def _write_outputs(
     services: Services, compaction: Compaction, merge: Merge
 ) -> ReplaceShards | Unfinished:
-    """Write what is left of a job's inputs, and note it where no output says that all is there."""
+    """Write the outputs of a job, and a run marker if no output is marked as the last."""
     merged = merge(services, compaction)
     if isinstance(merged, Unfinished):
         return merged
-    taken = rows_taken(services, compaction)
-    check_conserved(compaction.job, merged, taken)
+    taken = count_rows_taken(services, compaction)
+    check_rows_conserved(compaction.job, merged, taken)
     job = compaction.job
     done = ReplaceShards(
         job.id, job.partition, job.inputs, merged.outputs, taken, merged.rows_removed
     )
-    if merged.ended:
+    if merged.last_is_marked:
         check_no_run_marker(services.storage, compaction.table.id, job.id)
     else:
         span = compaction.partition.range
@@ -256,12 +260,12 @@ def _written(
     return done
 
 
-def rows_taken(
+def count_rows_taken(
     services: Services, compaction: Compaction, span: KeyRange = EVERYTHING
 ) -> tuple[tuple[str, int], ...]:
-    """Return how many rows each input has in the job's partition, counted apart from the merge.
+    """Return how many rows each input has in the job's partition, or in a `span` of its keys.
 
-    With a `span`, how many of those have their key in it.
+    They are counted independently of the merge, so that a fault of the merge is noticed.
     """
     span = compaction.partition.range.intersection(span)
     slices = [Slice(shard, span) for shard in compaction.inputs]
@@ -269,11 +273,11 @@ def rows_taken(
     return tuple((s.shard.id, rows) for s, rows in zip(slices, counts, strict=True))
 
 
-def check_conserved(job: Job, merged: Merged, taken: tuple[tuple[str, int], ...]) -> None:
-    """Check that a merge, or a step of one, loses no row but by the table's rules or a purge.
+def check_rows_conserved(job: Job, merged: Merged, taken: tuple[tuple[str, int], ...]) -> None:
+    """Check that only the table's rules or a purge removed rows in a merge, or in a step of one.
 
     Raises:
-        InvariantError: it does, or some came twice.
+        InvariantError: rows were lost or duplicated.
     """
     removed = merged.rows_removed
     counted = sum(rows for _, rows in taken)
@@ -285,7 +289,7 @@ def check_conserved(job: Job, merged: Merged, taken: tuple[tuple[str, int], ...]
         )
 
 
-def _garbage(state: TableState, table: Table, job: Job) -> list[OutboundMessage]:
+def _garbage_candidates(state: TableState, table: Table, job: Job) -> list[OutboundMessage]:
     freed = tuple(sorted(s for s in job.inputs if s in state.unreferenced))
     delay_seconds = min(table.properties.gc_delay_seconds, MAX_DELAY_SECONDS)
     candidates = GarbageCandidates(table.id, state.generation, freed)

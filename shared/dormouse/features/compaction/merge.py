@@ -1,7 +1,7 @@
-"""A compaction, or a range of keys of one: the inputs merged, by the table's rules, into shards.
+"""Merge the inputs of a compaction, or a key range of them, into shards by the table's rules.
 
-`compact` says what is to be merged, and commits it; where it is done, in one process or in
-many, is up to who calls this.
+`compact` chooses the inputs and commits the outputs. The caller decides whether one process merges
+all keys, or many processes a range each.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ EVERYTHING = KeyRange()
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """An assigned job with all that must be known to run it. Rows `removed` matches are left out.
+    """An assigned job with everything that is needed to run it.
 
-    `keys` tells where the rows of the inputs lie.
+    Rows that `removed` matches are purged. `keys` are the key histograms of the inputs.
     """
 
     table: Table
@@ -43,32 +43,33 @@ class Compaction:
 
     @property
     def size_bytes(self) -> int:
-        """What the inputs take in storage."""
+        """Return the stored size of the inputs."""
         return sum(shard.size_bytes for shard in self.inputs)
 
     @property
     def known(self) -> KeyHistogram:
-        """What is known of where the rows of all inputs together lie."""
+        """Return the key histogram of all inputs together."""
         return merge_histograms(self.keys)
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What became of a compaction, or of a part: its outputs, and rows on three points of the way.
+    """The outputs of a merge, or of a part of one, and its rows counted at each stage.
 
-    `rows_removed` is what a purge and the rules of the table have counted that they left out.
-    `ended` tells whether an output says that it is the last.
+    `rows_read` rows of the inputs were read; a purge and the table's rules counted `rows_removed`
+    that they left out; `rows_kept` were passed to the writer. `last_is_marked` is whether an
+    output's footer says that it is the last of the run.
     """
 
     outputs: tuple[NewShard, ...]
     rows_read: int
     rows_kept: int
     rows_removed: int
-    ended: bool
+    last_is_marked: bool
 
     @property
     def rows_written(self) -> int:
-        """The rows of the outputs."""
+        """Return the number of rows in the outputs."""
         return sum(new.shard.rows for new in self.outputs)
 
 
@@ -81,14 +82,14 @@ def merge_inputs(
     span: KeyRange = EVERYTHING,
     part: int | None = None,
 ) -> Merged:
-    """Merge what of the inputs lies in `span`, all of it if not given, and write it.
+    """Merge the inputs' rows in `span`, by default all rows, and write them as shards.
 
-    Of a compaction that is done in parts, this is the `part` of that number.
+    `part` is the number of this part if the compaction is merged in parts.
 
     Raises:
-        NotFoundError: an input is gone.
-        CorruptDataError: one is damaged.
-        AlreadyExistsError: another run of the job made something else of the same inputs.
+        NotFoundError: an input is missing.
+        CorruptDataError: an input is damaged.
+        AlreadyExistsError: another run of the job wrote different outputs of the same inputs.
     """
     table, job = compaction.table, compaction.job
     wanted = compaction.partition.range.intersection(span)
@@ -104,7 +105,8 @@ def merge_inputs(
     )
     removed = Tally()
     left = read if compaction.removed is None else compaction.removed.kept(read, removed)
-    # as of the job's assignment, so that its next run makes of the inputs what this one does
+    # Rules are evaluated at the time of the job's assignment, so that each run of the job writes
+    # the same rows.
     rules = row_rules(table.schema, table.properties)
     kept = RowCounter(apply_row_rules(left, table.schema, rules, job.assigned_ms, removed))
     outputs = write_shards(
@@ -116,5 +118,5 @@ def merge_inputs(
         scratch=scratch,
         target_bytes=table.properties.shard_target_bytes,
     )
-    ended = part is None and bool(outputs)
-    return Merged(tuple(outputs), read.rows, kept.rows, removed.rows, ended)
+    last_is_marked = part is None and bool(outputs)
+    return Merged(tuple(outputs), read.rows, kept.rows, removed.rows, last_is_marked)

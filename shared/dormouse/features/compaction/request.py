@@ -1,7 +1,7 @@
-"""compact_table: a table is compacted because somebody asks, not because it changed.
+"""compact_table: compact a table on request, not because it changed.
 
-Jobs are assigned before the request is remembered: a lost message of one is sent again by `sweep`.
-They are named after the request: a delivery finds those which one that was cut off had assigned.
+Jobs are assigned before the request's work is saved; `sweep` sends a lost message of one again.
+They are named after the request, so a redelivery finds those that a crashed delivery assigned.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dormouse.tables.table import Table
 
 
 class CompactionWork(Work, frozen=True, tag="compaction"):
-    """Jobs that were assigned in this generation of the table."""
+    """The jobs that a request assigned in this generation of the table."""
 
     generation: int
     jobs_assigned: tuple[str, ...]
@@ -41,7 +41,7 @@ class CompactionWork(Work, frozen=True, tag="compaction"):
 
     @property
     def job_ids(self) -> list[str]:
-        """The jobs assigned."""
+        """Return the ids of the jobs."""
         return list(self.jobs_assigned)
 
     def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
@@ -58,7 +58,7 @@ class CompactionWork(Work, frozen=True, tag="compaction"):
                 yield OutboundMessage(queue, message)
 
     def ends(self, look: Look) -> Iterator[End]:
-        """Return how each compaction stands."""
+        """Yield the outcome or progress of each compaction."""
         held = look.state.jobs if look.state.generation == self.generation else {}
         for job_id in sorted(self.jobs_assigned, key=lambda job: job not in held):
             if job_id in held:
@@ -67,25 +67,28 @@ class CompactionWork(Work, frozen=True, tag="compaction"):
                 yield self._end(look, job_id)
 
     def _end(self, look: Look, job_id: str) -> End:
-        told = look.record(job_id)
+        """Return the outcome of a job that is no longer assigned."""
+        known = look.record(job_id)
 
         def done() -> End:
-            counts = Counts(finished=1, rows=told.rows, shards=told.files) if told else Counts()
+            counts = Counts(finished=1, rows=known.rows, shards=known.files) if known else Counts()
             return End(self.kind, job_id, counts=counts)
 
-        if look.state.generation != self.generation and (told is None or told.state != "finished"):
+        if look.state.generation != self.generation and (
+            known is None or known.state != "finished"
+        ):
             return End(self.kind, job_id, "failed", EMPTIED)
         written = [s for s in look.state.shards.values() if run_of_shard(s.id)[0] == job_id]
-        if (told is None or told.state != "finished") and written:
-            if look.is_telling(told):
-                return look.telling(self.kind, job_id, told)
+        if (known is None or known.state != "finished") and written:
+            if look.is_telling(known):
+                return look.telling(self.kind, job_id, known)
             rows = sum(shard.rows for shard in written)
             return End(self.kind, job_id, counts=Counts(finished=1, rows=rows))
-        return look.over(self.kind, job_id, told, done)
+        return look.over(self.kind, job_id, known, done)
 
 
 def compact_table(services: Services, request: CompactTable) -> Begun:
-    """Assign the compactions, also of a table that is offline, and have them run.
+    """Assign the compactions of a table, online or offline, and return their messages.
 
     Raises:
         NotFoundError: no table of that name exists, or it is being deleted.

@@ -1,6 +1,6 @@
-"""How work on sorted rows is cut by key into tasks of about equal rows.
+"""Divide work on sorted rows by key into tasks of about equal rows.
 
-Cuts fall on sampled keys, so no row is moved to find them, and the rows of one key stay together.
+Borders are sampled keys, so no row is read to find them, and the rows of one key stay together.
 """
 
 from __future__ import annotations
@@ -12,36 +12,39 @@ from dormouse.keys.histogram import KeyHistogram
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.partitions import Partition
 
-MERGE_BYTES = 32 * 1024 * 1024
-"""What a task of a compaction reads at least, stored: its start, and the row groups at its borders
-that are read twice, cost little beside that."""
-MERGE_TASKS = 16
-"""As many tasks a small compaction is cut into at most; a larger one has one for each shard."""
-ROOM = 4 / 3
-"""A task's share of a shard's target size, so that it seldom leaves a second, small shard."""
+MIN_MERGE_TASK_BYTES = 32 * 1024 * 1024
+"""The least stored size that a task of a compaction reads. Starting the task, and reading the row
+groups at its borders twice, cost little compared with that."""
+MAX_SMALL_MERGE_TASKS = 16
+"""The most tasks of a small compaction; a larger one has about one task for each output."""
+TASKS_PER_SHARD = 4 / 3
+"""Tasks for each target size of a shard: a task's rows then seldom exceed one shard by a little,
+which would leave a second, small shard."""
 
 MIN_TASK_BYTES = 16 * 1024 * 1024
-"""What the rows of a writing task take in memory at least, on average: with its start and a shard
-or more it costs a second, however few they are."""
+"""The least size in memory, on average, of the rows that a task writes. A task costs a second for
+its start and its shards, however few its rows are."""
 MAX_TASK_BYTES = 2 * 1024**3
-"""What they take at most: a task keeps them on its machine's disk while it sorts them."""
+"""The most size in memory of the rows that a task writes: it sorts them on its machine's disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyTask:
-    """The rows of a range of keys, which `leaves` hold, the first and last maybe in part."""
+    """The rows of a key range; `leaves` are the leaves that it meets, in whole or in part."""
 
     span: KeyRange
     leaves: tuple[Partition, ...]
 
 
-def even_ranges(span: KeyRange, known: KeyHistogram, parts: int) -> list[KeyRange]:
-    """Cut `span` into up to `parts` ranges of about equal rows.
+def equal_row_ranges(span: KeyRange, histogram: KeyHistogram, parts: int) -> list[KeyRange]:
+    """Return `span` divided into up to `parts` ranges of about equal rows.
 
-    A range holds more than its share only by what two neighbouring samples are apart, or if it is
-    the rows of a single key.
+    A range exceeds its share by at most the rows between two neighbouring samples, unless it is
+    the rows of a single key. With samples at 0, 30, 50 and 90 of 100 rows, three parts want borders
+    at 33 and 66: the nearest samples are 30 and 50. A sample that is the last border already, or
+    the start of `span`, is not used again, so there may be fewer ranges.
     """
-    inside = known.within(span)
+    inside = histogram.within(span)
     cuts: list[Key] = []
     at = 0
     for i in range(1, parts):
@@ -58,52 +61,59 @@ def even_ranges(span: KeyRange, known: KeyHistogram, parts: int) -> list[KeyRang
 
 
 def merge_ranges(
-    span: KeyRange, known: KeyHistogram, size_bytes: int, target_bytes: int
+    span: KeyRange, histogram: KeyHistogram, size_bytes: int, target_bytes: int
 ) -> list[KeyRange]:
-    """Cut a compaction of shards that take `size_bytes` into tasks; the same for every run of it.
+    """Return the key ranges of a compaction's tasks, the same for every run of it.
 
-    `target_bytes` is what its outputs may grow to.
+    `size_bytes` is the stored size of its inputs, and `target_bytes` that of an output.
     """
-    few = min(MERGE_TASKS, -(-size_bytes // MERGE_BYTES))
-    return even_ranges(span, known, max(1, few, int(ROOM * size_bytes / target_bytes)))
+    few = min(MAX_SMALL_MERGE_TASKS, -(-size_bytes // MIN_MERGE_TASK_BYTES))
+    return equal_row_ranges(
+        span, histogram, max(1, few, int(TASKS_PER_SHARD * size_bytes / target_bytes))
+    )
 
 
-def task_rows(
-    leaves: Sequence[Partition], known: KeyHistogram, size_bytes: int, parallelism: int
+def max_task_rows(
+    leaves: Sequence[Partition], histogram: KeyHistogram, size_bytes: int, parallelism: int
 ) -> int:
-    """Return how many rows a task is to write at most: their share if each leaf were one.
+    """Return how many rows a task should write at most.
 
-    `size_bytes` is what all rows take in memory. There are enough tasks for `parallelism` of them
-    at once, unless these would be too small.
+    That is the average of the leaves that hold rows, or less, so that there are at least
+    `parallelism` tasks. `size_bytes` is the size of all rows in memory; the limit is kept between
+    `MIN_TASK_BYTES` and `MAX_TASK_BYTES`.
     """
-    held = sum(1 for leaf in leaves if known.rows_in(leaf.range))
+    held = sum(1 for leaf in leaves if histogram.rows_in(leaf.range))
     share_bytes = size_bytes // max(held, parallelism, 1)
     limit_bytes = min(max(share_bytes, MIN_TASK_BYTES), MAX_TASK_BYTES)
-    return max(1, known.rows * limit_bytes // max(size_bytes, 1))
+    return max(1, histogram.rows * limit_bytes // max(size_bytes, 1))
 
 
-def leaf_tasks(leaves: Sequence[Partition], known: KeyHistogram, limit_rows: int) -> list[KeyTask]:
-    """Cut rows that go to leaves into tasks of about `limit_rows` at most.
+def leaf_tasks(
+    leaves: Sequence[Partition], histogram: KeyHistogram, limit_rows: int
+) -> list[KeyTask]:
+    """Return tasks of about `limit_rows` at most that together write the rows of all leaves.
 
-    Small neighbours are one task. A leaf which holds half as much again as the limit is cut into
-    several, and leaves between tasks that hold no row known of are added to their neighbours': all
-    keys are some task's.
+    Small neighbouring leaves share a task, as do leaves without known rows, so that each key
+    belongs to a task. A leaf with more than one and a half times the limit is divided. With a
+    limit of 10, leaves of 4, 5, 0, 30 and 2 rows give the tasks 4+5+0 | 10 | 10 | 10 | 2.
     """
-    return list(_joined(_cut(leaves, known, max(1, limit_rows)), max(1, limit_rows)))
+    return list(
+        _join_small_tasks(_cut_leaves(leaves, histogram, max(1, limit_rows)), max(1, limit_rows))
+    )
 
 
-def _cut(
-    leaves: Sequence[Partition], known: KeyHistogram, limit_rows: int
+def _cut_leaves(
+    leaves: Sequence[Partition], histogram: KeyHistogram, limit_rows: int
 ) -> Iterator[tuple[KeyTask, int]]:
     for leaf in leaves:
-        rows = known.rows_in(leaf.range)
+        rows = histogram.rows_in(leaf.range)
         parts = 1 if 2 * rows <= 3 * limit_rows else -(-rows // limit_rows)
-        for span in even_ranges(leaf.range, known, parts):
-            yield KeyTask(span, (leaf,)), known.rows_in(span)
+        for span in equal_row_ranges(leaf.range, histogram, parts):
+            yield KeyTask(span, (leaf,)), histogram.rows_in(span)
 
 
-def _joined(tasks: Iterable[tuple[KeyTask, int]], limit_rows: int) -> Iterator[KeyTask]:
-    """Join neighbours that together stay within the limit; parts of one leaf stay apart."""
+def _join_small_tasks(tasks: Iterable[tuple[KeyTask, int]], limit_rows: int) -> Iterator[KeyTask]:
+    """Yield tasks, with neighbours joined that stay within the limit, but not parts of one leaf."""
     held: KeyTask | None = None
     held_rows = 0
     for task, rows in tasks:

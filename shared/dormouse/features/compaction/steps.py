@@ -1,9 +1,16 @@
-"""A compaction cut by key into steps: which there are, what became of each, and its stored form.
+"""The steps of a compaction: key ranges that are merged one at a time, and their stored outcomes.
 
-The keys of a job are cut into cells of about equal rows, the same for every run of it. A step is
-some neighbouring cells. What becomes of a step is decided once: it is done, or it was too much and
-is cut into smaller ones. So all who work at a job agree on its steps, and no two steps that are
-done have a row in common.
+The keys of a job are divided into cells of about equal rows, in the same way by every run. A step
+is a range of neighbouring cells. The outcome of a step is written once: it is done, or it was too
+large and is split into smaller steps. All runs of a job therefore agree on its steps, and no two
+steps that are done have a row in common.
+
+A job of 8 cells that is divided into two steps, of which the second crashes and is split, has these
+outcomes, and the steps that are left to run are 4-6 and 6-8:
+
+    0-8: split into 0-4, 4-8
+    0-4: done
+    4-8: split into 4-6, 6-8
 """
 
 from __future__ import annotations
@@ -20,42 +27,49 @@ from dormouse.model.shards import NewShard, Shard
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
 
-MOST_CELLS = 1024
-PARTS_OF_STEPS = (MOST_CELLS + 1) ** 2
-"""Steps have parts of smaller numbers; parts of other ways to cut a job count from here."""
+MAX_CELLS = 1024
+FIRST_TASK_PART = (MAX_CELLS + 1) ** 2
+"""The number of the first part of a run that is not divided into steps, but into tasks of Spark.
+Parts of steps have smaller numbers."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Step:
-    """The cells from the `first` to just before the `end`, counted from 0."""
+    """The cells from `first` up to but not including `end`, counted from 0."""
 
     first: int
     end: int
 
     @property
     def cells(self) -> int:
-        """How many cells it has; one cannot be cut."""
+        """Return how many cells the step has; a step of one cell cannot be split."""
         return self.end - self.first
 
     @property
     def part(self) -> int:
-        """The number of its part of the job's run: no other step's, and ascending as keys do."""
-        return self.first * (MOST_CELLS + 1) + self.end
+        """Return the number of the part that this step writes.
 
-    def cut(self, parts: int) -> tuple[Step, ...]:
-        """Return up to `parts` steps of about as many cells each; requires that it has several."""
+        Each step has its own number, and the numbers of steps that are done ascend in key order.
+        """
+        return self.first * (MAX_CELLS + 1) + self.end
+
+    def split(self, parts: int) -> tuple[Step, ...]:
+        """Return up to `parts` steps of about as many cells each.
+
+        Requires several cells. 5 cells in 2 parts: 0-2 and 2-5.
+        """
         parts = min(max(parts, 2), self.cells)
         ends = [self.first + self.cells * n // parts for n in range(parts + 1)]
         return tuple(Step(low, high) for low, high in zip(ends, ends[1:], strict=False))
 
     def range_in(self, cells: Sequence[KeyRange]) -> KeyRange:
-        """Return the keys of the step."""
+        """Return the key range of the step."""
         return KeyRange(cells[self.first].min, cells[self.end - 1].max)
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """A step that is done: its shards, and how many rows of it were read, kept and removed."""
+class StepDone:
+    """A step is done: its shards, and how many rows it read, kept and removed."""
 
     outputs: tuple[NewShard, ...]
     rows_read: int
@@ -64,57 +78,57 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """A step, or the whole job, that was too much, and the steps that it was cut into."""
+class StepSplit:
+    """A step, or the whole job, was too large, and was split `into` smaller steps."""
 
     into: tuple[Step, ...]
 
 
-Fate = Done | Cut
+StepOutcome = StepDone | StepSplit
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What is decided of the steps of a job; of one that was never cut, nothing.
+    """The outcomes of the steps of a job; none if the job was not divided.
 
-    `digest` is that of the cells by which all of it was decided.
+    `digest` identifies the cells that the steps refer to.
     """
 
-    fates: Mapping[Step, Fate]
+    outcomes: Mapping[Step, StepOutcome]
     digest: str = ""
 
     @property
     def whole(self) -> Step | None:
-        """All cells of the job; None if it was not cut."""
-        return Step(0, max(step.end for step in self.fates)) if self.fates else None
+        """Return the step of all cells of the job; None if the job was not divided."""
+        return Step(0, max(step.end for step in self.outcomes)) if self.outcomes else None
 
     @property
     def current(self) -> list[Step]:
-        """The steps that there are to do, and those that are done, in key order."""
+        """Return the steps that were not split, done or not, in key order."""
         return list(self._below(self.whole)) if self.whole else []
 
     @property
     def left(self) -> list[Step]:
-        """The steps that there are to do, in key order."""
-        return [step for step in self.current if step not in self.fates]
+        """Return the steps that are not done, in key order."""
+        return [step for step in self.current if step not in self.outcomes]
 
     @property
-    def done(self) -> list[Done]:
-        """What the steps came to that are done, in key order."""
-        found = (self.fates.get(step) for step in self.current)
-        return [fate for fate in found if isinstance(fate, Done)]
+    def done(self) -> list[StepDone]:
+        """Return the outcomes of the steps that are done, in key order."""
+        found = (self.outcomes.get(step) for step in self.current)
+        return [outcome for outcome in found if isinstance(outcome, StepDone)]
 
     def _below(self, step: Step) -> Iterator[Step]:
-        fate = self.fates.get(step)
-        if not isinstance(fate, Cut):
+        outcome = self.outcomes.get(step)
+        if not isinstance(outcome, StepSplit):
             yield step
             return
-        for smaller in fate.into:
+        for smaller in outcome.into:
             yield from self._below(smaller)
 
 
-def digest_of(cells: Sequence[KeyRange]) -> str:
-    """Return what tells one cutting of a job from another."""
+def cells_digest(cells: Sequence[KeyRange]) -> str:
+    """Return a digest of the borders of a job's cells."""
     text = "|".join("-" if c.max is None else encode_key(c.max).hex() for c in cells)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -123,7 +137,7 @@ _StoredShard = tuple[str, int, int, str, str, tuple[tuple[str, int], ...]]
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON form of a fate: `into` is empty of a step that is done."""
+    """The JSON form of an outcome; `into` is empty for a step that is done."""
 
     cells: str
     into: tuple[tuple[int, int], ...] = ()
@@ -133,32 +147,36 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows_removed: int = 0
 
 
-FORMAT = 2
-_KIND = "what became of a step"
+FORMAT = 3
+_KIND = "outcome of a step"
 
 
-def encode_fate(fate: Fate, digest: str, path: str) -> bytes:
-    """Return what is put at the `path` of a step."""
-    if isinstance(fate, Cut):
-        stored = _Stored(digest, into=tuple((step.first, step.end) for step in fate.into))
+def encode_step_outcome(outcome: StepOutcome, digest: str, path: str) -> bytes:
+    """Return the stored form of a step's outcome for its `path`."""
+    if isinstance(outcome, StepSplit):
+        stored = _Stored(digest, into=tuple((step.first, step.end) for step in outcome.into))
     else:
-        outputs = tuple(map(_stored_shard, fate.outputs))
-        stored = _Stored(digest, (), outputs, fate.rows_read, fate.rows_kept, fate.rows_removed)
+        outputs = tuple(map(_stored_shard, outcome.outputs))
+        stored = _Stored(
+            digest, (), outputs, outcome.rows_read, outcome.rows_kept, outcome.rows_removed
+        )
     return encode_stored(_KIND, FORMAT, path, stored)
 
 
-def decode_fate(body: bytes, path: str) -> tuple[Fate, str]:
-    """Return a fate and the digest of the cells it was decided by, from what `encode_fate` gave.
+def decode_step_outcome(body: bytes, path: str) -> tuple[StepOutcome, str]:
+    """Return an outcome and the digest of the cells that its step refers to.
 
     Raises:
-        CorruptDataError: it is no such thing; `path` is named.
+        CorruptDataError: the body is not the outcome of the step at `path`.
     """
-    with raise_corrupt(f"{path} does not say what became of a step"):
+    with raise_corrupt(f"{path} is not the outcome of a step"):
         stored = decode_stored(_KIND, FORMAT, path, body, _Stored)
         if stored.into:
-            return Cut(tuple(Step(*cells) for cells in stored.into)), stored.cells
+            return StepSplit(tuple(Step(*cells) for cells in stored.into)), stored.cells
         outputs = tuple(map(_shard, stored.outputs))
-        return Done(outputs, stored.rows_read, stored.rows_kept, stored.rows_removed), stored.cells
+        return StepDone(
+            outputs, stored.rows_read, stored.rows_kept, stored.rows_removed
+        ), stored.cells
 
 
 def _stored_shard(new: NewShard) -> _StoredShard:

@@ -1,8 +1,8 @@
-"""measure: on a schedule, tell the metrics how a table stands. Reads, and changes nothing."""
+"""measure: publish the metrics of a table, on a schedule. Only reads the table."""
 
 from __future__ import annotations
 
-from dormouse.features.sweep.gauges import gauges
+from dormouse.features.sweep.table_metrics import state_metrics
 from dormouse.messages import OutboundMessage
 from dormouse.model.metrics import Metric
 from dormouse.ports import Services
@@ -10,14 +10,14 @@ from dormouse.tables.table import Table
 
 
 def measure(services: Services, table: Table) -> list[OutboundMessage]:
-    """Emit the levels of a table; nothing follows from it."""
+    """Publish the metrics of a table; return no messages."""
     if not table.deleting:
-        services.metrics.emit(table.name, levels(services, table))
+        services.metrics.emit(table.name, current_metrics(services, table))
     return []
 
 
-def levels(services: Services, table: Table) -> dict[Metric, float]:
-    """Return the levels of a table now."""
+def current_metrics(services: Services, table: Table) -> dict[Metric, float]:
+    """Return the metrics of a table now."""
     store = services.store(table)
     state = store.current()
-    return gauges(state, services.clock.now_ms(), store.log_length())
+    return state_metrics(state, services.clock.now_ms(), store.log_length())

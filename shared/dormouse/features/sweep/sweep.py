@@ -1,6 +1,6 @@
-"""sweep: on a schedule, send again what a lost message left undone.
+"""sweep: send again, on a schedule, the messages of work that has not finished in time.
 
-Everything here is only repair: with every message delivered, it finds nothing to do.
+This is only repair: if every message is delivered, it finds nothing to do.
 """
 
 from __future__ import annotations
@@ -49,101 +49,102 @@ from dormouse.shards.run_markers import discard_shards, obsolete_run_markers
 from dormouse.stored.paths import data_prefix, shard_id_of
 from dormouse.tables.table import Table
 
-SENT_AGAIN = "sent-again"
-"""The job under which the tracker keeps when a table's jobs were last sent again."""
-ORPHANS = "garbage-orphans"
-"""The job under which the tracker keeps what became of shards that nobody committed."""
+RESENT_JOBS = "sent-again"
+"""The id of the tracker's record of when the jobs of a table were last sent again."""
+ORPHANS_JOB = "garbage-orphans"
+"""The id of the tracker's record of the deletion of orphans: shards of no commit."""
 _IsDue = Callable[[int], bool]
-MISSED_MS = 30 * DAY_MS
-"""For how long audits look at a dropped file. Each costs a look-up for every file, and the first
-after a message was lost finds the file.
+MISSED_FILES_MS = 30 * DAY_MS
+"""Audits consider only files dropped so recently. An audit costs a look-up for every such file, and
+the first one after a lost message finds the file.
 """
-LOOKED_UP_AT_ONCE = 1000
-"""Of so many files at once an audit asks whether they were ingested."""
+LOOKUP_BATCH = 1000
+"""An audit looks up the files of a table in batches of so many."""
 MAX_CLOCK_SKEW_MS = 5 * 60 * 1000
-"""How far the clocks of a function and of the object store may be apart, generously."""
+"""A generous limit of the clock skew between a function and the object store."""
 
 
 def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[OutboundMessage]:
-    """Return the messages a table should have had; `audit` also looks at what lies in the buckets.
+    """Yield messages for unfinished work of a table; an `audit` also compares its buckets.
 
-    An audit sends files again that were never ingested, and deletes shards which no commit ever
-    referenced. It lists all of a table's objects, so it runs more rarely.
+    An audit sends again files that were never ingested, and deletes orphans: shards that no commit
+    references. It lists all objects of a table, so it runs more rarely.
 
     Raises:
-        CorruptDataError: the state is lost; nothing was sent or deleted. Or what is kept of a job
-            for Spark, of an export or of a compaction's end is damaged; all else was done.
+        CorruptDataError: the state is lost; nothing was sent or deleted. Or a stored Spark request,
+            export or run marker is damaged; everything else was done.
     """
     if table.deleting:
         delete_whole_table(services, table)
         return
-    state = _current(services, table)
+    state = _current_state(services, table)
     yield OutboundMessage("table-changes", TableChanged(table.id, swept=True))
-    spark, unread = list_spark_requests(services, table.id)
-    messages, damaged = _again(services, table, state, spark, unread.keys())
+    spark, damaged_requests = list_spark_requests(services, table.id)
+    messages, damaged = _due_work(services, table, state, spark, damaged_requests.keys())
     yield from messages
     yield from _overdue_garbage(services, table, state)
     if audit:
         yield from _missed_files(services, table, spark)
         _delete_orphans(services, table)
-        damaged += _delete_notes(services, table)
-    for error in (*unread.values(), *damaged):
+        damaged += _delete_obsolete(services, table)
+    for error in (*damaged_requests.values(), *damaged):
         raise error
 
 
-def _current(services: Services, table: Table) -> TableState:
+def _current_state(services: Services, table: Table) -> TableState:
     """Return the newest state of a table.
 
-    What an audit deletes is held against one that was read after the objects were listed.
+    An audit must call it after it has listed objects, so that the state references each shard that
+    was committed before the listing.
 
     Raises:
-        CorruptDataError: it is lost; to an audit every shard would seem to be an orphan.
+        CorruptDataError: the state is lost; to an audit every shard would seem to be an orphan.
     """
     state = services.store(table).current()
     if not len(state.partitions):
         raise CorruptDataError(
             f"table {table.name!r} has lost its state; its shards were left alone",
-            hint="dormouse rebuild makes the state anew from them",
+            hint="rebuild the state from them: dormouse rebuild NAME",
         )
     return state
 
 
-def _again(
+def _due_work(
     services: Services,
     table: Table,
     state: TableState,
     spark: Sequence[SparkRequest],
-    unread: Set[str],
+    damaged_requests: Set[str],
 ) -> tuple[list[OutboundMessage], list[CorruptDataError]]:
-    """Return what was begun so long ago that a message or an event of it may be lost; and what is
-    wrong with that which is damaged.
+    """Return messages for work that began so long ago that a message or event of it may be lost.
 
-    It may as well wait in a long queue, or fail each time: so it comes again more and more rarely.
-    Without a memory of the last time, every sweep would send all of it.
+    The second value are the errors of stored work that is damaged. The work may also just wait in
+    a long queue, or fail each time, so it is sent again with a growing delay (backoff). The tracker
+    records the last time; without that, every sweep would send all of it.
     """
     is_due = _is_due(services, table)
-    with_spark = {request.job.job_id for request in spark} | unread
+    with_spark = {request.job.job_id for request in spark} | damaged_requests
     exports, damaged = _old_exports(services, table, with_spark, is_due)
     messages = [
         *_stale_jobs(services, table, state, with_spark, is_due),
-        *_unsettled_spark(table, spark, is_due),
+        *_unfinished_spark(table, spark, is_due),
         *_old_purges(services, table, is_due),
         *exports,
         *_unanswered_requests(services, table, is_due),
     ]
     if messages:
         subject = f"{len(messages)} jobs sent again"
-        record(services, table.id, SENT_AGAIN, "sweep", "finished", subject=subject)
+        record(services, table.id, RESENT_JOBS, "sweep", "finished", subject=subject)
     return messages, damaged
 
 
 def _is_due(services: Services, table: Table) -> _IsDue:
-    """Return how to tell whether what was begun at a time has become due since the last sending."""
+    """Return a test of whether work that began at a time is due to be sent again."""
     now_ms, retry_ms = services.clock.now_ms(), table.properties.job_retry_seconds * 1000
 
     @cache
     def since_ms() -> int:  # most tables have nothing that is old
-        earlier = services.tracker.get(table.id, SENT_AGAIN)
+        earlier = services.tracker.get(table.id, RESENT_JOBS)
         return earlier.updated_ms if earlier is not None else 0
 
     def is_due(begun_ms: int) -> bool:
@@ -160,7 +161,10 @@ def _stale_jobs(
     with_spark: set[str],
     is_due: _IsDue,
 ) -> Iterator[OutboundMessage]:
-    """Return assigned jobs, save those which Spark has in hand, get on, or are set aside here."""
+    """Yield messages of assigned jobs that make no progress.
+
+    Jobs that Spark runs are left out, and jobs that are set aside where they would run.
+    """
     notes = job_notes(services, table.id) if len(state.jobs) else {}
     here = SPARK if services.has_spark else FUNCTION
     for job in sorted(state.jobs.values(), key=lambda job: job.id):
@@ -170,23 +174,23 @@ def _stale_jobs(
         if not is_due(max(job.assigned_ms, note.newest_ms)):
             continue
         message = CompactionJob(table.id, state.generation, job.id)
-        if note.set_aside and services.has_spark:  # functions could not do it
+        if note.set_aside and services.has_spark:  # it was too large for functions
             yield OutboundMessage(SPARK_QUEUE, message)
         else:
             yield OutboundMessage(compaction_queue(state, job, table.properties), message)
 
 
-def _unsettled_spark(
+def _unfinished_spark(
     table: Table, requests: Iterable[SparkRequest], is_due: _IsDue
 ) -> Iterator[OutboundMessage]:
-    """Return jobs which Spark has in hand: the event of a run may be lost."""
+    """Yield a step for each Spark job that is due: the event that its run ended may be lost."""
     for request in requests:
         if is_due(request.requested_ms):
             yield OutboundMessage(SPARK_QUEUE, SparkJobStep(table.id, request.job.job_id))
 
 
 def _overdue_garbage(services: Services, table: Table, state: TableState) -> list[OutboundMessage]:
-    """Return what could have been deleted two delays ago: its own message must be lost."""
+    """Return candidates that have been due for another whole delay: their message must be lost."""
     delay_seconds = 2 * table.properties.gc_delay_seconds
     now_ms = services.clock.now_ms()
     due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
@@ -196,25 +200,24 @@ def _overdue_garbage(services: Services, table: Table, state: TableState) -> lis
 def _missed_files(
     services: Services, table: Table, spark: Iterable[SparkRequest]
 ) -> list[OutboundMessage]:
-    """Return ingest jobs for files that were neither ingested nor refused while they could be.
+    """Return ingest jobs for dropped files that were neither ingested nor refused.
 
-    Those which Spark is ingesting are left to it.
+    Files that Spark is ingesting are left out.
     """
     jobs = (request.job for request in spark)
     begun = {source.id for job in jobs if isinstance(job, IngestJob) for source in job.sources}
-    since_ms = max(services.clock.now_ms() - MISSED_MS, table.files_since_ms)
+    since_ms = max(services.clock.now_ms() - MISSED_FILES_MS, table.files_since_ms)
     listed = services.sources.list(f"{table.name}/", since_ms=since_ms)
     known = (source for source in listed if source.id not in begun)
     missed: list[Source] = []
-    while some := list(islice(known, LOOKED_UP_AT_ONCE)):
+    while some := list(islice(known, LOOKUP_BATCH)):
         fresh = look_up_sources(services, table, some).fresh(some)
         missed += [s for s in fresh if refusal_of(services, s, table.id, in_doubt=True) is None]
     return batch_files(services, missed, at_once=True)
 
 
 def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[OutboundMessage]:
-    """Return a step to each purge that should have got far by now; delete what finished ones
-    left."""
+    """Return a step for each purge that is due; delete the objects that finished purges left."""
     requested_ms, leftovers = list_purges(services, table.id)
     delete_all(services, leftovers)
     now_ms = services.clock.now_ms()
@@ -226,7 +229,7 @@ def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[Outbou
 
 
 def _unanswered_requests(services: Services, table: Table, is_due: _IsDue) -> list[OutboundMessage]:
-    """Return a step for each request that waits for its reply; delete what nobody waits for."""
+    """Return a step for each request without a reply that is due; delete obsolete replies."""
     now_ms = services.clock.now_ms()
     asked_ms, spent = unanswered(services, table.id, now_ms)
     delete_all(services, spent)
@@ -240,9 +243,9 @@ def _unanswered_requests(services: Services, table: Table, is_due: _IsDue) -> li
 def _old_exports(
     services: Services, table: Table, with_spark: set[str], is_due: _IsDue
 ) -> tuple[list[OutboundMessage], list[CorruptDataError]]:
-    """Return what is left of exports that should have got far by now; delete what others left.
+    """Return messages of exports that are due; delete the objects that finished exports left.
 
-    Besides, what is wrong with those that are damaged.
+    The second value are the errors of exports that are damaged.
     """
     oldest_ms = services.clock.now_ms() - table.properties.job_retry_seconds * 1000
     begun_ms, leftovers = list_exports(services, table.id, oldest_ms)
@@ -251,15 +254,14 @@ def _old_exports(
     for export_id in sorted(begun_ms.keys() - with_spark):
         if is_due(begun_ms[export_id]):
             try:
-                messages += _rest_of(services, table, export_id)
+                messages += _remaining_tasks(services, table, export_id)
             except CorruptDataError as error:
                 damaged.append(error)
     return messages, damaged
 
 
-def _rest_of(services: Services, table: Table, export_id: str) -> list[OutboundMessage]:
-    """Return what is left of an export; where all is done, any task that comes again finishes
-    it."""
+def _remaining_tasks(services: Services, table: Table, export_id: str) -> list[OutboundMessage]:
+    """Return the unfinished tasks of an export; if there are none, one task, which finishes it."""
     export = load_export(services, table.id, export_id)
     if export is None:
         return []
@@ -268,10 +270,10 @@ def _rest_of(services: Services, table: Table, export_id: str) -> list[OutboundM
     return task_messages(export, unfinished_tasks(services, export) or [0])
 
 
-def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:
-    """Delete what was noted of jobs and of emptyings, and nobody is to read any more.
+def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]:
+    """Delete obsolete run markers, job notes, Spark requests, reset trees and source segments.
 
-    Gives what is wrong with notes that are damaged.
+    Return the errors of run markers that are damaged.
     """
     storage, now_ms = services.storage, services.clock.now_ms()
     retry_ms = table.properties.job_retry_seconds * 1000
@@ -279,14 +281,15 @@ def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:
     endings, damaged = obsolete_run_markers(
         storage,
         table.id,
-        lambda: _current(services, table),
-        # Twice the age: until then a shard written late, which the note does not list, is deleted.
+        lambda: _current_state(services, table),
+        # Twice the age: by then a shard that was written late, which the marker does not list, has
+        # been deleted as an orphan.
         before_ms=now_ms - 2 * orphan_age_ms,
     )
     delete_all(services, endings)
     delete_all(services, leftover_run_notes(services, table.id, now_ms - retry_ms))
     noted = job_notes(services, table.id)
-    state = _current(services, table)
+    state = _current_state(services, table)
     spent = (notes.paths for job_id, notes in noted.items() if job_id not in state.jobs)
     delete_all(services, [path for paths in spent for path in paths])
     delete_all(services, stale_trees(services, table, state, now_ms - orphan_age_ms))
@@ -295,20 +298,20 @@ def _delete_notes(services: Services, table: Table) -> list[CorruptDataError]:
 
 
 def _delete_orphans(services: Services, table: Table) -> None:
-    """Delete shards that are not in the state and too old to be in a commit yet to come."""
+    """Delete shards that the state does not reference and that are too old for a later commit."""
     listed = services.storage.list(data_prefix(table.id))
     modified_ms = {shard: o.modified_ms for o in listed if (shard := shard_id_of(o.path))}
-    state = _current(services, table)
+    state = _current_state(services, table)
     now_ms = services.clock.now_ms()
     oldest_ms = now_ms - table.properties.orphan_age_seconds * 1000
     if now_ms - table.reset_ms >= table.properties.gc_delay_seconds * 1000:
-        # What was there long before the table was emptied can be in no commit any more.
+        # Shards written before the table was emptied cannot be committed any more.
         oldest_ms = max(oldest_ms, table.reset_ms - MAX_CLOCK_SKEW_MS)
     found = orphans(state, modified_ms, oldest_ms)
     if not found:
-        finalise(services, table.id, ORPHANS, failed=True)
+        finalise(services, table.id, ORPHANS_JOB, failed=True)
         return
     subject = f"{len(found)} shards nobody committed"
-    with tracked(services, table.id, ORPHANS, "garbage", subject=subject, files=len(found)):
+    with tracked(services, table.id, ORPHANS_JOB, "garbage", subject=subject, files=len(found)):
         discard_shards(services.storage, table.id, found, state)
-    record(services, table.id, ORPHANS, "garbage", "finished", files=len(found))
+    record(services, table.id, ORPHANS_JOB, "garbage", "finished", files=len(found))

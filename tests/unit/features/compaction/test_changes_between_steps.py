@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.features.compaction.compact_in_steps import kept_steps
+from dormouse.features.compaction.compact_in_steps import load_steps
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.messages import OutboundMessage
 from dormouse.requests import (
@@ -42,7 +42,7 @@ def begun(world: World, messages: int | None) -> tuple[Table, OutboundMessage]:
     while done != messages:
         (message,) = world.deliver(message)
         done += 1
-        if not kept_steps(world.services, table.id, "heavy").left:
+        if not load_steps(world.services, table.id, "heavy").left:
             assert messages is None
             break
     return table, message

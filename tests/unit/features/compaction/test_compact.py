@@ -144,7 +144,7 @@ def test_a_result_that_comes_too_late_is_told_to_have_failed_and_changes_nothing
     record = world.tracker.get(table.id, job)
     assert record is not None
     assert record.state == "failed"
-    assert "came too late" in record.reason
+    assert "too late to be committed" in record.reason
     assert not set(world.state(table).shards) & {f"{job}-{n}" for n in range(99)}
     assert world.rows(table) == in_order(world)
 

@@ -131,7 +131,7 @@ def test_shards_of_what_was_cut_are_gone_before_the_commit(
 ) -> None:
     table, message = job_of(world, WORDS, WORDS, shard_target_bytes=1)
     with monkeypatch.context() as patch:  # the whole job is written, and dies before its commit
-        patch.setattr(compact_stage, "rows_taken", lambda *_: World.crash())
+        patch.setattr(compact_stage, "count_rows_taken", lambda *_: World.crash())
         for _ in range(CRASH_LIMIT):
             with pytest.raises(Crash):
                 world.deliver(message)
@@ -139,7 +139,7 @@ def test_shards_of_what_was_cut_are_gone_before_the_commit(
     assert written
     (again,) = world.deliver(message)
     with monkeypatch.context() as patch:  # and so does its first half
-        patch.setattr(compact_apart, "rows_taken", lambda *_: World.crash())
+        patch.setattr(compact_apart, "count_rows_taken", lambda *_: World.crash())
         for _ in range(CRASH_LIMIT):
             with pytest.raises(Crash):
                 world.deliver(again)

@@ -168,7 +168,7 @@ def disputed_table(world: World) -> tuple[Table, str, list[str]]:
     run(world, table, jobs[0])
     assert world.state(table).taken[shard][0].rows == 8
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compact_stage, "rows_taken", few)
+        patch.setattr(compact_stage, "count_rows_taken", few)
         patch.setattr(compacting, "merge_slices", lossy)
         run(world, table, jobs[1])
     return table, shard, jobs

@@ -97,7 +97,7 @@ class Leaf:
         high = key(int(span.max[0]) - 1) if span.max else key(ROWS - 1)
         storage.put(shard_path(compaction.table.id, name), b"sizes only")
         output = NewShard(Shard(name, rows, rows * self.row_bytes, low, high), ((ROOT, rows),))
-        return Merged((output,), rows, rows, 0, ended=part is None)
+        return Merged((output,), rows, rows, 0, last_is_marked=part is None)
 
     def taken(
         self, _: Services, compaction: Compaction, span: KeyRange = EVERYTHING
@@ -148,8 +148,8 @@ def leaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     leaf = Leaf(World(tmp_path, has_spark=has_spark), row_bytes, most_bytes)
     for module in (compact_stage, compact_apart):
         monkeypatch.setattr(module, "merge_inputs", leaf.merge)
-        monkeypatch.setattr(module, "rows_taken", leaf.taken)
-    monkeypatch.setattr(compact_stage, "_compaction", leaf.compaction)
+        monkeypatch.setattr(module, "count_rows_taken", leaf.taken)
+    monkeypatch.setattr(compact_stage, "_load_compaction", leaf.compaction)
     return leaf
 
 

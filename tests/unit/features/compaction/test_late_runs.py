@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dormouse.features.compaction import compact_in_steps as steps_stage
-from dormouse.features.compaction.steps import Cut, Step
+from dormouse.features.compaction.steps import Step, StepSplit
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.messages import OutboundMessage
 from dormouse.requests import CompactTable
@@ -30,14 +30,14 @@ def superseded_step(world: World) -> tuple[Table, OutboundMessage, dict[str, byt
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=3000, gc_delay_seconds=60)
     (message,) = world.deliver(message)
     before = world.shard_objects(table)
-    decide = steps_stage._decide
+    decide = steps_stage._save_outcome
 
-    def late(services: Any, compaction: Any, step: Step, fate: Any, cells: Any) -> None:
-        decide(services, compaction, step, Cut(step.cut(2)), cells)  # by others, meanwhile
-        decide(services, compaction, step, fate, cells)
+    def late(services: Any, compaction: Any, step: Step, outcome: Any, cells: Any) -> None:
+        decide(services, compaction, step, StepSplit(step.split(2)), cells)  # by others, meanwhile
+        decide(services, compaction, step, outcome, cells)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps_stage, "_decide", late)
+        patch.setattr(steps_stage, "_save_outcome", late)
         (message,) = world.deliver(message)
     wrote = {
         stored.path: world.storage.get(stored.path)
@@ -71,7 +71,7 @@ def test_a_step_written_after_the_commit_does_not_count_in_a_rebuild(world: Worl
 def test_a_step_written_before_the_end_is_noted_does_not_count_in_a_rebuild(world: World) -> None:
     """The run that was to commit has looked at what there is, and dies before its commit."""
     table, message, wrote = superseded_step(world)
-    assembled = steps_stage._assembled
+    assembled = steps_stage._combine_steps
 
     def then_late(*args: Any) -> Any:
         merged = assembled(*args)
@@ -80,7 +80,7 @@ def test_a_step_written_before_the_end_is_noted_does_not_count_in_a_rebuild(worl
         return merged
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps_stage, "_assembled", then_late)
+        patch.setattr(steps_stage, "_combine_steps", then_late)
         with pytest.raises(Crash):
             while True:
                 (message,) = world.deliver(message)

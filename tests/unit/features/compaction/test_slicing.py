@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from dormouse.features.compaction.slicing import (
     KeyTask,
-    even_ranges,
+    equal_row_ranges,
     leaf_tasks,
+    max_task_rows,
     merge_ranges,
-    task_rows,
 )
 from dormouse.keys.histogram import KeyHistogram, merge_histograms
 from dormouse.keys.ranges import Key, KeyRange
@@ -46,7 +46,7 @@ def heaviest(rows: list[int]) -> int:
 def test_ranges_tile_and_differ_by_little_but_samples_and_single_keys(
     rows: list[int], step: int, parts: int
 ) -> None:
-    spans = even_ranges(KeyRange(), sampled(rows, step), parts)
+    spans = equal_row_ranges(KeyRange(), sampled(rows, step), parts)
     assert len(spans) <= parts
     assert tile(spans, KeyRange())
     assert max(count(rows, span) for span in spans) <= (
@@ -58,7 +58,7 @@ def test_ranges_tile_and_differ_by_little_but_samples_and_single_keys(
 @given(parts=st.integers(1, 16), spread=st.integers(1, 10**6))
 def test_tasks_over_many_keys_have_at_most_twice_their_mean(parts: int, spread: int) -> None:
     rows = [n * n * spread for n in range(1000)]
-    spans = even_ranges(KeyRange(), sampled(rows, 4), parts)
+    spans = equal_row_ranges(KeyRange(), sampled(rows, 4), parts)
     sizes = [count(rows, span) for span in spans]
     assert len(sizes) == parts
     assert max(sizes) * parts <= 2 * len(rows)
@@ -67,7 +67,7 @@ def test_tasks_over_many_keys_have_at_most_twice_their_mean(parts: int, spread: 
 def test_ranges_stay_within_what_is_cut() -> None:
     known = sampled(list(range(100)), 1)
     span = KeyRange((20,), (60,))
-    spans = even_ranges(span, known, 4)
+    spans = equal_row_ranges(span, known, 4)
     assert [(s.min, s.max) for s in spans] == [
         ((20,), (30,)),
         ((30,), (40,)),
@@ -77,8 +77,8 @@ def test_ranges_stay_within_what_is_cut() -> None:
 
 
 def test_one_key_is_not_parted_and_nothing_known_is_one_range() -> None:
-    assert even_ranges(KeyRange(), sampled([5] * 100, 3), 8) == [KeyRange()]
-    assert even_ranges(KeyRange(), KeyHistogram(), 8) == [KeyRange()]
+    assert equal_row_ranges(KeyRange(), sampled([5] * 100, 3), 8) == [KeyRange()]
+    assert equal_row_ranges(KeyRange(), KeyHistogram(), 8) == [KeyRange()]
 
 
 def test_a_small_compaction_has_few_tasks_and_a_large_one_as_many_as_shards() -> None:
@@ -129,9 +129,9 @@ def test_small_neighbours_share_a_task_and_a_large_leaf_has_several() -> None:
 def test_a_task_is_worth_its_start_and_fits_a_disk() -> None:
     leaves = list(PartitionTree.from_split_points([(50,)]).leaves())
     known = sampled(list(range(100)), 1)
-    assert task_rows(leaves, known, 100 * 16 * MIB, 4) == 25
-    assert task_rows(leaves, known, 16 * MIB, 4) == 100
-    assert task_rows(leaves, known, 100 * 1024 * MIB, 1) == 2
+    assert max_task_rows(leaves, known, 100 * 16 * MIB, 4) == 25
+    assert max_task_rows(leaves, known, 16 * MIB, 4) == 100
+    assert max_task_rows(leaves, known, 100 * 1024 * MIB, 1) == 2
 
 
 @given(parts=st.lists(keys, min_size=1, max_size=4), point=st.integers(-1, 301))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dormouse.features.compaction import compact_in_steps as compact_apart
-from dormouse.features.compaction.compact_in_steps import kept_steps
-from dormouse.features.compaction.steps import Cut, Step
+from dormouse.features.compaction.compact_in_steps import load_steps
+from dormouse.features.compaction.steps import Step, StepSplit
 from dormouse.model.state import DAY_MS
 from dormouse.model.transactions import ReleaseJob
 from dormouse.requests import DeleteTable, ReinitialiseTable
@@ -34,7 +34,7 @@ def test_a_step_that_dies_after_its_shards_or_its_note_is_adopted(
 ) -> None:
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=3000)
     (again,) = world.deliver(message)
-    decide = compact_apart._decide
+    decide = compact_apart._save_outcome
     for order in ("before", "after"):
         with monkeypatch.context() as patch:
 
@@ -43,7 +43,7 @@ def test_a_step_that_dies_after_its_shards_or_its_note_is_adopted(
                     decide(*args)
                 raise Crash
 
-            patch.setattr(compact_apart, "_decide", dies)
+            patch.setattr(compact_apart, "_save_outcome", dies)
             with pytest.raises(Crash):
                 world.deliver(again)
     drive(world, again)
@@ -62,17 +62,17 @@ def test_what_a_step_came_to_is_decided_once(world: World, monkeypatch: pytest.M
     """One that was taken for dead ends after its step was cut: its shards never count."""
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=3000)
     (again,) = world.deliver(message)
-    (first, *_) = kept_steps(world.services, table.id, "heavy").left
-    decide = compact_apart._decide
+    (first, *_) = load_steps(world.services, table.id, "heavy").left
+    decide = compact_apart._save_outcome
 
-    def late(services: Any, compaction: Any, step: Step, fate: Any, cells: Any) -> None:
-        decide(services, compaction, step, Cut(step.cut(2)), cells)  # by others, meanwhile
-        decide(services, compaction, step, fate, cells)
+    def late(services: Any, compaction: Any, step: Step, outcome: Any, cells: Any) -> None:
+        decide(services, compaction, step, StepSplit(step.split(2)), cells)  # by others, meanwhile
+        decide(services, compaction, step, outcome, cells)
 
     with monkeypatch.context() as patch:
-        patch.setattr(compact_apart, "_decide", late)
+        patch.setattr(compact_apart, "_save_outcome", late)
         world.deliver(again)
-    assert isinstance(kept_steps(world.services, table.id, "heavy").fates[first], Cut)
+    assert isinstance(load_steps(world.services, table.id, "heavy").outcomes[first], StepSplit)
     drive(world, again)
     assert world.names(table) == "".join(sorted(2 * WORDS))
     assert world.shard_objects(table) == {*world.state(table).shards}
@@ -84,7 +84,7 @@ def test_a_job_cut_by_other_code_is_taken_back(
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=3000)
     (again,) = world.deliver(message)
     (again,) = world.deliver(again)
-    monkeypatch.setattr(compact_apart, "MOST_CELLS", 5)
+    monkeypatch.setattr(compact_apart, "MAX_CELLS", 5)
     world.deliver(again)
     assert not world.state(table).jobs
     assert world.shard_objects(table) == {*world.state(table).shards}
@@ -96,7 +96,7 @@ def test_a_job_cut_by_other_code_is_taken_back(
 def test_foreign_shards_under_the_name_of_a_job_take_it_back(world: World) -> None:
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=3000)
     (again,) = world.deliver(message)
-    left = kept_steps(world.services, table.id, "heavy").left
+    left = load_steps(world.services, table.id, "heavy").left
     for _ in left:
         (again,) = world.deliver(again)
     part = left[0].part * PART_NUMBERS + 7
@@ -113,19 +113,19 @@ def test_a_step_that_loses_a_row_stops_the_job(
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=3000)
     (again,) = world.deliver(message)
     monkeypatch.setattr(
-        compact_apart, "rows_taken", lambda *args: (("any", 1 + len(WORDS) * len(args)),)
+        compact_apart, "count_rows_taken", lambda *args: (("any", 1 + len(WORDS) * len(args)),)
     )
     with pytest.raises(Exception, match="nothing was committed"):
         world.deliver(again)
-    assert kept_steps(world.services, table.id, "heavy").left, "it is not noted as done"
+    assert load_steps(world.services, table.id, "heavy").left, "it is not noted as done"
 
 
 def test_steps_that_leave_a_gap_between_them_are_not_committed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=3000)
-    cut = Step.cut
-    monkeypatch.setattr(Step, "cut", lambda step, parts: cut(step, parts)[1:])
+    split = Step.split
+    monkeypatch.setattr(Step, "split", lambda step, parts: split(step, parts)[1:])
     message = next(iter(world.deliver(message)))
     with pytest.raises(Exception, match="nothing was committed"):
         drive(world, message)

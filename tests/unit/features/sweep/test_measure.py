@@ -11,7 +11,7 @@ from dormouse.ports import NO_TABLE
 from tests.support.world import World, letters
 
 
-def levels(world: World) -> dict[Metric, float]:
+def current_metrics(world: World) -> dict[Metric, float]:
     world.metrics.emitted.clear()
     for table in world.tables.all():
         assert measure(world.services, table) == []
@@ -26,7 +26,7 @@ def test_a_table_is_measured_as_its_state_is(world: World) -> None:
         world.drop(f"letters/{number}.parquet", letters("amz", at=number))
     for _ in range(2):
         world.queue += world.deliver(world.queue.popleft())
-    found = levels(world)
+    found = current_metrics(world)
     state = world.state(table)
     assert found[Metric.ROWS] == 6
     assert found[Metric.SHARDS] == len(state.shards)
@@ -43,10 +43,10 @@ def test_jobs_grow_old_until_they_are_run_and_leave_garbage(world: World) -> Non
     for _ in range(4):
         world.queue += world.deliver(world.queue.popleft())  # both files, and both announcements
     world.clock.advance(seconds=90)
-    waiting = levels(world)
+    waiting = current_metrics(world)
     assert (waiting[Metric.JOBS_ASSIGNED], waiting[Metric.OLDEST_JOB_AGE_SECONDS]) == (1, 90)
     world.queue += world.deliver(world.queue.popleft())
-    done = levels(world)
+    done = current_metrics(world)
     assert (done[Metric.JOBS_ASSIGNED], done[Metric.GARBAGE_SHARDS]) == (0, 2)
 
 

@@ -1,4 +1,4 @@
-"""A table's state in the few numbers that show whether it is well."""
+"""Compute the metrics of a table's state that show whether it is healthy."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from dormouse.model.metrics import Metric
 from dormouse.model.state import TableState
 
 
-def gauges(state: TableState, now_ms: int, log_length: int) -> dict[Metric, float]:
-    """Return the levels of a table at one version.
+def state_metrics(state: TableState, now_ms: int, log_length: int) -> dict[Metric, float]:
+    """Return the metrics of a table at one version.
 
-    References per leaf is how many shards a look-up may have to open; it grows while compaction
-    falls behind. `log_length` is how many commits a new process folds on top of the snapshot.
+    References per leaf is how many shards a look-up of a key may have to open; it grows while
+    compaction falls behind. `log_length` is how many commits a new process must fold after it
+    loads the snapshot.
     """
     leaves = (len(state.partitions) + 1) // 2  # every split turns one leaf into two
     oldest_ms = min((job.assigned_ms for job in state.jobs.values()), default=now_ms)

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dormouse.features.sweep.gauges import gauges
+from dormouse.features.sweep.table_metrics import state_metrics
 from dormouse.model.state import TableState
 
 
 def test_a_state_that_was_lost_is_all_zeros_and_no_division_by_them() -> None:
-    levels = gauges(TableState(), now_ms=5, log_length=0)
+    levels = state_metrics(TableState(), now_ms=5, log_length=0)
     assert set(levels.values()) == {0}
