@@ -60,7 +60,7 @@ def test_a_purge_whose_request_is_damaged_is_asked_for_once_more(
     (step,) = world.queue
     with pytest.raises(CorruptDataError, match=purge_id) as raised:
         world.deliver(step)
-    assert "ask for the purge once more, and delete this object" in raised.value.hint
+    assert "request the purge again, and delete this object" in raised.value.hint
     world.queue.clear()
     world.storage.delete([path])
     world.clock.advance(seconds=1)
