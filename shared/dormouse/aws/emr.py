@@ -1,7 +1,7 @@
-"""EMR Serverless as what runs Spark jobs: `ports.Spark`.
+"""Spark runs on EMR Serverless: `ports.Spark`.
 
-Of a job, EMR is told ids, sizes, and which package it runs by. What the environment of its
-processes is belongs to the application, and so to the template.
+EMR gets only the ids of a job, the sizes of its cluster, and the package to run. The environment of
+the processes belongs to the application, which the template configures.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ ENTRY_POINTS = {
     "compaction": "compact.py",
     "export": "export_rows.py",
 }
-"""The file of each kind of job."""
+"""The entry point of each kind of job."""
 RUN_MINUTES = 12 * 60
-"""A run that takes longer is cancelled, and tried again."""
+"""A run that takes longer is cancelled, and retried."""
 
 UNPACKED = "environment"
-"""The folder that the archive is unpacked to; the application's settings import from there."""
+"""The folder into which the archive is unpacked; the application's settings refer to it."""
 
 _OUTCOMES = {"SUCCESS": "succeeded", "FAILED": "failed", "CANCELLED": "failed"}
 _NEVER = ("ValidationException", "ResourceNotFoundException", "AccessDeniedException")
@@ -45,26 +45,26 @@ _GIB = 1024**3
 
 
 class EmrServerless:
-    """An application of EMR Serverless; safe for many threads, as the client is."""
+    """An EMR Serverless application; thread-safe, like its client."""
 
     def __init__(
         self, client: EMRServerlessClient, settings: SparkSettings, names: InstanceNames
     ) -> None:
-        """Use the application of `settings` for the instance that `names` is of."""
+        """Use the application of `settings` for the instance of `names`."""
         self._client, self._settings, self._names = client, settings, names
 
     @property
     def package(self) -> Path:
-        """The folder of the package that was deployed for jobs, with this process."""
+        """The folder of the package of Spark jobs that is deployed with this process."""
         return self._settings.package
 
     def start(self, run: SparkRun) -> str:
         """Return the id of the run, started now or before.
 
         Raises:
-            UnavailableError: EMR is throttled or has no room for now.
+            UnavailableError: EMR throttles, or has no capacity at the moment.
             OutcomeUnknownError: EMR did not answer.
-            InvalidRequestError: EMR refuses it, and always will.
+            InvalidRequestError: EMR refuses the run; a retry would not help.
         """
         with _starting():
             answer = self._client.start_job_run(
@@ -84,7 +84,7 @@ class EmrServerless:
         return answer["jobRunId"]
 
     def describe(self, run_id: str) -> SparkRunState | None:
-        """Return how a run stands; None if there is none, or it is not of such a job.
+        """Return the state of a run; None if there is none, or its name is not that of a job.
 
         Raises:
             UnavailableError: EMR does not answer.
@@ -126,15 +126,15 @@ class EmrServerless:
 
 
 class EmrApplications:
-    """`client.ports.SparkApplications`: the application that is called as the instance is."""
+    """`client.ports.SparkApplications`: find the application with the name of the instance."""
 
     def __init__(self, client: EMRServerlessClient, names: InstanceNames) -> None:
-        """Look for the application of the instance that `names` is of."""
+        """Look for the application of the instance of `names`."""
         self._client, self._names = client, names
 
     @staticmethod
     def of(names: InstanceNames) -> EmrApplications:
-        """Connect as every AWS client does."""
+        """Return it with a client that has the default configuration."""
         return EmrApplications(client("emr-serverless"), names)
 
     def find(self) -> tuple[str, str] | None:
@@ -153,9 +153,9 @@ class EmrApplications:
 
 
 def parameters(size: ClusterSize, archive: str) -> str:
-    """Return what spark-submit is told of a size, and of the archive that a job's machines unpack.
+    """Return the spark-submit parameters for a cluster size and an archive to unpack.
 
-    Half of each memory is left to Python, which sorts and merges outside of the JVM.
+    Python gets half of the memory of each process, since it sorts and merges outside the JVM.
     """
     half = f"{max(1, size.executor_memory_bytes // 2 // _GIB)}g"
     settings = {
@@ -185,4 +185,6 @@ def _starting() -> Iterator[None]:
                 f"EMR Serverless refuses the run: {error}",
                 hint="docs/spark.md says what it needs",
             ) from error
-        raise UnavailableError(f"EMR Serverless cannot start the run for now: {error}") from error
+        raise UnavailableError(
+            f"EMR Serverless cannot start the run at the moment: {error}"
+        ) from error

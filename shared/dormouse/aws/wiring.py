@@ -1,6 +1,6 @@
-"""Puts the adapters together: settings in, everything a stage may ask of the world out.
+"""The composition root: build the services of a process from its settings.
 
-Nothing is made at import; a process makes its services once, when it first needs them.
+Nothing is created at import; a process creates its services once, at first use.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from dormouse.statestore.engine import Options
 from dormouse.tables.table import Table
 
 SCRATCH = "dormouse"
-"""The folder for a function's own files, in the folder for such of all."""
+"""The name of a function's own folder in the scratch folder."""
 
 STORES_KEPT = 32
-"""How many tables' states a process keeps in memory, so that a look at them costs one read."""
+"""How many tables' states a process caches, so that the current version costs one read."""
 
 _CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 4},
@@ -49,12 +49,12 @@ Observer = Callable[[str, CommitReport], None]
 
 
 def _unobserved(state_id: str, report: CommitReport) -> None:
-    """Stand where a process does not log what its commits cost, as the command line."""
+    """Ignore a commit's report: for processes that do not log them, such as the command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """A process's way to an instance: services for its stages, and where their messages go."""
+    """A process's access to an instance: services for stages, and the outbox of their messages."""
 
     settings: Settings
     services: Services
@@ -65,8 +65,8 @@ class Wiring:
 def wiring() -> Wiring:
     """Return the wiring of this function's process, from the environment.
 
-    Its scratch folder is emptied first: a run that was cut off left its files behind, and Lambda
-    gives them to the process that follows.
+    The scratch folder is emptied first: a function that was stopped leaves files there, which
+    Lambda hands to the next process.
     """
     settings = Settings.from_environment()
     scratch = settings.scratch / SCRATCH
@@ -83,10 +83,10 @@ def wiring() -> Wiring:
 def wire(
     settings: Settings, *, observe: Observer = _unobserved, metrics: Metrics | None = None
 ) -> Wiring:
-    """Make the services of the instance which `settings` names.
+    """Create the services of the instance that `settings` names.
 
-    `observe` is given the id of a table's state, and what a commit to it cost; `metrics` is told
-    what is measured of tables.
+    `observe` is called with the id of a table's state and the report of each commit to it;
+    `metrics` receives the metrics of tables.
     """
     if not settings.account:
         identity = client("sts", _CONFIG).get_caller_identity()
@@ -96,7 +96,7 @@ def wire(
     dynamodb = client("dynamodb", _CONFIG)
     sqs = client("sqs", _CONFIG)
     storage = S3Storage(s3, names.data_bucket)
-    # An append is counted as sent once only if the SDK does not repeat it by itself.
+    # The SDK must not repeat an append: its outcome is known only if it is sent once.
     once = client("dynamodb", _CONFIG.merge(Config(retries={"total_max_attempts": 1})))
     pages = DynamoPages(once, names.state_table)
     tables = BlobTables(dynamodb, names.deltas_table, names.snapshots_table)

@@ -1,8 +1,8 @@
-"""Clients of AWS's services that take no answer for whole which broke off.
+"""Clients of AWS services that detect truncated responses.
 
-The SDK holds the length of a body against what the head of the answer says only where the body is
-streamed. An answer that breaks off elsewhere is an empty one to it, or one without the fields that
-did not arrive: an item then seems not to exist, a listing to be empty, a file to have no rows.
+The SDK compares the length of a body with the Content-Length header only if the body is streamed.
+It parses any other truncated response as an empty one, or as one without the missing fields: an
+item then seems not to exist, a listing to be empty, a file to have no rows.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _NO_CONTENT = 204
 _OWNER = "ExpectedBucketOwner"
 _BROKEN_OFF = "BrokenOff"
 _REPEATED = "RequestTimeout"
-"""A code upon which the SDK repeats any request."""
+"""An error code upon which the SDK retries any request."""
 
 
 class BrokenOffError(BotoCoreError):
-    """An answer began, and did not end: nobody knows what it said."""
+    """A response was truncated, so its content is unknown."""
 
     fmt = "the answer to {operation} broke off after {found}"
 
@@ -55,11 +55,11 @@ def client(service: Literal["sqs"], config: Config | None = None) -> SQSClient: 
 @overload
 def client(service: Literal["sts"], config: Config | None = None) -> STSClient: ...
 def client(service: Any, config: Config | None = None, *, bucket_owner: str = "") -> object:
-    """Return a client, as `boto3.client` does, to which an answer that broke off is none.
+    """Return a client, as `boto3.client` does, that treats a truncated response as none.
 
-    The request is repeated as one that was not answered; in the end there is a BrokenOffError. With
-    `bucket_owner`, an account, S3 refuses each request about a bucket of another account: a bucket
-    that was deleted may have been made again, under its name, by somebody else.
+    The request is retried like one without a response; after the last retry BrokenOffError is
+    raised. With `bucket_owner`, an account, S3 refuses each request about a bucket of another
+    account: the name of a deleted bucket may have been taken by another account.
     """
     made: Any = boto3.client(service, config=config)
     if bucket_owner:
@@ -72,7 +72,7 @@ def client(service: Any, config: Config | None = None, *, bucket_owner: str = ""
 def _expect_owner(
     owner: str, params: Mapping[str, Any], model: OperationModel, **_: object
 ) -> dict[str, Any] | None:
-    """Return the parameters of a request with the owner that its bucket is to have."""
+    """Return the parameters of a request with the expected owner of its bucket."""
     shape = model.input_shape
     return {**params, _OWNER: owner} if shape is not None and _OWNER in shape.members else None
 
@@ -82,7 +82,8 @@ def get_object(
 ) -> GetObjectOutputTypeDef:
     """Begin to read an object, as `client.get_object` does.
 
-    Its answer is parsed before anybody knows if it is whole, and of its dates there may be a half.
+    The SDK parses the headers before it can know whether they are complete, so a date in them may
+    be cut in half; that is raised as BrokenOffError.
     """
     try:
         return client.get_object(**request)
@@ -96,10 +97,10 @@ def _look_for_the_end(
     customized_response_dict: dict[str, object],
     **_: object,
 ) -> None:
-    """Mark an answer that says something was done, unless all of it is there.
+    """Mark a successful response that is truncated as an error.
 
-    Its end is either told by its length, or marked, and then looked for by those who read it. The
-    body of one that is streamed is held against the length by the SDK, when it is read.
+    A complete response either has the announced Content-Length, or is chunked and then has an end
+    marker that the HTTP library checks. For a streamed body the SDK checks the length as it reads.
     """
     headers, body = response_dict["headers"], response_dict["body"]
     status = response_dict["status_code"]
@@ -109,12 +110,12 @@ def _look_for_the_end(
     found = str(len(body)) if isinstance(body, bytes) else length
     is_marked = "chunked" in headers.get("transfer-encoding", "").lower()
     if not is_marked and (not length.isdecimal() or found != length):
-        headers.clear()  # the parser and checks of the SDK stumble over the last one
+        headers.clear()  # the SDK fails to parse the header that was cut off
         if isinstance(body, bytes):
             response_dict["body"] = b""
-        told = f"{found or 'some'} of {length or 'unknown'} bytes"
-        customized_response_dict[_BROKEN_OFF] = told
-        customized_response_dict["Error"] = {"Code": _REPEATED, "Message": told}
+        explanation = f"{found or 'some'} of {length or 'unknown'} bytes"
+        customized_response_dict[_BROKEN_OFF] = explanation
+        customized_response_dict["Error"] = {"Code": _REPEATED, "Message": explanation}
 
 
 def _refuse_broken_off(model: OperationModel, parsed: Mapping[str, Any], **_: object) -> None:

@@ -1,7 +1,7 @@
-"""What a failed request to AWS means, decided in one place for all adapters.
+"""Translate failures of AWS requests into our errors, in one place for all adapters.
 
-A request that a service refused, and that was sent once, did nothing. After any other failure of a
-write it may have landed. Used by everything that talks to AWS, the state store's pages among it.
+A request that was sent once and refused did nothing. After any other failure, a write may have been
+applied.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _Read = TypeVar("_Read")
 
 _READ_ATTEMPTS = 3
 PRECONDITION_FAILED = "PreconditionFailed"
-"""How S3 says that If-Match or If-None-Match did not hold."""
+"""The error code of S3 for an If-Match or If-None-Match that does not hold."""
 
 
 class ConditionFailedError(Exception):
-    """A write did nothing, because its condition did not hold; `item` if DynamoDB gave it."""
+    """A write did nothing, because its condition did not hold; `item` if DynamoDB returned it."""
 
     def __init__(self, item: Item | None = None) -> None:
-        """Keep the item as it was."""
+        """Keep the item that the condition was checked against."""
         super().__init__("the condition did not hold")
         self.item = item
 
 
 @contextmanager
 def reading(service: str) -> Iterator[None]:
-    """Raise failures of reads as UnavailableError; `service` is its name for people."""
+    """Raise failures of reads as UnavailableError; `service` is the name in its message."""
     try:
         yield
     except (BotoCoreError, ClientError) as error:
@@ -52,7 +52,7 @@ def writing(service: str) -> Iterator[None]:
     Raises:
         ConditionFailedError: the write's condition did not hold.
         UnavailableError: the write was refused and did nothing.
-        OutcomeUnknownError: the write may have landed, or may land yet.
+        OutcomeUnknownError: the write may have been applied, or may be applied later.
     """
     try:
         yield
@@ -60,19 +60,21 @@ def writing(service: str) -> Iterator[None]:
         raise OutcomeUnknownError(f"{service} did not answer a write: {error}") from error
     except ClientError as error:
         if _is_failed_condition(error):
-            item = cast("Item | None", error.response.get("Item"))  # as ALL_OLD asks for
+            item = cast(
+                "Item | None", error.response.get("Item")
+            )  # requested by ReturnValuesOnConditionCheckFailure=ALL_OLD
             raise ConditionFailedError(item) from error
         metadata = error.response["ResponseMetadata"]
-        # An answer to a repeat says nothing about the first request, which may have landed.
+        # The answer to a retry says nothing about the first request, which may have been applied.
         if metadata["HTTPStatusCode"] < 500 and not metadata.get("RetryAttempts"):
             raise UnavailableError(f"{service} refused a write: {error}") from error
         raise OutcomeUnknownError(f"{service} failed at a write: {error}") from error
 
 
 def read_whole(read: Callable[[], _Read]) -> _Read:
-    """Return what `read` gives, calling it again when the connection breaks off midway.
+    """Return the result of `read`, retried if the connection breaks while the body is read.
 
-    The SDK repeats requests, but not those whose answer had begun.
+    The SDK retries requests, but not once their response has begun.
     """
     for _ in range(_READ_ATTEMPTS - 1):
         try:
@@ -83,7 +85,7 @@ def read_whole(read: Callable[[], _Read]) -> _Read:
 
 
 def code_of(error: ClientError) -> str:
-    """Return the code by which a service names an error, as ``NoSuchKey``."""
+    """Return the error code of a service, such as ``NoSuchKey``."""
     return error.response["Error"]["Code"]
 
 

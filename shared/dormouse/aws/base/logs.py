@@ -1,4 +1,4 @@
-"""The log of a function: every line says which table, job and version it is about."""
+"""The structured log of a function: every line has the ids of its table, job and version."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _IDS = {
     "request_id": "request_id",
     "run_id": "run_id",
 }
-"""Fields of messages, and what log lines call them."""
+"""Fields of messages, and their keys in log lines."""
 
 _VERSION = "state_version"
 
 
 @contextmanager
 def about(message: Message) -> Iterator[None]:
-    """Name what a message is about in every line until the end of the block."""
+    """Add the ids of a message to every log line of the block."""
     values = {key: getattr(message, name, None) for name, key in _IDS.items()}
     found = {key: value for key, value in values.items() if isinstance(value, str)}
     with about_ids(found):
@@ -38,7 +38,7 @@ def about(message: Message) -> Iterator[None]:
 
 @contextmanager
 def about_ids(ids: dict[str, str]) -> Iterator[None]:
-    """Name these ids in every line until the end of the block, and the version once it is known."""
+    """Add ids to every log line of the block, and the version once a commit has set it."""
     try:
         with logger.append_context_keys(**ids):
             yield
@@ -47,6 +47,6 @@ def about_ids(ids: dict[str, str]) -> Iterator[None]:
 
 
 def note_commit(instance: str, state_id: str, report: CommitReport) -> None:
-    """Log what a commit cost; from here on, lines name the version it gave."""
+    """Log the metrics of a commit, and add its version to the following log lines."""
     log_commit(instance, state_id, report)
     logger.append_keys(**{_VERSION: report.version})

@@ -1,6 +1,6 @@
-"""Numbers about commits and tables, as CloudWatch metrics in a function's log; wired by `wiring`.
+"""CloudWatch metrics of commits and tables, written to a function's log.
 
-CloudWatch reads them from the log by their embedded format: no call, and nothing that can fail.
+CloudWatch extracts them from the log (embedded metric format), so there is no call that can fail.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ WATCHED = (
     Metric.DISPUTED_SHARDS,
     Metric.UNREGISTERED,
 )
-"""What alarms watch the greatest of, over all tables: these are told by instance, too."""
+"""The metrics that alarms watch by their maximum over all tables; published by instance, too."""
 
 
 class LoggedMetrics:
     """`ports.Metrics` of an instance, with the dimensions ``instance`` and ``table``.
 
-    What is `WATCHED` is told once more with the dimension ``instance`` alone.
+    Metrics in `WATCHED` are published a second time, with the dimension ``instance`` alone.
     """
 
     def __init__(self, instance: str) -> None:
@@ -36,7 +36,7 @@ class LoggedMetrics:
         self._instance = instance
 
     def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
-        """Print what was measured of a table."""
+        """Write the metrics of a table to the log."""
         self._print(values, table=table_name)
         if watched := {measure: values[measure] for measure in WATCHED if measure in values}:
             self._print(watched)
@@ -51,7 +51,7 @@ class LoggedMetrics:
 
 
 def log_commit(instance: str, state_id: str, report: CommitReport) -> None:
-    """Print what a commit cost, by instance; the table's id and the version go along."""
+    """Write the metrics of a commit to the log, by instance, with table id and version."""
     metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
     metrics.add_dimension("instance", instance)
     metrics.add_metric("CommitAttempts", MetricUnit.Count, report.attempts)

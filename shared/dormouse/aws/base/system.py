@@ -1,4 +1,4 @@
-"""The clock, ids and randomness of a real process, for the wiring to hand out."""
+"""The clock, ids and randomness of a real process, used by `wiring`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TimeOrderedIds:
         self._last = 0
 
     def new(self) -> str:
-        """Return 32 hex digits, never given before."""
+        """Return 32 hex digits that were never returned before."""
         with self._lock:
             now_ms = self._clock.now_ms()
             if now_ms > self._last >> _RANDOM_BITS:

@@ -1,7 +1,7 @@
-"""Dropping files into the ingest bucket: the client's end of it.
+"""Drop files into the ingest bucket, for the client.
 
-An upload repeated after a lost answer makes another version of the same content, which is the same
-source: it is ingested once.
+An upload repeated after a lost response creates another version with the same content, which is the
+same source, so it is ingested once.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class S3IngestBucket:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the bucket."""
         return self._bucket
 
     def drop(self, key: str, local: Path) -> Source:
         """Upload a local file as the newest version of `key`.
 
         Raises:
-            UnavailableError: it was not uploaded.
-            OutcomeUnknownError: it may have been uploaded; to drop it again does no harm.
+            UnavailableError: the file was not uploaded.
+            OutcomeUnknownError: the file may have been uploaded; dropping it again does no harm.
         """
         size_bytes = local.stat().st_size
         upload = self._put if size_bytes <= self._single_bytes else self._put_in_parts
@@ -84,7 +84,7 @@ class S3IngestBucket:
         return _etag(answer), answer.get("VersionId", "")
 
     def _abort(self, key: str, upload_id: str, error: Exception) -> None:
-        """Free the parts of a failed upload, which cost money till then."""
+        """Delete the parts of a failed upload, which are billed until then."""
         try:
             with writing(_SERVICE):
                 self._client.abort_multipart_upload(
@@ -111,8 +111,11 @@ class S3IngestBucket:
 
 
 def _etag(answer: Mapping[str, Any]) -> str:
-    """Return the ETag in its quotes. An answer without a body may have broken off before its
-    end."""
+    """Return the ETag in its quotes; a truncated response may lack it.
+
+    Raises:
+        OutcomeUnknownError: the response has no complete ETag.
+    """
     etag = str(answer.get("ETag", ""))
     if len(etag) < 2 or not etag.startswith('"') or not etag.endswith('"'):
         raise OutcomeUnknownError(f"{_SERVICE} did not say what was uploaded")

@@ -1,4 +1,4 @@
-"""An object of S3 as a file that is read by ranges; `s3` opens it, readers of shards use it."""
+"""An S3 object as a seekable file; every read is a ranged GET. Readers of shards use it."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ class RangedObject(io.RawIOBase):
     def __init__(
         self, client: S3Client, bucket: str, key: str, size_bytes: int, version: str = ""
     ) -> None:
-        """Begin at the start, of the newest version if none is named; ask S3 for nothing yet."""
+        """Begin at the start, of the newest version if none is named; this sends no request."""
         self._client, self._bucket, self._key = client, bucket, key
         self._of_version: _Version = {"VersionId": version} if version else {}
         self._size_bytes = size_bytes
         self._position = 0
 
     def readable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return the place where the next read begins."""
+        """Return the position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move the place where the next read begins, and give it; costs no request."""
+        """Set the position of the next read, and return it; this sends no request."""
         starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}
         position = starts[whence] + offset
         if position < 0:
@@ -58,11 +58,11 @@ class RangedObject(io.RawIOBase):
         return self.read(self._left()) or b""
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill `buffer` as far as there are bytes, and give their number.
+        """Fill `buffer` as far as there are bytes, and return their number.
 
         Raises:
-            NotFoundError: the object is not there.
-            CorruptDataError: it has another size than it was opened with.
+            NotFoundError: the object does not exist.
+            CorruptDataError: the object has another size than it was opened with.
         """
         view = memoryview(buffer).cast("B")
         length = min(len(view), self._left())
@@ -94,7 +94,7 @@ class RangedObject(io.RawIOBase):
             if code_of(error) == "InvalidRange":
                 raise self._wrong_size("less") from error
             raise
-        body = answer["Body"].read()  # first: once it is all there, so is the head
+        body = answer["Body"].read()  # first: once the body is complete, so are the headers
         size_bytes = answer["ContentRange"].rpartition("/")[2]
         if size_bytes != str(self._size_bytes):
             raise self._wrong_size(f"{size_bytes} bytes")
@@ -103,7 +103,7 @@ class RangedObject(io.RawIOBase):
     def _wrong_size(self, found: str) -> CorruptDataError:
         return CorruptDataError(
             f"{self._uri} should have {self._size_bytes} bytes but has {found}",
-            hint="an object never changes once it is put, so somebody replaced it by hand",
+            hint="Dormouse never changes an object, so somebody replaced it by hand",
         )
 
     @property

@@ -1,4 +1,4 @@
-"""What a versioned bucket still keeps of objects that were deleted or replaced; for `s3`."""
+"""The noncurrent versions that a versioned bucket keeps of deleted or replaced objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_RULES = "NoSuchLifecycleConfiguration"
 
 @dataclass(frozen=True, slots=True)
 class EarlierVersion:
-    """A version of an object that is not the newest, and when it ended."""
+    """A noncurrent version of an object; `ended_ms` is when it was deleted or replaced."""
 
     stored: StoredObject
     version: str
@@ -33,7 +33,7 @@ class EarlierVersion:
 
 
 def earlier_versions(client: S3Client, bucket: str, prefix: str) -> Iterator[EarlierVersion]:
-    """Return the versions below a prefix that were deleted or replaced; none if none are kept."""
+    """Yield the noncurrent versions below a prefix."""
     newer: _Found | None = None
     for page in _pages(client, bucket, prefix):
         for found in _in_order(page):
@@ -45,7 +45,7 @@ def earlier_versions(client: S3Client, bucket: str, prefix: str) -> Iterator[Ear
 
 
 def kept_ms(client: S3Client, bucket: str) -> int | None:
-    """Return for how long the bucket keeps what was deleted; None for as long as it exists."""
+    """Return how long the bucket keeps noncurrent versions; None if it has no limit."""
     with reading("S3"):
         try:
             rules = client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
@@ -58,12 +58,12 @@ def kept_ms(client: S3Client, bucket: str) -> int | None:
         for rule in rules
         if rule["Status"] == "Enabled" and "NoncurrentVersionExpiration" in rule
     ]
-    return (min(days) + 1) * _DAY_MS if days else None  # S3 counts from the midnight that follows
+    return (min(days) + 1) * _DAY_MS if days else None  # S3 counts from the next midnight
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """An entry of a listing of versions; one without a size is the mark of a deletion."""
+    """An entry of a listing of versions; a delete marker has no size."""
 
     key: str
     version: str
@@ -73,7 +73,7 @@ class _Found:
 
 
 def _in_order(page: ListObjectVersionsOutputTypeDef) -> Iterable[_Found]:
-    """Return the entries of a page by key, the newest of each first."""
+    """Return the entries of a page by key, the newest version of each first."""
     versions = (_found(each, each["Size"]) for each in page.get("Versions", ()))
     markers = (_found(each, None) for each in page.get("DeleteMarkers", ()))
     return sorted(

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     _Request = Callable[[str, list[dict[str, object]]], _Failed]
 
 TAKEN_SECONDS = 300
-"""How long nobody else sees a letter that was taken."""
+"""The visibility timeout of a received dead letter."""
 LOOK_SECONDS = 1
-"""How long SQS looks for letters of which it knows: then it asks all of its servers."""
+"""How long SQS waits for messages: with a wait it queries all of its servers (long polling)."""
 _VISIBLE: Literal["ApproximateNumberOfMessages"] = "ApproximateNumberOfMessages"
 
 
 class SqsDeadLetters:
-    """The dead letters of one instance; safe for many threads, as the client is."""
+    """The dead letters of one instance; thread-safe, like its client."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class SqsDeadLetters:
         self._queues = SqsQueues(client, names, retry_policy or system.retry_policy())
 
     def receive(self, queue: str, most: int) -> list[DeadLetter]:
-        """Take letters, to be seen by nobody else for some minutes unless they are given back."""
+        """Receive dead letters, which are invisible to others for some minutes unless released."""
         dead = dead_letter_queue(queue)
         taken: dict[str, DeadLetter] = {}
         found: list[MessageTypeDef] = []
         while len(taken) < most:
-            # Without a wait only some servers of SQS answer; if there may be letters, ask them all.
+            # Without a wait only some servers of SQS answer; if there may be messages, query all.
             may_be_more = len(found) == MAX_BATCH_ENTRIES or self._visible(dead) > 0
             found = self._receive(dead, most - len(taken), self._look_seconds * may_be_more)
             if not found:
@@ -57,7 +57,7 @@ class SqsDeadLetters:
         return list(taken.values())
 
     def release(self, queue: str, letters: Sequence[DeadLetter]) -> None:
-        """Let others see letters again at once; where that fails, when their time is over."""
+        """Make dead letters visible to others again; if that fails, their timeout does."""
 
         def request(url: str, entries: list[dict[str, object]]) -> _Failed:
             answer = self._client.change_message_visibility_batch(
@@ -72,7 +72,7 @@ class SqsDeadLetters:
         self._each(dead_letter_queue(queue), letters, request)
 
     def redrive(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-        """Send what the letters say to their queue again, and give those for which that landed."""
+        """Send the bodies of dead letters to their queue again; return those that were accepted."""
 
         def request(url: str, entries: list[dict[str, object]]) -> _Failed:
             answer = self._client.send_message_batch(
@@ -85,7 +85,7 @@ class SqsDeadLetters:
         return [letter for letter in letters if letter.id not in left]
 
     def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-        """Delete letters that were taken, and give those which are there still."""
+        """Delete received dead letters; return those that could not be deleted."""
 
         def request(url: str, entries: list[dict[str, object]]) -> _Failed:
             answer = self._client.delete_message_batch(
@@ -99,9 +99,9 @@ class SqsDeadLetters:
     def _each(
         self, queue: str, letters: Sequence[DeadLetter], request: _Request
     ) -> list[DeadLetter]:
-        """Make a request of all letters, in as few batches as they fit in; give those that failed.
+        """Call `request` for all letters, in as few batches as possible; return those that failed.
 
-        A batch that is not answered fails whole, and the batches after it are not tried.
+        A batch without an answer fails as a whole, and the batches after it are not tried.
         """
         failed: list[DeadLetter] = []
         for batch in _batches(letters):

@@ -1,4 +1,4 @@
-"""How long the oldest message of each queue has waited, as CloudWatch knows it."""
+"""The age of the oldest message of each queue, from CloudWatch."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.type_defs import MetricDataQueryTypeDef
 
 _LOOK_BACK = timedelta(minutes=15)
-"""CloudWatch learns of a queue every minute or so, and of one that rests not at all."""
+"""SQS publishes its metrics about every minute, and none for an idle queue."""
 
 
 class CloudWatchAges:
     """`client.ports.QueueAges` of one instance."""
 
     def __init__(self, client: CloudWatchClient, names: InstanceNames) -> None:
-        """Ask for the queues that `names` gives."""
+        """Read the metrics of the queues of `names`."""
         self._client, self._names = client, names
 
     @staticmethod
     def of(names: InstanceNames) -> CloudWatchAges:
-        """Connect as every AWS client does."""
+        """Return it with a client that has the default configuration."""
         return CloudWatchAges(client("cloudwatch"), names)
 
     def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
-        """Return the age in seconds of the oldest message of the queues that CloudWatch knows of.
+        """Return the age in seconds of the oldest message of each queue that has recent metrics.
 
         Raises:
-            UnavailableError: CloudWatch does not answer, or may not be asked.
+            UnavailableError: CloudWatch does not answer, or denies access.
         """
         now = datetime.fromtimestamp(now_ms / 1000, UTC)
         with reading("CloudWatch"):

@@ -1,4 +1,4 @@
-"""The queues: `ports.Outbox`, and what the client and the glue want of them beside."""
+"""The queues on SQS: `ports.Outbox`, and what the client and the functions need of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_BATCH_ENTRIES = 10
 MAX_BATCH_BYTES = 1024 * 1024
 MAX_DELAY_SECONDS = 900
 SENDERS = 8
-"""Requests of one call under way at a time: 65,536 messages are 6,554, of some ten milliseconds."""
+"""Concurrent requests of one call: 65,536 messages are 6,554 requests of some ten milliseconds."""
 MAX_REASON_CHARACTERS = 1000
 _NO_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -45,7 +45,7 @@ class SqsQueues:
         self._urls: dict[str, str] = {}
 
     def url(self, queue: str) -> str:
-        """Return the URL of a queue, or of its dead letters.
+        """Return the URL of a queue or a dead-letter queue.
 
         Raises:
             NotFoundError: there is no such queue.
@@ -70,11 +70,11 @@ class SqsQueues:
         entries: list[_Entry],
         request: Callable[[str, list[_Entry]], Sequence[BatchResultErrorEntryTypeDef]],
     ) -> tuple[list[_Entry], str]:
-        """Make a request of a batch, again for the entries that failed; give those and why.
+        """Send a batch, retry the entries that failed; return those that still fail, and why.
 
         Raises:
             NotFoundError: there is no such queue.
-            UnavailableError: SQS does not answer; some entries may have been taken.
+            UnavailableError: SQS does not answer; some entries may have been accepted.
         """
         left, refusals = entries, ""
         for failures in range(1, self._retry_policy.attempts + 1):
@@ -94,7 +94,7 @@ class SqsQueues:
 
 
 class SqsOutbox:
-    """The queues of one instance; safe for many threads, as the client is."""
+    """The queues of one instance; thread-safe, like its client."""
 
     def __init__(
         self, client: SQSClient, names: InstanceNames, retry_policy: RetryPolicy | None = None
@@ -104,15 +104,16 @@ class SqsOutbox:
         self._queues = SqsQueues(client, names, retry_policy or system.retry_policy())
 
     def send(self, messages: Iterable[OutboundMessage]) -> None:
-        """Send all messages, in as few requests as they fit in, while they are still being made.
+        """Send all messages, in as few requests as possible, while the iterable is consumed.
 
-        If making them fails, those made before are sent all the same. A message about a table is
-        of the table's group: SQS then lets no table's backlog hold up other tables.
+        If the iterable raises, the messages before are sent all the same. A message about a table
+        has the table's id as its message group: SQS then delivers groups fairly, so that a table's
+        backlog does not delay other tables.
 
         Raises:
-            UnavailableError: some are not sent, others may be; send all again.
+            UnavailableError: some messages are not sent, others may be; send all again.
             NotFoundError: there is no such queue.
-            InvalidRequestError: a message is larger than what a queue takes.
+            InvalidRequestError: a message is too large for a queue.
         """
         sending: set[Future[None]] = set()
         with ThreadPoolExecutor(SENDERS) as threads:
@@ -124,22 +125,22 @@ class SqsOutbox:
             _raise_first(sending)
 
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
-        """Return the messages of each queue that wait or are being worked on, not the delayed.
+        """Return how many messages of each queue are waiting or in flight, without delayed ones.
 
-        SQS counts them now and then: the numbers are those of some seconds ago.
+        SQS counts approximately: the numbers are some seconds old.
         """
         counts = self.counts(queues)
         return {queue: found.waiting + found.in_flight for queue, found in counts.items()}
 
     def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
-        """Return the messages of each queue by what becomes of them, as of some seconds ago."""
+        """Return about how many messages of each queue are waiting, in flight and delayed."""
         return {queue: self._counts(queue) for queue in queues}
 
     def send_to_dead_letters(self, queue: str, body: str, reason: str) -> None:
-        """Put a message of `queue` that can never succeed among its dead letters.
+        """Send a message of `queue` that can never succeed to its dead-letter queue.
 
         Raises:
-            UnavailableError: it may not be there; send it again.
+            UnavailableError: it may not have been sent; send it again.
         """
         url = self._queues.url(dead_letter_queue(queue))
         try:
@@ -152,10 +153,10 @@ class SqsOutbox:
             raise unavailable(dead_letter_queue(queue), error) from error
 
     def retry_in(self, queue: str, receipt_handle: str, seconds: int) -> None:
-        """Let a message that is being worked on come again in `seconds`.
+        """Make a message in flight visible again in `seconds`.
 
         Raises:
-            UnavailableError: it comes again when its visibility timeout is over.
+            UnavailableError: it is delivered again after its visibility timeout.
         """
         url = self._queues.url(queue)
         try:
@@ -200,7 +201,7 @@ class SqsOutbox:
 
 
 class _Batch:
-    """What fits in one request."""
+    """The entries of one request."""
 
     def __init__(self) -> None:
         self.entries: list[SendMessageBatchRequestEntryTypeDef] = []
@@ -227,7 +228,7 @@ class _Batch:
 def _batches(
     messages: Iterable[OutboundMessage],
 ) -> Iterator[tuple[str, list[SendMessageBatchRequestEntryTypeDef]]]:
-    """Return messages as batches of a request each, with their queue; each queue's in order."""
+    """Yield batches of messages, one request each, with their queue; in order for each queue."""
     begun: dict[str, _Batch] = {}
     failure: Exception | None = None
     try:
@@ -237,7 +238,7 @@ def _batches(
             if queue in begun and not begun[queue].takes(size_bytes):
                 yield queue, begun.pop(queue).entries
             begun.setdefault(queue, _Batch()).add(outgoing, body, size_bytes)
-    except Exception as error:  # raised below, when what was made before is on its way
+    except Exception as error:  # raised below, once the messages before are sent
         failure = error
     for queue, batch in begun.items():
         yield queue, batch.entries
@@ -265,9 +266,9 @@ def _most_bytes(reason: str) -> int:
 
 
 def _reason(text: str, body: str) -> dict[str, MessageAttributeValueTypeDef]:
-    """Return the attribute that tells why a message was given up, in as many bytes as are left.
+    """Return the attribute with the reason of a dead letter, cut to the bytes that are left.
 
-    A reason can quote what came from anywhere, and SQS refuses what XML has no place for.
+    A reason can quote any text, and SQS refuses characters that XML does not allow.
     """
     room = MAX_BATCH_BYTES - len(body.encode()) - len("reason" + "String")
     value = _NO_TEXT.sub("\ufffd", text[:MAX_REASON_CHARACTERS] or "unknown")
@@ -276,5 +277,5 @@ def _reason(text: str, body: str) -> dict[str, MessageAttributeValueTypeDef]:
 
 
 def unavailable(queue: str, error: Exception) -> UnavailableError:
-    """Say that a queue does not answer."""
+    """Return the error of a queue that does not answer."""
     return UnavailableError(f"queue {queue!r} did not answer: {error}")

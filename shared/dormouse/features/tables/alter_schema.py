@@ -1,7 +1,8 @@
-"""alter_schema: columns of a table are added, dropped and renamed, units set; no shard is touched.
+"""alter_schema: add, drop and rename columns of a table, and set units; no shard is rewritten.
 
-It is judged by the schema it changes: of two at once, the second sees what the first made. What an
-ingest or a compaction writes that began before is right after it, for columns are found by ids.
+A change is checked against the schema that it replaces: of two concurrent changes, the second sees
+the result of the first. Shards written by jobs that began before stay correct, since columns are
+found by their ids.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ def alter_schema(services: Services, request: AlterSchema) -> None:
     """Change the schema.
 
     Raises:
-        NotFoundError: no table of that name exists, or it is being deleted.
-        InvalidRequestError: a change cannot be honoured; nothing is changed.
+        NotFoundError: no table has that name, or it is being deleted.
+        InvalidRequestError: a change is not possible; nothing is changed.
     """
     table = named(services, request)
     alteration = Alteration(

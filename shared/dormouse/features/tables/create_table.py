@@ -1,4 +1,4 @@
-"""create_table: a name, a schema, properties and first split points → a table."""
+"""create_table: create a table with a schema, properties and split points."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from dormouse.tables.tombstones import Tombstone
 
 
 def create_table(services: Services, request: CreateTable) -> None:
-    """Create the table; its id follows from the request's, so that a redelivery makes no second.
+    """Create the table; its id follows from the request's, so a redelivery creates no second one.
 
     Raises:
-        InvalidRequestError: the schema, properties, split points or name are no good.
+        InvalidRequestError: the schema, properties, split points or name are invalid.
         AlreadyExistsError: a table of that name exists.
     """
     schema = Schema.from_json(request.schema)
@@ -50,8 +50,9 @@ def create_table(services: Services, request: CreateTable) -> None:
     # State first: a table that can be found by name always has its partitions.
     initialise = InitialisePartitions(tuple(tree.by_id.values()), schema.key_types)
     try:
-        # Looked at first: the store remembers what was committed for some days, the request may be
-        # sent back after weeks. The id is that of the request, so whatever is there is its own.
+        # The state is read first: the store recognises a repeated commit for some days only, but
+        # the request may be redriven after weeks. The table id is the request's own, so any
+        # partitions here were created by this request.
         if not len(services.store(table).current().partitions):
             (outcome,) = services.store(table).commit(initialise, generation=0)
             accepted(outcome)
@@ -64,16 +65,16 @@ def create_table(services: Services, request: CreateTable) -> None:
 
 
 def new_table_id(request: CreateTable) -> str:
-    """Return the id of the table that a request makes; a redelivery makes the same."""
+    """Return the id of the table that a request creates, derived from the request's id."""
     return blake2b(request.request_id.encode(), digest_size=TABLE_ID_DIGITS // 2).hexdigest()
 
 
 def _is_created(services: Services, table: Table) -> bool:
-    """Return whether another delivery made the table, whatever became of it since.
+    """Return whether another delivery created the table, which may be deleted since.
 
     Raises:
-        AlreadyExistsError: another delivery refused to make it, for good.
-        InvalidRequestError: the id is that of the request for another table.
+        AlreadyExistsError: another delivery refused to create it, for good.
+        InvalidRequestError: the id belongs to the request for another table.
     """
     kept = services.tables.get(table.id)
     if kept is not None:
@@ -90,14 +91,15 @@ def _is_created(services: Services, table: Table) -> bool:
 
 
 def _refuse(services: Services, table: Table) -> None:
-    """Refuse to make a table whose name is taken, unless another delivery has made it.
+    """Refuse to create a table whose name is taken, unless another delivery has created it.
 
-    The state that this delivery or another began goes, under a tombstone: without, another could
-    make a table of it at the same time. Even if no entry is to be seen: one may have been put by a
-    delivery that died before it was in the log, and nobody else would look for it.
+    The state that any delivery began is destroyed, after a tombstone is put: without a tombstone a
+    concurrent delivery could register a table with that state. It is destroyed even if it seems
+    empty: a delivery that crashed may have put items that are not in the log, which no other
+    process would find.
 
     Raises:
-        AlreadyExistsError: the name is another table's.
+        AlreadyExistsError: another table has the name.
     """
     if _is_created(services, table):
         return

@@ -1,8 +1,9 @@
-"""delete_table: a table with all its rows → gone.
+"""delete_table: delete a table with all its rows.
 
-Order: the registry says that it is in deletion, which nothing undoes; its tombstone, the proof for
-all that comes late; its states, its objects, its entry. A crash leaves what the redelivery deletes,
-or `sweep`. What others put meanwhile the audit deletes (`leftovers`).
+Order: mark the registry entry as in deletion, which cannot be undone; put the tombstone, which
+later proves that the table was deleted; delete the states, the objects, the entry. After a crash
+the redelivery or `sweep` deletes the rest. The audit deletes objects that other processes put
+meanwhile (`leftovers`).
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ DELETE_BATCH = 1000
 
 
 def delete_table(services: Services, request: DeleteTable) -> None:
-    """Delete the table; what a crash leaves of it is deleted by the redelivery, or by `sweep`.
+    """Delete the table; after a crash the redelivery or `sweep` deletes the rest.
 
     Raises:
-        NotFoundError: no table of that name exists.
+        NotFoundError: no table has that name.
     """
     table = bound(services, request)
     if table is None:
@@ -39,8 +40,8 @@ def delete_table(services: Services, request: DeleteTable) -> None:
 def delete_whole_table(services: Services, table: Table) -> None:
     """Delete a table's states, its objects and its registry entry, in an order that can resume.
 
-    The states go first: from then on who looks is told that it is gone. Were it the objects, it
-    would seem to be damaged.
+    The states are deleted first, so that readers find the table deleted. If the objects were
+    deleted first, it would seem damaged.
     """
     table = services.tables.change(table.id, lambda t: replace(t, online=False, deleting=True))
     if services.tables.put_tombstone(Tombstone.of(table, services.clock.now_ms())) is None:

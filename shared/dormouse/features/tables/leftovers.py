@@ -1,16 +1,16 @@
-"""leftovers: what lies under ids that are no tables → gone with a proof, reported without one.
+"""leftovers: delete objects under ids of deleted tables, and report those of unknown ids.
 
-Whoever was at work on a table while it was deleted goes on: an ingest puts its shards, a commit its
-delta, and only then they learn that the table is gone. An audit deletes that. Its proof is the
-tombstone of the id, and that a consistent read of the registry, at that moment, has no entry: no
-listing is believed about what there is not, and no time is compared, so clocks do not matter.
+A job that runs while its table is deleted goes on: an ingest puts its shards, a commit its delta,
+and only then they find that the table is gone. An audit deletes those objects if it has proof: the
+id has a tombstone, and a consistent read of the registry finds no entry. It never concludes from a
+listing that something does not exist, and compares no times, so clocks do not matter.
 
-What lies under an id that has neither entry nor tombstone may be a table whose entry was lost. It
-is never deleted, but told to people; so is nothing that is too young, for it may be a table that is
-being made. An entry that cannot be read is an entry, and a tombstone that cannot be read no proof.
+Objects under an id that has neither entry nor tombstone may belong to a table whose entry was lost.
+They are never deleted, only reported, once they are old enough not to belong to a table that is
+just being created. An unreadable entry counts as an entry; an unreadable tombstone is no proof.
 
-Deleting is all this does, and what it deletes never comes back under its name: so it may die at any
-call, and any number may do it at once.
+All operations are deletions of names that are never reused, so a crash at any call and concurrent
+audits do no harm.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dormouse.tables.tombstones import Tombstone
 
 @dataclass(frozen=True, slots=True)
 class Unregistered:
-    """Objects of the data bucket that belong to no table known, under what should be its id."""
+    """Objects of the data bucket under an id without a registry entry or a tombstone."""
 
     table_id: str
     objects: int
@@ -42,10 +42,10 @@ class Unregistered:
 
 
 def collect_leftovers(services: Services) -> list[str]:
-    """Delete what came late for deleted tables; return the ids that nobody can account for.
+    """Delete what was written late for deleted tables; return the unregistered ids.
 
     Raises:
-        CorruptDataError: a tombstone is damaged; what is of others was deleted.
+        CorruptDataError: a tombstone is damaged; the leftovers of other tables were deleted.
     """
     unaccounted = []
     found, damaged = _unregistered(services)
@@ -65,10 +65,10 @@ def collect_leftovers(services: Services) -> list[str]:
 
 
 def list_unregistered(services: Services) -> Iterator[Unregistered]:
-    """Yield what lies under ids that have neither an entry of the registry nor a tombstone.
+    """Yield the objects under ids that have neither a registry entry nor a tombstone.
 
     Raises:
-        CorruptDataError: a tombstone is damaged, after all others were looked at.
+        CorruptDataError: a tombstone is damaged; raised after all others were yielded.
     """
     found, damaged = _unregistered(services)
     for table_id, tombstone in found:
@@ -86,9 +86,9 @@ def list_unregistered(services: Services) -> Iterator[Unregistered]:
 def _unregistered(
     services: Services,
 ) -> tuple[list[tuple[str, Tombstone | None]], list[CorruptDataError]]:
-    """Return the ids with objects that are not registered, and the proof, if there is one.
+    """Return the unregistered ids with objects, each with its tombstone if any.
 
-    Besides, what is wrong with tombstones that are damaged.
+    The second value has the errors of damaged tombstones.
     """
     registered = {table.id for table in services.tables.list_readable()[0]}
     found, damaged = [], []
@@ -106,7 +106,7 @@ def _unregistered(
 
 
 def _is_registered(services: Services, table_id: str) -> bool:
-    """Return whether the registry has an entry of that very id, be it damaged."""
+    """Return whether the registry has an entry with this id, even a damaged one."""
     try:
         return services.tables.get(table_id) is not None
     except CorruptDataError:
@@ -114,14 +114,14 @@ def _is_registered(services: Services, table_id: str) -> bool:
 
 
 def _is_unaccounted(services: Services, table_id: str) -> bool:
-    """Return whether anything is too old to be of a table that is just being made."""
+    """Return whether any object is too old to belong to a table that is just being created."""
     oldest_ms = services.clock.now_ms() - UNREGISTERED_AGE_MS
     listed = services.storage.list(table_prefix(table_id))
     return any(stored.modified_ms <= oldest_ms for stored in listed)
 
 
 def _delete_items(services: Services, tombstone: Tombstone) -> None:
-    """Delete the items of states that no listing of the bucket shows."""
+    """Delete the DynamoDB items of a deleted table's states, which no bucket listing shows."""
     if tombstone.was_registered and tombstone.state_store != "dynamodb":
         return
     if _is_registered(services, tombstone.table_id):  # in deletion, or restored from a backup
@@ -129,5 +129,5 @@ def _delete_items(services: Services, tombstone: Tombstone) -> None:
     for table in tombstone.states():
         if tombstone.was_registered:
             services.store(table).delete_late()
-        else:  # who was refused may have died before it destroyed the state it had begun
+        else:  # a refused delivery may have crashed before it destroyed the state that it began
             services.store(table).destroy()

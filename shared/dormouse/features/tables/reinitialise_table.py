@@ -1,6 +1,6 @@
-"""reinitialise_table: a table loses its rows, perhaps its partitions and schema, and goes on.
+"""reinitialise_table: remove all rows of a table, and perhaps replace its partitions and schema.
 
-Its shards are garbage then; `sweep` finds them.
+Its old shards become garbage, which `sweep` finds.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dormouse.tables.table import Table
 
 
 def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[OutboundMessage]:
-    """Empty the table once, however often the request comes.
+    """Reset the table once, however often the request is delivered.
 
     Raises:
-        InvalidRequestError: a split point or the schema is no good, or partitions that are to stay
-            do not fit the schema.
-        NotFoundError: no table of that name exists, or it is being deleted.
-        ContendedError: the table got another schema meanwhile; the message should come again.
-        CorruptDataError: partitions are to stay, and which these are is lost.
+        InvalidRequestError: a split point or the schema is invalid, or the present partitions are
+            to stay and do not fit the schema.
+        NotFoundError: no table has that name, or it is being deleted.
+        ContendedError: the table got another schema meanwhile; retry the message.
+        CorruptDataError: the present partitions are to stay, but their stored form is lost.
     """
     table = living(services, request)
-    if request.request_id in table.applied_requests:  # its first attempt may have crashed since
+    if request.request_id in table.applied_requests:  # the first attempt may have crashed
         finish_reset(services, table)
     else:
         reset_table(services, table, _reset_options(table, request), request_id=request.request_id)

@@ -1,4 +1,4 @@
-"""rename_table: a table gets another name; its id, rows and jobs stay as they are."""
+"""rename_table: change the name of a table; its id, rows and jobs stay the same."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dormouse.tables.table import Table, check_name
 
 
 def rename_table(services: Services, request: RenameTable) -> None:
-    """Rename the table, unless this very request did already.
+    """Rename the table, unless this request has renamed it before.
 
-    Files dropped under the old name that no job has taken up yet are refused, and say so.
+    Files dropped under the old name that no job has yet are refused, with the reason.
 
     Raises:
-        InvalidRequestError: the new name is no good.
-        AlreadyExistsError: another table has it.
-        NotFoundError: no table of the old name exists, or it is being deleted.
+        InvalidRequestError: the new name is invalid.
+        AlreadyExistsError: another table has the new name.
+        NotFoundError: no table has the old name, or it is being deleted.
     """
     new_name = check_name(request.new_name)
     table = named(services, request)

@@ -1,9 +1,9 @@
-"""How a table is emptied: the registry counts a new generation, then the state begins it.
+"""The reset of a table: the registry counts a new generation, then the state begins it.
 
-Order: the partitions it is to begin with, if they are new; the registry, which names them, and has
-the schema of the generation; the state. Whoever finds the state behind begins the generation just
-as it was asked for, so it does not matter who does. Jobs made in between find the state behind and
-come again; those made before are over.
+Order: save the split points of the new partitions, if there are any; change the registry, which
+then names them and has the schema of the generation; commit to the state. Any process that finds
+the state behind the registry finishes the reset as requested. Jobs created in between find the
+state behind and are retried; jobs created before end without effect.
 """
 
 from __future__ import annotations
@@ -29,22 +29,19 @@ from dormouse.stored.paths import tree_path, tree_prefix
 from dormouse.tables.evolution import replace_schema
 from dormouse.tables.table import Table
 
-LOST_HINT = "empty the table again, and give the split points"
+LOST_HINT = "reset the table again, and give the split points"
 
 
 @dataclass(frozen=True, slots=True)
 class ResetOptions:
-    """What a generation begins with: `schema`, and leaves that meet at `points`.
-
-    None for what stays as it is.
-    """
+    """The schema and the split points of a new generation; None for what stays the same."""
 
     schema: Schema | None = None
     points: Sequence[Key] | None = None
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON form of a tree: the keys at which its leaves meet, hexadecimal `encode_key`."""
+    """The JSON form of a tree: its split points, as hexadecimal `encode_key`."""
 
     split_points: tuple[str, ...]
 
@@ -56,14 +53,14 @@ _KIND = "a tree of partitions"
 def reset_table(
     services: Services, table: Table, options: ResetOptions, *, request_id: str
 ) -> None:
-    """Empty a table, which is known as `table`, once for a request.
+    """Reset `table`, as read before, once for a request.
 
     Raises:
-        InvalidRequestError: the points do not ascend; the schema does not fit the properties, or
-            partitions that are to stay do not fit the schema.
-        NotFoundError: the table is gone, or being deleted.
-        ContendedError: its row keys are not what they were when the points were read.
-        CorruptDataError: its leaves are to stay, and which these are is lost.
+        InvalidRequestError: the points do not ascend; the schema does not fit the properties; or
+            the present partitions are to stay and do not fit the schema.
+        NotFoundError: the table was deleted, or is being deleted.
+        ContendedError: the row keys have changed since the points were parsed.
+        CorruptDataError: the present partitions are to stay, but their stored form is lost.
     """
     given = "" if options.points is None else _keep(services, table, options.points)
 
@@ -71,7 +68,7 @@ def reset_table(
         if options.schema is None and kept.schema.key_types != table.schema.key_types:
             raise ContendedError(f"table {table.name!r} got another schema meanwhile")
         changed = _with_schema(kept, options.schema)
-        # What stays is what an emptying before was to leave, if it died.
+        # If an earlier reset is unfinished, the partitions that stay are those of that reset.
         tree = given or _staying(services, kept, changed.schema)
         now_ms = services.clock.now_ms()
         return replace(changed, generation=kept.generation + 1, reset_ms=now_ms, tree=tree)
@@ -80,10 +77,10 @@ def reset_table(
 
 
 def finish_reset(services: Services, table: Table) -> TableState:
-    """Return a table's state; let it begin the generation that the registry counts, unless it has.
+    """Return a table's state, after committing an unfinished reset to it, if there is one.
 
     Raises:
-        CorruptDataError: with which partitions it is to begin is lost.
+        CorruptDataError: the partitions of the reset are lost.
     """
     store = services.store(table)
     state = store.current()
@@ -93,7 +90,9 @@ def finish_reset(services: Services, table: Table) -> TableState:
         partitions = _partitions(services, table, state)
     except NotFoundError as error:
         state = store.current()
-        if state.generation >= table.generation:  # long ago; an audit has deleted them just now
+        if (
+            state.generation >= table.generation
+        ):  # the reset is finished, and an audit deleted its split points
             return state
         raise CorruptDataError(
             f"the partitions of generation {table.generation} of table {table.name!r} are gone",
@@ -108,16 +107,16 @@ def finish_reset(services: Services, table: Table) -> TableState:
 
 
 def is_for(generation: int, table: Table, state: TableState) -> bool:
-    """Return whether what was asked for in a generation is still for the table.
+    """Return whether a request or job of a generation still applies to the table.
 
-    If the registry counts a later one, the table is as good as emptied, and its schema may be
-    another: what is still in the state must not be read, or judged, by it.
+    If the registry counts a later generation, a reset is under way and the schema may be new: the
+    rows that are still in the state must not be read with it.
     """
     return generation == state.generation and generation >= table.generation
 
 
 def stale_trees(services: Services, table: Table, state: TableState, before_ms: int) -> list[str]:
-    """Return the paths of trees kept before a time that no generation is to begin with any more."""
+    """Return the paths of trees saved before a time that no unfinished reset needs."""
     awaited = tree_path(table.id, table.tree) if state.generation < table.generation else ""
     return [
         stored.path
@@ -127,7 +126,7 @@ def stale_trees(services: Services, table: Table, state: TableState, before_ms: 
 
 
 def _with_schema(kept: Table, schema: Schema | None) -> Table:
-    """Return the table with the schema that its next generation is to have."""
+    """Return the table with the schema of its next generation."""
     if schema is None:
         return kept
     fresh = replace_schema(kept.schema, schema, kept.properties)
@@ -135,9 +134,10 @@ def _with_schema(kept: Table, schema: Schema | None) -> Table:
 
 
 def _staying(services: Services, kept: Table, schema: Schema) -> str:
-    """Return the id of a tree that is as the table's partitions are; empty if they just stay.
+    """Return the id of a saved copy of the table's partitions; empty if none is needed.
 
-    With row keys of other types, those of now are fixed: one that is split meanwhile need not fit.
+    If the types of the row keys change, the present split points are checked and saved: a partition
+    split after the check might not fit the new types.
 
     Raises:
         InvalidRequestError: the partitions do not fit the row keys of the schema.
@@ -158,11 +158,12 @@ def _staying(services: Services, kept: Table, schema: Schema) -> str:
 
 
 def _keep(services: Services, table: Table, points: Sequence[Key]) -> str:
-    """Keep a tree; give its id, which is new: of two deliveries, the one that counts names its own.
+    """Save split points under a new id, and return it.
 
-    A tree may be larger than an item of the registry.
+    The registry names the id of the delivery that takes effect. The points are an object of their
+    own since they may be larger than a registry item.
     """
-    PartitionTree.from_split_points(points)  # refused before anything is done
+    PartitionTree.from_split_points(points)  # raises if they do not ascend
     tree = services.ids.new()
     stored = _Stored(tuple(encode_key(point).hex() for point in points))
     path = tree_path(table.id, tree)
@@ -171,10 +172,10 @@ def _keep(services: Services, table: Table, points: Sequence[Key]) -> str:
 
 
 def _partitions(services: Services, table: Table, state: TableState) -> tuple[Partition, ...]:
-    """Return the partitions with which a generation begins.
+    """Return the partitions of the generation to begin.
 
     Raises:
-        NotFoundError: they are not kept any more.
+        NotFoundError: their saved split points were deleted.
     """
     tree = state.partitions
     if table.tree:

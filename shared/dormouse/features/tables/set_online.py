@@ -1,4 +1,4 @@
-"""set_online: a table goes online, or offline: then it is neither compacted nor split."""
+"""set_online: put a table online, or offline, where it is neither compacted nor split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dormouse.requests import SetOnline
 
 
 def set_online(services: Services, request: SetOnline) -> list[OutboundMessage]:
-    """Change it; what became due while it was offline is planned once it is online.
+    """Change the table; jobs that became due while it was offline are planned once it is online.
 
     Raises:
         NotFoundError: no table of that name exists, or it is being deleted.

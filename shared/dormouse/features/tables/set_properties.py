@@ -1,4 +1,4 @@
-"""set_properties and set_defaults: what is set for a table, and for the instance."""
+"""set_properties and set_defaults: change the properties of a table, or of the instance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dormouse.tables.table import Table, check_change, merge_settings
 
 
 def set_properties(services: Services, request: SetProperties) -> list[OutboundMessage]:
-    """Change the table's own properties, and plan by them.
+    """Change the table's own properties, and plan its jobs again.
 
     Raises:
         InvalidRequestError: an unknown name, a bad value, one that never changes, or filters or

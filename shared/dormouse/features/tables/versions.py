@@ -1,7 +1,7 @@
 """A table and its state at one version, with the schema that the rows of that version have.
 
-Registry and state are read one after the other, and an emptying, which can change the schema, may
-fall in between, or have died half way.
+Registry and state are read one after the other. A reset, which can change the schema, may happen in
+between, or may have crashed before it reached the state.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ def read_version(
 ) -> tuple[Table, TableState]:
     """Return the table as it is now and its state at a version, at a time, or the newest.
 
-    If the registry counts an emptying with a new schema which the state has yet to begin, the
-    newest is that of an empty table already.
+    If the registry counts a reset with a new schema that the state has not begun, the newest state
+    returned is already that of an empty table.
 
     Raises:
-        NotFoundError: the table was deleted, or that version is not kept any more, is yet to come,
-            or has rows of an earlier schema.
+        NotFoundError: the table was deleted, or the version has expired, does not exist yet, or has
+            rows of an earlier schema.
     """
     while True:
         state = _state(services, table, version, time_ms)
@@ -32,7 +32,7 @@ def read_version(
         newest = services.table(table.id)
         if newest is None:
             raise NotFoundError(f"table {table.name!r} was deleted")
-        if newest.generation == table.generation:  # a registry brought back from a backup
+        if newest.generation == table.generation:  # the registry was restored from a backup
             break
         table = newest
     if state.generation >= table.schema_generation:
@@ -43,7 +43,7 @@ def read_version(
     raise NotFoundError(
         f"version {state.version} of table {table.name!r} has rows of an earlier schema, which "
         "cannot be read any more",
-        hint="the table was emptied since, and given a new schema; read a later version",
+        hint="the table was reset since, with a new schema; read a later version",
     )
 
 

@@ -151,7 +151,7 @@ def test_a_table_whose_split_points_are_lost_can_be_emptied_with_others(
     world.storage.delete(trees(world, table))
     with pytest.raises(CorruptDataError, match=r"generation 1 .* gone") as told:
         world.administer(KEEP)
-    assert "empty the table again" in told.value.hint
+    assert "reset the table again" in told.value.hint
     world.administer(ReinitialiseTable("later", "letters", False, (("k",),)))
     assert leaves_from(world, table) == [(), ("k",)]
 
