@@ -1,7 +1,7 @@
-"""One request: the table that it is about, what was done of it before, and what its asker is told.
+"""One request: its table, what earlier deliveries did, and the replies to it.
 
-Requests are recorded under their table, as its jobs are; those about no table, about one that is
-not there or is gone, under none.
+Requests are recorded under their table, like its jobs; those about no table, or about one that does
+not exist, under none.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OUTCOMES: Mapping[str, Outcome] = {
     "finished": "finished",
     "failed": "failed",
 }
-"""What a record says of a request that was done, or has begun."""
+"""The outcome in a reply, by the state in the record of a request that was done or has begun."""
 GIVEN_UP = "given up after it failed each time"
 """How the reason begins in the record of a request whose message became a dead letter."""
 
@@ -76,13 +76,13 @@ class About:
         return verb_of(self.request)
 
     def last_reply(self) -> Reply | None:
-        """Return the last reply to a request whose jobs have ended, also if it asks for none."""
+        """Return the last reply to a request whose jobs have ended, even if it asks for none."""
         if not self._may_have_jobs:
             return None
         return kept_reply(self.services, self.table_id, self.key)
 
     def asked(self) -> Asked | None:
-        """Return what is kept of a request whose jobs have begun."""
+        """Return the stored form of a request whose jobs have begun."""
         if not self._may_have_jobs:
             return None
         return kept_asked(self.services, self.table_id, self.key)
@@ -92,10 +92,10 @@ class About:
         return VERBS[type(self.request)].causes_jobs and self.table_id != NO_TABLE
 
     def earlier(self) -> JobRecord | None:
-        """Return what was done of the request before; None if it was refused, or given up.
+        """Return the record of an earlier delivery; None if it was refused, or failed for good.
 
         Raises:
-            InvalidRequestError: its id is that of something else about the table.
+            InvalidRequestError: its id belongs to another request or job of the table.
         """
         get = self.services.tracker.get
         found = get(self.table_id, self.request.request_id)
@@ -103,7 +103,7 @@ class About:
             self.check_verb(found.kind)
             if isinstance(self.request, CreateTable):
                 self._check_name(found)
-        if found is None:  # what deletes a table is recorded under none
+        if found is None:  # the deletion of a table is recorded under none
             found = get(NO_TABLE, self.request.request_id)
         if found is None or found.state not in _OUTCOMES or found.reason.startswith(GIVEN_UP):
             return None

@@ -1,11 +1,11 @@
-"""administer: a request about a whole table → done once, or refused with the reason.
+"""administer: carry out a request once, or refuse it with the reason.
 
-Each is finished by its redelivery if it was cut off, and done once whatever the deliveries: what
-was done is remembered by the request's id, under the table that it is about. What each does is in
-the package of its feature.
+A redelivery finishes a request that was interrupted. A request takes effect once, however often it
+is delivered: the tracker records it by its id, under its table. Each verb is carried out by the
+package of its feature.
 
-Where jobs follow from a request, they are kept (`answering`) before their messages are sent, and
-`follow_request` records their end, and answers if a reply is wanted.
+If a request causes jobs, they are saved (`answering`) before their messages are sent, and
+`follow_request` records their outcome, and replies if a reply is wanted.
 """
 
 from __future__ import annotations

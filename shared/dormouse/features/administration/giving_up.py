@@ -1,8 +1,8 @@
 """Requests whose message failed each time it came, and is about to be a dead letter.
 
-The asker is answered with ``failed``, and what that means is said: a person may send the message
-back, and then it is done after all. What has begun is not given up: its jobs go on, and it is
-answered when they have ended. A process that dies in its last attempt says nothing at all.
+The reply is ``failed``, and says that a person may redrive the message, which is then carried out
+after all. A request that has begun does not fail: its jobs go on, and the reply follows when they
+have ended. A process that crashes in its last attempt sends no reply.
 """
 
 from __future__ import annotations

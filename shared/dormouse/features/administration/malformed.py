@@ -1,7 +1,7 @@
-"""Messages that are no request: who asked for a reply, and can be told, is refused with the reason.
+"""Refuse messages that are no valid request, with a reply that has the reason if one is wanted.
 
-Of such a message nothing is believed but its id and its wish for a reply, and which request about
-which table it may have meant to be, for the record.
+Only the id of such a message and its wish for a reply are used, and for the record the verb and the
+table that it names.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How the jobs of a request stand: which have ended, and how.
+"""The outcome of a request's jobs: which have ended, and how.
 
-What is stored decides: a record of the tracker may be lost, or be that of an earlier run, so it is
-only asked for what the state of the table does not say. What cannot be told is no success. A job
-that failed and will be tried again has not ended; one that nobody seems to try any more is called
-unfinished, never failed, for a person may send it back.
+The state of the table decides. A tracker record may be lost, or be that of an earlier run, so it is
+used only for what the state does not say. An unknown outcome is never reported as success. A job
+that failed and will be retried has not ended. A job that is no longer retried is unfinished, not
+failed, since a person may redrive it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from dormouse.replies import Counts, JobState
 from dormouse.tables.table import Table
 
 SILENT_MS = 12 * 60 * 60 * 1000
-"""No run takes so long, not Spark's either: one that began earlier and told no more has died."""
+"""No run takes longer, not even on Spark: one without a later record has crashed."""
 TELLING_MS = 20 * 60 * 1000
-"""After so long, a run that committed has told so, or died before it could."""
+"""After this time, a run that committed has recorded it, or crashed before it could."""
 LOST_MS = 2 * 60 * 60 * 1000
-"""After so long, the message of a run that died has come again and found what was left of it."""
+"""After this time, the message of a crashed run was delivered again, and finished its work."""
 EMPTIED = "the table was emptied since"
 UNKNOWN = "it is over, and nothing tells how it ended"
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a job stands, or a file of one. `state` is empty if all of it was done.
+    """The outcome of a job, or of one of its files. `state` is None if all of it was done.
 
-    While `is_pending`, it is worth while to wait.
+    While `is_pending`, the outcome may still change, so it is worth waiting for.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class End:
 
     @property
     def total(self) -> Counts:
-        """What it adds to the counts of its request; a file of a job is no job."""
+        """Its share of the counts of its request; a file of a job is not counted as a job."""
         if self.kind == "file":
             return self.counts
         failed, unfinished = int(self.state == "failed"), int(self.state == "unfinished")
@@ -54,7 +54,7 @@ class End:
 
 @dataclass(frozen=True)
 class Look:
-    """One look at the work of a request."""
+    """One check of the jobs of a request; it reads the state once."""
 
     services: Services
     table: Table
@@ -68,28 +68,31 @@ class Look:
         return self.services.store(self.table).current()
 
     def record(self, job_id: str) -> JobRecord | None:
-        """Return what was told of a job last."""
+        """Return the last record of a job."""
         return self.services.tracker.get(self.table.id, job_id)
 
     def record_since(self, job_id: str) -> JobRecord | None:
-        """Return what was told since the request of a job whose id an earlier one may have had."""
+        """Return the last record of a job if it is newer than the request.
+
+        A job before the request may have had the same id.
+        """
         found = self.record(job_id)
         return found if found is not None and found.updated_ms >= self.asked_ms else None
 
     def pending(self, kind: str, job_id: str, told: JobRecord | None) -> End:
-        """Return that a job is not done; it is no use to wait where it was tried so often."""
+        """Return that a job is not done, and whether its message may be delivered again."""
         is_pending = told is None or not self._was_given_up(told)
         return End(kind, job_id, "unfinished", _not_yet(told), is_pending)
 
     def _was_given_up(self, told: JobRecord) -> bool:
-        """Return whether the job's message came for the last time, as far as can be told."""
+        """Return whether the job's message seems to have been delivered for the last time."""
         if told.attempts < MAX_RECEIVES:
             return False
         silent_ms = self.now_ms - told.updated_ms
         return told.state == "failed" or (told.state == "running" and silent_ms > SILENT_MS)
 
     def over(self, kind: str, job_id: str, told: JobRecord | None, done: Callable[[], End]) -> End:
-        """Return how a job ended of which nothing is left to do, if its record says so."""
+        """Return the outcome of a job that the state no longer has, by its record."""
         if told is not None and told.state == "finished" and told.reason != OUTCOME_UNKNOWN:
             return done()
         if told is not None and told.state == "failed":
@@ -100,17 +103,17 @@ class Look:
         return End(kind, job_id, "failed", UNKNOWN)
 
     def is_telling(self, told: JobRecord | None) -> bool:
-        """Return whether the run that committed may live, and is about to say what came of it."""
+        """Return whether the run that committed may still record its outcome."""
         is_running = told is not None and told.state == "running"
         return is_running and told is not None and self.now_ms - told.updated_ms < TELLING_MS
 
     def telling(self, kind: str, job_id: str, told: JobRecord | None) -> End:
-        """Return that a job may be done, and nothing says so yet."""
+        """Return that a job may be done, but its outcome is not recorded yet."""
         return End(kind, job_id, "unfinished", _not_yet(told), is_pending=True)
 
 
 def _not_yet(told: JobRecord | None) -> str:
-    """Say that a job is not done, and what is known of it."""
+    """Return the reason why a job is not done, with what is known of it."""
     if told is None or not told.attempts:
         return "not finished yet; it has not begun, and may still be done"
     times = f"not finished yet after {told.attempts} attempts, and may still be done"

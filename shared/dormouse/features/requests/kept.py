@@ -1,4 +1,4 @@
-"""Objects that are kept of a request beside its table: put once, and read with care."""
+"""Objects that are stored for a request beside its table: put once, verified when read."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _Body = TypeVar("_Body", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class Kept(Generic[_Body]):
-    """A kind of object that is kept of a request, and what to do about a damaged one."""
+    """A kind of object that is stored for a request, with the hint for a damaged one."""
 
     name: str
     form: type[_Body]
     hint: str
 
     def put(self, services: Services, path: str, body: _Body) -> bool:
-        """Return whether it was put: what is there stays."""
+        """Put the object; return False if there is one already, which stays."""
         return services.storage.put(path, encode_stored(self.name, FORMAT, path, body))
 
     def get(self, services: Services, path: str) -> _Body | None:
-        """Return what is kept there; None if nothing is.
+        """Return the object at a path; None if there is none.
 
         Raises:
-            CorruptDataError: it is damaged.
+            CorruptDataError: the object is damaged.
         """
         try:
             stored = services.storage.get(path)

@@ -1,8 +1,8 @@
-"""The table a request is about.
+"""Resolve the table that a request names.
 
-A request names its table, and names can be given anew: by a late redelivery, that of one may be
-another table's. So the first delivery binds a request to the table that has the name then, before
-anything is done, and all later ones are about that one.
+A name can be reused, so at a late redelivery it may belong to another table. So the first delivery
+binds the request to the table that has the name then, before anything is done, and all later
+deliveries use that table.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from dormouse.tables.table import Table, table_not_found
 
 
 class Naming(Protocol):
-    """A request about a table."""
+    """A request that names a table."""
 
     @property
     def request_id(self) -> str:
-        """What tells the request from all others, and is the same in each delivery."""
+        """The unique id of the request, which is the same in each delivery."""
 
     @property
     def name(self) -> str:
-        """What the table was called when it was asked for."""
+        """The name of the table when the request was made."""
 
 
 def bound(services: Services, request: Naming) -> Table | None:
-    """Return the table a request is about, which may be in deletion; None if it is gone since.
+    """Return the table of a request, which may be in deletion; None if it was deleted since.
 
     Raises:
-        NotFoundError: there was none of that name; the hint names the nearest.
+        NotFoundError: no table had that name; the hint has the nearest name.
     """
     table_id, found = _bind(services, request)
     if table_id != NO_TABLE:
@@ -45,7 +45,7 @@ def bound(services: Services, request: Naming) -> Table | None:
 
 
 def bound_id(services: Services, request: Naming) -> str:
-    """Return the id of the table a request is about, which may be gone; `NO_TABLE` if of none."""
+    """Return the id of the table of a request, which may be deleted; `NO_TABLE` for none."""
     return _bind(services, request)[0]
 
 
@@ -57,10 +57,10 @@ def _bind(services: Services, request: Naming) -> tuple[str, Table | None]:
 
 
 def named(services: Services, request: Naming) -> Table:
-    """Return the table a request is about, which may be in deletion.
+    """Return the table of a request, which may be in deletion.
 
     Raises:
-        NotFoundError: there was none of that name, or it is gone.
+        NotFoundError: no table had that name, or it was deleted.
     """
     table = bound(services, request)
     if table is None:
@@ -69,10 +69,10 @@ def named(services: Services, request: Naming) -> Table:
 
 
 def living(services: Services, request: Naming) -> Table:
-    """Return the table a request is about, if it is not in deletion.
+    """Return the table of a request, if it is not in deletion.
 
     Raises:
-        NotFoundError: there was none of that name, or it is gone, or in deletion.
+        NotFoundError: no table had that name, or it was deleted, or is in deletion.
     """
     table = named(services, request)
     if table.deleting:
@@ -81,7 +81,6 @@ def living(services: Services, request: Naming) -> Table:
 
 
 def binding_key(request: Naming) -> str:
-    """Return what a request is bound under: who uses an id again for another name means that
-    one."""
+    """Return the key of a request's binding; the same id with another name is another request."""
     text = f"{request.request_id}\n{request.name}"
     return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()

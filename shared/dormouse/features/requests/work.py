@@ -1,8 +1,8 @@
-"""The work that a request causes: what is stored of it, its messages, and how it ends.
+"""The work that a request causes: its stored form, its messages, and its outcome.
 
-Each feature has a kind of its own, in its `request` module. What is stored names what is to be
-looked at, and never says how that goes: the state of the table does, and the tracker. So it is put
-once, and however late a message comes, it is right.
+Each feature has its own kind of work, in its `request` module. The stored form only names the jobs;
+their outcome is read from the table's state and the tracker. So it is put once, never changes, and
+is correct however late a message is delivered.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dormouse.tables.table import Table
 
 
 class Work(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """The root of all kinds of work; its tag is what the tracker calls such jobs."""
+    """The base class of all kinds of work; its tag is the kind of its jobs in the tracker."""
 
     @property
     def kind(self) -> str:
-        """What the tracker, and so a reply, calls the jobs."""
+        """The kind of the jobs, in the tracker and in replies."""
         return str(type(self).__struct_config__.tag)
 
     @property
@@ -38,23 +38,23 @@ class Work(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
         raise NotImplementedError
 
     def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
-        """Return the messages of what is left of the work: those of its beginning may be lost."""
+        """Return the messages of the unfinished work, since the first ones may be lost."""
         raise NotImplementedError
 
     def ends(self, look: Look) -> Iterator[End]:
-        """Return how each job stands, those first of which the state says that they are pending."""
+        """Yield the outcome of each job; those that the state shows as pending come first."""
         raise NotImplementedError
 
     def extra_patience_ms(self, table: Table) -> int:
-        """Return how much longer than other work this may take, in milliseconds."""
+        """Return how many more milliseconds than other work this may take."""
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a request has begun: messages to send, and the `work` to wait for, if there is any.
+    """What a request has begun: messages to send, and the `work` to wait for, if any.
 
-    `counts` are what is known when it begins.
+    `counts` are the counts that are known at the beginning.
     """
 
     messages: list[OutboundMessage] = field(default_factory=list)
