@@ -79,42 +79,42 @@ class Look:
         found = self.record(job_id)
         return found if found is not None and found.updated_ms >= self.asked_ms else None
 
-    def pending(self, kind: str, job_id: str, told: JobRecord | None) -> End:
+    def pending(self, kind: str, job_id: str, known: JobRecord | None) -> End:
         """Return that a job is not done, and whether its message may be delivered again."""
-        is_pending = told is None or not self._was_given_up(told)
-        return End(kind, job_id, "unfinished", _not_yet(told), is_pending)
+        is_pending = known is None or not self._was_given_up(known)
+        return End(kind, job_id, "unfinished", _not_yet(known), is_pending)
 
-    def _was_given_up(self, told: JobRecord) -> bool:
+    def _was_given_up(self, known: JobRecord) -> bool:
         """Return whether the job's message seems to have been delivered for the last time."""
-        if told.attempts < MAX_RECEIVES:
+        if known.attempts < MAX_RECEIVES:
             return False
-        silent_ms = self.now_ms - told.updated_ms
-        return told.state == "failed" or (told.state == "running" and silent_ms > SILENT_MS)
+        silent_ms = self.now_ms - known.updated_ms
+        return known.state == "failed" or (known.state == "running" and silent_ms > SILENT_MS)
 
-    def over(self, kind: str, job_id: str, told: JobRecord | None, done: Callable[[], End]) -> End:
+    def over(self, kind: str, job_id: str, known: JobRecord | None, done: Callable[[], End]) -> End:
         """Return the outcome of a job that the state no longer has, by its record."""
-        if told is not None and told.state == "finished" and told.reason != OUTCOME_UNKNOWN:
+        if known is not None and known.state == "finished" and known.reason != OUTCOME_UNKNOWN:
             return done()
-        if told is not None and told.state == "failed":
-            return End(kind, job_id, "failed", told.reason)
-        since_ms = told.updated_ms if told is not None else self.asked_ms
+        if known is not None and known.state == "failed":
+            return End(kind, job_id, "failed", known.reason)
+        since_ms = known.updated_ms if known is not None else self.asked_ms
         if self.now_ms - since_ms < LOST_MS:
-            return self.telling(kind, job_id, told)
+            return self.telling(kind, job_id, known)
         return End(kind, job_id, "failed", UNKNOWN)
 
-    def is_telling(self, told: JobRecord | None) -> bool:
+    def is_telling(self, known: JobRecord | None) -> bool:
         """Return whether the run that committed may still record its outcome."""
-        is_running = told is not None and told.state == "running"
-        return is_running and told is not None and self.now_ms - told.updated_ms < TELLING_MS
+        is_running = known is not None and known.state == "running"
+        return is_running and known is not None and self.now_ms - known.updated_ms < TELLING_MS
 
-    def telling(self, kind: str, job_id: str, told: JobRecord | None) -> End:
+    def telling(self, kind: str, job_id: str, known: JobRecord | None) -> End:
         """Return that a job may be done, but its outcome is not recorded yet."""
-        return End(kind, job_id, "unfinished", _not_yet(told), is_pending=True)
+        return End(kind, job_id, "unfinished", _not_yet(known), is_pending=True)
 
 
-def _not_yet(told: JobRecord | None) -> str:
+def _not_yet(known: JobRecord | None) -> str:
     """Return the reason why a job is not done, with what is known of it."""
-    if told is None or not told.attempts:
+    if known is None or not known.attempts:
         return "not finished yet; it has not begun, and may still be done"
-    times = f"not finished yet after {told.attempts} attempts, and may still be done"
-    return f"{times}: {told.reason}" if told.reason else times
+    times = f"not finished yet after {known.attempts} attempts, and may still be done"
+    return f"{times}: {known.reason}" if known.reason else times
