@@ -31,7 +31,7 @@ KEPT_MS = 30 * DAY_MS
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request whose end is recorded, and answered if a reply is wanted, when its `work` has ended."""
+    """A request with jobs; it is recorded, and answered if wanted, once its `work` has ended."""
 
     request_id: str
     request: str
