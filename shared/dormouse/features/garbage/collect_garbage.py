@@ -1,7 +1,7 @@
-"""collect_garbage: shards without references → deleted, then forgotten.
+"""collect_garbage: delete the objects of unreferenced shards, then remove them from the state.
 
-Order: the object is deleted first. A crash in between leaves a shard the state still lists, which
-the redelivery deletes again, harmlessly, and forgets. The other order could leak objects.
+Order of writes: object, then state. A crash in between leaves a shard that the state still lists;
+the redelivery deletes its object again, which is idempotent. The other order could leak objects.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def candidates(table: Table, state: TableState, shards: Sequence[str]) -> list[O
 
 
 def together(shards: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return shards as they are deleted together, by one message each."""
+    """Return shards in the batches of one message each."""
     starts = range(0, len(shards), CANDIDATES_PER_MESSAGE)
     return [tuple(shards[start : start + CANDIDATES_PER_MESSAGE]) for start in starts]
 
 
 def collect_garbage(services: Services, message: GarbageCandidates) -> list[OutboundMessage]:
-    """Delete the candidates whose delay is over; send the others round again."""
+    """Delete the candidates whose delay is over; return a delayed message of the others."""
     table = services.table(message.table_id)
     if table is None:
         return []
@@ -65,14 +65,17 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outb
 
 
 def garbage_job_id(shards: Sequence[str]) -> str:
-    """Return the id of the job of a message: when it comes again, it is the same job."""
+    """Return the id of the job of a message, the same for each of its deliveries."""
     return f"garbage-{blake2b(' '.join(shards).encode(), digest_size=16).hexdigest()}"
 
 
 def _delete(
     services: Services, table: Table, state: TableState, job_id: str, due: list[str]
 ) -> bool:
-    """Delete and forget; False to look again: another delivery has forgotten some meanwhile."""
+    """Delete shards and remove them from the state.
+
+    Return False to retry, if another delivery removed some of them meanwhile.
+    """
     with tracked(
         services,
         table.id,

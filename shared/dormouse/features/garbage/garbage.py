@@ -1,4 +1,4 @@
-"""Which shards may be deleted: those that nothing has referenced for longer than the delay.
+"""Choose the shards that may be deleted: those unreferenced for longer than the delay.
 
 The delay must exceed the longest query, since a query reads at the version it began with.
 """
@@ -12,7 +12,7 @@ from dormouse.stored.paths import run_of_shard
 
 
 def waiting_seconds(state: TableState, shard: str, now_ms: int, delay_seconds: int) -> int:
-    """Return how many seconds an unreferenced shard must still be kept; 0 when it may go."""
+    """Return for how many more seconds an unreferenced shard must be kept."""
     since_ms = state.unreferenced[shard]
     return max(0, -((now_ms - since_ms - delay_seconds * 1000) // 1000))
 
@@ -20,9 +20,9 @@ def waiting_seconds(state: TableState, shard: str, now_ms: int, delay_seconds: i
 def collectable(
     state: TableState, candidates: Iterable[str], now_ms: int, delay_seconds: int
 ) -> tuple[list[str], list[str]]:
-    """Sort candidates into those which may be deleted now and those which must wait.
+    """Return the candidates that may be deleted now, and those that must wait.
 
-    What is referenced, disputed or no longer known is in neither.
+    Shards that are referenced, disputed or unknown are in neither.
     """
     due: list[str] = []
     waiting: list[str] = []
@@ -34,10 +34,11 @@ def collectable(
 
 
 def orphans(state: TableState, modified_ms: Mapping[str, int], oldest_ms: int) -> list[str]:
-    """Return the shards, of those put at these times, which no commit, past or to come, can need.
+    """Return the stored shards, by the times they were written, that no commit can need.
 
-    They go run by run, once the youngest of a run was put at `oldest_ms` or before. The output of
-    a job still assigned can be adopted by its next run, however old it is.
+    The shards of a run are orphans together, once all were written at `oldest_ms` or before. The
+    outputs of a job that is still assigned are none: its next run can adopt them, however old they
+    are.
     """
     runs: dict[str, list[str]] = {}
     for shard in modified_ms:

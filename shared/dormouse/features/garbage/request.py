@@ -1,4 +1,4 @@
-"""collect_garbage: what nothing references goes now, not when its own message comes."""
+"""collect_garbage: delete the unreferenced shards whose delay is over, on request."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class GarbageWork(Work, frozen=True, tag="garbage"):
 
     @property
     def job_ids(self) -> list[str]:
-        """A job for each batch of shards."""
+        """Return the id of the job of each batch of shards."""
         return [garbage_job_id(shards) for shards in together(self.shards)]
 
     def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
-        """Return what of it is still to be deleted."""
+        """Return the messages of shards that are not deleted yet."""
         state = services.store(table).current()
         shards = [shard for shard in self.shards if shard in state.unreferenced]
         return candidates(table, state, shards) if state.generation == self.generation else []
 
     def ends(self, look: Look) -> Iterator[End]:
-        """Return how the deletion of each batch of shards stands."""
+        """Yield the outcome or progress of each batch of shards."""
         for shards in together(self.shards):
             job_id = garbage_job_id(shards)
             if look.state.generation != self.generation:
@@ -46,7 +46,7 @@ class GarbageWork(Work, frozen=True, tag="garbage"):
 
 
 def collect_garbage(services: Services, request: CollectGarbage) -> Begun:
-    """Have the shards deleted whose delay is over, also of a table that is offline.
+    """Request the deletion of the shards whose delay is over, of a table online or offline.
 
     Raises:
         NotFoundError: no table of that name exists, or it is being deleted.

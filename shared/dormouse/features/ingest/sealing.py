@@ -50,8 +50,8 @@ def complete_chain(found: Iterable[SourceSegment]) -> tuple[list[SourceSegment],
 
     Segments that were merged into others, or written and never committed, may still be stored. All
     are usable: a segment holds exactly the sources of its versions, those after `after` and up to
-    `up_to`. Of (0, 4], (4, 8], (0, 8] and (8, 9] the chain is (0, 8], (8, 9]. Without the last two,
-    of (0, 4] and (5, 9], the chain is (0, 4], and the sources after version 4 are reported as lost.
+    `up_to`. Of (0, 4], (4, 8], (0, 8] and (8, 9] the chain is (0, 8], (8, 9]. Of (0, 4]
+    and (5, 9] the chain is (0, 4], and the sources after version 4 are reported as lost.
     """
     chains: dict[int, list[SourceSegment]] = {0: []}
     ordered = sorted(found, key=lambda segment: (segment.after, -segment.up_to, segment.id))

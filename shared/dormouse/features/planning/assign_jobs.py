@@ -1,8 +1,8 @@
-"""Compaction jobs: assigned in the state first, then sent, so many at a time.
+"""Assign compaction jobs in the state, then send their messages, one bounded commit at a time.
 
-A crash between the two leaves jobs without a message, those of one commit at most; ``sweep`` sends
-them again. What is asked of Spark for them is kept before they are assigned, so that it is known
-then, too. Two that assign at once cannot give one shard to two jobs.
+A crash between the two leaves assigned jobs without a message, those of one commit at most;
+``sweep`` sends them again. Their Spark options are saved before they are assigned, so that a
+message sent again has them, too. Concurrent assignments cannot give a shard to two jobs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from dormouse.tables.table import Table
 REQUESTS_AT_ONCE = 8
 JOBS_PER_COMMIT = 500
 INPUTS_PER_COMMIT = 5000
-"""A commit of so many is about 30 KB, or 200 KB, and a crash leaves no more of them unsent."""
+"""The limits of one commit, which is then about 30 KB, or 200 KB with the most inputs. A crash
+leaves no more jobs without a message."""
 
 
 def assign(
@@ -36,13 +37,11 @@ def assign(
     jobs: Iterable[AssignJob],
     asked: SparkOptions | None = None,
 ) -> Iterator[OutboundMessage]:
-    """Assign jobs, and give the messages of those which that succeeded for, commit by commit.
+    """Assign jobs, and yield the messages of those that were assigned, commit by commit.
 
-    With options for it, which are `asked`, Spark is to do them. A request that is kept of a job
-    which is then not assigned is forgotten by the sweep.
-
-    What others have taken meanwhile is left out before it is written: of two plannings at once,
-    one goes through what the other has done at the price of a look.
+    With Spark options `asked`, Spark runs them; a sweep deletes the saved options of a job that was
+    then not assigned. Jobs whose shards another planning has assigned meanwhile are left out before
+    the commit, so the second of two concurrent plannings only reads the state for them.
     """
     store = services.store(table)
     for chunk in _chunks(jobs):

@@ -1,9 +1,9 @@
-"""Which shards of a partition to merge into new ones: the strategies of GCHQ's Sleeper.
+"""Choose which shards of a partition to merge, by the compaction strategies of GCHQ's Sleeper.
 
-Sizes are rows. A compaction whose output is large cuts it into several shards: a run. They are
-sorted one after the other, so there is nothing to merge among them, and they count as one shard:
-all of them are taken or none. Only free references on leaves take part; what a running job holds,
-or what is disputed, even if it is only some of a run, is left alone.
+Sizes are in rows. A compaction with a large output writes it as several shards, a sorted run. Their
+keys follow each other, so merging them gains nothing, and a plan has all shards of a run or none.
+Only free references on leaves are planned: a run is left out if a job holds one of its shards, or
+one is disputed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dormouse.stored.paths import run_of_shard
 from dormouse.tables.properties import Properties
 
 MAX_INPUTS = 1000
-"""How many shards one job may have: it names them all in the state and in its outputs."""
+"""The most shards of one job, which lists them all in the state and in its outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True)
 class SortedRun:
-    """The rows which one run of a job left in a partition, in one shard or several."""
+    """The shards that one run of a job wrote, and how many rows they have in a partition."""
 
     rows: int
     shards: tuple[str, ...]
@@ -42,7 +42,7 @@ def plan_compactions(state: TableState, properties: Properties) -> list[Compacti
     running = Counter(job.partition for job in state.jobs.values())
     batched = properties.compaction_strategy == "batch"
     fewest = properties.compaction_files if batched else 2
-    # Most partitions of a large table have too little to merge: they are passed over unopened.
+    # Most partitions of a large table have too few free references: skip them without a look.
     candidates = sorted(p for p, held in state.references.items() if held.free >= fewest)
     plans = []
     for partition in candidates:
@@ -61,10 +61,9 @@ def plan_compactions(state: TableState, properties: Properties) -> list[Compacti
 
 
 def plan_full_compactions(state: TableState) -> list[CompactionPlan]:
-    """Propose to merge all of each leaf that holds several sorted runs, in partition id order.
+    """Propose to merge all free runs of each leaf that has several, in partition id order.
 
-    A leaf with more than `MAX_INPUTS` shards to merge is not done with one such plan. Leaves with a
-    running job are planned without what it holds.
+    A plan has at most `MAX_INPUTS` shards, so a leaf with more is not fully compacted by one.
     """
     plans = []
     for partition in sorted(p for p, held in state.references.items() if held.free > 1):
@@ -76,7 +75,7 @@ def plan_full_compactions(state: TableState) -> list[CompactionPlan]:
 
 
 def within_limit(plans: Sequence[CompactionPlan], running: int, limit: int) -> list[CompactionPlan]:
-    """Return as many plans as fit beside `running` jobs, in order, those of most shards first."""
+    """Return the plans for which `running` jobs leave room; if not all fit, the largest first."""
     room = max(0, limit - running)
     if len(plans) <= room:
         return list(plans)
@@ -84,10 +83,7 @@ def within_limit(plans: Sequence[CompactionPlan], running: int, limit: int) -> l
 
 
 def sorted_runs(references: Iterable[Reference], disputed: Container[str] = ()) -> list[SortedRun]:
-    """Return the runs of one partition whose shards are all free, fewest rows first.
-
-    A run one of whose shards is disputed is none of them.
-    """
+    """Return the runs of a partition whose shards are all free and undisputed, smallest first."""
     by_run: dict[str, list[Reference]] = {}
     for reference in references:
         by_run.setdefault(run_of_shard(reference.shard)[0], []).append(reference)
@@ -103,7 +99,7 @@ def sorted_runs(references: Iterable[Reference], disputed: Container[str] = ()) 
 
 
 def _batches(ordered: Sequence[SortedRun], size: int) -> Iterator[Sequence[SortedRun]]:
-    """Group every `size` runs, fewest rows first; the remainder waits for more."""
+    """Yield groups of `size` runs, smallest first; fewer remaining runs wait for more."""
     for start in range(0, len(ordered) - size + 1, size):
         yield from _bounded(ordered[start : start + size])
 
@@ -111,11 +107,13 @@ def _batches(ordered: Sequence[SortedRun], size: int) -> Iterator[Sequence[Sorte
 def _size_ratio(
     ordered: Sequence[SortedRun], size: int, ratio: int
 ) -> Iterator[Sequence[SortedRun]]:
-    """Group runs whose largest is small against the rest together.
+    """Yield groups in which `ratio` times the largest run is at most the sum of the others.
 
-    The largest are set aside until `ratio` times the largest left is at most the sum of the
-    others. More than `size` are cut into windows of `size`, each judged by the same test; a window
-    that fails slides up by one.
+    A large run is thus rewritten only together with enough rows. With a ratio of 3, of runs of
+    1, 1, 1, 1 and 50 rows the 50 is dropped, and the others are a group, because 3 * 1 <= 3.
+
+    The largest runs are dropped until the test holds. More than `size` runs are then grouped in
+    windows of `size` from the smallest on; a window that fails the same test moves up by one run.
     """
     while len(ordered) > 1 and not _balanced(ordered, ratio):
         ordered = ordered[:-1]
@@ -139,7 +137,7 @@ def _balanced(ordered: Sequence[SortedRun], ratio: int) -> bool:
 
 
 def _bounded(group: Sequence[SortedRun]) -> Iterator[Sequence[SortedRun]]:
-    """Return a group without its largest runs, as many as make it too many shards; none of one."""
+    """Yield a group without the largest runs that exceed `MAX_INPUTS`, if two runs are left."""
     while len(_shards(group)) > MAX_INPUTS:
         group = group[:-1]
     if len(group) > 1:

@@ -1,8 +1,8 @@
-"""plan_table: a table changed → the splits and compactions that are due.
+"""plan_table: plan the splits and compactions that are due after a table changed.
 
-Splits are only asked for: whoever splits looks again. Compactions are assigned in the state first
-(`assigning`). Messages are given while that goes on, so that a large planning that is cut off has
-sent what it did, and the next goes on from there.
+A split is only requested by a message, and `split_partition` checks again that it is due. A
+compaction is assigned in the state first (`assign_jobs`). Messages are yielded between commits, so
+a large planning that crashes has sent what it assigned, and the next planning continues from there.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
 SPLITS_PER_MESSAGE = 50
-"""Every planning asks anew for all that are due; of so many footers are read in a minute or two."""
+"""The most leaves of one message, whose footers are read in a minute or two. Each planning requests
+all splits that are due again."""
 
 
 def plan_table(services: Services, message: TableChanged) -> Iterator[OutboundMessage]:
-    """Return the messages for what is due; nothing for a table that is offline or gone."""
+    """Yield the messages of splits and compactions that are due, none for an offline table."""
     table = services.table(message.table_id)
     if table is None:
         return
@@ -45,7 +46,7 @@ def plan_table(services: Services, message: TableChanged) -> Iterator[OutboundMe
 def splits(
     table: Table, state: TableState, partitions: Sequence[str], *, forced: bool = False
 ) -> Iterator[OutboundMessage]:
-    """Return the messages that ask for these leaves to be split."""
+    """Yield the messages that request splits of these leaves."""
     for start in range(0, len(partitions), SPLITS_PER_MESSAGE):
         some = tuple(partitions[start : start + SPLITS_PER_MESSAGE])
         message = PartitionSplits(table.id, state.generation, some, forced)

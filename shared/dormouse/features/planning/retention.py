@@ -1,8 +1,8 @@
-"""Which shards to rewrite so that rows which have aged off leave storage, not only the answers.
+"""Choose which shards to rewrite so that expired rows (age-off) are deleted from storage.
 
-Compaction drops such rows from what it merges anyway; but where nothing is ingested any more,
-nothing is merged. A row that had its time when its shard was written has aged off one age later,
-so a shard is due once in each age, and what was written of it when it was is due an age after that.
+Compaction drops expired rows from what it merges, but a partition without new rows is not merged.
+A row that was fresh when its shard was written has expired one age later. A shard is therefore due
+one age after it was written, and the shard that replaces it one age after that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dormouse.stored.paths import id_prefix
 from dormouse.tables.properties import Properties
 
 LEAST_INTERVAL_MS = 60 * 60 * 1000
-"""However short an age is, no shard is rewritten more often than this."""
+"""The shortest interval between two rewrites of a row, however short the age is."""
 
 
 def plan_rewrites(
@@ -26,10 +26,10 @@ def plan_rewrites(
     now_ms: int,
     planned: Sequence[CompactionPlan],
 ) -> list[CompactionPlan]:
-    """Propose rewriting free references of leaves whose shards were begun an age ago, or longer.
+    """Propose to rewrite free references of leaves to shards that are at least an age old.
 
-    They go in batches of at most `compaction_files` of a partition, oldest first. What is disputed
-    is left alone, and what is `planned` already to those plans.
+    A plan has at most `compaction_files` shards of a partition, oldest first. Disputed shards, and
+    those of `planned` compactions, are left out.
     """
     newest = id_prefix(now_ms - max(age_ms, LEAST_INTERVAL_MS))
     due = {shard for shard in state.shards if shard[: len(newest)] <= newest}

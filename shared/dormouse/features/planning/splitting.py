@@ -1,4 +1,4 @@
-"""Which leaves to split, and where: from the rows of references and the key samples of footers."""
+"""Choose which leaves to split, by the rows of their references, and where, by key samples."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dormouse.model.state import TableState
 from dormouse.tables.properties import Properties
 
 FEWEST_ROWS = 2
-"""What a leaf must hold to be split at all."""
+"""The fewest rows of a leaf that can be split."""
 
 
 class KeyRanks(Protocol):
-    """What a shard's footer knows of its keys: some at exact ranks, and all its rows."""
+    """The key histogram of a shard: sampled keys at exact ranks, and its number of rows."""
 
     @property
     def rows(self) -> int:
@@ -36,7 +36,7 @@ class KeyRanks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """A split proposed: the key, the rows it leaves on both sides, and the left ones by shard."""
+    """A proposed split: its key, how many rows of each shard go left, and all rows."""
 
     at: Key
     rows_left: tuple[tuple[str, int], ...]
@@ -51,8 +51,8 @@ def fewest_rows(properties: Properties, *, forced: bool) -> int:
 def splits_due(state: TableState, threshold_rows: int) -> list[str]:
     """Return the leaves that hold at least `threshold_rows` by their references, in id order.
 
-    Estimates count: `split_partition` looks at the footers before it splits. A leaf whose shards
-    hold a single key is left out, for no split could part its rows.
+    References may estimate rows: `split_partition` reads the footers before it splits. A leaf
+    whose shards have a single key is left out, because no split could divide its rows.
     """
     return sorted(
         partition
@@ -69,10 +69,11 @@ def _has_one_key(state: TableState, partition: str) -> bool:
 
 
 def plan_split(span: KeyRange, shards: dict[str, KeyRanks]) -> SplitPlan | None:
-    """Choose the key that cuts the rows in `span` most evenly; None if all share one key.
+    """Return the split that divides the rows in `span` most evenly; None if all share one key.
 
-    Every sampled key is a candidate, and the greatest keys, so that a key which most rows share
-    does not hide the others: the split falls on the next distinct key.
+    Candidates are all sampled keys and the greatest key of each shard, so that a key that most
+    rows share does not hide the others. If 90 of 100 rows have key b, 5 have a and 5 have c, a
+    split at b leaves 5 rows on the left and one at c 95; both are as uneven, and b is chosen.
     """
     candidates = sorted(
         {key for ranks in shards.values() for key, _ in ranks.samples}
@@ -100,10 +101,10 @@ def plan_split(span: KeyRange, shards: dict[str, KeyRanks]) -> SplitPlan | None:
 
 
 def even_split_points(keys: Sequence[Key], partitions: int) -> list[Key]:
-    """Return the points that cut sorted keys into `partitions` parts as equal as can be.
+    """Return the points that divide sorted keys into up to `partitions` about equal parts.
 
-    Equal keys stay together: where they are too many for a part, the next point is the next key,
-    and there may be fewer parts.
+    Equal keys stay together. Of a, b, b, b, b, c in three parts, the points are b and c: the four
+    b's are more than a part. There are fewer parts if there are too few distinct keys.
     """
     points: list[Key] = []
     taken = 0

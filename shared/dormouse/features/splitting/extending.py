@@ -1,7 +1,7 @@
-"""Which leaves to split before a large import, so that it can be written by many tasks at once.
+"""Choose leaves to split before a large import, so that many tasks can write it at once.
 
-The rules are those of GCHQ's Sleeper: the leaf with most of the rows to come is split at their
-median, again and again, until there are enough leaves.
+The rule is that of GCHQ's Sleeper: the leaf that will get the most rows is split at their median,
+repeatedly, until there are enough leaves.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.partitions import Partition, PartitionTree, partition_id_of
 
 MIN_ROWS_TO_SPLIT = 1000
-"""A leaf that is to get fewer rows is left alone."""
+"""A leaf that will get fewer rows is not split."""
 MIN_SHARE = 10
-"""So is one that is to get less than this part of what the leaves get on average."""
+"""A leaf that will get less than the average of the leaves divided by this is not split."""
 
 _Leaf = tuple[int, Key, str, KeyHistogram]
-"""The rows to come, less than none so that the fullest comes first; where it lies, and its id."""
+"""An entry of the heap: the negated rows to come (largest first), the least key, and the id."""
 
 
 def plan_extension(

@@ -1,7 +1,7 @@
-"""split_partitions: leaves are split because somebody asks, not because the table changed.
+"""split_partitions: split leaves on request, not because the table changed.
 
-A message lost is repaired by the next planning where a leaf has too many rows; that of a forced
-split is sent again when the request comes again. If that is late, the halves are split, too.
+If a message is lost, the next planning requests the split of a leaf with too many rows again. The
+message of a forced split is sent again when the request is redelivered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SplitWork(Work, frozen=True, tag="split"):
 
     @property
     def job_ids(self) -> list[str]:
-        """A job for each leaf."""
+        """Return the id of the job of each leaf."""
         return [split_job_id(partition) for partition in self.partitions]
 
     def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
@@ -47,7 +47,7 @@ class SplitWork(Work, frozen=True, tag="split"):
         return list(splits(table, state, leaves, forced=self.forced))
 
     def ends(self, look: Look) -> Iterator[End]:
-        """Return how the split of each leaf stands."""
+        """Yield the outcome or progress of each split."""
         for partition in self.partitions:
             yield self._end(look, partition)
 
@@ -73,7 +73,7 @@ class SplitWork(Work, frozen=True, tag="split"):
 
 
 def split_partitions(services: Services, request: SplitPartitions) -> Begun:
-    """Have the leaves split that are to be, also of a table that is offline.
+    """Request the splits of a partition, or of all that are due, of a table online or offline.
 
     Raises:
         NotFoundError: no such table or partition exists, or the table is being deleted.

@@ -1,8 +1,8 @@
-"""split_partition: leaves with too many rows → two leaves each, at the key that halves them.
+"""split_partition: split leaves that have too many rows in two, at their median key.
 
-Where to cut is known from the footers alone; no row is read. The ids of the halves follow from
-the partition's own, so two splits of one leaf are one. What is split by one message is committed
-together. A leaf that cannot be split is asked for by every planning, and rests between attempts.
+The key is chosen from footers alone; no row is read. The ids of the halves are derived from the
+partition's, so splitting a leaf twice is idempotent. The splits of one message are committed
+together. Every planning requests a leaf that cannot be split again, so it is retried with backoff.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from dormouse.stored.paths import split_job_id
 from dormouse.tables.table import Table
 
 MAX_FOOTERS = 50
-"""The shards with most rows speak for a partition; more footers would move the cut but little."""
+"""The footers of so many shards, those with the most rows, are read; more would hardly change the
+key."""
 
 
 def split_partition(services: Services, message: PartitionSplits) -> Iterator[OutboundMessage]:
-    """Split those leaves which were not split already, and do have too many rows.
+    """Split the leaves of a message that have too many rows and were not split before.
 
-    Those that are forced are split if any of their rows differ in their keys.
+    A forced split divides any leaf that has two distinct keys.
 
     Raises:
         ExceptionGroup: some could not be split; all others were, and that was announced.
@@ -79,7 +80,7 @@ def _is_due(state: TableState, partition: str, fewest: int) -> bool:
 
 
 def _rests(services: Services, table: Table, partition: str) -> bool:
-    """Return whether a leaf was tried in vain so short a time ago that it is left alone."""
+    """Return whether a leaf could not be split so recently that it is not tried again yet."""
     last = services.tracker.get(table.id, split_job_id(partition))
     if last is None or not last.is_finished or not last.reason:
         return False  # it was split, so this is another leaf of the same id

@@ -79,7 +79,7 @@ def test_an_export_that_is_damaged_is_gone_with_all_its_parts_once_it_is_deleted
     (task,) = world.queue
     with pytest.raises(CorruptDataError, match=export_id) as raised:
         world.deliver(task)
-    assert "ask for the export once more, and delete the object" in raised.value.hint
+    assert "request the export again, and delete the object" in raised.value.hint
     world.queue.clear()
     world.storage.delete([path])
     world.clock.advance(seconds=A_WEEK)
@@ -106,7 +106,7 @@ def test_an_export_of_which_a_part_is_damaged_fails_and_says_what_to_do(
     assert told is not None
     assert told.state == "failed"
     assert path in told.reason
-    assert "ask for it once more" in told.reason
+    assert "request it again" in told.reason
     assert list(world.storage.list(export_prefix(table.id))) == []
     world.export(table, to="two")
     world.settle()
@@ -129,4 +129,4 @@ def test_a_damaged_manifest_is_not_believed(world: World, table: Table) -> None:
     rewrite(file, body.replace(b'"rows": 3', b'"rows": 4'))
     with pytest.raises(CorruptDataError, match=r"out/_manifest\.json") as raised:
         load_manifest(world.results, "out")
-    assert "export the rows once more" in raised.value.hint
+    assert "export the rows again" in raised.value.hint
