@@ -1,8 +1,8 @@
-"""check: hold a table's state against its shards, object by object; it changes nothing.
+"""check: compare a table's state with its shards, object by object, without changing anything.
 
-Ingests, compactions and the collector go on meanwhile, and an object and the state can only be
-read one after the other. So what looks wrong is looked at again, with a newer state, and only what
-is still wrong is reported.
+Ingests, compactions and garbage collection continue meanwhile, and an object and the state can only
+be read one after the other. Each suspect is therefore checked again with a newer state, and only
+what is still wrong is reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dormouse.features.checking.findings import (
     overdue_findings,
     reference_findings,
     state_findings,
-    stray_findings,
+    unknown_object_findings,
 )
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
@@ -37,12 +37,12 @@ FOOTERS_AT_ONCE = 8
 _WITHOUT_STATE = (Damage.STATE_UNREADABLE, Damage.STATE_LOST)
 
 Progress = Callable[[int, int], None]
-"""Is told how many shards were looked at, of how many."""
+"""Called with the number of shards checked so far, and of all shards to check."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check looked at, at one version, and what it found; no findings are good news."""
+    """What a check compared, at one version, and its findings; none if all is well."""
 
     version: int = 0
     shards: int = 0
@@ -99,7 +99,7 @@ def _look(
         *dispute_findings(services, table, state),
         *_segment_findings(services, table, state, all_bytes),
         *overdue_findings(state, now_ms, table.properties),
-        *stray_findings(state, ages, now_ms, table.properties),
+        *unknown_object_findings(state, ages, now_ms, table.properties),
     ]
     return CheckReport(state.version, len(referenced), state.rows, tuple(findings))
 
@@ -107,7 +107,10 @@ def _look(
 def _segment_findings(
     services: Services, table: Table, state: TableState, all_bytes: bool
 ) -> Iterator[Finding]:
-    """Look whether all segments of sources are there and as large as they should be, or whole."""
+    """Yield findings of source segments that are missing or damaged.
+
+    Their sizes are compared; with `all_bytes`, they are read.
+    """
     listed = services.storage.list(sources_prefix(table.id))
     sizes = {sources_segment_of(stored.path): stored.size_bytes for stored in listed}
     for segment in state.all_source_segments:
@@ -124,7 +127,7 @@ def _segment_findings(
                 yield Finding(Damage.SOURCES_LOST, segment.id, error.explanation)
                 continue
             if read != segment:
-                yield Finding(Damage.SOURCES_LOST, segment.id, "it is not what the state speaks of")
+                yield Finding(Damage.SOURCES_LOST, segment.id, "it differs from the state's entry")
 
 
 def _shard_findings(

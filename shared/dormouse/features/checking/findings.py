@@ -1,6 +1,6 @@
-"""What can be wrong between a table's state and its shards, as findings a person can act on.
+"""The differences between a table's state and its shards, as findings that a person can act on.
 
-`features.checking.check` looks at storage and asks here what to make of it.
+`features.checking.check` reads storage and calls these pure functions.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dormouse.model.state import TableState
 from dormouse.stored.paths import run_of_shard, shard_id_of
 from dormouse.tables.properties import Properties
 
-JOBS_TOLD = 20
+MAX_LISTED_JOBS = 20
 
 
 class Damage(Enum):
     """A kind of damage; the value says what to do about it."""
 
     STATE_UNREADABLE = "bring back what is missing from a backup, or run `dormouse rebuild`"
-    STATE_LOST = "run `dormouse rebuild`: it makes the state anew from the shards"
+    STATE_LOST = "run `dormouse rebuild`: it rebuilds the state from the shards"
     STATE_BROKEN = "take the table offline, keep its state as evidence, and run `dormouse rebuild`"
     SHARD_MISSING = "bring the object back from an older version of it or from a backup"
     SHARD_DAMAGED = "bring the object back as it was written, from an older version or a backup"
@@ -46,7 +46,7 @@ class Damage(Enum):
     )
     GARBAGE_OVERDUE = "see that the schedule runs the sweep and why gc-candidates has dead letters"
     ORPHAN = "see that the schedule runs the sweep's audit, which deletes what no commit can need"
-    STRANGER = "find out who put it there, and delete it"
+    FOREIGN_OBJECT = "find out who put it there, and delete it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,30 +192,30 @@ def dispute_finding(
         if taking.rows != recounted[taking.job]
     ]
     right = [taking.job for taking in takings if taking.rows == recounted[taking.job]]
-    told = [*wrong[:JOBS_TOLD], *([f"rightly {_listed(right)}"] if right else [])]
+    told = [*wrong[:MAX_LISTED_JOBS], *([f"rightly {_listed(right)}"] if right else [])]
     return Finding(Damage.ROWS_LOST, shard_id, f"{detail}: {'; '.join(told)}")
 
 
 def _listed(jobs: Sequence[str]) -> str:
-    more = f" and {len(jobs) - JOBS_TOLD} more" if len(jobs) > JOBS_TOLD else ""
-    return ", ".join(jobs[:JOBS_TOLD]) + more
+    more = f" and {len(jobs) - MAX_LISTED_JOBS} more" if len(jobs) > MAX_LISTED_JOBS else ""
+    return ", ".join(jobs[:MAX_LISTED_JOBS]) + more
 
 
-def stray_findings(
+def unknown_object_findings(
     state: TableState, modified_ms: Mapping[str, int], now_ms: int, properties: Properties
 ) -> Iterator[Finding]:
     """Return the objects of the data prefix, by path, which nothing knows and which are too old."""
-    for path in strays(state, modified_ms):
+    for path in unknown_paths(state, modified_ms):
         age_ms = now_ms - modified_ms[path]
         if age_ms < properties.orphan_age_seconds * 1000:
             continue
         if shard_id_of(path) is None:
-            yield Finding(Damage.STRANGER, path, "the object is no shard")
+            yield Finding(Damage.FOREIGN_OBJECT, path, "the object is no shard")
         else:
             yield Finding(Damage.ORPHAN, path, f"no commit has named it for {_age(age_ms)}")
 
 
-def strays(state: TableState, paths: Iterable[str]) -> Iterator[str]:
+def unknown_paths(state: TableState, paths: Iterable[str]) -> Iterator[str]:
     """Return the paths that belong to no shard of the state and to no output of an assigned job."""
     for path in paths:
         shard = shard_id_of(path)

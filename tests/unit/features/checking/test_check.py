@@ -210,7 +210,7 @@ def test_objects_nobody_knows_are_found_when_they_are_old(world: World, table: T
     world.age_objects(seconds=7100)
     assert found(world, table) == set()
     world.age_objects(seconds=7300)
-    assert found(world, table) == {(Damage.ORPHAN, orphan), (Damage.STRANGER, stranger)}
+    assert found(world, table) == {(Damage.ORPHAN, orphan), (Damage.FOREIGN_OBJECT, stranger)}
 
 
 def test_a_collection_between_reading_the_state_and_the_objects_is_no_damage(
