@@ -27,18 +27,19 @@ else the default. Made from `shared/dormouse/tables/properties.py` by `make docs
 """
 _MESSAGES = """# Messages for the admin queue
 
-Each request is one message of JSON on the queue `dormouse-<instance>-admin`. Here is a JSON schema
-of each, made from `shared/dormouse/requests.py` by `make docs`.
+Each request is one JSON message on the queue `dormouse-<instance>-admin`. `make docs` generates a
+JSON schema of each from `shared/dormouse/requests.py`.
 
-- `request_id` is the sender's: what was asked by an id is done once, however often it is asked.
-- With `"reply": true` the outcome comes to the queue `dormouse-<instance>-replies`, as a `reply`:
+- The sender chooses the `request_id`: a request is done once, however often it is sent.
+- With `"reply": true` the outcome is sent to the queue `dormouse-<instance>-replies`, as a `reply`:
   [when, and what it counts](../operations.md#replies).
-- What is refused is recorded with its reason: `dormouse jobs NAME` shows it under its table,
-  `dormouse jobs` what is about no table. So is, with `"reply": true` and a `request_id` that can be
-  read, what is no request: fields, versions (`v`) and values that are unknown are refused. Without
-  these two it ends among the dead letters with the reason: `dormouse dlq show admin`.
+- A refused request is recorded with its reason: `dormouse jobs NAME` shows it under its table,
+  `dormouse jobs` if it is about no table.
+- A message with unknown fields, versions (`v`) or values is no request. If its `request_id` can be
+  read and it has `"reply": true`, it is refused in the same way. Otherwise it becomes a dead letter
+  with the reason: `dormouse dlq show admin`.
 
-| request | what it asks |
+| request | what it does |
 |---|---|
 """
 

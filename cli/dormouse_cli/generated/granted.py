@@ -23,12 +23,12 @@ _ORDER = ("get", "put", "delete", "list")
 _TABLE_ID = "?" * TABLE_ID_DIGITS
 _FOLDER = re.compile(rf"{re.escape(_TABLE_ID)}/([a-z]+)/\*")
 
-REDELIVERY = "where it is gone, a message that comes again finds nothing to do"
+REDELIVERY = "deletes the object at the end, so that a redelivered message finds nothing to do"
 TAKEN_BACK = (
-    "a message that comes again may find outputs which an earlier release, or a run that cut the "
-    "job in another way, wrote under its names; they go with the job: a rebuild would count them"
+    "an earlier release, or a run that cut the job in another way, may have left outputs under its "
+    "names; a redelivered message deletes them with the job, because a rebuild would count them"
 )
-DELETES_TABLES = "deletes tables, with all that lies below their ids, when their tombstone is put"
+DELETES_TABLES = "deletes tables, with all objects below their ids, after it put their tombstone"
 PUT_AND_DELETE: Mapping[tuple[str, str], str] = {
     ("Compact", "data"): TAKEN_BACK,
     ("SparkJob", "data"): TAKEN_BACK,
@@ -39,37 +39,36 @@ PUT_AND_DELETE: Mapping[tuple[str, str], str] = {
     ("SparkJob", "exports"): REDELIVERY,
     ("DispatchSpark", "spark"): REDELIVERY,
     ("PlanTable", "state"): (
-        "deletes snapshots, deltas and segments that no version which is kept needs; what is put "
-        "has a name of its own time, which never comes again"
+        "deletes snapshots, deltas and segments that no kept version needs; each new object has a "
+        "name with its time, which is never reused"
     ),
     ("Administer", "state"): DELETES_TABLES,
     ("Administer", "purges"): DELETES_TABLES,
     ("Administer", "exports"): DELETES_TABLES,
     ("Administer", "spark"): DELETES_TABLES,
-    ("Administer", "requests"): "forgets a request when its last reply was sent",
+    ("Administer", "requests"): "deletes a request after its last reply was sent",
 }
 """Why a role may both put and delete below a folder of tables, and so could change an object."""
 
 _TEXT = """# What each role may
 
-Each function has a role of its own, and so have Spark jobs. This is all that they are granted. Made
-from `template.yaml` and `cli/dormouse_cli/generated/granted.py` by `make docs`. `tests/template`
-runs the whole life of a table and holds each request against these grants, both ways: what is asked
-is granted, and what is granted is asked, in that life or in a rare case that a test has
-([security](security.md)).
+Each function has a role of its own, and so have Spark jobs. This page lists all their grants;
+`make docs` generates it from `template.yaml` and `cli/dormouse_cli/generated/granted.py`.
+`tests/template` runs the whole life of a table, and checks that every request is granted and that
+every grant is used, there or in a rare case that a test covers ([security](security.md)).
 
 ## Objects
 
-`<table id>/data/` holds the shards of a table, `state/` its state, `endings/` the notes that end
-runs; `purges/`, `exports/`, `spark/` and `requests/` hold what is asked and not done yet, `jobs/`
-what steps of compactions have done, and which jobs are set aside. Ids of tables have
-{digits} characters, and grants are for prefixes of just that length. So none of them covers
-`spark-job-packages/`, the packages of Spark jobs; only roles that bring or run them are granted it.
+`<table id>/data/` holds the shards of a table, `state/` its state, `endings/` its run markers;
+`purges/`, `exports/`, `spark/` and `requests/` hold unfinished requests, `jobs/` the records of
+steps of compactions, and of jobs that are set aside. Ids of tables have
+{digits} characters, and grants are for prefixes of exactly that length. So none of them covers
+`spark-job-packages/`, the packages of Spark jobs; only roles that upload or run these may use it.
 
 {objects}
 ## Who could change an object
 
-Buckets refuse to put an object where one is. Who may both put and delete below a folder could
+Buckets refuse to overwrite an object. A role that may both put and delete below a folder could
 delete an object there and put another under its name. These roles may, each for its reason:
 
 | role | folder | why |
