@@ -194,7 +194,7 @@ def _filled(world: World, client: DynamoDBClient | None) -> Everything:
     world.delete(tables["gone"])
     world.settle()
     _lengthen_log(world, tables["letters"])
-    with patch.object(reset, "begun", lambda *_: None):
+    with patch.object(reset, "finish_reset", lambda *_: None):
         world.administer(ReinitialiseTable("empty", "halfway", split_points=(("m",),)))
     tables["halfway"] = services.tables.named("halfway")  # type: ignore[assignment]
     _begin_jobs(world, tables["letters"])
