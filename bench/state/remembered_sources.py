@@ -114,7 +114,7 @@ def commits(state: TableState, total: int) -> None:
         Entry(AddShards(f"job{n}", (name(-n),), (), state.sealed_to), n, 0)
         for n in range(1, ROUNDS + 1)
     ]
-    size = sum(len(encode_delta([entry])) for entry in entries) / ROUNDS
+    size = sum(len(encode_delta([entry], "t/0")) for entry in entries) / ROUNDS
 
     def fold() -> None:
         for entry in entries:

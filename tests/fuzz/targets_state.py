@@ -34,13 +34,13 @@ from dormouse.tables.table import Table
 from tests.fuzz.mutations import mangled, odd_tree
 from tests.fuzz.samples import COUNTS
 from tests.fuzz.targets import Target, told
-from tests.unit.statestore.samples import golden_files
+from tests.unit.statestore.samples import DELTA, golden_files
 
 _GOLDEN = golden_files()
 _READERS: dict[str, Callable[[bytes], object]] = {
-    f"all-{parquet_codec.FORMAT}": lambda body: decode_delta(body, "the/path"),
-    f"packed-{packed_codec.FORMAT}": lambda body: unpack_delta(body, "the/path"),
-    f"segment-{codec_segment.FORMAT}": lambda body: decode_segment(body, "the/path"),
+    f"all-{parquet_codec.FORMAT}": lambda body: decode_delta(body, DELTA, "the/path"),
+    f"packed-{packed_codec.FORMAT}": lambda body: unpack_delta(body, DELTA, "the/path"),
+    f"segment-{codec_segment.FORMAT}": lambda body: decode_segment(body, "t", "the/path"),
     f"snapshot-{codec_snapshot.FORMAT}": lambda body: decode_snapshot("t", body, "the/path"),
 }
 _READ = {name: read(_GOLDEN[name]) for name, read in _READERS.items()}

@@ -34,6 +34,7 @@ from dormouse.ports import Clock, Ids
 from dormouse.state_store import AlreadyCommitted, CommitReport, Committed, Outcome, Rejected
 from dormouse.statestore.admission import admit
 from dormouse.statestore.blobs import ABOVE_ALL_IDS
+from dormouse.statestore.delta.codec import identity_of
 from dormouse.statestore.group_commit import Entries, GroupCommit, Outcomes
 from dormouse.statestore.log.collection import Collector
 from dormouse.statestore.log.compaction import CompactionPolicy, LogCompaction, is_snapshot_due
@@ -188,18 +189,18 @@ class LogStateStore:
 
     def _append(self, entries: Entries) -> Outcomes:
         """Append a delta wherever the log ends; what holds there is known after the fold."""
-        started_ms, attempts, body = self._clock.now_ms(), 0, self.reader.codec.encode(entries)
+        started_ms, attempts, sent_bytes = self._clock.now_ms(), 0, 0
         # The fold must begin before the delta, or it would never pass it and learn the verdict.
         page, _ = place_after(self._retry_policy.retry(self._tail.last_seen).version)
         mark = LOWEST_ID
-        for uploads in range(1, self._retry_policy.attempts + 1):
-            delta_id = self._upload(body, mark)
+        for _ in range(self._retry_policy.attempts):
+            delta_id, size_bytes = self._upload(entries, mark)
+            sent_bytes += size_bytes
             with self._tail.awaiting(delta_id, entries):
                 placed = self._log.append(delta_id, page)
                 attempts += placed.attempts
                 if placed.version is not None:
                     verdicts = self._verdicts(delta_id)
-                    sent_bytes = uploads * len(body)
                     self._report(placed.version, attempts, sent_bytes, started_ms, verdicts)
                     return _outcomes(verdicts, placed.version)
             mark = placed.low_water_mark or mark
@@ -223,9 +224,9 @@ class LogStateStore:
                 self._report(state.version, attempts, sent_bytes, started_ms, verdicts)
                 return _outcomes(verdicts, state.version)
             if holding != uploaded:
-                body = self.reader.codec.encode(holding)
-                delta_id, uploaded = self._upload(body, mark), holding
-                sent_bytes += len(body)
+                delta_id, size_bytes = self._upload(holding, mark)
+                uploaded = holding
+                sent_bytes += size_bytes
             placed = self._place_after(state.version, delta_id, holding)
             attempts += placed.attempts
             if placed.version is not None:
@@ -243,14 +244,16 @@ class LogStateStore:
         with self._tail.awaiting(delta_id, entries):
             return self._log.append(delta_id, page, after=version)
 
-    def _upload(self, body: bytes, mark: str) -> str:
-        """Store a delta under a new id, not below a low-water mark met before; return the id.
+    def _upload(self, entries: Entries, mark: str) -> tuple[str, int]:
+        """Store a delta under a new id; return the id, and how many bytes were sent.
 
-        Otherwise a machine whose clock is behind could never commit again.
+        The id is not below a low-water mark met before: otherwise a machine whose clock is behind
+        could never commit again.
         """
         delta_id = not_below(mark, self._ids.new())
+        body = self.reader.codec.encode(entries, identity_of(self._table_id, delta_id))
         self.reader.deltas.put(delta_id, body)
-        return delta_id
+        return delta_id, len(body)
 
     def _verdicts(self, delta_id: str) -> tuple[Verdict, ...]:
         try:

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from dormouse.errors import CorruptDataError
 from dormouse.stored import checksums
 
+OWNER = "dormouse.owner"
+"""The fact that says to which table, or which delta of it, a file belongs."""
 _KIND, _FORMAT, _CHECKSUM = "dormouse.kind", "dormouse.format", "dormouse.checksum"
 
 
@@ -93,3 +95,16 @@ def read_file(body: bytes, kind: str, version: int, where: str) -> tuple[pa.Tabl
         return file.read(use_threads=False), facts
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptDataError(f"{where} is not a readable {kind}: {error}") from error
+
+
+def check_owner(facts: Mapping[str, str], owner: str, where: str) -> None:
+    """Check that a file belongs where it was found.
+
+    Raises:
+        CorruptDataError: it does not: somebody copied a file of another table, or another delta.
+    """
+    if facts.get(OWNER) != owner:
+        raise CorruptDataError(
+            f"{where} should hold {owner} and holds {facts.get(OWNER, 'a file without an owner')}",
+            hint="a file was copied to the wrong place: bring back the object that was there",
+        )

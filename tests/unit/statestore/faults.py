@@ -16,7 +16,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.blobs import ABOVE_ALL_IDS, BlobStore
-from dormouse.statestore.delta.codec import DeltaCodec
+from dormouse.statestore.delta.codec import DeltaCodec, identity_of
 from dormouse.statestore.delta.packed_codec import PACKED
 from dormouse.statestore.delta.parquet_codec import PARQUET
 from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
@@ -204,11 +204,11 @@ class Rig:
     def _entries_of(self, delta_id: str) -> tuple[Entry, ...]:
         if self.home == "objects":
             path = f"{delta_prefix('t')}{delta_id}.parquet"
-            return _entries(PARQUET, self.storage.ever_put[path])
+            return _entries(PARQUET, self.storage.ever_put[path], delta_id)
         put = self.dynamodb.ever_put
         count = int(put[f"{delta_id}#0000"]["parts"]["N"])
         parts = [put[f"{delta_id}#{part:04d}"]["body"]["B"] for part in range(count)]
-        return _entries(PACKED, b"".join(parts))
+        return _entries(PACKED, b"".join(parts), delta_id)
 
     def _pass(self, call: str) -> None:
         if self._silent:
@@ -226,8 +226,8 @@ class Rig:
 
 
 @lru_cache(1000)
-def _entries(codec: DeltaCodec, body: bytes) -> tuple[Entry, ...]:
-    return codec.decode(body, "a delta")
+def _entries(codec: DeltaCodec, body: bytes, delta_id: str) -> tuple[Entry, ...]:
+    return codec.decode(body, identity_of("t", delta_id), "a delta")
 
 
 def fail(error: Exception) -> Callable[[], None]:

@@ -34,6 +34,7 @@ from dormouse.model.transactions import (
     SplitPartition,
 )
 from dormouse.schema.schema import Primitive
+from dormouse.statestore.delta.codec import identity_of
 from dormouse.statestore.delta.packed_codec import FORMAT as PACKED_FORMAT
 from dormouse.statestore.delta.packed_codec import pack_delta
 from dormouse.statestore.delta.parquet_codec import FORMAT, encode_delta
@@ -43,6 +44,8 @@ from dormouse.statestore.log.reader import fold_delta
 from dormouse.statestore.snapshot.codec import FORMAT as SNAPSHOT_FORMAT
 from dormouse.statestore.snapshot.codec import encode_snapshot
 
+DELTA = identity_of("t", "00" * 16)
+"""The identity of the deltas in golden files."""
 GOLDEN = Path(__file__).parent / "golden"
 
 _KEY_TYPES = (Primitive.STRING, Primitive.LONG, Primitive.BYTES)
@@ -111,10 +114,10 @@ def sample_deltas() -> list[Delta]:
 
 def golden_files() -> dict[str, bytes]:
     """The golden files of the present formats by name."""
-    files = {f"{name}-{FORMAT}": encode_delta([entry]) for name, entry in ENTRIES.items()}
-    files[f"all-{FORMAT}"] = encode_delta(list(ENTRIES.values()))
-    files[f"packed-{PACKED_FORMAT}"] = pack_delta(list(ENTRIES.values()))
-    files[f"segment-{SEGMENT_FORMAT}"] = encode_segment(sample_deltas())
+    files = {f"{name}-{FORMAT}": encode_delta([entry], DELTA) for name, entry in ENTRIES.items()}
+    files[f"all-{FORMAT}"] = encode_delta(list(ENTRIES.values()), DELTA)
+    files[f"packed-{PACKED_FORMAT}"] = pack_delta(list(ENTRIES.values()), DELTA)
+    files[f"segment-{SEGMENT_FORMAT}"] = encode_segment(sample_deltas(), "t")
     files[f"snapshot-{SNAPSHOT_FORMAT}"] = encode_snapshot("t", sample_state())
     return files
 

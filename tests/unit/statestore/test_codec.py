@@ -37,6 +37,7 @@ from dormouse.model.transactions import (
 )
 from dormouse.schema.schema import KEY_TYPES
 from dormouse.statestore.delta import packed_codec
+from dormouse.statestore.delta.codec import identity_of
 from dormouse.statestore.delta.packed_codec import PACKED, pack_delta, unpack_delta
 from dormouse.statestore.delta.parquet_codec import (
     FORMAT,
@@ -45,13 +46,20 @@ from dormouse.statestore.delta.parquet_codec import (
     decode_delta,
     encode_delta,
 )
-from dormouse.statestore.delta.segments import decode_segment
-from dormouse.statestore.parquet_file import write_file
+from dormouse.statestore.delta.segments import decode_segment, encode_segment
+from dormouse.statestore.parquet_file import OWNER, write_file
 from dormouse.statestore.snapshot.codec import FORMAT as SNAPSHOT_FORMAT
 from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
 from tests.support.strategies import int64, keys_of_one_table, text
 from tests.unit.statestore.histories import Delta, fold_all, histories
-from tests.unit.statestore.samples import ENTRIES, GOLDEN, golden_files, sample_state
+from tests.unit.statestore.samples import (
+    DELTA,
+    ENTRIES,
+    GOLDEN,
+    golden_files,
+    sample_deltas,
+    sample_state,
+)
 
 keys = keys_of_one_table(1).map(lambda drawn: drawn[0])
 names = st.lists(text, max_size=4).map(tuple)
@@ -87,7 +95,7 @@ entries = st.lists(st.builds(Entry, transactions, int64, int64), min_size=1, max
 @given(entries)
 def test_any_entries_are_read_back_as_they_were_written(written: tuple[Entry, ...]) -> None:
     for codec in (PARQUET, PACKED):
-        assert codec.decode(codec.encode(written), "x") == written
+        assert codec.decode(codec.encode(written, DELTA), DELTA, "x") == written
 
 
 @given(histories())
@@ -101,15 +109,15 @@ def test_any_state_is_read_back_from_its_snapshot(history: list[Delta]) -> None:
 @pytest.mark.parametrize("name", sorted(ENTRIES))
 def test_what_was_stored_in_this_format_before_is_still_read(name: str) -> None:
     stored = (GOLDEN / f"{name}-{FORMAT}.parquet").read_bytes()
-    assert decode_delta(stored, name) == (ENTRIES[name],)
+    assert decode_delta(stored, DELTA, name) == (ENTRIES[name],)
 
 
 def test_a_delta_and_a_snapshot_stored_in_this_format_before_are_still_read() -> None:
     delta = GOLDEN / f"all-{FORMAT}.parquet"
     snapshot = GOLDEN / f"snapshot-{SNAPSHOT_FORMAT}.parquet"
     packed = GOLDEN / f"packed-{packed_codec.FORMAT}.delta"
-    assert decode_delta(delta.read_bytes(), "all") == tuple(ENTRIES.values())
-    assert unpack_delta(packed.read_bytes(), "packed") == tuple(ENTRIES.values())
+    assert decode_delta(delta.read_bytes(), DELTA, "all") == tuple(ENTRIES.values())
+    assert unpack_delta(packed.read_bytes(), DELTA, "packed") == tuple(ENTRIES.values())
     assert decode_snapshot("t", snapshot.read_bytes(), "snapshot") == sample_state()
 
 
@@ -118,21 +126,21 @@ def test_the_present_formats_have_their_golden_files() -> None:
 
 
 def test_any_parquet_reader_can_read_a_delta() -> None:
-    body = encode_delta(list(ENTRIES.values()))
+    body = encode_delta(list(ENTRIES.values()), DELTA)
     rows = pq.read_table(io.BytesIO(body), columns=["kind", "job", "sources"]).to_pylist()
     added = {"kind": "add_shards", "job": "job1", "sources": ["source1", "source2"]}
     assert added in rows
 
 
 def test_a_delta_stays_small() -> None:
-    assert len(encode_delta([ENTRIES["assign_job"]])) < 1_500
-    assert len(encode_delta([ENTRIES["replace_shards"]])) < 4_000
+    assert len(encode_delta([ENTRIES["assign_job"]], DELTA)) < 1_500
+    assert len(encode_delta([ENTRIES["replace_shards"]], DELTA)) < 4_000
 
 
 def test_a_packed_delta_takes_less_than_a_write_unit() -> None:
     shards = tuple(ENTRIES["replace_shards"].transaction.inputs)  # type: ignore[union-attr]
     assert shards
-    assert len(pack_delta([ENTRIES["replace_shards"]])) < 500
+    assert len(pack_delta([ENTRIES["replace_shards"]], DELTA)) < 500
 
 
 @pytest.mark.parametrize(("step", "advice"), [(1, "upgrade"), (-1, "with that one")])
@@ -141,9 +149,9 @@ def test_a_packed_delta_of_another_format_is_refused_with_what_to_do(
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(packed_codec, "FORMAT", packed_codec.FORMAT + step)
-        other = pack_delta([ENTRIES["add_shards"]])
+        other = pack_delta([ENTRIES["add_shards"]], DELTA)
     with pytest.raises(CorruptDataError, match="of format") as refused:
-        unpack_delta(other, "x")
+        unpack_delta(other, DELTA, "x")
     assert advice in refused.value.hint
 
 
@@ -151,15 +159,22 @@ def test_what_is_packed_without_being_rows_of_a_delta_is_refused() -> None:
     head = packed_codec._MAGIC + bytes([packed_codec.FORMAT])
     for packed in (b"no zlib", zlib.compress(b"\xc1"), zlib.compress(msgspec.msgpack.encode(7))):
         with pytest.raises(CorruptDataError, match="the/path"):
-            unpack_delta(head + packed_codec._digest(head, packed) + packed, "the/path")
+            digest = packed_codec._digest(head, packed, DELTA)
+            unpack_delta(head + digest + packed, DELTA, "the/path")
 
 
 def test_a_damaged_file_is_never_taken_for_another_state() -> None:
-    for body in (encode_delta([ENTRIES["add_shards"]]), encode_snapshot("t", sample_state())):
-        read = decode_delta if b"delta" in body else lambda b, w: decode_snapshot("t", b, w)
+    for body in (
+        encode_delta([ENTRIES["add_shards"]], DELTA),
+        encode_snapshot("t", sample_state()),
+    ):
+        owner = DELTA if b"delta" in body else "t"
         for damaged in (b"", b"PAR1", body[: len(body) // 2], body[:-1], b"\0" * len(body)):
             with pytest.raises(CorruptDataError, match="the/path"):
-                read(damaged, "the/path")
+                if owner == DELTA:
+                    decode_delta(damaged, DELTA, "the/path")
+                else:
+                    decode_snapshot("t", damaged, "the/path")
 
 
 @pytest.mark.parametrize("name", ["all", "packed", "segment", "snapshot"])
@@ -168,9 +183,9 @@ def test_no_flipped_bit_anywhere_is_taken_for_another_state(name: str) -> None:
     (path,) = GOLDEN.glob(f"{name}-*.*")
     body = path.read_bytes()
     read = {
-        "all": decode_delta,
-        "packed": unpack_delta,
-        "segment": decode_segment,
+        "all": lambda stored, where: decode_delta(stored, DELTA, where),
+        "packed": lambda stored, where: unpack_delta(stored, DELTA, where),
+        "segment": lambda stored, where: decode_segment(stored, "t", where),
         "snapshot": lambda stored, where: decode_snapshot("t", stored, where),
     }[name]
     read(body, "the/path")
@@ -184,21 +199,21 @@ def test_no_flipped_bit_anywhere_is_taken_for_another_state(name: str) -> None:
 def test_a_file_of_a_later_format_is_refused_with_what_to_do() -> None:
     later = write_file([], pa.schema([("kind", pa.string())]), KIND, FORMAT + 1, {})
     with pytest.raises(CorruptDataError, match=f"format {FORMAT + 1}") as refused:
-        decode_delta(later, "x")
+        decode_delta(later, DELTA, "x")
     assert "upgrade" in refused.value.hint
 
 
 def test_a_file_of_an_earlier_format_is_refused_with_what_to_do() -> None:
     earlier = write_file([], pa.schema([("kind", pa.string())]), KIND, FORMAT - 1, {})
     with pytest.raises(CorruptDataError, match=f"format {FORMAT - 1}") as refused:
-        decode_delta(earlier, "x")
+        decode_delta(earlier, DELTA, "x")
     assert "with that one" in refused.value.hint
 
 
 def test_an_unknown_transaction_is_refused_with_its_kind() -> None:
     rows = pa.table({"kind": ["merge_tables"], "time_ms": [1], "generation": [0]})
     with pytest.raises(CorruptDataError, match="merge_tables"):
-        decode_delta(write_file([rows], rows.schema, KIND, FORMAT, {}), "x")
+        decode_delta(write_file([rows], rows.schema, KIND, FORMAT, {OWNER: DELTA}), DELTA, "x")
 
 
 def test_a_transaction_that_lacks_a_part_or_has_one_too_many_is_refused() -> None:
@@ -211,15 +226,26 @@ def test_a_transaction_that_lacks_a_part_or_has_one_too_many_is_refused() -> Non
         ),
     ):
         with pytest.raises(CorruptDataError):
-            decode_delta(write_file([rows], rows.schema, KIND, FORMAT, {}), "x")
+            decode_delta(write_file([rows], rows.schema, KIND, FORMAT, {OWNER: DELTA}), DELTA, "x")
 
 
 def test_a_snapshot_of_another_table_or_a_foreign_file_is_refused() -> None:
     with pytest.raises(CorruptDataError, match="table u"):
         decode_snapshot("u", encode_snapshot("t", sample_state()), "x")
     with pytest.raises(CorruptDataError, match="not a Dormouse snapshot"):
-        decode_snapshot("t", encode_delta(list(ENTRIES.values())), "x")
+        decode_snapshot("t", encode_delta(list(ENTRIES.values()), DELTA), "x")
     foreign = io.BytesIO()
     pq.write_table(pa.table({"a": [1]}), foreign)
     with pytest.raises(CorruptDataError, match="not a Dormouse delta"):
-        decode_delta(foreign.getvalue(), "x")
+        decode_delta(foreign.getvalue(), DELTA, "x")
+
+
+def test_a_delta_of_another_table_or_another_delta_of_this_one_is_refused() -> None:
+    for codec in (PARQUET, PACKED):
+        body = codec.encode([ENTRIES["add_shards"]], DELTA)
+        for other in (identity_of("u", "00" * 16), identity_of("t", "01" * 16)):
+            with pytest.raises(CorruptDataError, match="the/path"):
+                codec.decode(body, other, "the/path")
+    segment = encode_segment(sample_deltas(), "t")
+    with pytest.raises(CorruptDataError, match="the/path should hold u"):
+        decode_segment(segment, "u", "the/path")

@@ -9,24 +9,25 @@ from hypothesis import strategies as st
 from dormouse.errors import CorruptDataError
 from dormouse.statestore.delta.parquet_codec import encode_delta
 from dormouse.statestore.delta.segments import FORMAT, Delta, decode_segment, encode_segment
-from tests.unit.statestore.samples import ENTRIES, GOLDEN, sample_deltas
+from tests.unit.statestore.samples import DELTA, ENTRIES, GOLDEN, sample_deltas
 from tests.unit.statestore.test_codec import entries
 
 
 @given(st.lists(entries, max_size=6))
 def test_any_deltas_are_read_back_each_under_its_id(several: list[tuple[object, ...]]) -> None:
     deltas = [Delta(f"{number:032x}", held) for number, held in enumerate(several)]
-    assert decode_segment(encode_segment(deltas), "x") == deltas
+    assert decode_segment(encode_segment(deltas, "t"), "t", "x") == deltas
 
 
 def test_a_segment_stored_once_can_be_read_for_ever() -> None:
     assert (
-        decode_segment((GOLDEN / f"segment-{FORMAT}.parquet").read_bytes(), "x") == sample_deltas()
+        decode_segment((GOLDEN / f"segment-{FORMAT}.parquet").read_bytes(), "t", "x")
+        == sample_deltas()
     )
 
 
 def test_a_delta_or_a_damaged_segment_is_refused_by_name() -> None:
-    whole = encode_segment(sample_deltas())
-    for body in (encode_delta(list(ENTRIES.values())), whole[:-9], b""):
+    whole = encode_segment(sample_deltas(), "t")
+    for body in (encode_delta(list(ENTRIES.values()), DELTA), whole[:-9], b""):
         with pytest.raises(CorruptDataError, match="segment 7"):
-            decode_segment(body, "segment 7")
+            decode_segment(body, "t", "segment 7")

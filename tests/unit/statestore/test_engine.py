@@ -197,7 +197,7 @@ def test_a_read_that_fails_is_tried_again_a_bounded_number_of_times(rig: Rig) ->
 
 def later_delta() -> bytes:
     with patch.object(packed_codec, "FORMAT", packed_codec.FORMAT + 1):
-        return packed_codec.pack_delta(())
+        return packed_codec.pack_delta((), "t")
 
 
 def test_a_delta_of_a_later_format_stops_readers_before_any_of_it(rig: Rig) -> None:

@@ -375,8 +375,8 @@ def test_a_snapshot_by_rules_of_a_later_release_is_not_gone_by(due: Rig) -> None
 def test_a_segment_that_lacks_deltas_is_not_believed(due: Rig) -> None:
     due.store().maintain()
     (segment,) = due.stored("segments")
-    deltas = decode_segment(due.blob("segments", segment), segment)
-    replaced(due, "segments", encode_segment(deltas[:-1]))
+    deltas = decode_segment(due.blob("segments", segment), "t", segment)
+    replaced(due, "segments", encode_segment(deltas[:-1], "t"))
     with pytest.raises(CorruptDataError, match=segment):
         due.store().at(version=3)
 

@@ -10,11 +10,18 @@ from dormouse.model.transactions import Entry
 
 @dataclass(frozen=True, slots=True)
 class DeltaCodec:
-    """How the entries of one delta become bytes and again entries.
+    """How the entries of one delta become bytes, and bytes become entries again.
 
-    `decode` takes, beside the bytes, what names the delta in errors. It raises CorruptDataError for
-    bytes that are damaged or foreign, or from a later version of Dormouse.
+    `encode` takes the entries and the identity of the delta, which its stored form contains.
+    `decode` takes the bytes, the identity that they must have, and a name of the delta for errors.
+    It raises CorruptDataError for bytes that are damaged or foreign, of another delta, or from a
+    later version of Dormouse.
     """
 
-    encode: Callable[[Sequence[Entry]], bytes]
-    decode: Callable[[bytes, str], tuple[Entry, ...]]
+    encode: Callable[[Sequence[Entry], str], bytes]
+    decode: Callable[[bytes, str, str], tuple[Entry, ...]]
+
+
+def identity_of(state_id: str, blob_id: str) -> str:
+    """Return what tells a delta from all others, of its own table and of other tables."""
+    return f"{state_id}/{blob_id}"

@@ -5,7 +5,7 @@ Parquet form costs three, and a tenth of the CPU time. Its parts, one after the 
 
     "DMdelta"   7 bytes that no other file of Dormouse begins with
     format      1 byte
-    checksum    8 bytes of BLAKE2b over all other bytes
+    checksum    8 bytes of BLAKE2b over all other bytes and the identity of the delta
     rows        zlib of MessagePack: a list with a map for each transaction (`rows`)
 """
 
@@ -23,33 +23,34 @@ from dormouse.statestore.delta.codec import DeltaCodec
 from dormouse.statestore.delta.rows import entries_of, rows_of
 from dormouse.stored.decoding import raise_corrupt
 
-FORMAT = 1
+FORMAT = 2
 _MAGIC = b"DMdelta"
 _DIGEST_BYTES = 8
 _SUM_AT = len(_MAGIC) + 1
 _ROWS_AT = _SUM_AT + _DIGEST_BYTES
 
 
-def pack_delta(entries: Sequence[Entry]) -> bytes:
+def pack_delta(entries: Sequence[Entry], identity: str) -> bytes:
     """Return the packed form of the entries of one delta."""
     head = _MAGIC + bytes([FORMAT])
     rows = zlib.compress(msgspec.msgpack.encode(rows_of(entries)))
-    return head + _digest(head, rows) + rows
+    return head + _digest(head, rows, identity) + rows
 
 
-def unpack_delta(body: bytes, where: str) -> tuple[Entry, ...]:
+def unpack_delta(body: bytes, identity: str, where: str) -> tuple[Entry, ...]:
     """Return the entries of a packed delta; `where` names it in errors.
 
     Raises:
-        CorruptDataError: it is damaged or foreign, or from a later version of Dormouse.
+        CorruptDataError: it is damaged or foreign, another delta than `identity`, or from a later
+            version of Dormouse.
     """
     head, checksum, packed = (
         body[: len(_MAGIC) + 1],
         body[len(_MAGIC) + 1 : _ROWS_AT],
         body[_ROWS_AT:],
     )
-    if not head.startswith(_MAGIC) or checksum != _digest(head, packed):
-        raise CorruptDataError(f"{where} is not a packed Dormouse delta as it was written")
+    if not head.startswith(_MAGIC) or checksum != _digest(head, packed, identity):
+        raise CorruptDataError(f"{where} is not the packed Dormouse delta that was written there")
     if head[-1] != FORMAT:
         raise CorruptDataError(
             f"{where} is a packed delta of format {head[-1]}; the one known here is {FORMAT}",
@@ -69,8 +70,8 @@ def _decompressed(packed: bytes) -> bytes:
         raise ValueError(str(error)) from error
 
 
-def _digest(head: bytes, packed: bytes) -> bytes:
-    return blake2b(head + packed, digest_size=_DIGEST_BYTES).digest()
+def _digest(head: bytes, packed: bytes, identity: str) -> bytes:
+    return blake2b(head + packed + identity.encode(), digest_size=_DIGEST_BYTES).digest()
 
 
 PACKED = DeltaCodec(pack_delta, unpack_delta)

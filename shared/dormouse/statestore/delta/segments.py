@@ -12,9 +12,9 @@ from dormouse.errors import CorruptDataError
 from dormouse.model.transactions import Entry
 from dormouse.statestore.delta.columns import COLUMNS
 from dormouse.statestore.delta.rows import entries_of, rows_of
-from dormouse.statestore.parquet_file import read_file, write_file
+from dormouse.statestore.parquet_file import OWNER, check_owner, read_file, write_file
 
-KIND, FORMAT = "segment", 3
+KIND, FORMAT = "segment", 4
 
 _DELTA = pa.field("delta", pa.binary(16))
 
@@ -27,8 +27,8 @@ class Delta:
     entries: tuple[Entry, ...]
 
 
-def encode_segment(deltas: Iterable[Delta]) -> bytes:
-    """Return the stored form of deltas that follow one another."""
+def encode_segment(deltas: Iterable[Delta], state_id: str) -> bytes:
+    """Return the stored form of deltas of a table that follow one another."""
     rows: list[dict[str, object]] = []
     ids: list[bytes] = []
     for delta in deltas:
@@ -39,16 +39,18 @@ def encode_segment(deltas: Iterable[Delta]) -> bytes:
     schema = pa.schema([(name, kind) for name, kind in COLUMNS.items() if name in needed])
     of_delta_ids = pa.chunked_array([pa.array(ids, _DELTA.type)])
     table = pa.Table.from_pylist(rows, schema).append_column(_DELTA, of_delta_ids)
-    return write_file([table], table.schema, KIND, FORMAT, {})
+    return write_file([table], table.schema, KIND, FORMAT, {OWNER: state_id})
 
 
-def decode_segment(body: bytes, where: str) -> list[Delta]:
+def decode_segment(body: bytes, state_id: str, where: str) -> list[Delta]:
     """Return the deltas of a segment in order; `where` names it in errors.
 
     Raises:
-        CorruptDataError: it is damaged or foreign, or from a later version of Dormouse.
+        CorruptDataError: it is damaged or foreign, of another table, or from a later version of
+            Dormouse.
     """
-    table, _ = read_file(body, KIND, FORMAT, where)
+    table, facts = read_file(body, KIND, FORMAT, where)
+    check_owner(facts, state_id, where)
     if _DELTA.name not in table.column_names:
         raise CorruptDataError(f"{where} does not say which delta its rows are of")
     ids = table[_DELTA.name].to_pylist()

@@ -74,7 +74,7 @@ class LogCompaction:
             deltas += self._of_pages(first, end)
         except CollectedError:
             return False  # another process was quicker
-        segment_id, body = self.ids.new(), encode_segment(deltas)
+        segment_id, body = self.ids.new(), encode_segment(deltas, self.reader.log.table_id)
         segments.put(segment_id, body)
         made = Segment(segment_id, after, version_before(end), len(body))
         return self.reader.log.install(segment_id, lambda now: with_segment(now, manifest, made))

@@ -16,7 +16,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import RULES, Entry
 from dormouse.state_store import REBUILD
 from dormouse.statestore.blobs import BlobStore, MissingBlobError
-from dormouse.statestore.delta.codec import DeltaCodec
+from dormouse.statestore.delta.codec import DeltaCodec, identity_of
 from dormouse.statestore.delta.segments import Delta, decode_segment
 from dormouse.statestore.log.log import CollectedError, Log
 from dormouse.statestore.log.pages import Manifest, Segment, Snapshot, place_after
@@ -104,7 +104,7 @@ class Reader:
             some = wanted[start : start + _SEGMENTS_AT_ONCE]
             for segment, body in zip(some, self._segment_bodies(some), strict=True):
                 with self._damage_reported():
-                    deltas = decode_segment(body, f"segment {segment.id}")
+                    deltas = decode_segment(body, self.log.table_id, f"segment {segment.id}")
                 if len(deltas) != segment.version - segment.after:
                     raise CorruptDataError(
                         f"segment {segment.id} of table {self.log.table_id} lacks deltas",
@@ -144,7 +144,9 @@ class Reader:
             if delta_id in known:
                 return Delta(delta_id, known[delta_id])
             with self._damage_reported():
-                return Delta(delta_id, self.codec.decode(bodies[delta_id], f"delta {delta_id}"))
+                identity = identity_of(self.log.table_id, delta_id)
+                entries = self.codec.decode(bodies[delta_id], identity, f"delta {delta_id}")
+                return Delta(delta_id, entries)
 
         return [delta(delta_id) for delta_id in ids]
 
