@@ -90,7 +90,7 @@ def test_no_is_the_answer_unless_said_otherwise(declared: Dormouse) -> None:
         ("tables: [{name: flights, splits: [B, A]}]", 4, "must ascend"),
         ("tables: [{name: flights, splits: [A]}]", 4, "not split at (A)"),
         ("tables: [{name: flights, splits: [1]}]", 4, "split point 1"),
-        ("tables: [{name: new, splits: [A]}]", 4, "needs a schema"),
+        ("tables: [{name: new, splits: [A]}]", 4, "a schema is needed to create it"),
         ("tables: [{name: ok, schema: schema.json}, {name: flights, splits: [A]}]", 4, "not split"),
     ],
 )

@@ -127,7 +127,7 @@ def wait(simulation: Simulation) -> None:
             return
         if next_ms - simulation.swept_ms > SWEEP_MS:  # what waits may wait for what was lost
             next_ms = min(next_ms, max(simulation.now_ms, simulation.swept_ms + SWEEP_MS))
-            simulation.sweep(audit=False)
+            simulation.sweep(audit=simulation.now_ms - simulation.audited_ms > DAY_MS)
         simulation.instance.clock.ms = max(simulation.now_ms, next_ms)
     left = [body for each in simulation.instance.queues.messages.values() for body in each][:3]
     raise Violation(f"there is no end to messages; some are {left}")

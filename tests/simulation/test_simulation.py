@@ -125,7 +125,7 @@ PLANTED: dict[str, Plant] = {
     ),
     "what has no proof of a deletion is deleted": _instead(MemoryTables, "tombstone", _buried),
     "a merge loses rows, and takes them for removed": _instead(
-        compacting, "refined", _one_row_less
+        compacting, "apply_row_rules", _one_row_less
     ),
     "sealed sources are forgotten": _instead(known_sources, "ingested_of", _not_sealed),
     "minus zero becomes zero": _instead(ShardWriter, "write", _without_minus_zero),
@@ -152,7 +152,7 @@ PLANTED: dict[str, Plant] = {
         plan_table, "within_limit", lambda plans, running, limit: list(plans)
     ),
     "a merge loses a row of inputs that were split": _instead(
-        compacting, "merge_rows", _loses_a_row_of_split_inputs
+        compacting, "merge_slices", _loses_a_row_of_split_inputs
     ),
     "the end of a collection is not told": _instead(collect_garbage, "record", _nothing),
     "a purge is not begun": _not_done(PurgeRows),
