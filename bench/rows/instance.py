@@ -92,7 +92,7 @@ def ingest_files(given: Services, files: Sequence[Path]) -> None:
 
 
 def reopened(given: Services, schema: Schema) -> Table:
-    """Return the table of shards that another process wrote, its state made anew from them."""
+    """Return the table of shards that another process wrote, with a state rebuilt from them."""
     rebuild(given, create(given, schema))
     return table_of(given)
 

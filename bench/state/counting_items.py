@@ -66,7 +66,7 @@ class CountingDynamoDB:
         ExpressionAttributeValues: Any,  # noqa: N803
         **_: Any,
     ) -> Iterator[dict[str, Any]]:
-        """Give the keys between two; the whole items are what it costs."""
+        """Return the keys between two; reads are counted by whole items."""
         hash_key, low, high = (
             ExpressionAttributeValues[f":{name}"]["S"] for name in ("k", "low", "high")
         )

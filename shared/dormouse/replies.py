@@ -100,10 +100,10 @@ def reply_to(
     reason: str = "",
     counts: Counts | None = None,
     jobs: Sequence[ReplyJob] = (),
-    is_given_up: bool = False,
+    is_last_attempt: bool = False,
 ) -> Reply:
     """Return a reply; long lists and reasons are truncated."""
-    meaning = "given up" if is_given_up else outcome != "accepted"
+    meaning = "last attempt" if is_last_attempt else outcome != "accepted"
     text = f"{request_id}\n{verb}\n{table_id}\n{meaning}"
     return Reply(
         id=blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest(),

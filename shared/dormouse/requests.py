@@ -72,7 +72,7 @@ class SetOnline(Request, frozen=True, tag="set_online"):
 
 
 class RenameTable(Request, frozen=True, tag="rename_table"):
-    """Give a table another name. Files for it are dropped under the new name from then on."""
+    """Rename a table. Files for it are dropped under the new name from then on."""
 
     name: str
     new_name: str

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HISTORY = {ROOT / "docs" / "history.md"}
-"""Tells of code as it was."""
+"""The history names code as it was then."""
 FOOTER_KEYS = {"dormouse.checksum", "dormouse.crc"}
 """Entries in the footer of a shard, not modules."""
 _MODULE = re.compile(r"`(dormouse(?:\.[a-z_]+)+)")

@@ -20,7 +20,7 @@ DELTAS, SNAPSHOTS = "dormouse-deltas", "dormouse-snapshots"
 def dynamodb_tables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[tuple[BlobTables, DynamoPages]]:
-    """Give new DynamoDB tables, made as the template makes them, and pages."""
+    """Return new DynamoDB tables, made as the template makes them, and pages."""
     with dynamodb_pages(monkeypatch) as pages:
         client = boto3.client("dynamodb", region_name="eu-west-2")
         for name in (DELTAS, SNAPSHOTS):
@@ -40,7 +40,7 @@ def dynamodb_tables(
 
 
 def blob_names(client: DynamoDBClient, *tables: str) -> list[str]:
-    """Give the hash key and the range key, as one, of every item in the tables."""
+    """Return the hash key and the range key, as one, of every item in the tables."""
     return [
         f"{item['k']['S']}/{item['i']['S']}"
         for name in tables

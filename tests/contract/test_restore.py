@@ -151,4 +151,4 @@ def test_a_bucket_of_another_account_is_left_alone(
     monkeypatch.setattr(tools.restore, "client", made)
     monkeypatch.setattr(sys, "argv", ["restore.py", "data", "t" * 16, at(0).isoformat()])
     tools.restore.main()
-    assert asked == ["123456789012"], "the account of whoever runs it, in moto"
+    assert asked == ["123456789012"], "the account of the caller, in moto"

@@ -1,10 +1,10 @@
-"""The stored form of every item in DynamoDB: beside what it holds, a format number and a checksum.
+"""The stored form of every item in DynamoDB: its attributes, a format number and a checksum.
 
-The checksum is of the kind of the item, its key and all that it holds. So an item with an attribute
-that was changed, lost or added, or that was put under another key or in another table, is told from
-one that was written here. It is 8 bytes of BLAKE2b and guards against damage, not against forgery.
+The checksum covers the kind of the item, its key and all attributes. So it detects an attribute
+that was changed, lost or added, and an item that was copied to another key or table. It is 8 bytes
+of BLAKE2b, and protects against damage, not against forgery.
 
-Items of which each write changes only a part have a checksum for each part instead (`digest_of`).
+An item of which each write changes only a part has a checksum for each part (`digest_of`).
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ _DIGEST_BYTES = 8
 
 
 def sealed(kind: str, item: Item) -> dict[str, AttributeValueTypeDef]:
-    """Return an item as it is stored; `kind` says what it is, for no two kinds look alike."""
+    """Return the stored form of an item; its checksum covers `kind`, so kinds are not confused."""
     stored: dict[str, AttributeValueTypeDef] = {**held(item), _FORMAT: {"N": str(FORMAT)}}
     return {**stored, CHECKSUM: {"B": digest_of(kind, stored)}}
 
 
 @contextmanager
 def opened(kind: str, item: Item, problem: str, *, hint: str) -> Iterator[None]:
-    """Check that an item is as `sealed` made it; what its reader stumbles over is told alike.
+    """Verify an item that `sealed` made, and run the block that decodes it.
 
     Raises:
-        CorruptDataError: it is not, or not of the format known here; `problem` names the item.
+        CorruptDataError: the checksum or the format differs, or the block raised a decoding
+            error; `problem` names the item.
     """
     with raise_corrupt(problem, hint=hint):
         _check(kind, item)
@@ -72,7 +73,7 @@ def unchanged(item: Item) -> Condition:
     No two writes leave an item with the same checksum unless it is the same item.
     """
     names = {"#sum": CHECKSUM}
-    if CHECKSUM not in item:  # it is not there, or whoever damaged it took its checksum away
+    if CHECKSUM not in item:  # missing, or its checksum was removed
         absent = "attribute_not_exists(#sum)"
         return {"ConditionExpression": absent, "ExpressionAttributeNames": names}
     return {

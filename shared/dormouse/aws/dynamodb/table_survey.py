@@ -1,4 +1,4 @@
-"""What the registry's items say of all tables, and which of them are damaged; used by `tables`."""
+"""All tables and damaged entries of one listing of the registry; used by `tables`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Survey:
-    """The tables that can be read, what is damaged, and what seems to lack its other half."""
+    """The readable tables, the damaged entries, and names and entries that lack the other."""
 
     by_id: dict[str, Table] = field(default_factory=dict)
     damaged: list[DamagedEntryError] = field(default_factory=list)
@@ -49,11 +49,11 @@ class Survey:
             except DamagedEntryError as error:
                 survey.damaged.append(error)
         survey.without_entry = [name for name, table_id in ids.items() if table_id not in entries]
-        told = {error.name for error in survey.damaged}
+        damaged = {error.name for error in survey.damaged}
         survey.without_name = [
             table
             for table in survey.by_id.values()
-            if ids.get(table.name) != table.id and table.name not in told
+            if ids.get(table.name) != table.id and table.name not in damaged
         ]
         return survey
 
@@ -63,7 +63,7 @@ class Survey:
         return sorted(self.by_id.values(), key=lambda table: table.name)
 
     def look(self, name: str, newest: Callable[[], Table | None]) -> None:
-        """Take in what a closer look at the table called `name` shows."""
+        """Add what a second read of the table `name` returns."""
         try:
             found = newest()
         except DamagedEntryError as error:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dormouse.aws.base.failures import ConditionFailedError, reading, writing
@@ -94,15 +95,15 @@ class DynamoTables:
         items = self._scan(ID, NAME)
         defaults, wrong = self._defaults()
         survey = Survey.of(items, defaults)
-        # What came or went while the items were listed seems to lack some: so it is looked at now.
+        # A table created or deleted during the listing may seem to lack an item: read it again.
         for name in survey.without_entry:
-            survey.look(name, lambda name=name: self.named(name))  # type: ignore[misc]
+            survey.look(name, partial(self.named, name))
         for table in survey.without_name:
-            survey.look(table.name, lambda table=table: self._found(table))  # type: ignore[misc]
+            survey.look(table.name, partial(self._found, table))
         return survey.tables, [*survey.damaged, *([wrong] if wrong else [])]
 
     def repair(self, which: str = "") -> list[str]:
-        """Bring back what of a table, or of anything, is damaged; return what was, for people.
+        """Restore damaged items of one table, or of all; return a description of each.
 
         Raises:
             CorruptDataError: some cannot be brought back; all else was.

@@ -1,8 +1,8 @@
 """The record of jobs in DynamoDB: `ports.Tracker`.
 
 An item for each job, with hash key `table_id` and range key `job_id`; their form is in `job_items`.
-What requests are about is under hash key ``(requests)``. An item is read, and put over the one that
-was read; so it has one checksum of all that it holds, whoever wrote which part of it.
+The tables that requests are about are under the hash key ``(requests)``. A write reads an item and
+replaces it as a whole, so one checksum covers all parts of it.
 """
 
 from __future__ import annotations

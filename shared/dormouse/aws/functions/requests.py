@@ -19,7 +19,7 @@ from dormouse.aws.functions.handling import Event, process
 from dormouse.errors import AlreadyExistsError, DormouseError, InvalidRequestError, NotFoundError
 from dormouse.features.administration.answering import forget_answered
 from dormouse.features.administration.follow_request import follow_request
-from dormouse.features.administration.giving_up import give_up_request, give_up_step
+from dormouse.features.administration.last_attempt import fail_request, fail_step
 from dormouse.features.administration.malformed import refuse_malformed
 from dormouse.messages import Message, OutboundMessage, RequestStep
 from dormouse.ports import Services
@@ -67,7 +67,7 @@ def _follow(services: Services, step: RequestStep, *, is_last: Callable[[], bool
         messages = follow_request(services, step)
     except Exception as error:
         if is_last():
-            _give_up(partial(give_up_step, step, error))
+            _answer_failure(partial(fail_step, step, error))
         raise
     if _send(messages):
         forget_answered(services, step)
@@ -86,17 +86,17 @@ def _do(
         return
     except Exception as error:
         if is_last():
-            _give_up(partial(give_up_request, services, request, error))
+            _answer_failure(partial(fail_request, services, request, error))
         raise
     _send(messages)
 
 
-def _give_up(replies: Callable[[], Sequence[OutboundMessage]]) -> None:
-    """Answer what failed for the last time; where that fails too, the first failure counts."""
+def _answer_failure(replies: Callable[[], Sequence[OutboundMessage]]) -> None:
+    """Send the reply to a failed last attempt; if that fails too, the first failure counts."""
     try:
         _reply(replies())
     except DormouseError as unsent:
-        logger.warning("given up without a reply", error=type(unsent).__name__)
+        logger.warning("failed without a reply", error=type(unsent).__name__)
 
 
 def _send(messages: Sequence[OutboundMessage]) -> bool:

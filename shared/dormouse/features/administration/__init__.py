@@ -5,6 +5,6 @@
 - `registry`: all verbs, and the function that carries out each.
 - `answering`: the objects stored for requests with unfinished jobs.
 - `follow_request`: check whether the jobs of a request have ended, and reply.
-- `giving_up`: reply to a request whose last delivery failed.
+- `last_attempt`: reply to a request whose last delivery failed.
 - `malformed`: refuse a message that is no request.
 """

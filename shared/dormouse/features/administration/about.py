@@ -43,7 +43,7 @@ _OUTCOMES: Mapping[str, Outcome] = {
     "failed": "failed",
 }
 """The outcome in a reply, by the state in the record of a request that was done or has begun."""
-GIVEN_UP = "given up after it failed each time"
+ATTEMPTS_FAILED = "every attempt failed"
 """How the reason begins in the record of a request whose message became a dead letter."""
 
 
@@ -105,7 +105,11 @@ class About:
                 self._check_name(found)
         if found is None:  # the deletion of a table is recorded under none
             found = get(NO_TABLE, self.request.request_id)
-        if found is None or found.state not in _OUTCOMES or found.reason.startswith(GIVEN_UP):
+        if (
+            found is None
+            or found.state not in _OUTCOMES
+            or found.reason.startswith(ATTEMPTS_FAILED)
+        ):
             return None
         return found if (found.kind, found.subject) == (self.verb, self.subject) else None
 
@@ -174,7 +178,7 @@ class About:
         outcome: Outcome,
         *,
         reason: str = "",
-        is_given_up: bool = False,
+        is_last_attempt: bool = False,
         counts: Counts | None = None,
         asked: Asked | None = None,
     ) -> Reply:
@@ -187,7 +191,7 @@ class About:
             reason=reason,
             counts=counts,
             jobs=asked.work.jobs if asked is not None else (),
-            is_given_up=is_given_up,
+            is_last_attempt=is_last_attempt,
         )
 
     def record(self, reply: Reply) -> None:

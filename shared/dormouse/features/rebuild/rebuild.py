@@ -63,7 +63,7 @@ def preview(services: Services, table: Table, watch: Progress | None = None) -> 
 def rebuild(
     services: Services, table: Table, watch: Progress | None = None
 ) -> tuple[Rebuilt, list[OutboundMessage]]:
-    """Make the state of the table anew, whatever became of the old one, which is given up.
+    """Rebuild the state of the table, and replace what is left of the old one.
 
     Raises:
         CorruptDataError: the shards contradict each other, or some cannot be read; it says which.
@@ -71,7 +71,7 @@ def rebuild(
         NotFoundError: it is deleted, or being deleted.
         InvariantError: what was written is not what was to be; the table still has no state.
     """
-    _plan(services, table, watch)  # nothing is given up for a rebuild that would be refused
+    _plan(services, table, watch)  # before the old state is destroyed: the rebuild may be refused
     log = services.ids.new()
     services.tables.change(table.id, lambda newest: _with_new_log(newest, table, log))
     services.store(table).terminate()

@@ -49,7 +49,8 @@ def split_partition(services: Services, message: PartitionSplits) -> Iterator[Ou
     fewest = fewest_rows(table.properties, forced=message.forced)
     for partition in message.partitions:
         if not _is_due(state, partition, fewest):
-            finalise(services, table.id, split_job_id(partition))  # whoever split it may have died
+            # A run that split it may have died before it recorded that.
+            finalise(services, table.id, split_job_id(partition))
             continue
         if not message.forced and _rests(services, table, partition):
             continue
