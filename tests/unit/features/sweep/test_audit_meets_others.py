@@ -64,14 +64,14 @@ def test_a_note_put_after_the_first_look_at_the_state_is_kept(
     assert notes(world, table)
 
 
-def test_a_note_whose_run_is_yet_to_be_committed_is_kept(world: World) -> None:
+def test_a_run_marker_is_kept_twice_as_long_as_shards_that_it_does_not_list(world: World) -> None:
     table = world.create()
     origin = Provenance(KeyRange(), "job", 1, 2, lineage=Lineage(sources=("source",)))
     put_run_marker(world.storage, table.id, RunMarker("0123-import", origin))
-    world.age_objects(seconds=WEEK_SECONDS - 3600)
+    world.age_objects(seconds=2 * WEEK_SECONDS - 3600)
     world.sweep(audit=True)
     assert notes(world, table) == [run_marker_path(table.id, "0123-import")]
-    world.age_objects(seconds=2 * WEEK_SECONDS + 3600)
+    world.age_objects(seconds=2 * WEEK_SECONDS + 7200)
     world.sweep(audit=True)
     assert notes(world, table) == []
 
