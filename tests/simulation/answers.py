@@ -46,7 +46,7 @@ def check_answers(simulation: Simulation) -> None:
         if told is None or told.state not in OVER:
             raise Violation(f"{request} was not answered: {told}")
         if request.reply and request.request_id not in answered:
-            raise Violation(f"{request} has no last reply, and is told to be {told.state}")
+            raise Violation(f"{request} has no last reply, and its record says {told.state}")
         if told.state == "refused" and not told.reason:
             raise Violation(f"{request} was refused without a reason")
         if told.state in ("accepted", "finished") and not _is_done(simulation, request):

@@ -80,7 +80,7 @@ class LocalRdd:
         return [item for n in range(len(self.make)) for item in self.partition(n)]
 
     def partition(self, number: int) -> Partition:
-        """Return one partition, made anew where it is not kept; tried again where that fails."""
+        """Return one partition, recomputed if it is not stored; a failed attempt is retried."""
         if self.kept is not None and number in self.kept:
             return self.kept[number]
         for attempt in range(1, ATTEMPTS + 1):

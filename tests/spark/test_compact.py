@@ -75,7 +75,10 @@ def test_a_job_becomes_disjoint_shards_of_about_equal_rows_in_key_order(
     assert all(a.max_key < b.min_key for a, b in zip(outputs, outputs[1:], strict=False))
     assert max(s.rows for s in outputs) <= 2 * len(before) / len(outputs)
     assert not len(state.jobs)
-    world.spark.ended[run_id] = ("succeeded", "")  # a driver sends nothing: what it freed is told
+    world.spark.ended[run_id] = (
+        "succeeded",
+        "",
+    )  # a driver sends nothing; track_spark announces its garbage
     world.queue += world.deliver(
         OutboundMessage("spark-runs", SparkRunChanged(run_id))
     )  # by track_spark
