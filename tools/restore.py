@@ -20,7 +20,7 @@ import boto3
 
 from dormouse.aws.base.clients import client
 
-FOLDERS = ("data", "endings", "state/sources")
+FOLDERS = ("data", "run-markers", "state/sources")
 """What a rebuild reads."""
 
 

@@ -42,7 +42,7 @@ TOLD = {
     "snapshot": "letters/state/snapshots/*",
     "sealed sources": "letters/state/sources/*",
     "tree": "halfway/state/trees/*",
-    "run marker": "letters/endings/*",
+    "run marker": "letters/run-markers/*",
     "purge": "letters/purges/*.json",
     "export": "letters/exports/*.json",
     "Spark request": "letters/spark/*.json",

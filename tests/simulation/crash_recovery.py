@@ -204,7 +204,7 @@ def _of_table(instance: Instance, table: Table) -> Iterator[str]:
         yield f"shard {shard} is never deleted"
     known = {shard_path(table.id, shard) for shard in state.shards}
     known |= {sources_path(table.id, segment.id) for segment in state.all_source_segments}
-    kept_for_good = (state_prefix(table.id), f"{table.id}/endings/")
+    kept_for_good = (state_prefix(table.id), f"{table.id}/run-markers/")
     for stored in instance.storage.list(f"{table.id}/"):
         if stored.path not in known and not stored.path.startswith(kept_for_good):
             yield f"{stored.path} is left over"

@@ -44,7 +44,7 @@ RARE = (
         "test_a_run_is_not_completed_with_other_shards_than_its_marker_lists",
         ("compact", SPARK_JOB),
         ("s3:GetObject",),
-        ("/endings/*",),
+        ("/run-markers/*",),
     ),
     Rare(
         f"{FEATURES}administration/test_replies_cut_off.py::test_what_nobody_can_wait_for_any_more_is_deleted",

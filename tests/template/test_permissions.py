@@ -238,7 +238,7 @@ def test_no_object_of_a_table_or_an_export_can_be_overwritten_by_any_role(
     assert folders == {
         "data",
         "state",
-        "endings",
+        "run-markers",
         "purges",
         "exports",
         "requests",

@@ -21,7 +21,7 @@ _NAMES = InstanceNames("dev", "123456789012")
 _VERBS = {"GetObjectVersion": "get"}
 _ORDER = ("get", "put", "delete", "list")
 _TABLE_ID = "?" * TABLE_ID_DIGITS
-_FOLDER = re.compile(rf"{re.escape(_TABLE_ID)}/([a-z]+)/\*")
+_FOLDER = re.compile(rf"{re.escape(_TABLE_ID)}/([a-z-]+)/\*")
 
 REDELIVERY = "deletes the object at the end, so that a redelivered message finds nothing to do"
 TAKEN_BACK = (
@@ -32,8 +32,8 @@ DELETES_TABLES = "deletes tables, with all objects below their ids, after it put
 PUT_AND_DELETE: Mapping[tuple[str, str], str] = {
     ("Compact", "data"): TAKEN_BACK,
     ("SparkJob", "data"): TAKEN_BACK,
-    ("Compact", "endings"): TAKEN_BACK,
-    ("SparkJob", "endings"): TAKEN_BACK,
+    ("Compact", "run-markers"): TAKEN_BACK,
+    ("SparkJob", "run-markers"): TAKEN_BACK,
     ("PurgeRows", "purges"): REDELIVERY,
     ("ExportRows", "exports"): REDELIVERY,
     ("SparkJob", "exports"): REDELIVERY,
@@ -59,7 +59,7 @@ every grant is used, there or in a rare case that a test covers ([security](secu
 
 ## Objects
 
-`<table id>/data/` holds the shards of a table, `state/` its state, `endings/` its run markers;
+`<table id>/data/` holds the shards of a table, `state/` its state, `run-markers/` its run markers;
 `purges/`, `exports/`, `spark/` and `requests/` hold unfinished requests, `jobs/` the records of
 steps of compactions, and of jobs that are set aside. Ids of tables have
 {digits} characters, and grants are for prefixes of exactly that length. So none of them covers

@@ -129,7 +129,7 @@ def run_marker_prefix(table_id: str) -> str:
     """Return the prefix of a table's run markers, which complete runs whose last shard is not
     marked as last.
     """
-    return f"{table_id}/endings/"
+    return f"{table_id}/run-markers/"
 
 
 def run_marker_path(table_id: str, run: str) -> str:
