@@ -13,10 +13,10 @@ from botocore.exceptions import ReadTimeoutError
 
 from dormouse.aws.dynamodb import blobs as dynamodb_blobs
 from dormouse.aws.dynamodb.blobs import HASH_BUCKETS, PART_BYTES, DynamoBlobs, Kind
-from dormouse.aws.s3.blobs import ObjectBlobs
 from dormouse.errors import CorruptDataError, InvariantError, UnavailableError
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.blobs import ABOVE_ALL_IDS, BlobStore, MissingBlobError
+from dormouse.statestore.object_blobs import ObjectBlobs
 from dormouse.storage import FolderStorage, MemoryStorage
 from tests.contract.state_items import DELTAS, SNAPSHOTS, dynamodb_tables
 from tests.support.damaged_items import damages

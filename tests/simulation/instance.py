@@ -31,7 +31,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, cast
 
-from dormouse.aws.base.system import TimeOrderedIds
 from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
@@ -47,6 +46,7 @@ from dormouse.state_store import StateStore
 from dormouse.statestore.engine import Options
 from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.storage import MemoryStorage
+from dormouse.system import TimeOrderedIds
 from dormouse.tables.table import Table
 from dormouse_spark.access import Access
 from dormouse_spark.entry import RUNS, JobIds

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from dormouse.aws.dynamodb.blobs import DynamoBlobs
-from dormouse.aws.s3.blobs import ObjectBlobs
 from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction.merge import Compaction, Merged
 from dormouse.ports import Services
+from dormouse.statestore.object_blobs import ObjectBlobs
 from dormouse.stored.paths import shard_path
 from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_operations import NAME, create, drop, handles, rows

@@ -10,7 +10,6 @@ import pytest
 
 from dormouse.arrow.row_counter import Tally
 from dormouse.aws.dynamodb.blobs import DynamoBlobs
-from dormouse.aws.s3.blobs import ObjectBlobs
 from dormouse.engine.merging import merge_slices
 from dormouse.engine.row_rules import apply_row_rules
 from dormouse.features.administration import administer
@@ -35,6 +34,7 @@ from dormouse.requests import (
 from dormouse.shards.shard_writer import ShardWriter
 from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.log.memory_pages import MemoryPages
+from dormouse.statestore.object_blobs import ObjectBlobs
 from dormouse.tables.tombstones import Tombstone
 from functions.sweep import handler as sweep_function
 from tests.simulation.run import run

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from hashlib import md5
 from pathlib import Path
 
-from dormouse.aws.dynamodb.job_items import following
 from dormouse.errors import (
     AlreadyExistsError,
     CorruptDataError,
@@ -16,6 +15,7 @@ from dormouse.errors import (
     RefusedSourceError,
     UnavailableError,
 )
+from dormouse.jobs.records import following
 from dormouse.messages import OutboundMessage
 from dormouse.model.metrics import Metric
 from dormouse.model.sources import Source

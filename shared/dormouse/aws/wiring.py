@@ -15,7 +15,6 @@ from botocore.config import Config
 from dormouse.aws.base.clients import client
 from dormouse.aws.base.logs import note_commit
 from dormouse.aws.base.metrics import LoggedMetrics
-from dormouse.aws.base.system import SystemClock, TimeOrderedIds, retry_policy
 from dormouse.aws.dynamodb.log_pages import DynamoPages
 from dormouse.aws.dynamodb.state_store import BlobTables, DynamoDBStateStore
 from dormouse.aws.dynamodb.tables import DynamoTables
@@ -29,6 +28,7 @@ from dormouse.ports import Metrics, NoMetrics, Services, Spark
 from dormouse.settings import Settings
 from dormouse.state_store import CommitReport, StateStore
 from dormouse.statestore.engine import Options
+from dormouse.system import SystemClock, TimeOrderedIds, retry_policy
 from dormouse.tables.table import Table
 
 SCRATCH = "dormouse"

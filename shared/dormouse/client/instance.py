@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from dormouse.aws.base.failures import reading
-from dormouse.aws.base.system import retry_policy
 from dormouse.aws.emr import EmrApplications
 from dormouse.aws.s3.ingest_bucket import S3IngestBucket
 from dormouse.aws.sqs.queue_ages import CloudWatchAges
@@ -56,6 +55,7 @@ from dormouse.requests import (
 )
 from dormouse.schema.schema import Schema
 from dormouse.settings import Settings
+from dormouse.system import retry_policy
 from dormouse.tables.declaring import TableChange
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table, table_not_found

@@ -1,7 +1,7 @@
 """Blobs: the immutable deltas, segments and snapshots of one table, by id.
 
 This is one of the three ports of the engine; the other two, the log and its head, are in
-`log.pages`. The adapters are `aws.s3.blobs` (objects) and `aws.dynamodb.blobs` (items).
+`log.pages`. The adapters are `statestore.object_blobs` (objects) and `aws.dynamodb.blobs` (items).
 
 An id is 32 hex digits that begin with the time of its making, so ids sort by age. It is made for
 one blob: what is put again under it has the same bytes. A blob is garbage when its id is below the

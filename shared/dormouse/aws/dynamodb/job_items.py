@@ -1,12 +1,13 @@
-"""Records of jobs as items of DynamoDB, and which of two of a job is kept; used by `tracker`."""
+"""Records of jobs as items of DynamoDB; used by `tracker`."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from dormouse.aws.dynamodb.stored_items import opened, sealed
 from dormouse.errors import CorruptDataError
+from dormouse.jobs.records import seconds_kept
 from dormouse.ports import DAMAGED, JobRecord
 
 if TYPE_CHECKING:
@@ -14,14 +15,8 @@ if TYPE_CHECKING:
 
     from dormouse.aws.dynamodb.stored_items import Item
 
-RECORDS_KEPT_SECONDS = 7 * 24 * 60 * 60
-REFUSALS_KEPT_SECONDS = 35 * 24 * 60 * 60
-"""Longer than audits look at a dropped file: one that was refused is not judged again by itself."""
 REQUESTS = "(requests)"
 """The hash key under which lies what requests are about."""
-MAX_REASON_CHARACTERS = 10_000
-"""Items end at 400 KB, and people read on no further anyway."""
-MAX_SUBJECT_CHARACTERS = 1024  # as many as a key of S3 has
 _KIND = "job"
 _KEYS = ("table_id", "job_id")
 _TEXTS = ("kind", "state", "subject", "reason")
@@ -34,36 +29,11 @@ def key(table_id: str, job_id: str) -> Item:
     return {"table_id": {"S": table_id}, "job_id": {"S": job_id}}
 
 
-def following(kept: JobRecord | None, record: JobRecord) -> JobRecord | None:
-    """Return what is kept of a job after a record of it; None if what is kept stays.
-
-    The rules are those of `ports.Tracker.record`.
-    """
-    if kept is not None and kept.updated_ms > record.updated_ms:
-        return None
-    if kept is not None and (kept.state, record.state) == ("finished", "assigned"):
-        return None
-    before = kept or JobRecord(record.table_id, record.job_id, record.kind, "")
-    begun = record.state == "running"
-    ended_ms = record.updated_ms if record.is_finished else 0
-    return replace(
-        record,
-        reason=record.reason[:MAX_REASON_CHARACTERS],
-        subject=record.subject[:MAX_SUBJECT_CHARACTERS] or before.subject,
-        files=record.files or before.files,
-        size_bytes=record.size_bytes or before.size_bytes,
-        started_ms=record.updated_ms if begun else before.started_ms,
-        finished_ms=0 if begun else ended_ms or before.finished_ms,
-        attempts=before.attempts + begun,
-        crashed_attempts=0 if record.is_finished else before.crashed_attempts + begun,
-    )
-
-
 def job_item(record: JobRecord) -> Item:
     """Return the item of a record; DynamoDB deletes it some time after `expires`, in seconds."""
     texts = {name: text for name in _TEXTS if (text := getattr(record, name))}
     numbers = {name: number for name in _NUMBERS if (number := getattr(record, name))}
-    numbers["expires"] = record.updated_ms // 1000 + _seconds_kept(record)
+    numbers["expires"] = record.updated_ms // 1000 + seconds_kept(record)
     held: dict[str, AttributeValueTypeDef] = {
         **key(record.table_id, record.job_id),
         **{name: {"S": text} for name, text in texts.items()},
@@ -100,8 +70,3 @@ def bound_to(item: Item) -> str:
     problem = f"what is kept of request {item['job_id']['S']!r} is damaged"
     with opened(_KIND, item, problem, hint="ask again under another request_id"):
         return item["about"]["S"]
-
-
-def _seconds_kept(record: JobRecord) -> int:
-    is_file = (record.kind, record.state) == ("ingest", "refused")  # requests may quote rows
-    return REFUSALS_KEPT_SECONDS if is_file else RECORDS_KEPT_SECONDS

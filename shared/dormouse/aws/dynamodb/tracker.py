@@ -15,13 +15,13 @@ from dormouse.aws.dynamodb.job_items import (
     REQUESTS,
     binding_item,
     bound_to,
-    following,
     job_item,
     key,
     record_of,
 )
 from dormouse.aws.dynamodb.stored_items import unchanged
 from dormouse.errors import ContendedError
+from dormouse.jobs.records import BOUND_KEPT_SECONDS, following
 from dormouse.ports import DAMAGED, JobRecord
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 8
 """How often a write starts over because somebody else wrote of the same job."""
-BOUND_KEPT_SECONDS = 30 * 24 * 60 * 60
-"""Twice as long as SQS keeps any message, a dead letter too."""
 MAX_KEY_BYTES = 1024
 
 

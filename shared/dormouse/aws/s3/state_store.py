@@ -6,7 +6,6 @@ DynamoDB.
 
 from __future__ import annotations
 
-from dormouse.aws.s3.blobs import ObjectBlobs
 from dormouse.ports import Clock, Ids, Storage
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.delta.parquet_codec import PARQUET
@@ -14,6 +13,7 @@ from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
 from dormouse.statestore.log.log import Log
 from dormouse.statestore.log.pages import Pages
 from dormouse.statestore.log.reader import Reader
+from dormouse.statestore.object_blobs import ObjectBlobs
 from dormouse.stored.paths import delta_prefix, segment_prefix, snapshot_prefix
 
 

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from botocore.exceptions import ClientError
 
-from dormouse.aws.base import system
+from dormouse import system
 from dormouse.aws.base.clients import get_object
 from dormouse.aws.base.failures import PRECONDITION_FAILED, code_of, read_whole, reading, writing
 from dormouse.aws.s3.ranges import RangedObject

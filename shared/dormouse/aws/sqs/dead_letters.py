@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dormouse.aws.base import system
+from dormouse import system
 from dormouse.aws.sqs.queues import MAX_BATCH_BYTES, MAX_BATCH_ENTRIES, SqsQueues, unavailable
 from dormouse.ports import DeadLetter
 from dormouse.retry_policy import RetryPolicy

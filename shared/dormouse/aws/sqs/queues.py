@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dormouse.aws.base import system
+from dormouse import system
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages import OfTable, OutboundMessage, encode
 from dormouse.ports import QueueCounts

@@ -7,7 +7,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.aws.base.system import SystemClock, TimeOrderedIds
+from dormouse.system import SystemClock, TimeOrderedIds
 from tests.support.adapters import FakeClock
 
 HOUR_MS = 3_600_000

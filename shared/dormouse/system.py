@@ -1,4 +1,4 @@
-"""The clock, ids and randomness of a real process, used by `wiring`."""
+"""The clock, ids and randomness of a real process, used where services are wired."""
 
 from __future__ import annotations
 
