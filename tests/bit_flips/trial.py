@@ -25,7 +25,7 @@ from dormouse.features.purge.purge import PurgeRequest
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import CompactionJob
-from dormouse.model.transactions import AssignJob, SettleDisputes
+from dormouse.model.transactions import AssignJob, ResolveDisputes
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.shards import parquet
 from dormouse.stored.paths import shard_path
@@ -133,7 +133,7 @@ class Trial:
         if self.shard in state.disputed:
             assert not state.jobs
             assert self.world.shard_objects(self.table) == set(state.shards)
-            settled = SettleDisputes(((self.shard, state.disputed[self.shard].since_ms),))
+            settled = ResolveDisputes(((self.shard, state.disputed[self.shard].since_ms),))
             store.commit(settled, generation=0)
             if state.version > LONGEST_LOG:
                 self._begin()

@@ -25,11 +25,11 @@ from dormouse.model.transactions import (
     RULES,
     AddShards,
     AssignJob,
-    ClearTable,
+    DeleteShards,
     Entry,
-    ForgetShards,
     RaiseRules,
     ReplaceShards,
+    ResetTable,
     SplitPartition,
     Transaction,
 )
@@ -157,7 +157,7 @@ def test_whatever_is_in_the_log_all_the_same_folds_to_a_verdict_for_every_reader
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (ForgetShards(("s1", "s1")), "s1: it is named more than once"),
+        (DeleteShards(("s1", "s1")), "s1: it is named more than once"),
         (ReplaceShards("j1", LEFT, ("s1", "s1"), ()), "each once"),
         (SplitPartition(RIGHT, (7,)), "its part 1 is not of type StringType"),
         (SplitPartition(RIGHT, ("secret" * 1000,)), "it takes 6,000 bytes, more than 4,096"),
@@ -203,24 +203,24 @@ def test_what_no_key_can_hold_is_refused_before_there_is_a_first_tree(part: obje
 def test_no_generation_is_the_last(kept_in: str) -> None:
     store = Home(kept_in).begun()
     tree = tuple(store.current().partitions.by_id.values())
-    (far,) = store.commit(ClearTable(2**63 - 1, tree), generation=0)
+    (far,) = store.commit(ResetTable(2**63 - 1, tree), generation=0)
     assert isinstance(far, Rejected)
-    (cleared,) = store.commit(ClearTable(1, tree), generation=0)
-    assert isinstance(cleared, Committed)
+    (reset,) = store.commit(ResetTable(1, tree), generation=0)
+    assert isinstance(reset, Committed)
 
 
 @pytest.mark.parametrize("kept_in", HOMES)
-def test_row_keys_of_a_later_generation_are_judged_as_such_by_who_saw_only_the_one_before(
+def test_keys_of_a_later_generation_are_judged_by_a_store_that_read_only_the_earlier_one(
     kept_in: str,
 ) -> None:
     with small_pages(3):
         home = Home(kept_in)
         warm, other = home.begun(), home.store()
-        numbers = ClearTable(1, (Partition(ROOT),), (Primitive.LONG,))
-        (cleared,) = other.commit(numbers, generation=0)
+        numbers = ResetTable(1, (Partition(ROOT),), (Primitive.LONG,))
+        (reset,) = other.commit(numbers, generation=0)
         split, late = SplitPartition(ROOT, (5,)), SplitPartition(RIGHT, ("x",))
         (done,) = warm.commit(split, generation=1)
-        assert isinstance(cleared, Committed) and isinstance(done, Committed)
+        assert isinstance(reset, Committed) and isinstance(done, Committed)
         (rejected,) = warm.commit(late, generation=0)
         assert isinstance(rejected, Rejected)
         assert [v.rule for v in rejected.violations] == [Rule.STALE_GENERATION]

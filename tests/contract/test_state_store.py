@@ -19,10 +19,10 @@ from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.transactions import (
     AddShards,
     AssignJob,
-    ClearTable,
-    ForgetShards,
+    DeleteShards,
     ReplaceShards,
-    SettleDisputes,
+    ResetTable,
+    ResolveDisputes,
     SplitPartition,
     transaction_id,
 )
@@ -144,20 +144,20 @@ def test_what_jobs_took_and_the_dispute_that_follows_are_known_to_every_process(
     assert state == store.current()
     assert state.jobs_in_dispute("s1") == ["a-job", "z-job"]
     assert [taking.job for taking in state.taken["s1"]] == ["z-job", "a-job"]
-    (kept,) = store.commit(ForgetShards(("s1",)), generation=0)
+    (kept,) = store.commit(DeleteShards(("s1",)), generation=0)
     assert kept == Rejected((Violation(Rule.SHARD_DISPUTED, "s1"),))
-    settled = SettleDisputes((("s1", state.disputed["s1"].since_ms),))
+    settled = ResolveDisputes((("s1", state.disputed["s1"].since_ms),))
     (outcome,) = instance.store("t").commit(settled, generation=0)
     assert isinstance(outcome, Committed)
     state = store.current()
     assert (len(state.taken), len(state.disputed)) == (0, 0)
-    (outcome,) = store.commit(ForgetShards(("s1",)), generation=0)
+    (outcome,) = store.commit(DeleteShards(("s1",)), generation=0)
     assert isinstance(outcome, Committed)
 
 
-def test_what_was_meant_for_a_table_before_it_was_cleared_is_refused(store: StateStore) -> None:
+def test_a_transaction_of_an_earlier_generation_is_refused_after_a_reset(store: StateStore) -> None:
     store.commit(addition(1), generation=0)
-    assert store.commit(ClearTable(1, ONE_LEAF), generation=0) == (Committed(3),)
+    assert store.commit(ResetTable(1, ONE_LEAF), generation=0) == (Committed(3),)
     (late,) = store.commit(addition(2), generation=0)
     assert isinstance(late, Rejected)
     assert store.commit(addition(1), generation=1) == (Committed(5),)

@@ -20,14 +20,14 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import (
     AddShards,
     AssignJob,
-    ClearTable,
+    DeleteShards,
     DisputeShards,
     Entry,
     ExtendTree,
-    ForgetShards,
     ReleaseJob,
     ReplaceShards,
-    SettleDisputes,
+    ResetTable,
+    ResolveDisputes,
     SplitPartition,
     Transaction,
 )
@@ -65,8 +65,8 @@ class TableMachine(RuleBasedStateMachine):
             assert self.state is before
         else:  # whatever was applied is recognised when it comes again
             again, second = apply(self.state, entry)
-            assert second.repeated or isinstance(transaction, ClearTable)
-            assert again is self.state or isinstance(transaction, ClearTable)
+            assert second.repeated or isinstance(transaction, ResetTable)
+            assert again is self.state or isinstance(transaction, ResetTable)
         return verdict
 
     @initialize(points=st.lists(short_keys, unique=True, max_size=4))
@@ -152,22 +152,22 @@ class TableMachine(RuleBasedStateMachine):
         if len(self.state.disputed):
             shard = data.draw(st.sampled_from(sorted(self.state.disputed)))
             since_ms = self.state.disputed[shard].since_ms
-            assert self.go(SettleDisputes(((shard, since_ms),))) == Verdict()
+            assert self.go(ResolveDisputes(((shard, since_ms),))) == Verdict()
             assert shard not in self.state.disputed
 
     @rule()
     def forget_what_nothing_references(self) -> None:
         gone = tuple(sorted(set(self.state.unreferenced) - set(self.state.disputed)))
         if gone:
-            assert self.go(ForgetShards(gone)) == Verdict()
+            assert self.go(DeleteShards(gone)) == Verdict()
         for shard in self.state.disputed:
-            assert self.go(ForgetShards((shard,))).violations
+            assert self.go(DeleteShards((shard,))).violations
 
     @rule(points=st.lists(short_keys, unique=True, max_size=2))
     def clear(self, points: list[Key]) -> None:
         tree = PartitionTree.from_split_points(sorted(points))
         generation = self.state.generation + 1
-        assert self.go(ClearTable(generation, tuple(tree.by_id.values()))) == Verdict()
+        assert self.go(ResetTable(generation, tuple(tree.by_id.values()))) == Verdict()
         self.rows.clear()
 
     @invariant()

@@ -23,17 +23,17 @@ from dormouse.model.transactions import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    ClearTable,
+    DeleteShards,
     DisputeShards,
     Entry,
     ExtendTree,
-    ForgetShards,
     InitialisePartitions,
     RaiseRules,
     ReleaseJob,
     ReplaceShards,
+    ResetTable,
+    ResolveDisputes,
     SealSources,
-    SettleDisputes,
     SplitPartition,
     transaction_id,
 )
@@ -57,7 +57,7 @@ def apply(state: TableState, entry: Entry) -> tuple[TableState, Verdict]:
     state.
     """
     same_generation = entry.generation == state.generation
-    judged = same_generation or isinstance(entry.transaction, ClearTable)
+    judged = same_generation or isinstance(entry.transaction, ResetTable)
     # Keys of another generation may have other types; `violations` reports the generation.
     if broken := entry_violations(entry, state.key_types if judged else ()):
         return state, Verdict(broken)
@@ -103,13 +103,13 @@ def _changed(state: TableState, entry: Entry) -> TableState:  # noqa: C901  # a 
             for partition, at in splits:
                 state = _split(state, partition, at, {})
             return state
-        case ForgetShards() | DisputeShards() | SettleDisputes():
-            return _keep_or_forget(state, entry.transaction)
+        case DeleteShards() | DisputeShards() | ResolveDisputes():
+            return _delete_or_dispute(state, entry.transaction)
         case SealSources(segment=segment, replaced=replaced):
             return _seal(state, segment, len(replaced))
         case AdoptSegments(segments=segments):
             return replace(state, adopted_segments=segments)
-        case ClearTable(generation=generation, partitions=partitions, key_types=key_types):
+        case ResetTable(generation=generation, partitions=partitions, key_types=key_types):
             tree = PartitionTree.of(partitions)
             return state.reset(generation, tree, key_types or state.key_types)
 
@@ -139,19 +139,19 @@ def _split(state: TableState, partition: str, at: Key, rows_left: Mapping[str, i
     return replace(moved, partitions=moved.partitions.rebalanced(partition, moved.references))
 
 
-def _keep_or_forget(
-    state: TableState, transaction: ForgetShards | DisputeShards | SettleDisputes
+def _delete_or_dispute(
+    state: TableState, transaction: DeleteShards | DisputeShards | ResolveDisputes
 ) -> TableState:
     match transaction:
-        case ForgetShards(shards=shards):
-            return _forget(state, shards)
+        case DeleteShards(shards=shards):
+            return _delete(state, shards)
         case DisputeShards(shards=shards, reason=reason, job=job):
             return open_disputes(state, shards, reason, job)
-        case SettleDisputes(disputes=disputes):
+        case ResolveDisputes(disputes=disputes):
             return resolve_disputes(state, (shard for shard, _ in disputes))
 
 
-def _forget(state: TableState, shards: Iterable[str]) -> TableState:
+def _delete(state: TableState, shards: Iterable[str]) -> TableState:
     for shard in shards:
         state = replace(
             state,

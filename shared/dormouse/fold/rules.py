@@ -20,17 +20,17 @@ from dormouse.model.transactions import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    ClearTable,
+    DeleteShards,
     DisputeShards,
     Entry,
     ExtendTree,
-    ForgetShards,
     InitialisePartitions,
     RaiseRules,
     ReleaseJob,
     ReplaceShards,
+    ResetTable,
+    ResolveDisputes,
     SealSources,
-    SettleDisputes,
     SplitPartition,
     Transaction,
     transaction_id,
@@ -109,8 +109,8 @@ def violations(state: TableState, entry: Entry) -> tuple[Violation, ...]:
     transaction = entry.transaction
     if not len(state.partitions) and not isinstance(transaction, InitialisePartitions):
         return (Violation(Rule.NOT_INITIALISED, "partitions"),)
-    if isinstance(transaction, ClearTable):
-        return tuple(_clear(state, transaction))
+    if isinstance(transaction, ResetTable):
+        return tuple(_reset(state, transaction))
     if isinstance(transaction, RaiseRules):
         return tuple(_raise(state, transaction))
     if entry.generation != state.generation:
@@ -134,19 +134,19 @@ def _broken(state: TableState, transaction: Transaction, now_ms: int) -> Iterabl
             return _split(state.partitions, transaction.partition, transaction.at)
         case ExtendTree():
             return _extend(state.partitions, transaction)
-        case ForgetShards() | DisputeShards() | SettleDisputes():
-            return _keep_or_forget(state, transaction)
+        case DeleteShards() | DisputeShards() | ResolveDisputes():
+            return _delete_or_dispute(state, transaction)
         case SealSources() | AdoptSegments():
             return _remember(state, transaction)
-        case ClearTable() | RaiseRules():
+        case ResetTable() | RaiseRules():
             return ()
 
 
-def _clear(state: TableState, clear: ClearTable) -> Iterator[Violation]:
-    if clear.generation <= state.generation:
-        yield Violation(Rule.STALE_GENERATION, f"generation {clear.generation}")
-    if clear.generation > state.generation + MAX_GENERATIONS_AHEAD:
-        yield Violation(Rule.OUT_OF_BOUNDS, f"generation {clear.generation}")
+def _reset(state: TableState, reset: ResetTable) -> Iterator[Violation]:
+    if reset.generation <= state.generation:
+        yield Violation(Rule.STALE_GENERATION, f"generation {reset.generation}")
+    if reset.generation > state.generation + MAX_GENERATIONS_AHEAD:
+        yield Violation(Rule.OUT_OF_BOUNDS, f"generation {reset.generation}")
 
 
 def _raise(state: TableState, raised: RaiseRules) -> Iterator[Violation]:
@@ -256,22 +256,22 @@ def _extend(tree: PartitionTree, extend: ExtendTree) -> Iterator[Violation]:
             tree = tree.split(partition_id, at)
 
 
-def _keep_or_forget(
-    state: TableState, transaction: ForgetShards | DisputeShards | SettleDisputes
+def _delete_or_dispute(
+    state: TableState, transaction: DeleteShards | DisputeShards | ResolveDisputes
 ) -> Iterator[Violation]:
     match transaction:
-        case ForgetShards():
-            yield from _forget(state, transaction)
+        case DeleteShards():
+            yield from _delete(state, transaction)
         case DisputeShards(shards=shards):
             for shard in shards:
                 if shard not in state.shards:
                     yield Violation(Rule.SHARD_MISSING, shard)
-        case SettleDisputes():
-            yield from _settle(state, transaction)
+        case ResolveDisputes():
+            yield from _resolve(state, transaction)
 
 
-def _forget(state: TableState, forget: ForgetShards) -> Iterator[Violation]:
-    for shard in forget.shards:
+def _delete(state: TableState, deletion: DeleteShards) -> Iterator[Violation]:
+    for shard in deletion.shards:
         if shard not in state.shards:
             yield Violation(Rule.SHARD_MISSING, shard)
         elif state.reference_counts.get(shard, 0) > 0:
@@ -280,8 +280,8 @@ def _forget(state: TableState, forget: ForgetShards) -> Iterator[Violation]:
             yield Violation(Rule.SHARD_DISPUTED, shard)
 
 
-def _settle(state: TableState, settle: SettleDisputes) -> Iterator[Violation]:
-    for shard, since_ms in settle.disputes:
+def _resolve(state: TableState, resolution: ResolveDisputes) -> Iterator[Violation]:
+    for shard, since_ms in resolution.disputes:
         dispute = state.disputed.get(shard)
         if dispute is None or dispute.since_ms != since_ms:
             yield Violation(Rule.DISPUTE_MISSING, shard)

@@ -22,17 +22,17 @@ from dormouse.model.transactions import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    ClearTable,
+    DeleteShards,
     DisputeShards,
     Entry,
     ExtendTree,
-    ForgetShards,
     InitialisePartitions,
     RaiseRules,
     ReleaseJob,
     ReplaceShards,
+    ResetTable,
+    ResolveDisputes,
     SealSources,
-    SettleDisputes,
     SplitPartition,
 )
 from dormouse.schema.key_types import KeyTypes, key_part_problem, key_problem
@@ -90,12 +90,12 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
             yield from _rows(rows_left)
         case ExtendTree(splits=splits):
             yield from _splits(splits, types)
-        case ForgetShards(shards=shards):
+        case DeleteShards(shards=shards):
             yield from _named_once(shards)
         case DisputeShards(shards=shards, job=job):
             yield from _ids([job])
             yield from _named_once(shards)
-        case SettleDisputes(disputes=disputes):
+        case ResolveDisputes(disputes=disputes):
             yield from _named_once([shard for shard, _ in disputes])
             for shard, since_ms in disputes:
                 yield from _number(since_ms, shard, MAX_TIME_MS)
@@ -104,7 +104,7 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
             yield from _named_once(replaced)
         case AdoptSegments(segments=segments):
             yield from _segments(segments)
-        case ClearTable(generation=generation, partitions=partitions, key_types=key_types):
+        case ResetTable(generation=generation, partitions=partitions, key_types=key_types):
             yield from _number(generation, "the new generation", INT64_MAX)
             given = key_types or types
             yield from _first_tree(partitions, given) if given else _tree(partitions, given)

@@ -106,7 +106,7 @@ class ExtendTree:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetShards:
+class DeleteShards:
     """Remove shards that nothing references and whose objects are deleted."""
 
     shards: tuple[str, ...]
@@ -122,7 +122,7 @@ class DisputeShards:
 
 
 @dataclass(frozen=True, slots=True)
-class SettleDisputes:
+class ResolveDisputes:
     """End disputes: each is a shard, and the time since when it is disputed.
 
     A dispute raised later is a different one, which the person who ends this one has not seen.
@@ -151,7 +151,7 @@ class AdoptSegments:
 
 
 @dataclass(frozen=True, slots=True)
-class ClearTable:
+class ResetTable:
     """Reset the table: start `generation` without shards, jobs or sources, with the given
     partitions.
 
@@ -173,12 +173,12 @@ Transaction = (
     | ReplaceShards
     | SplitPartition
     | ExtendTree
-    | ForgetShards
+    | DeleteShards
     | DisputeShards
-    | SettleDisputes
+    | ResolveDisputes
     | SealSources
     | AdoptSegments
-    | ClearTable
+    | ResetTable
 )
 
 
@@ -220,18 +220,18 @@ def _content(transaction: Transaction) -> tuple[object, ...]:  # noqa: C901  # a
             return "split", partition, at, rows_left
         case ExtendTree(splits=splits):
             return "extend", splits
-        case ForgetShards(shards=shards):
-            return "forget", tuple(sorted(shards))
+        case DeleteShards(shards=shards):
+            return "delete", tuple(sorted(shards))
         case DisputeShards(shards=shards, reason=reason, job=job):
             return "dispute", reason.value, job, tuple(sorted(shards))
-        case SettleDisputes(disputes=disputes):
-            return "settle", tuple(sorted(disputes))
+        case ResolveDisputes(disputes=disputes):
+            return "resolve", tuple(sorted(disputes))
         case SealSources(segment=segment, replaced=replaced):
             return "seal", astuple(segment), replaced
         case AdoptSegments(segments=segments):
             return "adopt", tuple(astuple(segment) for segment in segments)
-        case ClearTable(generation=generation, partitions=partitions, key_types=key_types):
-            return "clear", generation, _partitions(partitions), _types(key_types)
+        case ResetTable(generation=generation, partitions=partitions, key_types=key_types):
+            return "reset", generation, _partitions(partitions), _types(key_types)
 
 
 def _types(key_types: KeyTypes) -> tuple[str, ...]:

@@ -16,14 +16,14 @@ from dormouse.model.transactions import (
     RULES,
     AddShards,
     AssignJob,
-    ClearTable,
+    DeleteShards,
     Entry,
     ExtendTree,
-    ForgetShards,
     InitialisePartitions,
     RaiseRules,
     ReleaseJob,
     ReplaceShards,
+    ResetTable,
     SplitPartition,
     Transaction,
     transaction_id,
@@ -81,7 +81,7 @@ def keyed(low: object, high: object) -> AddShards:
 @pytest.mark.parametrize(
     ("transaction", "rule"),
     [
-        (ForgetShards(("s1", "s1")), Rule.NAMED_TWICE),
+        (DeleteShards(("s1", "s1")), Rule.NAMED_TWICE),
         (ReplaceShards("j1", LEFT, ("s1", "s1"), ()), Rule.NO_INPUTS),
         (AddShards("x", ("s", "s"), ()), Rule.NAMED_TWICE),
         (SplitPartition(RIGHT, (7,)), Rule.KEY_UNFIT),
@@ -97,12 +97,12 @@ def keyed(low: object, high: object) -> AddShards:
         (ReleaseJob(""), Rule.ID_UNFIT),
         (ReleaseJob("j" * 129), Rule.ID_UNFIT),
         (ReleaseJob("a/b"), Rule.ID_UNFIT),
-        (ClearTable(1, (Partition(ROOT),) * 2), Rule.NAMED_TWICE),
-        (ClearTable(1, (Partition("other"),)), Rule.INVALID_TREE),
-        (ClearTable(2**63, (Partition(ROOT),)), Rule.OUT_OF_BOUNDS),
-        (ClearTable(1, tuple(TREE.by_id.values()), (Primitive.LONG,)), Rule.KEY_UNFIT),
-        (ClearTable(1, (Partition(ROOT),), (Primitive.DOUBLE,)), Rule.KEY_TYPES_UNFIT),
-        (ClearTable(1, (Partition("other"),), (Primitive.LONG,)), Rule.INVALID_TREE),
+        (ResetTable(1, (Partition(ROOT),) * 2), Rule.NAMED_TWICE),
+        (ResetTable(1, (Partition("other"),)), Rule.INVALID_TREE),
+        (ResetTable(2**63, (Partition(ROOT),)), Rule.OUT_OF_BOUNDS),
+        (ResetTable(1, tuple(TREE.by_id.values()), (Primitive.LONG,)), Rule.KEY_UNFIT),
+        (ResetTable(1, (Partition(ROOT),), (Primitive.DOUBLE,)), Rule.KEY_TYPES_UNFIT),
+        (ResetTable(1, (Partition("other"),), (Primitive.LONG,)), Rule.INVALID_TREE),
         (RaiseRules(RULES), Rule.RULES_NOT_RAISED),
         (initialise([Partition(ROOT)]), Rule.ALREADY_INITIALISED),
     ],
@@ -174,5 +174,5 @@ def test_a_job_that_was_taken_back_is_not_assigned_again_under_its_id() -> None:
 
 def test_a_generation_with_other_row_keys_is_another_one() -> None:
     whole = (Partition(ROOT),)
-    stays, other = ClearTable(1, whole), ClearTable(1, whole, (Primitive.LONG,))
+    stays, other = ResetTable(1, whole), ResetTable(1, whole, (Primitive.LONG,))
     assert transaction_id(stays) != transaction_id(other)

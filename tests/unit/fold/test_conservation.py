@@ -19,12 +19,12 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import (
     AddShards,
     AssignJob,
-    ClearTable,
+    DeleteShards,
     DisputeShards,
     Entry,
-    ForgetShards,
     ReplaceShards,
-    SettleDisputes,
+    ResetTable,
+    ResolveDisputes,
     SplitPartition,
     Transaction,
 )
@@ -76,7 +76,7 @@ def test_one_row_of_sixteen_lost_after_a_split_disputes_the_shard_with_both_jobs
     )
     assert not len(state.jobs), "the job itself is accepted"
     assert collectable(state, ["s"], 10**12, 0) == ([], [])
-    _, verdict = apply(state, Entry(ForgetShards(("s",)), 99, 0))
+    _, verdict = apply(state, Entry(DeleteShards(("s",)), 99, 0))
     assert [(v.rule, v.subject) for v in verdict.violations] == [(Rule.SHARD_DISPUTED, "s")]
 
 
@@ -139,7 +139,7 @@ def test_a_dispute_over_bytes_keeps_its_first_time_and_names_every_job_that_foun
 def test_rows_lost_take_the_place_of_a_dispute_over_bytes_which_settles_them_not() -> None:
     damaged = DisputeShards(("s",), DisputeReason.BYTES_DAMAGED, "one")
     state = folded(*SPLIT, damaged)
-    seen = SettleDisputes((("s", state.disputed["s"].since_ms),))
+    seen = ResolveDisputes((("s", state.disputed["s"].since_ms),))
     state = folded(*merge("left", LEFT, 8), *merge("right", RIGHT, 7), start=state)
     assert state.disputed["s"].reason is DisputeReason.ROWS_LOST
     after, verdict = apply(state, Entry(seen, 99, 0))
@@ -149,7 +149,7 @@ def test_rows_lost_take_the_place_of_a_dispute_over_bytes_which_settles_them_not
 
 def test_a_settled_shard_waits_for_its_collection_from_then_on() -> None:
     state = folded(*SPLIT, *merge("left", LEFT, 8), *merge("right", RIGHT, 7))
-    settled = SettleDisputes((("s", state.disputed["s"].since_ms),))
+    settled = ResolveDisputes((("s", state.disputed["s"].since_ms),))
     state, _ = apply(state, Entry(settled, 10_000, 0))
     assert state.unreferenced["s"] == 10_000
     assert (len(state.taken), len(state.disputed)) == (0, 0)
@@ -159,7 +159,7 @@ def test_a_settled_shard_waits_for_its_collection_from_then_on() -> None:
 def test_the_same_damage_can_be_disputed_again_by_another_job_after_it_was_settled() -> None:
     damaged = DisputeReason.BYTES_DAMAGED
     state = folded(*SPLIT, DisputeShards(("s",), damaged, "one"))
-    state = folded(SettleDisputes((("s", state.disputed["s"].since_ms),)), start=state)
+    state = folded(ResolveDisputes((("s", state.disputed["s"].since_ms),)), start=state)
     assert not len(state.disputed)
     assert "s" in folded(DisputeShards(("s",), damaged, "two"), start=state).disputed
 
@@ -167,8 +167,8 @@ def test_the_same_damage_can_be_disputed_again_by_another_job_after_it_was_settl
 def test_emptying_a_table_ends_what_was_counted_and_disputed() -> None:
     state = folded(*SPLIT, *merge("left", LEFT, 7))
     state = folded(DisputeShards(("s",), DisputeReason.BYTES_DAMAGED, "one"), start=state)
-    cleared = folded(ClearTable(1, TREE), start=state)
-    assert (len(cleared.taken), len(cleared.disputed)) == (0, 0)
+    reset = folded(ResetTable(1, TREE), start=state)
+    assert (len(reset.taken), len(reset.disputed)) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.transactions import (
     AddShards,
     AssignJob,
-    ClearTable,
+    DeleteShards,
     Entry,
     ExtendTree,
-    ForgetShards,
     ReleaseJob,
     ReplaceShards,
+    ResetTable,
     SplitPartition,
     Transaction,
     transaction_id,
@@ -103,9 +103,9 @@ ASSIGNED = AssignJob("job", LEFT, ("an", "b"))
             part("", "c"),
         ),
         (ExtendTree(((part("", "b"), ("a",)),)), Rule.PARTITION_MISSING, part("", "b")),
-        (ForgetShards(("b",)), Rule.SHARD_REFERENCED, "b"),
-        (ForgetShards(("x",)), Rule.SHARD_MISSING, "x"),
-        (ClearTable(0, SPLIT_AT_M), Rule.STALE_GENERATION, "generation 0"),
+        (DeleteShards(("b",)), Rule.SHARD_REFERENCED, "b"),
+        (DeleteShards(("x",)), Rule.SHARD_MISSING, "x"),
+        (ResetTable(0, SPLIT_AT_M), Rule.STALE_GENERATION, "generation 0"),
     ],
 )
 def test_a_broken_rule_is_named_with_what_broke_it(
@@ -118,38 +118,38 @@ def test_a_broken_rule_is_named_with_what_broke_it(
     assert after is before
 
 
-def test_what_was_queued_before_a_clear_is_refused_after_it() -> None:
-    cleared, _ = apply(state_after(ADDED), Entry(ClearTable(1, SPLIT_AT_M), 0, 0))
-    after, verdict = apply(cleared, Entry(AddShards("late", ("s2",), ()), 0, 0))
+def test_an_entry_queued_before_a_reset_is_refused_after_it() -> None:
+    reset, _ = apply(state_after(ADDED), Entry(ResetTable(1, SPLIT_AT_M), 0, 0))
+    after, verdict = apply(reset, Entry(AddShards("late", ("s2",), ()), 0, 0))
     assert [v.rule for v in verdict.violations] == [Rule.STALE_GENERATION]
-    assert after is cleared
-    assert not len(cleared.shards)
+    assert after is reset
+    assert not len(reset.shards)
 
 
 def test_a_generation_keeps_the_types_of_its_row_keys_and_another_can_have_others() -> None:
     whole = (Partition(ROOT),)
-    stayed, _ = apply(state_after(ADDED), Entry(ClearTable(1, whole), 0, 0))
+    stayed, _ = apply(state_after(ADDED), Entry(ResetTable(1, whole), 0, 0))
     assert stayed.key_types == TEXT
-    other, _ = apply(stayed, Entry(ClearTable(2, whole, (Primitive.LONG,)), 0, 1))
+    other, _ = apply(stayed, Entry(ResetTable(2, whole, (Primitive.LONG,)), 0, 1))
     assert other.key_types == (Primitive.LONG,)
     split, number = Entry(SplitPartition(ROOT, ("m",)), 0, 2), SplitPartition(ROOT, (5,))
     assert [v.rule for v in apply(other, split)[1].violations] == [Rule.KEY_UNFIT]
     assert not apply(other, Entry(number, 0, 2))[1].violations
 
 
-def test_what_is_keyed_as_an_earlier_generation_was_is_late_and_not_wrong() -> None:
-    clear = ClearTable(1, (Partition(ROOT),), (Primitive.LONG,))
-    cleared, _ = apply(state_after(ADDED), Entry(clear, 0, 0))
+def test_an_entry_with_keys_of_an_earlier_generation_is_refused_as_stale() -> None:
+    transaction = ResetTable(1, (Partition(ROOT),), (Primitive.LONG,))
+    reset, _ = apply(state_after(ADDED), Entry(transaction, 0, 0))
     for late in (SplitPartition(LEFT, ("c",)), AddShards("x", (), (shard_of("x", [("a",)]),))):
-        _, verdict = apply(cleared, Entry(late, 0, 0))
+        _, verdict = apply(reset, Entry(late, 0, 0))
         assert [v.rule for v in verdict.violations] == [Rule.STALE_GENERATION]
 
 
-def test_a_clear_that_another_one_came_before_is_judged_by_the_row_keys_there_are() -> None:
-    cleared, _ = apply(state_after(ADDED), Entry(ClearTable(1, SPLIT_AT_M), 0, 0))
-    next_one, verdict = apply(cleared, Entry(ClearTable(2, SPLIT_AT_M), 0, 0))
+def test_a_reset_after_a_reset_is_judged_by_the_current_key_types() -> None:
+    reset, _ = apply(state_after(ADDED), Entry(ResetTable(1, SPLIT_AT_M), 0, 0))
+    next_one, verdict = apply(reset, Entry(ResetTable(2, SPLIT_AT_M), 0, 0))
     assert (next_one.generation, verdict.violations) == (2, ())
-    broken = apply(cleared, Entry(ClearTable(2, SPLIT_AT_M[1:]), 0, 0))[1].violations
+    broken = apply(reset, Entry(ResetTable(2, SPLIT_AT_M[1:]), 0, 0))[1].violations
     assert [v.rule for v in broken] == [Rule.INVALID_TREE]
 
 

@@ -14,8 +14,8 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import (
     AddShards,
     AdoptSegments,
-    ClearTable,
     Entry,
+    ResetTable,
     SealSources,
     Transaction,
 )
@@ -114,7 +114,7 @@ def test_only_the_last_segments_can_be_replaced_in_order_and_by_what_follows() -
 
 def test_a_reset_table_has_no_sources_and_seals_from_the_beginning() -> None:
     sealed = after(BEGUN, sealing_of(BEGUN))
-    emptied = after(sealed, ClearTable(1, ONE_LEAF))
+    emptied = after(sealed, ResetTable(1, ONE_LEAF))
     assert (emptied.sealed_to, emptied.all_source_segments, len(emptied.sources)) == (0, (), 0)
     again = after(emptied, ingest("a"))
     assert after(again, sealing_of(again)).source_segments[0].after == 0

@@ -14,13 +14,13 @@ from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.transactions import (
     AddShards,
     AssignJob,
-    ClearTable,
+    DeleteShards,
     DisputeShards,
     Entry,
-    ForgetShards,
     ReleaseJob,
     ReplaceShards,
-    SettleDisputes,
+    ResetTable,
+    ResolveDisputes,
     SplitPartition,
     Transaction,
 )
@@ -91,11 +91,11 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
     kinds = ["add", "add", "repeat", "split"]
     kinds += ["assign"] * 2 if free else []
     kinds += ["release", "replace", "replace"] if state.jobs else []
-    kinds += ["forget"] if state.unreferenced else []
+    kinds += ["delete"] if state.unreferenced else []
     kinds += ["dispute"] if state.shards else []
-    kinds += ["settle"] if state.disputed else []
+    kinds += ["resolve"] if state.disputed else []
     kinds += ["seal"] if len(state.sources_up_to(state.version)) else []
-    kinds += ["clear"] if len(past) > 10 else []
+    kinds += ["reset"] if len(past) > 10 else []
     match draw(st.sampled_from(kinds)):
         case "assign":
             partition = draw(st.sampled_from(free))
@@ -126,18 +126,18 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
             up_to = draw(st.sampled_from(sorted(set(state.sources.values()) | {state.version})))
             replaced = draw(st.integers(0, len(state.source_segments)))
             return sealing_of(state, f"g{name}", up_to=up_to, replaced=replaced)
-        case "forget":
+        case "delete":
             gone = draw(st.sets(st.sampled_from(sorted(state.unreferenced)), min_size=1))
-            return ForgetShards(tuple(sorted(gone)))
+            return DeleteShards(tuple(sorted(gone)))
         case "dispute":
             shards = draw(st.sets(st.sampled_from(sorted(state.shards)), min_size=1, max_size=2))
             return DisputeShards(tuple(sorted(shards)), DisputeReason.BYTES_DAMAGED, f"d{name}")
-        case "settle":
+        case "resolve":
             shard = draw(st.sampled_from(sorted(state.disputed)))
-            return SettleDisputes(((shard, state.disputed[shard].since_ms),))
-        case "clear":
+            return ResolveDisputes(((shard, state.disputed[shard].since_ms),))
+        case "reset":
             tree = PartitionTree.from_split_points([draw(short_keys)])
-            return ClearTable(state.generation + 1, tuple(tree.by_id.values()))
+            return ResetTable(state.generation + 1, tuple(tree.by_id.values()))
         case "repeat":
             delta = draw(st.sampled_from(past))
             return draw(st.sampled_from(delta.transactions))

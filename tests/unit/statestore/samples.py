@@ -20,17 +20,17 @@ from dormouse.model.transactions import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    ClearTable,
+    DeleteShards,
     DisputeShards,
     Entry,
     ExtendTree,
-    ForgetShards,
     InitialisePartitions,
     RaiseRules,
     ReleaseJob,
     ReplaceShards,
+    ResetTable,
+    ResolveDisputes,
     SealSources,
-    SettleDisputes,
     SplitPartition,
 )
 from dormouse.schema.schema import Primitive
@@ -82,14 +82,14 @@ ENTRIES = {
     "dispute_shards": Entry(
         DisputeShards(("s1", "s2"), DisputeReason.BYTES_DAMAGED, "job2"), 6_200, 0
     ),
-    "settle_disputes": Entry(SettleDisputes((("s2", 6_200),)), 6_400, 0),
-    "forget_shards": Entry(ForgetShards(("s0", "s9")), 7_000, 0),
+    "resolve_disputes": Entry(ResolveDisputes((("s2", 6_200),)), 6_400, 0),
+    "delete_shards": Entry(DeleteShards(("s0", "s9")), 7_000, 0),
     "extend_tree": Entry(
         ExtendTree(((_LEFT, ("c",)), (partition_id_of(KeyRange((), ("c",))), ("b", 0)))), 7_500, 0
     ),
     "seal_sources": Entry(SealSources(_SEALED), 7_800, 0),
-    "clear_table": Entry(
-        ClearTable(1, (Partition(ROOT),), (Primitive.LONG, Primitive.STRING)), 8_000, 0
+    "reset_table": Entry(
+        ResetTable(1, (Partition(ROOT),), (Primitive.LONG, Primitive.STRING)), 8_000, 0
     ),
 }
 """In an order in which most of them hold."""
@@ -97,7 +97,7 @@ ENTRIES = {
 
 def sample_state() -> TableState:
     """The state after most entries, then a sealing, and then another source."""
-    later = ("extend_tree", "seal_sources", "clear_table")
+    later = ("extend_tree", "seal_sources", "reset_table")
     entries = [e for name, e in ENTRIES.items() if name not in later]
     state, _ = fold_delta(TableState(), entries)
     for entry in (ENTRIES["seal_sources"], Entry(AddShards("job4", ("source3",), (), 1), 9_000, 0)):

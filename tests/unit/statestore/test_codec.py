@@ -22,17 +22,17 @@ from dormouse.model.transactions import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    ClearTable,
+    DeleteShards,
     DisputeShards,
     Entry,
     ExtendTree,
-    ForgetShards,
     InitialisePartitions,
     RaiseRules,
     ReleaseJob,
     ReplaceShards,
+    ResetTable,
+    ResolveDisputes,
     SealSources,
-    SettleDisputes,
     SplitPartition,
 )
 from dormouse.schema.schema import KEY_TYPES
@@ -83,11 +83,11 @@ transactions = st.one_of(
     st.builds(ReleaseJob, text),
     st.builds(ReplaceShards, text, text, names, new_shards, counts, int64),
     st.builds(DisputeShards, names, st.sampled_from(DisputeReason), text),
-    st.builds(SettleDisputes, counts),
+    st.builds(ResolveDisputes, counts),
     st.builds(SplitPartition, text, keys, counts),
-    st.builds(ForgetShards, names),
+    st.builds(DeleteShards, names),
     st.builds(ExtendTree, st.lists(st.tuples(text, keys), max_size=3).map(tuple)),
-    st.builds(ClearTable, int64, partitions, key_types),
+    st.builds(ResetTable, int64, partitions, key_types),
 )
 entries = st.lists(st.builds(Entry, transactions, int64, int64), min_size=1, max_size=4).map(tuple)
 

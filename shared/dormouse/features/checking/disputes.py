@@ -22,7 +22,7 @@ from dormouse.messages import OutboundMessage
 from dormouse.model.disputes import dispute_id
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
-from dormouse.model.transactions import SettleDisputes
+from dormouse.model.transactions import ResolveDisputes
 from dormouse.ports import Services
 from dormouse.query.count import count_slices
 from dormouse.readers.auditing import audit_shard
@@ -97,7 +97,7 @@ def acknowledge(services: Services, table: Table, shards: Sequence[str]) -> list
             f"table {table.name!r} has no dispute over shard {unknown[0]!r}; nothing was settled",
             hint=f"`dormouse check {table.name}` lists those that are disputed",
         )
-    settled = SettleDisputes(tuple((shard, state.disputed[shard].since_ms) for shard in wanted))
+    settled = ResolveDisputes(tuple((shard, state.disputed[shard].since_ms) for shard in wanted))
     (outcome,) = store.commit(settled, generation=state.generation)
     if isinstance(outcome, Rejected):
         raise ContendedError(

@@ -13,7 +13,7 @@ from dormouse.features.garbage.garbage import collectable, waiting_seconds
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.messages import GarbageCandidates, OutboundMessage
 from dormouse.model.state import TableState
-from dormouse.model.transactions import ForgetShards
+from dormouse.model.transactions import DeleteShards
 from dormouse.ports import Services
 from dormouse.state_store import Rejected
 from dormouse.stored.paths import shard_path
@@ -86,8 +86,8 @@ def _delete(
         size_bytes=sum(state.shards[shard].size_bytes for shard in due),
     ):
         services.storage.delete([shard_path(table.id, shard) for shard in due])
-        forgetting = ForgetShards(tuple(due))
-        (outcome,) = services.store(table).commit(forgetting, generation=state.generation)
+        deletion = DeleteShards(tuple(due))
+        (outcome,) = services.store(table).commit(deletion, generation=state.generation)
         if isinstance(outcome, Rejected):
             return False
     record(services, table.id, job_id, "garbage", "finished", files=len(due))

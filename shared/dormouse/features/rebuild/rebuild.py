@@ -27,7 +27,7 @@ from dormouse.features.rebuild.rebuilding import (
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
-from dormouse.model.transactions import ClearTable
+from dormouse.model.transactions import ResetTable
 from dormouse.ports import Services, StoredObject
 from dormouse.shards.footer import FOOTER_READ_THREADS, read_footer
 from dormouse.shards.run_markers import read_run_markers
@@ -121,7 +121,7 @@ def _commit(store: StateStore, plan: RebuildPlan, now_ms: int) -> TableState:
     generation = 0
     for transaction in transactions(plan):
         (outcome,) = store.commit(transaction, generation=generation)
-        if isinstance(transaction, ClearTable):
+        if isinstance(transaction, ResetTable):
             generation = transaction.generation
         if isinstance(outcome, Rejected):
             raise InvariantError(f"a rebuild was rejected: {outcome}")

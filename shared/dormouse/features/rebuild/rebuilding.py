@@ -23,10 +23,10 @@ from dormouse.model.transactions import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    ClearTable,
     Entry,
     InitialisePartitions,
     ReplaceShards,
+    ResetTable,
     Transaction,
 )
 from dormouse.schema.key_types import KeyTypes, key_problem
@@ -133,7 +133,7 @@ def transactions(plan: RebuildPlan) -> Iterator[Transaction]:
     partitions = tuple(plan.tree.by_id.values())
     yield InitialisePartitions(partitions, plan.key_types)
     if plan.generation:
-        yield ClearTable(plan.generation, partitions)
+        yield ResetTable(plan.generation, partitions)
     if plan.segments:
         yield AdoptSegments(plan.segments)
     for start in range(0, len(plan.sources), SOURCES_PER_TRANSACTION):

@@ -18,7 +18,7 @@ from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.ranges import Key
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.state import TableState
-from dormouse.model.transactions import ClearTable
+from dormouse.model.transactions import ResetTable
 from dormouse.ports import Services
 from dormouse.schema.key_types import key_problem
 from dormouse.schema.schema import Schema
@@ -98,8 +98,8 @@ def finish_reset(services: Services, table: Table) -> TableState:
             f"the partitions of generation {table.generation} of table {table.name!r} are gone",
             hint=LOST_HINT,
         ) from error
-    clear = ClearTable(table.generation, partitions, table.schema.key_types)
-    (outcome,) = store.commit(clear, generation=state.generation)
+    reset = ResetTable(table.generation, partitions, table.schema.key_types)
+    (outcome,) = store.commit(reset, generation=state.generation)
     state = store.current()
     if state.generation < table.generation:
         accepted(outcome)

@@ -53,7 +53,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "at": pa.binary(),
     "rows_left": pa.list_(_SHARD_ROWS),
     "splits": pa.list_(_SPLIT),
-    "forgotten": pa.list_(pa.string()),
+    "deleted": pa.list_(pa.string()),
     "segments": pa.list_(_SEGMENT),
     "replaced": pa.list_(pa.string()),
     "new_generation": pa.int64(),
@@ -61,7 +61,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "rows_removed": pa.int64(),
     "disputed": pa.list_(pa.string()),
     "reason": pa.string(),
-    "settled": pa.list_(_DISPUTE),
+    "resolved": pa.list_(_DISPUTE),
     "key_types": pa.list_(pa.string()),
     "rules": pa.int64(),
 }

@@ -22,17 +22,17 @@ from dormouse.model.transactions import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    ClearTable,
+    DeleteShards,
     DisputeShards,
     Entry,
     ExtendTree,
-    ForgetShards,
     InitialisePartitions,
     RaiseRules,
     ReleaseJob,
     ReplaceShards,
+    ResetTable,
+    ResolveDisputes,
     SealSources,
-    SettleDisputes,
     SplitPartition,
     Transaction,
 )
@@ -130,8 +130,8 @@ class _ExtendTree(_Stored, tag="extend_tree"):
     splits: tuple[_Split, ...]
 
 
-class _ForgetShards(_Stored, tag="forget_shards"):
-    forgotten: tuple[str, ...]
+class _DeleteShards(_Stored, tag="delete_shards"):
+    deleted: tuple[str, ...]
 
 
 class _DisputeShards(_Stored, tag="dispute_shards"):
@@ -140,8 +140,8 @@ class _DisputeShards(_Stored, tag="dispute_shards"):
     job: str
 
 
-class _SettleDisputes(_Stored, tag="settle_disputes"):
-    settled: tuple[_Dispute, ...]
+class _ResolveDisputes(_Stored, tag="resolve_disputes"):
+    resolved: tuple[_Dispute, ...]
 
 
 class _SealSources(_Stored, tag="seal_sources"):
@@ -153,7 +153,7 @@ class _AdoptSegments(_Stored, tag="adopt_segments"):
     segments: tuple[SourceSegment, ...]
 
 
-class _ClearTable(_Stored, tag="clear_table"):
+class _ResetTable(_Stored, tag="reset_table"):
     new_generation: int
     partitions: tuple[_Partition, ...]
     key_types: tuple[str, ...]
@@ -168,12 +168,12 @@ _Row = (
     | _ReplaceShards
     | _SplitPartition
     | _ExtendTree
-    | _ForgetShards
+    | _DeleteShards
     | _DisputeShards
-    | _SettleDisputes
+    | _ResolveDisputes
     | _SealSources
     | _AdoptSegments
-    | _ClearTable
+    | _ResetTable
 )
 
 
@@ -216,19 +216,19 @@ def _row(entry: Entry) -> _Row:  # noqa: C901  # a case a kind
             return _SplitPartition(*at, partition, encode_key(key), _shard_rows(rows_left))
         case ExtendTree(splits=splits):
             return _ExtendTree(*at, tuple(_Split(p, encode_key(key)) for p, key in splits))
-        case ForgetShards(shards=shards):
-            return _ForgetShards(*at, shards)
+        case DeleteShards(shards=shards):
+            return _DeleteShards(*at, shards)
         case DisputeShards(shards=shards, reason=reason, job=job):
             return _DisputeShards(*at, shards, reason, job)
-        case SettleDisputes(disputes=disputes):
-            return _SettleDisputes(*at, tuple(_Dispute(*item) for item in disputes))
+        case ResolveDisputes(disputes=disputes):
+            return _ResolveDisputes(*at, tuple(_Dispute(*item) for item in disputes))
         case SealSources(segment=segment, replaced=replaced):
             return _SealSources(*at, (segment,), replaced)
         case AdoptSegments(segments=segments):
             return _AdoptSegments(*at, segments)
-        case ClearTable(generation=generation, partitions=partitions, key_types=key_types):
+        case ResetTable(generation=generation, partitions=partitions, key_types=key_types):
             stored = _stored_partitions(partitions)
-            return _ClearTable(*at, generation, stored, stored_types(key_types))
+            return _ResetTable(*at, generation, stored, stored_types(key_types))
 
 
 def _entry(row: _Row) -> Entry:
@@ -256,19 +256,19 @@ def _transaction(row: _Row) -> Transaction:  # noqa: C901  # a case a kind
             return SplitPartition(row.partition, decode_key(row.at), _counts(row.rows_left))
         case _ExtendTree():
             return ExtendTree(tuple((item.partition, decode_key(item.at)) for item in row.splits))
-        case _ForgetShards():
-            return ForgetShards(row.forgotten)
+        case _DeleteShards():
+            return DeleteShards(row.deleted)
         case _DisputeShards():
             return DisputeShards(row.disputed, row.reason, row.job)
-        case _SettleDisputes():
-            return SettleDisputes(tuple((item.shard, item.since_ms) for item in row.settled))
+        case _ResolveDisputes():
+            return ResolveDisputes(tuple((item.shard, item.since_ms) for item in row.resolved))
         case _SealSources():
             return SealSources(row.segments[0], row.replaced)
         case _AdoptSegments():
             return AdoptSegments(row.segments)
-        case _ClearTable():
+        case _ResetTable():
             types = types_of_stored(row.key_types)
-            return ClearTable(row.new_generation, _partitions(row.partitions), types)
+            return ResetTable(row.new_generation, _partitions(row.partitions), types)
 
 
 def _shard_rows(counts: tuple[tuple[str, int], ...]) -> tuple[_ShardRows, ...]:

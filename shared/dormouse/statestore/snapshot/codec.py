@@ -50,7 +50,7 @@ from dormouse.statestore.snapshot.sealed import decode_sealed, encode_sealed
 
 V = TypeVar("V")
 
-KIND, FORMAT = "snapshot", 2
+KIND, FORMAT = "snapshot", 3
 
 _COLUMNS: dict[str, pa.DataType] = {
     "item": pa.string(),

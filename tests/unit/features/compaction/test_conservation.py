@@ -21,7 +21,7 @@ from dormouse.features.compaction.compact import compact
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.messages import CompactionJob
 from dormouse.model.disputes import DisputeReason, dispute_id
-from dormouse.model.transactions import AssignJob, DisputeShards, SettleDisputes, SplitPartition
+from dormouse.model.transactions import AssignJob, DisputeShards, ResolveDisputes, SplitPartition
 from dormouse.query.count import count_slices
 from dormouse.readers.reading import Slice
 from dormouse.requests import SetProperties
@@ -224,7 +224,7 @@ def test_only_a_dispute_that_there_is_can_be_acknowledged(world: World) -> None:
     assert shard in world.state(table).disputed
 
 
-def test_disputes_that_somebody_else_settles_just_then_are_not_told_to_be_settled(
+def test_a_dispute_that_another_process_resolved_meanwhile_is_contended(
     world: World,
 ) -> None:
     table, shard, _ = disputed_table(world)
@@ -232,7 +232,7 @@ def test_disputes_that_somebody_else_settles_just_then_are_not_told_to_be_settle
     other = next(each for each in store.current().shards if each != shard)
     store.commit(DisputeShards((other,), DisputeReason.BYTES_DAMAGED, "job"), generation=0)
     found = store.current().disputed
-    both = SettleDisputes(tuple((each, found[each].since_ms) for each in (shard, other)))
+    both = ResolveDisputes(tuple((each, found[each].since_ms) for each in (shard, other)))
     world.before_next_commit(lambda: store.commit(both, generation=0))
     with pytest.raises(ContendedError, match="nothing was settled"):
         acknowledge(world.services, table, [shard])
