@@ -1,4 +1,4 @@
-"""docs/hostile-files.md: what becomes of the hostile files here, and what others make of them.
+"""bench/results/hostile-files.md: how Dormouse and other readers read the hostile files here.
 
 ``python -m tests.unit.sources.hostile.page`` writes it, from `cases.py` and `peers.json`.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.unit.sources.hostile.cases import CASES, Case
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[3] / "docs" / "hostile-files.md"
+PAGE = HERE.parents[3] / "bench" / "results" / "hostile-files.md"
 _HEAD = """# Hostile files
 
 Broken and ambiguous CSV and JSON files: how Dormouse reads each, and how other readers do, given
