@@ -1,7 +1,7 @@
 """The provenance of a shard: what its footer says so that a lost state can be rebuilt.
 
 `shards.writing` writes it, `features.compaction.compact` passes it on from inputs to outputs, and
-`features.rebuild.rebuilding` reads it.
+`features.rebuild.plan_rebuild` reads it.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, DormouseError
 from dormouse.features.ingest.batch_files import batch_files
+from dormouse.features.rebuild.plan_rebuild import FoundShard, RebuildPlan, plan_rebuild, rebuilt
 from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.features.rebuild.rebuilding import FoundShard, RebuildPlan, plan_rebuild, rebuilt
 from dormouse.features.sweep.sweep import sweep
 from dormouse.messages import OutboundMessage
 from dormouse.model.shards import Shard

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from dormouse.errors import ContendedError, CorruptDataError, InvariantError, NotFoundError
 from dormouse.features.ingest.seal_sources import load_segments
-from dormouse.features.rebuild.rebuilding import (
+from dormouse.features.rebuild.plan_rebuild import (
     FoundShard,
     RebuildPlan,
     Refusal,

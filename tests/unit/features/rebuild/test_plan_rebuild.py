@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dormouse.features.rebuild.rebuilding import (
+from dormouse.features.rebuild.plan_rebuild import (
     FoundShard,
     RebuildPlan,
     Refusal,

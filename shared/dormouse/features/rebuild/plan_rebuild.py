@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dormouse.errors import InvariantError
-from dormouse.features.rebuild.runs import LAST_NUMBER, choose_runs, written_twice
+from dormouse.features.rebuild.choose_runs import LAST_NUMBER, choose_runs, written_twice
 from dormouse.fold.fold import apply
 from dormouse.fold.invariants import broken_invariants
 from dormouse.keys.ranges import KeyRange, prefix_successor
