@@ -29,7 +29,7 @@ from dormouse.features.administration.administer import administer
 from dormouse.features.checking.check import CheckReport, Progress, check
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
 from dormouse.features.purge.prove_purge import Proof
-from dormouse.features.rebuild.rebuild import Rebuilt, preview, rebuild
+from dormouse.features.rebuild.rebuild import RebuildReport, preview_rebuild, rebuild
 from dormouse.features.spark.requests import count_unsettled
 from dormouse.features.sweep.measure import current_metrics
 from dormouse.key_forms.codec import KeyCodec
@@ -295,7 +295,7 @@ class TableHandle(TableAccess):
         """
         return check(self.services, self.current(), watch, all_bytes=all_bytes)
 
-    def rebuild(self, *, dry_run: bool = False, watch: Progress | None = None) -> Rebuilt:
+    def rebuild(self, *, dry_run: bool = False, watch: Progress | None = None) -> RebuildReport:
         """Rebuild the table's state from the footers of its shards; `dry_run` changes nothing.
 
         Use it when the state is lost or damaged: the new state replaces what is left of it.
@@ -307,7 +307,7 @@ class TableHandle(TableAccess):
         """
         table = self.current()
         if dry_run:
-            return preview(self.services, table, watch)
+            return preview_rebuild(self.services, table, watch)
         result, messages = rebuild(self.services, table, watch)
         self.queues.send(messages)
         return result

@@ -1,13 +1,14 @@
-"""Which runs count when nothing but their shards is left; used by `rebuilding`.
+"""Choose the runs whose shards count, when nothing but the shards and run markers is left.
 
-An ingest may be tried several times, and sources may come in several jobs; of all runs with a
-source at most one was committed. A run is known to be committed if anything of it was merged. Of
-the others, runs are chosen so that no source is lost and none counts twice.
+An ingest job may be tried several times, and a source may be part of several jobs; at most one run
+with a source was committed. Runs of which a shard was merged were committed. Of the others, runs
+are chosen such that each source counts exactly once.
 
-A compaction counts if it is whole: whether it was committed or not, it has the rows of its inputs.
-If it is not, it counts if it was committed: if some of it was merged, or some input is deleted that
-no compaction which counts was merged from. The end of one done in parts is noted as long as any of
-its shards is needed, so without that note a part counts only if some of the run was merged.
+A compaction that is complete has exactly the rows of its inputs, so it counts whether it was
+committed or not. One that is incomplete counts if it was committed: if a shard of it was merged, or
+if an input is deleted and no other compaction that counts has merged that input. A compaction in
+parts is complete if it has a run marker, which is kept as long as any of its shards; without the
+marker, it counts only if a part was merged.
 """
 
 from __future__ import annotations
@@ -19,13 +20,12 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.provenance import Provenance
 from dormouse.stored.paths import PART_NUMBERS, run_of_shard
 
-LAST_NUMBER = 2**63
-_BROKEN_OFF = "its run was broken off, and so never committed"
+_INCOMPLETE = "its run is incomplete, so it was never committed"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """The runs that count, why the others do not, and what contradicts itself."""
+class RunChoice:
+    """The runs that count, the reason why each other run does not, and contradictions."""
 
     counted: frozenset[str]
     left_out: Mapping[str, str]
@@ -33,59 +33,71 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """What is left of an ingest run."""
+class _IngestRun:
+    """What the shards that are left show of an ingest run."""
 
     id: str
     sources: frozenset[str]
-    whole: bool
-    committed: bool
+    is_complete: bool
+    is_committed: bool
 
-    def repeats(self, other: _Run) -> bool:
-        """Return whether at most one of the runs can have been committed."""
+    def shares_sources(self, other: _IngestRun) -> bool:
+        """Return whether at most one of the two runs can have been committed."""
         return not self.sources.isdisjoint(other.sources)
 
 
-def choose_runs(origins: Mapping[str, Provenance]) -> Choice:
-    """Choose among the runs of all shards there are, given by id."""
-    merged = _merged(origins.values())
-    ingested, compacted = _runs(origins)
-    runs = [_run(run, found, run in merged) for run, found in ingested]
-    committed = [run for run in runs if run.committed]
-    compactions, left_out = _whole_compactions(compacted, merged, origins)
-    open_runs: list[_Run] = []
-    carried = [o for o in origins.values() if o.lineage.inputs and o.lineage.sources]
+def choose_runs(shards: Mapping[str, Provenance]) -> RunChoice:
+    """Choose among the runs that wrote `shards`, which are all shards of the table, by id.
+
+    Example, with the sources of each ingest run in braces:
+
+    - a {s}, and a shard c-0 that was merged from a-0: run a was committed, and counts.
+    - b {s}: a retry of the same job. Its source counts by run a already, so b is left out.
+    - d {t}, without its last shard: it crashed while writing, and is left out.
+    - e {u, v}, f {u}, g {v, w}: not merged, complete, and they share sources. Nothing shows which
+      were committed, but f and g together have each of u, v, w once, and e has no other rows. So
+      f and g count, and e is left out.
+    - h {x, y}, i {y, z}: no choice has each of x, y, z exactly once. This is a contradiction: a
+      guess could lose rows or double them, so a person has to delete the shards of one run.
+    """
+    merged = _merged_runs(shards.values())
+    ingested, compacted = _group_by_run(shards)
+    runs = [_ingest_run(run, found, run in merged) for run, found in ingested]
+    committed = [run for run in runs if run.is_committed]
+    counted, left_out = _choose_compactions(compacted, merged, shards)
+    open_runs: list[_IngestRun] = []
+    carried = [p for p in shards.values() if p.lineage.inputs and p.lineage.sources]
     for run in runs:
-        if run.committed:
+        if run.is_committed:
             continue
-        if not run.whole:
-            left_out[run.id] = _BROKEN_OFF
-        elif _was_ingested(run, committed, carried):
+        if not run.is_complete:
+            left_out[run.id] = _INCOMPLETE
+        elif _is_ingested(run, committed, carried):
             left_out[run.id] = "its sources were ingested by another run"
         else:
             open_runs.append(run)
-    contradictions = list(_repeats_among(committed))
-    chosen: list[_Run] = []
-    for group in _groups(open_runs):
-        covering = _cover(group)
-        if covering is None:
+    contradictions = list(_shared_sources(committed))
+    chosen: list[_IngestRun] = []
+    for group in _connected_groups(open_runs):
+        cover = _exact_cover(group)
+        if cover is None:
             names = ", ".join(run.id for run in group)
             contradictions.append(
-                f"the ingest runs {names} share some sources, and nothing tells which of them was "
+                f"the ingest runs {names} share some sources, and nothing shows which of them was "
                 "committed: delete the shards of those that were not"
             )
             continue
-        chosen += covering
+        chosen += cover
         for run in group:
-            if run not in covering:
-                left_out[run.id] = "its sources count by another run"
-    counted = compactions | {run.id for run in (*committed, *chosen)}
-    return Choice(counted, left_out, tuple(contradictions))
+            if run not in cover:
+                left_out[run.id] = "other runs with the same sources count"
+    counted |= {run.id for run in (*committed, *chosen)}
+    return RunChoice(frozenset(counted), left_out, tuple(contradictions))
 
 
-def _merged(origins: Iterable[Provenance]) -> frozenset[str]:
-    """Return the runs of which a shard is known to have been merged."""
-    lineages = [origin.lineage for origin in origins]
+def _merged_runs(shards: Iterable[Provenance]) -> frozenset[str]:
+    """Return the runs of which at least one shard was merged, and which were thus committed."""
+    lineages = [provenance.lineage for provenance in shards]
     return frozenset(
         run_of_shard(shard)[0]
         for lineage in lineages
@@ -93,111 +105,89 @@ def _merged(origins: Iterable[Provenance]) -> frozenset[str]:
     )
 
 
-def _runs(
-    origins: Mapping[str, Provenance],
-) -> tuple[list[tuple[str, list[Provenance]]], list[tuple[str, list[Provenance]]]]:
-    """Return what there is of ingest runs and of compactions, by id, shards in order."""
+_Run = tuple[str, list[Provenance]]
+
+
+def _group_by_run(shards: Mapping[str, Provenance]) -> tuple[list[_Run], list[_Run]]:
+    """Return the ingest runs and the compactions, by id, each with its shards in order."""
     ingested: dict[str, list[Provenance]] = {}
     compacted: dict[str, list[Provenance]] = {}
-    for shard, origin in origins.items():
-        runs = compacted if origin.lineage.inputs else ingested
-        runs.setdefault(run_of_shard(shard)[0], []).append(origin)
+    for shard, provenance in shards.items():
+        runs = compacted if provenance.lineage.inputs else ingested
+        runs.setdefault(run_of_shard(shard)[0], []).append(provenance)
     for found in (*ingested.values(), *compacted.values()):
-        found.sort(key=lambda origin: (origin.last, origin.number))
+        found.sort(key=lambda provenance: (provenance.last, provenance.number))
     return sorted(ingested.items()), sorted(compacted.items())
 
 
-def _run(run: str, found: Sequence[Provenance], merged: bool) -> _Run:
+def _ingest_run(run: str, found: Sequence[Provenance], is_merged: bool) -> _IngestRun:
+    """Return what the shards of a run, of which the last comes last, show of it.
+
+    The shards of an uncommitted run are deleted last shard first. So a run that has its last shard
+    but lacks another was committed, and the missing shard was merged and deleted since.
+    """
     last = found[-1]
-    lacks_others = last.last and len(found) <= last.number
+    lacks_shards = last.last and len(found) <= last.number
     sources = frozenset(last.lineage.sources)
-    return _Run(run, sources, last.last, merged or lacks_others)
+    return _IngestRun(run, sources, last.last, is_merged or lacks_shards)
 
 
-def _whole_compactions(
-    compacted: Iterable[tuple[str, Sequence[Provenance]]],
-    merged: frozenset[str],
-    shards: Container[str],
-) -> tuple[frozenset[str], dict[str, str]]:
-    """Return the compactions that count, and why the others do not."""
+def _choose_compactions(
+    compacted: Iterable[_Run], merged: frozenset[str], shards: Container[str]
+) -> tuple[set[str], dict[str, str]]:
+    """Return the compactions that count, and the reasons why the others do not.
+
+    Example: j was merged from r-0 and s-0, and only j-0 is left, which is not its last shard. If
+    r-0 and s-0 exist, j never got to its commit, and they have the rows. If r-0 is deleted, j was
+    committed, since inputs are deleted after the commit only; j-1 was merged and deleted since.
+    But if k was merged from r-0 in the same range as well, r-0 was deleted after the commit of k:
+    a rebuild had forgotten j, and its inputs were planned again as k. Then j does not count.
+    """
     known = {run: found[-1] for run, found in compacted}
     counted = {run for run, last in known.items() if last.last or run in merged}
-    taken: dict[str, list[KeyRange]] = {}
+    merged_ranges: dict[str, list[KeyRange]] = {}
     for run in counted:
         for shard in (*known[run].lineage.inputs, *known[run].lineage.superseded):
-            taken.setdefault(shard, []).append(known[run].range)
+            merged_ranges.setdefault(shard, []).append(known[run].range)
     left_out = {}
     for run in known.keys() - counted:
-        gone = [shard for shard in known[run].lineage.inputs if shard not in shards]
-        # One that a rebuild forgot was planned once more, and left shards of its steps behind.
-        others = [span for shard in gone for span in taken.get(shard, ())]
-        is_parts = (
-            known[run].number >= PART_NUMBERS
-        )  # their end would be noted, as long as they are
-        if gone and not is_parts and not any(s.overlaps(known[run].range) for s in others):
+        last = known[run]
+        deleted = [shard for shard in last.lineage.inputs if shard not in shards]
+        others = [span for shard in deleted for span in merged_ranges.get(shard, ())]
+        # Parts that were committed have a run marker, as long as any of them exists.
+        is_part = last.number >= PART_NUMBERS
+        if deleted and not is_part and not any(span.overlaps(last.range) for span in others):
             counted.add(run)
         else:
-            left_out[run] = _BROKEN_OFF
-    return frozenset(counted), left_out
+            left_out[run] = _INCOMPLETE
+    return counted, left_out
 
 
-def written_twice(
-    origins: Mapping[str, Provenance], ended: Mapping[str, Container[int]]
-) -> frozenset[str]:
-    """Return the shards of compactions that do not count, as others of their run have their rows.
-
-    `ended` has the numbers of the shards of each run whose end is noted.
-
-    A run that died before its commit may have written everything, as shard 0, the last. Is the job
-    then cut into parts, shards from 1,000,000 on hold the same rows; is a part cut again, so do
-    those of the smaller parts. Whoever was taken for dead may write its shards long after others
-    committed theirs. What was merged counts; else the parts that the noted end lists; else what
-    says that it is the last.
-    """
-    lineages = [origin.lineage for origin in origins.values()]
-    merged = {shard for each in lineages for shard in (*each.inputs, *each.superseded)}
-    whole_merged = {run for run, number in map(run_of_shard, merged) if number < PART_NUMBERS}
-    parts_merged = {run for run, number in map(run_of_shard, merged) if number >= PART_NUMBERS}
-    runs: dict[str, dict[int, str]] = {}
-    for shard, origin in origins.items():
-        if origin.lineage.inputs:
-            run, number = run_of_shard(shard)
-            runs.setdefault(run, {})[number] = shard
-    twice: set[str] = set()
-    for run, shards in runs.items():
-        whole = {shard for number, shard in shards.items() if number < PART_NUMBERS}
-        if run in whole_merged:
-            twice |= set(shards.values()) - whole
-        elif run in ended:
-            listed = ended[run]
-            twice |= {s for n, s in shards.items() if n != LAST_NUMBER and n not in listed}
-        elif run in parts_merged:
-            twice |= whole
-        elif any(origins[shard].last for shard in whole):
-            twice |= set(shards.values()) - whole
-    return frozenset(twice)
-
-
-def _was_ingested(run: _Run, committed: Iterable[_Run], carried: Iterable[Provenance]) -> bool:
-    """Return whether a source of `run` counts already."""
-    return any(run.repeats(other) for other in committed) or any(
-        not run.sources.isdisjoint(origin.lineage.sources) for origin in carried
+def _is_ingested(
+    run: _IngestRun, committed: Iterable[_IngestRun], carried: Iterable[Provenance]
+) -> bool:
+    """Return whether a source of `run` counts already, by another run or a compacted shard."""
+    return any(run.shares_sources(other) for other in committed) or any(
+        not run.sources.isdisjoint(provenance.lineage.sources) for provenance in carried
     )
 
 
-def _repeats_among(committed: Sequence[_Run]) -> Iterator[str]:
-    by_source: dict[str, list[_Run]] = {}
+def _shared_sources(committed: Sequence[_IngestRun]) -> Iterator[str]:
+    """Yield a contradiction for each source that two committed runs have."""
+    by_source: dict[str, list[_IngestRun]] = {}
     for run in committed:
         for source in sorted(run.sources):
             for other in by_source.setdefault(source, []):
-                if run.repeats(other):
-                    yield f"the ingest runs {other.id} and {run.id} both have source {source}"
+                yield f"the ingest runs {other.id} and {run.id} both have source {source}"
             by_source[source].append(run)
 
 
-def _groups(runs: Sequence[_Run]) -> list[list[_Run]]:
-    """Put together the runs that repeat each other, directly or by way of others."""
-    by_source: dict[str, list[_Run]] = {}
+def _connected_groups(runs: Sequence[_IngestRun]) -> list[list[_IngestRun]]:
+    """Group runs that share sources, directly or through other runs.
+
+    Example: of a {s, t}, b {t, u}, c {u}, d {v}, the groups are a, b, c and d alone.
+    """
+    by_source: dict[str, list[_IngestRun]] = {}
     for run in runs:
         for source in run.sources:
             by_source.setdefault(source, []).append(run)
@@ -211,35 +201,33 @@ def _groups(runs: Sequence[_Run]) -> list[list[_Run]]:
             run = pending.pop()
             group.append(run)
             for other in (o for source in run.sources for o in by_source[source]):
-                if other.id not in seen and run.repeats(other):
+                if other.id not in seen:
                     seen.add(other.id)
                     pending.append(other)
         groups.append(sorted(group, key=lambda run: run.id))
     return groups
 
 
-def _cover(group: Sequence[_Run]) -> list[_Run] | None:
-    """Choose runs that do not repeat each other and have all sources of the group; None if none do.
+def _exact_cover(group: Sequence[_IngestRun]) -> list[_IngestRun] | None:
+    """Choose runs which together have each source of the group exactly once; None if none do.
 
-    All runs with a source have the same rows of it, so any such choice has the same rows.
+    All runs with a source have the same rows of it, so any exact cover has the same rows. The
+    search takes the first source that is not covered, tries each run that has it and shares no
+    source with those chosen so far, and goes back a step if the rest cannot be covered.
+
+    Example: of a {s, t}, b {s}, c {t, u}, source s is first. With a, nothing fits for u, since c
+    shares t with a. With b, run c covers t and u. The cover is b, c.
     """
     candidates = list({run.sources: run for run in reversed(group)}.values())[::-1]
 
-    def extend(chosen: list[_Run]) -> list[_Run] | None:
-        missing = next(
-            (
-                source
-                for run in group
-                for source in sorted(run.sources)
-                if not any(source in c.sources for c in chosen)
-            ),
-            None,
-        )
+    def extend(chosen: list[_IngestRun]) -> list[_IngestRun] | None:
+        covered = {source for run in chosen for source in run.sources}
+        uncovered = (s for run in group for s in sorted(run.sources) if s not in covered)
+        missing = next(uncovered, None)
         if missing is None:
             return chosen
         for candidate in candidates:
-            fits = missing in candidate.sources
-            if fits and not any(candidate.repeats(c) for c in chosen):
+            if missing in candidate.sources and covered.isdisjoint(candidate.sources):
                 found = extend([*chosen, candidate])
                 if found is not None:
                     return found
