@@ -15,10 +15,10 @@ from dormouse.model.transactions import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    ResetTable,
     Entry,
     InitialisePartitions,
     ReplaceShards,
+    ResetTable,
     Transaction,
 )
 
