@@ -51,10 +51,10 @@ def run(spark: SparkContext, world: World, table: Table, *sources: Source) -> No
     bulk_import(spark, WorldAccess(world), world.services, job)
 
 
-def origins(world: World, table: Table) -> list[Provenance]:
+def provenances(world: World, table: Table) -> list[Provenance]:
     stored = world.storage.list(data_prefix(table.id))
     footers = (read_footer(world.storage, o.path, o.size_bytes) for o in stored)
-    return sorted((footer.origin for footer in footers), key=lambda o: o.number)
+    return sorted((footer.provenance for footer in footers), key=lambda o: o.number)
 
 
 def test_each_row_gets_to_the_leaf_that_holds_its_key(spark: SparkContext, world: World) -> None:
@@ -87,9 +87,9 @@ def test_a_leaf_with_most_rows_is_written_by_many_tasks_in_key_order(
     assert max(rows) <= 2 * len(text) / 4
     spans = sorted((shard.min_key, shard.max_key) for shard in state.shards.values())
     assert all(end < start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
-    numbers = [origin.number for origin in origins(world, table)]
+    numbers = [provenance.number for provenance in provenances(world, table)]
     assert len(set(numbers)) == len(numbers)
-    assert not any(origin.last for origin in origins(world, table))
+    assert not any(provenance.last for provenance in provenances(world, table))
 
 
 def test_too_few_leaves_are_split_first_at_the_medians_of_what_comes(

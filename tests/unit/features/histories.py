@@ -228,7 +228,7 @@ class History:
             footer = read_footer(self.world.storage, stored.path, stored.size_bytes)
             shard = Shard(shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
             rows = _rows_in(self.world.storage.get(stored.path))
-            self.found[shard_id] = (FoundShard(shard, footer.origin), rows)
+            self.found[shard_id] = (FoundShard(shard, footer.provenance), rows)
         return self.found[shard_id][0]
 
     def _sweep(self) -> list[OutboundMessage]:

@@ -119,7 +119,9 @@ def plan_rebuild(
 
 def _marker_as_shard(marker: RunMarker) -> FoundShard:
     """Return a run marker as a last shard without rows, whose number no shard of its run has."""
-    return FoundShard(Shard(make_shard_id(marker.run, MARKER_NUMBER), 0, 0, (), ()), marker.origin)
+    return FoundShard(
+        Shard(make_shard_id(marker.run, MARKER_NUMBER), 0, 0, (), ()), marker.provenance
+    )
 
 
 def _left_out(choice: RunChoice, shards: Iterable[str]) -> Iterator[tuple[str, str]]:

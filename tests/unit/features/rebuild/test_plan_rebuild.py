@@ -32,7 +32,7 @@ def shard(
     day: int = 0,
     lineage: Lineage | None = None,
 ) -> FoundShard:
-    origin = Provenance(
+    provenance = Provenance(
         span,
         "job",
         day * DAY_MS,
@@ -40,7 +40,7 @@ def shard(
         last,
         lineage or Lineage(sources=(f"source-of-{name}",)),
     )
-    return FoundShard(Shard(name, 10, 100, (low,), (high,)), origin)
+    return FoundShard(Shard(name, 10, 100, (low,), (high,)), provenance)
 
 
 def merged(name: str, *inputs: str, **more: object) -> FoundShard:
@@ -211,8 +211,8 @@ def marker(
     run: str, parts: tuple[int, ...], *inputs: str, sources: tuple[str, ...] = ()
 ) -> RunMarker:
     numbers = tuple(part_shard_number(task, 0) for task in parts)
-    origin = Provenance(job="job", number=len(parts), lineage=Lineage(sources, inputs))
-    return RunMarker(run, origin, numbers)
+    provenance = Provenance(job="job", number=len(parts), lineage=Lineage(sources, inputs))
+    return RunMarker(run, provenance, numbers)
 
 
 def test_a_run_written_in_parts_counts_only_with_its_run_marker() -> None:
