@@ -8,14 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 
 _encoder = msgspec.json.Encoder()
 PIPE_WIDTH = 10_000
@@ -46,6 +50,8 @@ def notes() -> Console:
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
     """Show progress bars on a terminal, and nothing elsewhere."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     console = notes()
     with Progress(
         TextColumn("{task.description}"),

@@ -64,6 +64,10 @@ class InvalidRequestError(DormouseError):
     """The request can never succeed as it is. Change it; a retry is useless."""
 
 
+class MissingPackageError(DormouseError):
+    """A part of Dormouse was asked for whose packages are not installed. The hint names them."""
+
+
 class RefusedSourceError(InvalidRequestError):
     """An ingested file cannot become rows of its table. The file stays where it is."""
 

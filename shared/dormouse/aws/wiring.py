@@ -1,6 +1,8 @@
 """The composition root: build the services of a process from its settings.
 
-Nothing is created at import; a process creates its services once, at first use.
+Nothing is created at import; a process creates its services once, at first use. What only some
+processes need is imported where they need it: what a function logs, and the state stores, which
+import Arrow: listing tables needs neither.
 """
 
 from __future__ import annotations
@@ -9,27 +11,27 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING
 
 from botocore.config import Config
 
 from dormouse.aws.base.clients import client
-from dormouse.aws.base.logs import note_commit
-from dormouse.aws.base.metrics import LoggedMetrics
-from dormouse.aws.dynamodb.log_pages import DynamoPages
-from dormouse.aws.dynamodb.state_store import BlobTables, DynamoDBStateStore
 from dormouse.aws.dynamodb.tables import DynamoTables
 from dormouse.aws.dynamodb.tracker import DynamoTracker
-from dormouse.aws.emr import EmrServerless
-from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.aws.s3.storage import S3Sources, S3Storage
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.ports import Metrics, NoMetrics, Services, Spark
 from dormouse.settings import Settings
 from dormouse.state_store import CommitReport, StateStore
-from dormouse.statestore.engine import Options
+from dormouse.stored.names import InstanceNames
 from dormouse.system import SystemClock, TimeOrderedIds, retry_policy
 from dormouse.tables.table import Table
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+    from dormouse.statestore.log.pages import Pages
 
 SCRATCH = "dormouse"
 """The name of a function's own folder in the scratch folder."""
@@ -68,6 +70,9 @@ def wiring() -> Wiring:
     The scratch folder is emptied first: a function that was stopped leaves files there, which
     Lambda hands to the next process.
     """
+    from dormouse.aws.base.logs import note_commit
+    from dormouse.aws.base.metrics import LoggedMetrics
+
     settings = Settings.from_environment()
     scratch = settings.scratch / SCRATCH
     if scratch.exists():
@@ -96,10 +101,6 @@ def wire(
     dynamodb = client("dynamodb", _CONFIG)
     sqs = client("sqs", _CONFIG)
     storage = S3Storage(s3, names.data_bucket)
-    # The SDK must not repeat an append: its outcome is known only if it is sent once.
-    once = client("dynamodb", _CONFIG.merge(Config(retries={"total_max_attempts": 1})))
-    pages = DynamoPages(once, names.state_table)
-    tables = BlobTables(dynamodb, names.deltas_table, names.snapshots_table)
     services = Services(
         tables=DynamoTables(dynamodb, names.tables_table, names.state_table),
         tracker=DynamoTracker(dynamodb, names.jobs_table),
@@ -107,7 +108,7 @@ def wire(
         results=S3Storage(s3, names.results_bucket),
         sources=S3Sources(s3, names.ingest_bucket),
         dead_letters=SqsDeadLetters(sqs, names),
-        store=_store_factory(storage, tables, pages, observe),
+        store=_store_factory(names, storage, dynamodb, observe),
         clock=SystemClock(),
         ids=TimeOrderedIds(),
         scratch=settings.scratch,
@@ -122,14 +123,26 @@ def wire(
 def _spark(settings: Settings) -> Spark | None:
     if settings.spark is None:
         return None
+    from dormouse.aws.emr import EmrServerless
+
     return EmrServerless(client("emr-serverless", _CONFIG), settings.spark, settings.names)
 
 
 def _store_factory(
-    storage: S3Storage, tables: BlobTables, pages: DynamoPages, observe: Observer
+    names: InstanceNames, storage: S3Storage, dynamodb: DynamoDBClient, observe: Observer
 ) -> Callable[[Table], StateStore]:
+    @cache
+    def pages() -> Pages:
+        from dormouse.aws.dynamodb.log_pages import DynamoPages
+
+        # The SDK must not repeat an append: its outcome is known only if it is sent once.
+        once = client("dynamodb", _CONFIG.merge(Config(retries={"total_max_attempts": 1})))
+        return DynamoPages(once, names.state_table)
+
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, kept_in: str, commits: str, keep_seconds: int) -> StateStore:
+        from dormouse.statestore.engine import Options
+
         clock, ids, tries = SystemClock(), TimeOrderedIds(), retry_policy()
         options = Options(
             is_strict=commits == "strict",
@@ -137,11 +150,16 @@ def _store_factory(
             observe=partial(observe, state_id),
         )
         if kept_in == "dynamodb":
+            from dormouse.aws.dynamodb.state_store import BlobTables, DynamoDBStateStore
+
+            tables = BlobTables(dynamodb, names.deltas_table, names.snapshots_table)
             return DynamoDBStateStore(
-                state_id, tables, pages, clock, ids, retry_policy=tries, options=options
+                state_id, tables, pages(), clock, ids, retry_policy=tries, options=options
             )
+        from dormouse.aws.s3.state_store import S3StateStore
+
         return S3StateStore(
-            state_id, storage, pages, clock, ids, retry_policy=tries, options=options
+            state_id, storage, pages(), clock, ids, retry_policy=tries, options=options
         )
 
     def store(table: Table) -> StateStore:

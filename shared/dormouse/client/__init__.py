@@ -13,17 +13,27 @@ The command line is built on it. Its modules, lowest first:
 - ``dropping``, ``exporting``, ``purging``, ``checking``, ``jobs``: parts of a table's handle
 - ``table``, ``instance``: the handles; ``declaring``, ``dead_letters``, ``spark``: parts of the
   instance; ``estimating``: split points for a table yet to be created
+
+A handle imports what a method needs within the method: a look-up loads neither the query engine of
+scans nor the code of exports, and listing tables loads no Arrow.
 """
 
-from dormouse.client.dropping import Ingested
-from dormouse.client.exporting import Export, ExportProgress
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from dormouse.client.instance import Instance
-from dormouse.client.purging import Purge, PurgeProgress
 from dormouse.client.table import Status, TableHandle
 from dormouse.client.versions import AsOf
 from dormouse.key_forms.python import KeyLike, KeyValue
-from dormouse.query.result import QueryResult
 from dormouse.tables.spark_options import SparkOptions
+
+if TYPE_CHECKING:
+    from dormouse.client.dropping import Ingested
+    from dormouse.client.exporting import Export, ExportProgress
+    from dormouse.client.purging import Purge, PurgeProgress
+    from dormouse.query.result import QueryResult
 
 __all__ = [
     "AsOf",
@@ -40,3 +50,20 @@ __all__ = [
     "Status",
     "TableHandle",
 ]
+
+_LATER = {
+    "Export": "dormouse.client.exporting",
+    "ExportProgress": "dormouse.client.exporting",
+    "Ingested": "dormouse.client.dropping",
+    "Purge": "dormouse.client.purging",
+    "PurgeProgress": "dormouse.client.purging",
+    "QueryResult": "dormouse.query.result",
+}
+"""Names whose modules import Arrow: they are imported when they are first asked for."""
+
+
+def __getattr__(name: str) -> object:
+    """Return a name of `_LATER`."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from dormouse.aws.base.failures import reading
-from dormouse.aws.emr import EmrApplications
-from dormouse.aws.s3.ingest_bucket import S3IngestBucket
-from dormouse.aws.sqs.queue_ages import CloudWatchAges
-from dormouse.aws.wiring import wire
 from dormouse.client.dead_letters import DeadLetterQueues, QueueState, queue_states
 from dormouse.client.declaring import parse_declarations, plan_declared, requests_of
-from dormouse.client.dropping import Ingested
 from dormouse.client.ports import (
     IngestBucket,
     NoSpark,
@@ -27,7 +22,6 @@ from dormouse.client.spark import SparkStatus, spark_status
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
 from dormouse.errors import CorruptDataError, DamagedEntryError
-from dormouse.features.administration.administer import administer
 from dormouse.features.tables.leftovers import Unregistered, list_unregistered
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
@@ -55,10 +49,12 @@ from dormouse.requests import (
 )
 from dormouse.schema.schema import Schema
 from dormouse.settings import Settings
-from dormouse.system import retry_policy
 from dormouse.tables.declaring import TableChange
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table, table_not_found
+
+if TYPE_CHECKING:
+    from dormouse.client.dropping import Ingested
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +79,9 @@ class Instance:
             InvalidRequestError: no name is given, or another setting is invalid.
             UnavailableError: there are no credentials, or AWS does not answer.
         """
-        settings = Settings.from_environment(instance=name)
-        with reading("AWS"):
-            wiring = wire(settings)
-            bucket = S3IngestBucket.of(wiring.settings.names)
-            ages = CloudWatchAges.of(wiring.settings.names)
-            applications = EmrApplications.of(wiring.settings.names)
-        polling = Polling(wiring.services.clock, retry_policy().sleep)
-        return Instance(wiring.services, wiring.outbox, bucket, polling, ages, applications)
+        from dormouse.client.deployment import connect_deployment  # nothing else needs AWS
+
+        return connect_deployment(Settings.from_environment(instance=name))
 
     def tables(self) -> list[TableHandle]:
         """Return all tables that can be read, by name; `list_readable` has the damaged ones too."""
@@ -316,6 +307,8 @@ class Instance:
             NotFoundError: there is nothing under a key, or no table has that name.
             InvalidRequestError: no key is given, or there are too many files at once.
         """
+        from dormouse.client.dropping import Ingested
+
         handle = self.table(name)
         request = IngestFiles(self.services.ids.new(), name, tuple(keys), spark, again)
         sent = [m.message for m in self._administer(request)]
@@ -387,6 +380,8 @@ class Instance:
         return DeadLetterQueues(self.services, self.queues)
 
     def _administer(self, request: AdminRequest) -> list[OutboundMessage]:
+        from dormouse.features.administration.administer import administer
+
         messages = administer(self.services, request)
         self.queues.send(messages)
         return messages

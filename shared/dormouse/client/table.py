@@ -6,48 +6,35 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from msgspec import structs
 
 from dormouse.client.access import TableAccess
-from dormouse.client.dropping import (
-    Ingested,
-    Ingestible,
-    drop_files,
-    files_to_drop,
-    ingest_key,
-    write_rows,
-)
-from dormouse.client.exporting import Export, export_request, start_export
-from dormouse.client.jobs import jobs_of
-from dormouse.client.purging import Purge, proof_of, start_purge
 from dormouse.client.versions import AsOf, table_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Watch
 from dormouse.errors import InvalidRequestError
-from dormouse.features.administration.administer import administer
-from dormouse.features.checking.check import CheckReport, Progress, check
-from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
-from dormouse.features.purge.prove_purge import Proof
-from dormouse.features.rebuild.rebuild import RebuildReport, preview_rebuild, rebuild
-from dormouse.features.spark.requests import count_unsettled
-from dormouse.features.sweep.measure import current_metrics
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
 from dormouse.model.metrics import Metric
 from dormouse.model.sources import Source
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.ports import NO_TABLE, JobRecord
-from dormouse.query.count import count_rows
-from dormouse.query.planner import select
-from dormouse.query.result import QueryResult
-from dormouse.query.rows import query_rows
-from dormouse.query.selection import Selection
 from dormouse.requests import AlterSchema
 from dormouse.schema.schema import Field
-from dormouse.sql.conditions import parse_condition
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
+
+if TYPE_CHECKING:
+    from dormouse.client.dropping import Ingested, Ingestible
+    from dormouse.client.exporting import Export
+    from dormouse.client.purging import Purge
+    from dormouse.features.checking.check import CheckReport, Progress
+    from dormouse.features.purge.prove_purge import Proof
+    from dormouse.features.rebuild.rebuild import Rebuilt
+    from dormouse.query.result import QueryResult
+    from dormouse.query.selection import Selection
+
 
 PENDING_FILES_MS = 7 * DAY_MS
 """How long a dropped file counts as pending: as long as the tracker keeps a refusal."""
@@ -106,6 +93,8 @@ class TableHandle(TableAccess):
             NotFoundError: that version is not kept any more, is yet to come, or has rows of an
                 earlier schema.
         """
+        from dormouse.query.rows import query_rows
+
         table, state = table_as_of(self.services, self.current(), as_of)
         selection = self._select(table, state, ranges, exact, where, columns, limit)
         return query_rows(self.services, table, state, selection)
@@ -119,6 +108,8 @@ class TableHandle(TableAccess):
         as_of: AsOf | None = None,
     ) -> int:
         """Count the rows that `query` would return, reading as few of them as possible."""
+        from dormouse.query.count import count_rows
+
         table, state = table_as_of(self.services, self.current(), as_of)
         selection = self._select(table, state, ranges, exact, where)
         return count_rows(self.services, table, state, selection)
@@ -133,6 +124,9 @@ class TableHandle(TableAccess):
         columns: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> Selection:
+        from dormouse.query.planner import select
+        from dormouse.sql.conditions import parse_condition
+
         return select(
             table.schema,
             state.version,
@@ -162,6 +156,8 @@ class TableHandle(TableAccess):
             NotFoundError: the table was deleted.
             InvalidRequestError: a change cannot be honoured; then nothing is changed.
         """
+        from dormouse.features.administration.administer import administer
+
         request = AlterSchema(
             self.services.ids.new(),
             self.current().name,
@@ -193,6 +189,10 @@ class TableHandle(TableAccess):
             NotFoundError: there is no such file; then nothing was uploaded.
             InvalidRequestError: a name does not do; then nothing was uploaded.
         """
+        import pyarrow as pa
+
+        from dormouse.client.dropping import drop_files, files_to_drop, ingest_key, write_rows
+
         if isinstance(what, pa.Table | pa.RecordBatchReader):
             key = ingest_key(self.name, name or f"{self.services.ids.new()}.parquet")
             with tempfile.TemporaryDirectory(dir=self.services.scratch) as folder:
@@ -229,6 +229,8 @@ class TableHandle(TableAccess):
             NotFoundError: the table was deleted, or that version is not kept any more.
             AlreadyExistsError: there are objects below `to`.
         """
+        from dormouse.client.exporting import export_request, start_export
+
         table = self.current()
         request = export_request(
             self, table, ranges, exact, where=where, columns=columns, as_of=as_of
@@ -255,6 +257,8 @@ class TableHandle(TableAccess):
         Raises:
             NotFoundError: the table was deleted.
         """
+        from dormouse.features.sweep.measure import current_metrics
+
         return current_metrics(self.services, self.current())
 
     def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
@@ -272,6 +276,9 @@ class TableHandle(TableAccess):
 
         A job that Spark has done is pending until `track_spark` knows it, and sends what follows.
         """
+        from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
+        from dormouse.features.spark.requests import count_unsettled
+
         now_ms = self.services.clock.now_ms()
         # As in an audit: files dropped before may belong to an earlier table of this name.
         since_ms = max(now_ms - PENDING_FILES_MS, self.current().files_since_ms)
@@ -293,9 +300,11 @@ class TableHandle(TableAccess):
         Raises:
             NotFoundError: the table was deleted.
         """
+        from dormouse.features.checking.check import check
+
         return check(self.services, self.current(), watch, all_bytes=all_bytes)
 
-    def rebuild(self, *, dry_run: bool = False, watch: Progress | None = None) -> RebuildReport:
+    def rebuild(self, *, dry_run: bool = False, watch: Progress | None = None) -> Rebuilt:
         """Rebuild the table's state from the footers of its shards; `dry_run` changes nothing.
 
         Use it when the state is lost or damaged: the new state replaces what is left of it.
@@ -305,9 +314,11 @@ class TableHandle(TableAccess):
             CorruptDataError: shards contradict each other or cannot be read; the message names
                 them. Nothing was changed.
         """
+        from dormouse.features.rebuild.rebuild import preview, rebuild
+
         table = self.current()
         if dry_run:
-            return preview_rebuild(self.services, table, watch)
+            return preview(self.services, table, watch)
         result, messages = rebuild(self.services, table, watch)
         self.queues.send(messages)
         return result
@@ -328,6 +339,8 @@ class TableHandle(TableAccess):
             InvalidRequestError: not exactly one of both is given, or it does not fit the table.
             NotFoundError: the table was deleted.
         """
+        from dormouse.client.purging import start_purge
+
         return start_purge(self, self.current(), where, keys, spark)
 
     def prove_purge(
@@ -341,6 +354,8 @@ class TableHandle(TableAccess):
             InvalidRequestError: as `purge`.
             NotFoundError: the table was deleted.
         """
+        from dormouse.client.purging import proof_of
+
         return proof_of(self, self.current(), where, keys, watch)
 
     def jobs(self) -> list[JobRecord]:
@@ -349,4 +364,6 @@ class TableHandle(TableAccess):
 
         Records of what has begun live for seven days.
         """
+        from dormouse.client.jobs import jobs_of
+
         return jobs_of(self.services, self.current())

@@ -24,7 +24,7 @@ from dormouse.readers.reading import RowGroups, Slice, find_row_groups, narrow_f
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import shard_path
 
-__all__ = ["Slice", "merge_row_groups", "merge_slices", "sort_in_memory"]
+__all__ = ["Slice", "merge_row_groups", "merge_slices"]
 
 
 def merge_slices(
@@ -137,10 +137,3 @@ def _merged(
             where.check()
         of = ", ".join(shard_path(table_id, groups.slice.shard.id) for groups in window.found)
         raise CorruptDataError(f"{error} (among {of})") from error
-
-
-def sort_in_memory(batches: Sequence[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Sort the few rows of a look-up by the keys of `schema`; the sort is stable."""
-    if batches:
-        rows = pa.Table.from_batches(batches)
-        yield from rows.sort_by([(f.name, "ascending") for f in schema.keys]).to_batches()

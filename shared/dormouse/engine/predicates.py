@@ -4,6 +4,9 @@ DataFusion is given SQL that is rendered from the validated expression tree, nev
 Floating-point numbers are compared as in PostgreSQL: all NaNs are equal and greater than everything
 else, and -0.0 equals 0.0. This also keeps DataFusion from using a shard's statistics of floats,
 which ignore NaN.
+
+DataFusion is imported when a predicate is evaluated: most look-ups have none, and it takes longer
+to import than they take.
 """
 
 from __future__ import annotations
@@ -11,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from datafusion import DataFrame, Expr, SessionContext
 
 from dormouse.arrow.row_counter import Tally
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine import datafusion as engine
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
 from dormouse.sql.conditions import Condition, parse_condition
@@ -31,6 +33,10 @@ from dormouse.sql.expressions import (
     render,
     text_literal,
 )
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, Expr, SessionContext
+
 
 FIRST_ROWS, CHUNK_ROWS, CHUNK_BYTES = 4 * 1024, 64 * 1024, 8 * 1024 * 1024
 """How many rows or bytes are filtered by one plan, whichever limit is reached first: making a plan
@@ -69,6 +75,8 @@ class Predicate:
         """Return the DataFusion expression, with unqualified columns,
         to filter frames of `context`.
         """
+        from dormouse.engine import datafusion as engine
+
         wanted = arrow_schema(self.schema)
         named = [f for f in wanted if f.name in self.columns] or [wanted.field(0)]
         columns = pa.schema(named)
@@ -87,6 +95,8 @@ class Predicate:
         With `removed`, the rows that do not match are counted, by evaluating the negation: a row
         that neither passes nor is counted shows that the filter lost it.
         """
+        from dormouse.engine import datafusion as engine
+
         context = engine.session()
         term = self.expr(context)
         negated = None if removed is None else self.negated().expr(context)
@@ -108,6 +118,8 @@ class Predicate:
         Raises:
             InvalidRequestError: DataFusion cannot evaluate it.
         """
+        from dormouse.engine import datafusion as engine
+
         context = engine.session()
         nothing = pa.RecordBatch.from_pylist([], arrow_schema(self.schema))
         for _ in _evaluated(
@@ -152,6 +164,8 @@ def _evaluated(rows: DataFrame) -> Iterator[pa.RecordBatch]:
     """Yield rows of a frame of batches in memory: an error of DataFusion is one of the
     condition, not of damaged data.
     """
+    from dormouse.engine import datafusion as engine
+
     try:
         yield from engine.execute_frame(rows)
     except CorruptDataError:  # the message may quote values of rows

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
-from datafusion import DataFrame
 
 from dormouse.arrow.ranges import fit_range_to_fields, range_predicate
 from dormouse.arrow.statistics import column_span
-from dormouse.engine import datafusion as engine
 from dormouse.engine.predicates import Predicate
 from dormouse.keys.ranges import KeyRange
 from dormouse.readers.reading import RowGroups
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.sql.key_bounds import column_bounds
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame
+
 
 _BOUNDED = (
     Primitive.INT,
@@ -61,6 +64,8 @@ class ValueBounds:
 
     def applied(self, frame: DataFrame) -> DataFrame:
         """Return `frame`, filtered by the bounds."""
+        from dormouse.engine import datafusion as engine
+
         for field, wanted in self.ranges.items():
             if wanted.is_empty():
                 return frame.filter(engine.FALSE)

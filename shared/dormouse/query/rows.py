@@ -9,10 +9,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from dormouse.arrow.order import rows_in_ranges
+from dormouse.arrow.order import rows_in_ranges, sort_in_memory
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.cache import Cache
-from dormouse.engine.merging import merge_row_groups, sort_in_memory
 from dormouse.engine.predicates import Predicate
 from dormouse.engine.row_rules import apply_row_rules, filter_predicate
 from dormouse.errors import BRING_BACK, NotFoundError
@@ -199,6 +198,8 @@ class _Query:
     def _scanned(
         self, step: Scan, columns: Sequence[str], where: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
+        from dormouse.engine.merging import merge_row_groups  # loads DataFusion; look-ups do not
+
         self.reads.scans += 1
         memory_bytes = self.resources.memory_bytes
         return merge_row_groups(

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dormouse.arrow.order import sort_in_memory
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.merging import Slice, merge_slices, sort_in_memory
+from dormouse.engine.merging import Slice, merge_slices
 from dormouse.engine.row_rules import apply_row_rules
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard

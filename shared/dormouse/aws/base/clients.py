@@ -1,4 +1,8 @@
-"""Clients of AWS services that detect truncated responses.
+"""Clients of AWS services, made when they are first used, that detect truncated responses.
+
+Making a client reads what the SDK knows of its service, and takes a tenth of a CPU second; most
+commands use one or two. They are clients of botocore: boto3 would add file transfers and resources,
+which nothing here uses, and a tenth of a second.
 
 The SDK compares the length of a body with the Content-Length header only if the body is streamed.
 It parses any other truncated response as an empty one, or as one without the missing fields: an
@@ -7,13 +11,14 @@ item then seems not to exist, a listing to be empty, a file to have no rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+import threading
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, NoRegionError
+from botocore.session import Session
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel
@@ -55,13 +60,48 @@ def client(service: Literal["sqs"], config: Config | None = None) -> SQSClient: 
 @overload
 def client(service: Literal["sts"], config: Config | None = None) -> STSClient: ...
 def client(service: Any, config: Config | None = None, *, bucket_owner: str = "") -> object:
-    """Return a client, as `boto3.client` does, that treats a truncated response as none.
+    """Return a client that treats a truncated response as none; it is made at its first use.
 
     The request is retried like one without a response; after the last retry BrokenOffError is
     raised. With `bucket_owner`, an account, S3 refuses each request about a bucket of another
     account: the name of a deleted bucket may have been taken by another account.
+
+    Raises:
+        NoRegionError: no region is configured.
+        ProfileNotFound: ``AWS_PROFILE`` names a profile that there is not.
     """
-    made: Any = boto3.client(service, config=config)
+    if session().get_config_variable("region") is None:
+        raise NoRegionError()
+    return _LazyClient(partial(_new_client, service, config, bucket_owner))
+
+
+@cache
+def session() -> Session:
+    """Return the session of all clients of this process: settings, credentials, descriptions."""
+    return Session()
+
+
+_MAKING = threading.Lock()
+"""Held while a client is made: a session must not make two at once."""
+
+
+class _LazyClient:
+    """A client that is made at its first use; safe for many threads, as the client is."""
+
+    def __init__(self, make: Callable[[], object]) -> None:
+        self._make = make
+        self._made: object | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._made is None:
+            with _MAKING:
+                if self._made is None:
+                    self._made = self._make()
+        return getattr(self._made, name)
+
+
+def _new_client(service: str, config: Config | None, bucket_owner: str) -> object:
+    made: Any = session().create_client(service, config=config)  # typed for literal names only
     if bucket_owner:
         made.meta.events.register("provide-client-params", partial(_expect_owner, bucket_owner))
     made.meta.events.register("before-parse", _look_for_the_end)

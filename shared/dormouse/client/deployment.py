@@ -1,0 +1,35 @@
+"""An instance that is deployed on AWS. Only this module of the client imports the AWS adapters."""
+
+from __future__ import annotations
+
+from dormouse.client.instance import Instance
+from dormouse.client.waiting import Polling
+from dormouse.extras import needs_extra
+from dormouse.settings import Settings
+from dormouse.system import retry_policy
+
+with needs_extra("aws", "an instance on AWS"):
+    from dormouse.aws.base.failures import reading
+    from dormouse.aws.emr import EmrApplications
+    from dormouse.aws.s3.ingest_bucket import S3IngestBucket
+    from dormouse.aws.sqs.queue_ages import CloudWatchAges
+    from dormouse.aws.wiring import wire
+
+
+def connect_deployment(settings: Settings) -> Instance:
+    """Connect to the instance that `settings` names; no request is sent if they name its account.
+
+    Raises:
+        UnavailableError: there are no credentials or no region, or AWS does not answer.
+    """
+    with reading("AWS"):
+        wiring = wire(settings)
+        names = wiring.settings.names
+        return Instance(
+            wiring.services,
+            wiring.outbox,
+            S3IngestBucket.of(names),
+            Polling(wiring.services.clock, retry_policy().sleep),
+            CloudWatchAges.of(names),
+            EmrApplications.of(names),
+        )
