@@ -199,5 +199,5 @@ def _put_marker(
 ) -> None:
     """Put the run marker: all shards of the run are written, from these sources."""
     context = replace(plan.context, lineage=Lineage(tuple(source.id for source in accepted)))
-    marker = RunMarker(plan.run, context.origin(KeyRange(), number=len(numbers)), numbers)
+    marker = RunMarker(plan.run, context.provenance(KeyRange(), number=len(numbers)), numbers)
     put_run_marker(services.storage, plan.table.id, marker)

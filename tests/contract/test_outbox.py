@@ -10,7 +10,8 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 from mypy_boto3_sqs import SQSClient
 
-from dormouse.aws.sqs.queues import MAX_BATCH_BYTES, SENDERS, SqsOutbox
+from dormouse.aws.sqs.batching import MAX_BATCH_BYTES
+from dormouse.aws.sqs.queues import SENDERS, SqsOutbox
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages import GarbageCandidates, OutboundMessage, TableChanged, decode
 from dormouse.requests import Redrive

@@ -17,7 +17,7 @@ from dormouse.errors import InvariantError, UnavailableError
 from dormouse.features.compaction import slicing
 from dormouse.features.compaction.compact import compact
 from dormouse.features.ingest.ingest import ingest
-from dormouse.features.rebuild.rebuild import preview
+from dormouse.features.rebuild.rebuild import preview_rebuild
 from dormouse.messages import CompactionJob, IngestJob
 from dormouse.model.provenance import Provenance
 from dormouse.model.sources import Source, job_id_of
@@ -51,10 +51,10 @@ def run(spark: SparkContext, world: World, table: Table, *sources: Source) -> No
     bulk_import(spark, WorldAccess(world), world.services, job)
 
 
-def origins(world: World, table: Table) -> list[Provenance]:
+def provenances(world: World, table: Table) -> list[Provenance]:
     stored = world.storage.list(data_prefix(table.id))
     footers = (read_footer(world.storage, o.path, o.size_bytes) for o in stored)
-    return sorted((footer.origin for footer in footers), key=lambda o: o.number)
+    return sorted((footer.provenance for footer in footers), key=lambda o: o.number)
 
 
 def test_each_row_gets_to_the_leaf_that_holds_its_key(spark: SparkContext, world: World) -> None:
@@ -87,9 +87,9 @@ def test_a_leaf_with_most_rows_is_written_by_many_tasks_in_key_order(
     assert max(rows) <= 2 * len(text) / 4
     spans = sorted((shard.min_key, shard.max_key) for shard in state.shards.values())
     assert all(end < start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
-    numbers = [origin.number for origin in origins(world, table)]
+    numbers = [provenance.number for provenance in provenances(world, table)]
     assert len(set(numbers)) == len(numbers)
-    assert not any(origin.last for origin in origins(world, table))
+    assert not any(provenance.last for provenance in provenances(world, table))
 
 
 def test_too_few_leaves_are_split_first_at_the_medians_of_what_comes(
@@ -188,17 +188,17 @@ def test_a_job_that_died_before_its_commit_leaves_what_a_rebuild_and_the_audit_s
     world.before_next_commit(world.crash)
     with pytest.raises(Crash):
         run(spark, world, table, *sources)
-    assert preview(world.services, table).state.rows == len(ROWS)
+    assert preview_rebuild(world.services, table).state.rows == len(ROWS)
     run(spark, world, table, *sources)
     assert world.names(table) == "".join(sorted(ROWS))
-    assert preview(world.services, table).state.rows == len(ROWS)
+    assert preview_rebuild(world.services, table).state.rows == len(ROWS)
     assert len(world.shard_objects(table)) == 4
     world.age_objects(seconds=0)
     world.clock.advance(seconds=8 * 24 * 3600)
     world.sweep(audit=True)
     assert world.shard_objects(table) == set(world.state(table).shards)
     assert len(list(world.storage.list(run_marker_prefix(table.id)))) == 1
-    assert preview(world.services, table).state.rows == len(ROWS)
+    assert preview_rebuild(world.services, table).state.rows == len(ROWS)
 
 
 def test_sources_that_others_ingest_meanwhile_are_left_out_and_the_shards_left_to_the_audit(
@@ -212,7 +212,7 @@ def test_sources_that_others_ingest_meanwhile_are_left_out_and_the_shards_left_t
     assert world.names(table) == "abcxyz"
     left = world.shard_objects(table) - set(world.state(table).shards)
     assert len(left) == 1, "an ingest deletes no shard, nor one of a commit that was rejected"
-    assert preview(world.services, table).state.rows == len("abcxyz")
+    assert preview_rebuild(world.services, table).state.rows == len("abcxyz")
     world.age_objects(seconds=table.properties.orphan_age_seconds - 60)
     world.sweep(audit=True)
     assert left < world.shard_objects(table), "it may be of a commit yet to come"
@@ -240,7 +240,7 @@ def test_a_rebuild_finds_the_rows_and_sources_of_an_import_once_whatever_was_mer
     store.commit(AssignJob("job", left, (merged.shard,)), generation=0)
     world.queue += compact(world.services, CompactionJob(table.id, 0, "job"))
     for _ in range(2):  # before what was merged is collected, and after
-        again = preview(world.services, table).state
+        again = preview_rebuild(world.services, table).state
         assert again.rows == len(ROWS) + 3
         assert set(again.sources) == {source.id for source in sources}
         world.settle()
@@ -281,7 +281,7 @@ def test_rows_that_were_lost_when_files_had_to_be_read_again_are_missed_and_noth
             run(spark, world, table, *sources)
     assert world.names(table) == ""
     assert not world.state(table).sources
-    assert preview(world.services, table).state.rows == 0
+    assert preview_rebuild(world.services, table).state.rows == 0
 
 
 def _broken(*_: object) -> Any:

@@ -10,7 +10,7 @@ from dormouse.features.compaction.compact import compact as compact_here
 from dormouse.features.compaction.steps import MAX_CELLS, Step
 from dormouse.features.purge.purge import encode_request
 from dormouse.features.purge.stored import load_purge
-from dormouse.features.rebuild.rebuild import preview
+from dormouse.features.rebuild.rebuild import preview_rebuild
 from dormouse.messages import CompactionJob, OutboundMessage, SparkRunChanged
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.shards import parquet
@@ -101,7 +101,7 @@ def test_a_run_that_died_before_its_commit_is_adopted_by_the_next(
         run(spark, world, table, job)
     written = world.shard_objects(table)
     assert world.rows(table) == before
-    assert preview(world.services, table).state.rows == len(before)
+    assert preview_rebuild(world.services, table).state.rows == len(before)
     first = min(shard for shard in written if shard is not None and run_of_shard(shard)[0] == job)
     world.storage.delete([shard_path(table.id, first)])  # as if it had died earlier
     world.clock.advance(seconds=60)
@@ -119,7 +119,7 @@ def test_a_rebuild_counts_each_row_of_a_heavy_compaction_once_at_any_time(
     before = world.rows(table)
     run(spark, world, table, job)
     for _ in range(3):
-        assert preview(world.services, table).state.rows == len(before)
+        assert preview_rebuild(world.services, table).state.rows == len(before)
         world.settle()
         world.clock.advance(seconds=40 * 24 * 3600)
         world.age_objects(seconds=0)
@@ -176,7 +176,7 @@ def test_what_functions_wrote_is_discarded_and_the_job_is_done(
     assert numbers and min(numbers) >= FIRST_PART * PART_NUMBERS
     assert path not in {shard_path(table.id, shard) for shard in world.shard_objects(table)}
     assert world.rows(table) == before
-    assert preview(world.services, table).state.rows == len(before)
+    assert preview_rebuild(world.services, table).state.rows == len(before)
 
 
 def test_rules_hold_and_a_purge_may_leave_whole_ranges_without_rows(

@@ -18,7 +18,7 @@ from dormouse.client import Instance
 from dormouse.errors import UnavailableError
 from dormouse.features.compaction import slicing
 from dormouse.features.export import export_rows as export_stage
-from dormouse.features.rebuild.rebuild import preview
+from dormouse.features.rebuild.rebuild import preview_rebuild
 from dormouse.features.spark.jobs import is_spark_job_settled, kind_of
 from dormouse.features.spark.requests import list_spark_requests, save_spark_request
 from dormouse.messages import IngestJob, OutboundMessage, SparkJob, SparkRunChanged
@@ -82,7 +82,7 @@ class Job:
         assert list_spark_requests(self.world.services, self.table.id) == ([], {})
         self.world.settle()
         assert self.world.names(self.table) == ALL
-        assert preview(self.world.services, self.table).state.rows == len(ALL)
+        assert preview_rebuild(self.world.services, self.table).state.rows == len(ALL)
         self.world.clock.advance(seconds=8 * 24 * 3600)
         self.world.age_objects(seconds=0)
         self.world.clock.advance(seconds=8 * 24 * 3600)

@@ -242,10 +242,10 @@ def _begin_requests(world: World, table: Table) -> None:
 
 
 def _note_the_rest(world: World, table: Table) -> None:
-    origin = Provenance(
+    provenance = Provenance(
         job="none", written_ms=world.clock.now_ms(), lineage=Lineage(inputs=("none-0",))
     )
-    put_run_marker(world.storage, table.id, RunMarker("none", origin))
+    put_run_marker(world.storage, table.id, RunMarker("none", provenance))
     keep_reply(
         world.services,
         table.id,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dormouse.client import TableHandle
-from dormouse.features.rebuild.rebuild import Rebuilt
+from dormouse.features.rebuild.rebuild import RebuildReport
 from dormouse.model.partitions import Partition
 from dormouse.model.state import TableState
 from dormouse_cli.errors import end_if_damaged
@@ -82,7 +82,7 @@ def _mended(ctx: typer.Context, name: str | None) -> bool:
     return bool(repaired)
 
 
-def _run(handle: TableHandle, *, dry_run: bool) -> Rebuilt:
+def _run(handle: TableHandle, *, dry_run: bool) -> RebuildReport:
     with progress_bars() as progress:
         task = progress.add_task("shards read", total=None)
         return handle.rebuild(
@@ -91,7 +91,7 @@ def _run(handle: TableHandle, *, dry_run: bool) -> Rebuilt:
         )
 
 
-def _show(planned: Rebuilt, form: Format) -> None:
+def _show(planned: RebuildReport, form: Format) -> None:
     facts = _facts(planned.state)
     leaves = [_leaf(planned.state, leaf) for leaf in planned.state.partitions.leaves()]
     left_out = [{"shard": shard, "reason": reason} for shard, reason in planned.left_out]

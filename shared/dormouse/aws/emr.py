@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dormouse.aws.base.clients import client
-from dormouse.aws.base.failures import code_of, reading
+from dormouse.aws.base.failures import code_of, read_pages
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from dormouse.features.spark.package_files import ARCHIVE
 from dormouse.model.spark_threshold import ClusterSize
@@ -143,10 +143,9 @@ class EmrApplications:
         Raises:
             UnavailableError: EMR does not answer, or may not be asked.
         """
-        with reading("EMR Serverless"):
-            pages = self._client.get_paginator("list_applications").paginate()
-            listed = [each for page in pages for each in page["applications"]]
-        for found in listed:
+        pages = self._client.get_paginator("list_applications").paginate()
+        listed = [page["applications"] for page in read_pages("EMR Serverless", pages)]
+        for found in (each for applications in listed for each in applications):
             if found.get("name") == self._names.spark_application and found["state"] != _GONE:
                 return found["id"], found["state"]
         return None

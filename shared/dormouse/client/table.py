@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dormouse.client.purging import Purge
     from dormouse.features.checking.check import CheckReport, Progress
     from dormouse.features.purge.prove_purge import Proof
-    from dormouse.features.rebuild.rebuild import Rebuilt
+    from dormouse.features.rebuild.rebuild import RebuildReport
     from dormouse.query.result import QueryResult
     from dormouse.query.selection import Selection
 
@@ -304,7 +304,7 @@ class TableHandle(TableAccess):
 
         return check(self.services, self.current(), watch, all_bytes=all_bytes)
 
-    def rebuild(self, *, dry_run: bool = False, watch: Progress | None = None) -> Rebuilt:
+    def rebuild(self, *, dry_run: bool = False, watch: Progress | None = None) -> RebuildReport:
         """Rebuild the table's state from the footers of its shards; `dry_run` changes nothing.
 
         Use it when the state is lost or damaged: the new state replaces what is left of it.
@@ -314,11 +314,11 @@ class TableHandle(TableAccess):
             CorruptDataError: shards contradict each other or cannot be read; the message names
                 them. Nothing was changed.
         """
-        from dormouse.features.rebuild.rebuild import preview, rebuild
+        from dormouse.features.rebuild.rebuild import preview_rebuild, rebuild
 
         table = self.current()
         if dry_run:
-            return preview(self.services, table, watch)
+            return preview_rebuild(self.services, table, watch)
         result, messages = rebuild(self.services, table, watch)
         self.queues.send(messages)
         return result

@@ -1,7 +1,7 @@
 """The provenance of a shard: what its footer says so that a lost state can be rebuilt.
 
 `shards.writing` writes it, `features.compaction.compact` passes it on from inputs to outputs, and
-`features.rebuild.rebuilding` reads it.
+`features.rebuild.plan_rebuild` reads it.
 """
 
 from __future__ import annotations
@@ -64,14 +64,16 @@ def merge_lineages(inputs: Mapping[str, Provenance], state: TableState) -> Linea
     look like a run that never finished. Merging the result again moves r-1 and x to superseded
     until their objects are deleted: a rebuild that finds them must not count their rows twice.
     """
-    origins = inputs.values()
+    provenances = inputs.values()
     ingested = {
-        shard: origin for shard, origin in inputs.items() if origin.last and not _merged(origin)
+        shard: provenance
+        for shard, provenance in inputs.items()
+        if provenance.last and not _merged(provenance)
     }
-    earlier = {s for o in origins for s in (*o.lineage.inputs, *o.lineage.superseded)}
-    completed = {s for o in origins for s in o.lineage.completed} | ingested.keys()
-    carried = [o for o in origins if _merged(o)]
-    sources = {s for o in (*ingested.values(), *carried) for s in o.lineage.sources}
+    earlier = {s for p in provenances for s in (*p.lineage.inputs, *p.lineage.superseded)}
+    completed = {s for p in provenances for s in p.lineage.completed} | ingested.keys()
+    carried = [p for p in provenances if _merged(p)]
+    sources = {s for p in (*ingested.values(), *carried) for s in p.lineage.sources}
     return Lineage(
         sources=tuple(sorted(s for s in sources if s in state.sources)),
         inputs=tuple(inputs),
@@ -80,8 +82,8 @@ def merge_lineages(inputs: Mapping[str, Provenance], state: TableState) -> Linea
     )
 
 
-def _merged(origin: Provenance) -> bool:
-    return bool(origin.lineage.inputs)
+def _merged(provenance: Provenance) -> bool:
+    return bool(provenance.lineage.inputs)
 
 
 def _has_siblings(last: str, state: TableState) -> bool:

@@ -49,7 +49,7 @@ class ShardFooter:
     table_id: str
     shard_id: str
     schema: Schema
-    origin: Provenance
+    provenance: Provenance
     rows: int
     min_key: Key
     max_key: Key
@@ -100,24 +100,24 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def encode_footer(footer: ShardFooter) -> bytes:
     """Return the value of the Parquet metadata key ``dormouse``."""
-    origin = footer.origin
+    provenance = footer.provenance
     return msgspec.json.encode(
         _Stored(
             v=VERSION,
             table_id=footer.table_id,
             shard_id=footer.shard_id,
             schema=footer.schema.to_json(),
-            range_min=key_to_hex(origin.range.min),
-            range_max=None if origin.range.max is None else key_to_hex(origin.range.max),
-            job=origin.job,
-            written_ms=origin.written_ms,
-            generation=origin.generation,
-            number=origin.number,
-            last=origin.last,
-            sources=origin.lineage.sources,
-            inputs=origin.lineage.inputs,
-            superseded=origin.lineage.superseded,
-            completed=origin.lineage.completed,
+            range_min=key_to_hex(provenance.range.min),
+            range_max=None if provenance.range.max is None else key_to_hex(provenance.range.max),
+            job=provenance.job,
+            written_ms=provenance.written_ms,
+            generation=provenance.generation,
+            number=provenance.number,
+            last=provenance.last,
+            sources=provenance.lineage.sources,
+            inputs=provenance.lineage.inputs,
+            superseded=provenance.lineage.superseded,
+            completed=provenance.lineage.completed,
             rows=footer.rows,
             min_key=key_to_hex(footer.min_key),
             max_key=key_to_hex(footer.max_key),
@@ -140,7 +140,7 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
             table_id=body.table_id,
             shard_id=body.shard_id,
             schema=Schema.from_json(body.schema),
-            origin=_origin(body),
+            provenance=_provenance(body),
             rows=body.rows,
             min_key=key_from_hex(body.min_key),
             max_key=key_from_hex(body.max_key),
@@ -148,7 +148,7 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
         )
 
 
-def _origin(body: _Stored) -> Provenance:
+def _provenance(body: _Stored) -> Provenance:
     return Provenance(
         range=range_from_hex(body.range_min, body.range_max),
         job=body.job,

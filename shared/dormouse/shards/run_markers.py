@@ -44,13 +44,13 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class RunMarker:
-    """The marker of a run; `origin` is the provenance that a last shard without rows would have.
+    """The marker of a run, with the provenance that a last shard without rows would have.
 
-    Its `number` is the number of the run's shards; `numbers` are their numbers in the run.
+    `provenance.number` counts the run's shards; `numbers` are their numbers in the run.
     """
 
     run: str
-    origin: Provenance
+    provenance: Provenance
     numbers: tuple[int, ...] = ()
 
 
@@ -74,14 +74,14 @@ def put_run_marker(storage: Storage, table_id: str, marker: RunMarker) -> None:
         AlreadyExistsError: the marker of an earlier attempt lists other shards.
         CorruptDataError: the marker of an earlier attempt is damaged.
     """
-    origin = marker.origin
-    lineage = origin.lineage
+    provenance = marker.provenance
+    lineage = provenance.lineage
     body = _Stored(
-        range_min=key_to_hex(origin.range.min),
-        range_max=None if origin.range.max is None else key_to_hex(origin.range.max),
-        job=origin.job,
-        written_ms=origin.written_ms,
-        generation=origin.generation,
+        range_min=key_to_hex(provenance.range.min),
+        range_max=None if provenance.range.max is None else key_to_hex(provenance.range.max),
+        job=provenance.job,
+        written_ms=provenance.written_ms,
+        generation=provenance.generation,
         sources=lineage.sources,
         inputs=lineage.inputs,
         superseded=lineage.superseded,
@@ -137,7 +137,7 @@ def _read(storage: Storage, path: str) -> RunMarker:
     body = storage.get(path)
     with raise_corrupt(f"{path} is damaged", hint=_HINT):
         stored = decode_stored(_KIND, FORMAT, path, body, _Stored)
-        origin = Provenance(
+        provenance = Provenance(
             range=range_from_hex(stored.range_min, stored.range_max),
             job=stored.job,
             written_ms=stored.written_ms,
@@ -145,7 +145,7 @@ def _read(storage: Storage, path: str) -> RunMarker:
             lineage=Lineage(stored.sources, stored.inputs, stored.superseded, stored.completed),
             generation=stored.generation,
         )
-        return RunMarker(run_of_marker(path), origin, stored.numbers)
+        return RunMarker(run_of_marker(path), provenance, stored.numbers)
 
 
 def discard_shards(
@@ -210,7 +210,7 @@ def _is_needed(marker: RunMarker, runs: frozenset[str], state: TableState) -> bo
     """
     if marker.run in runs or marker.run in state.jobs:
         return True
-    lineage = marker.origin.lineage
+    lineage = marker.provenance.lineage
     shards = (*lineage.inputs, *lineage.superseded, *lineage.completed)
     return any(run_of_shard(shard)[0] in runs for shard in shards) or any(
         source in state.sources for source in lineage.sources

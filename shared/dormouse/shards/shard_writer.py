@@ -41,7 +41,7 @@ class ShardContext:
     lineage: Lineage = Lineage()
     part: int | None = None
 
-    def origin(self, span: KeyRange, *, number: int = 0, last: bool = True) -> Provenance:
+    def provenance(self, span: KeyRange, *, number: int = 0, last: bool = True) -> Provenance:
         """Return the provenance of the job's shard with this number and range."""
         return Provenance(
             range=span,
@@ -135,7 +135,7 @@ class ShardWriter:
             table_id=context.table_id,
             shard_id=self._shard_id,
             schema=context.schema,
-            origin=context.origin(self._range, number=self._number, last=last),
+            provenance=context.provenance(self._range, number=self._number, last=last),
             rows=self._sampler.rows,
             min_key=self._sampler.min_key,
             max_key=self._sampler.max_key,
@@ -159,20 +159,20 @@ def _adopt(storage: Storage, path: str, expected: ShardFooter) -> int:
     found = read_footer(storage, path, stored.size_bytes)
     # Some fields may differ between two runs and are not compared: the samples, the schema, which
     # may have new columns, the time, and which of the shards before the inputs still existed.
-    inputs = expected.origin.lineage.inputs
+    inputs = expected.provenance.lineage.inputs
     same = replace(
         expected,
         samples=found.samples,
         schema=found.schema,
-        origin=replace(
-            expected.origin,
-            written_ms=found.origin.written_ms,
-            lineage=replace(found.origin.lineage, inputs=inputs),
+        provenance=replace(
+            expected.provenance,
+            written_ms=found.provenance.written_ms,
+            lineage=replace(found.provenance.lineage, inputs=inputs),
         ),
     )
     if found != same:
         raise AlreadyExistsError(
-            f"{path} exists, but differs from what job {expected.origin.job} made of the same "
+            f"{path} exists, but differs from what job {expected.provenance.job} made of the same "
             f"inputs: it has {found.rows:,} rows instead of {expected.rows:,}"
         )
     return stored.size_bytes

@@ -17,7 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from dormouse.arrow.types import MAX_DECIMAL_DIGITS, Array, arrow_type, widest_decimal
+from dormouse.arrow.types import (
+    MAX_DECIMAL_DIGITS,
+    Array,
+    arrow_schema,
+    arrow_type,
+    nulls,
+    widest_decimal,
+)
 from dormouse.errors import InvariantError, RefusedSourceError
 from dormouse.schema.schema import (
     DecimalType,
@@ -118,6 +125,32 @@ def convert(cells: Cells, field: Field, place: Place, build: Callable[[Cells], A
             place(at), field, reason, describe_without_values(error, field.type)
         ) from error
     raise InvariantError(f"column {field.name!r} fails as a whole, but none of its cells does")
+
+
+def convert_batch(
+    batch: pa.RecordBatch,
+    schema: Schema,
+    place: Place,
+    converter: Callable[[Field], Callable[[Array], Array]],
+) -> pa.RecordBatch:
+    """Return a batch of a file as rows of the table; columns that the file lacks are null.
+
+    `converter` returns what converts the cells of a field.
+
+    Raises:
+        RefusedSourceError: a cell cannot be converted, or is null in a required column.
+    """
+
+    def column(field: Field) -> Array:
+        at = batch.schema.get_field_index(field.name)
+        if at < 0:
+            return nulls(batch.num_rows, field.type)
+        cells = batch.column(at)
+        check_nulls(cells, field, place)
+        return convert(cells, field, place, converter(field))
+
+    columns = [column(field) for field in schema.fields]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
 
 
 def cell_refusal(place: str, field: Field, reason: str, hint: str = "") -> RefusedSourceError:

@@ -14,10 +14,10 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 from pyarrow import csv
 
-from dormouse.arrow.types import Array, arrow_schema, nulls
+from dormouse.arrow.types import Array
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Field, Schema
-from dormouse.sources.casting import Place, check_file_columns, check_nulls, convert
+from dormouse.sources.casting import check_file_columns, convert_batch
 from dormouse.sources.csv_structure import UTF8_BOM, Block, CsvBlocks, CsvStructure
 from dormouse.sources.json_cells import json_column
 from dormouse.sources.text_cells import text_parser
@@ -44,7 +44,7 @@ def read_csv(
             raise _refusal(structure, block) from error
         structure.check_lines(block, found.num_rows)
         for batch in found.combine_chunks().to_batches():
-            yield _converted(batch, schema, _Lines(structure, block))
+            yield convert_batch(batch, schema, _Lines(structure, block), _cell_parser)
 
 
 def _names(blocks: CsvBlocks, schema: Schema, dialect: CsvDialect) -> Sequence[str]:
@@ -126,18 +126,8 @@ def _refusal(structure: CsvStructure, block: Block) -> RefusedSourceError:
     return RefusedSourceError(f"the records from line {block.line} on cannot be parsed as CSV")
 
 
-def _converted(batch: pa.RecordBatch, schema: Schema, place: Place) -> pa.RecordBatch:
-    columns = [_column(batch, field, place) for field in schema.fields]
-    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
-
-
-def _column(batch: pa.RecordBatch, field: Field, place: Place) -> Array:
-    at = batch.schema.get_field_index(field.name)
-    if at < 0:
-        return nulls(batch.num_rows, field.type)
-    cells = batch.column(at)
-    check_nulls(cells, field, place)
-    return convert(cells, field, place, text_parser(field) or _json_parser(field))
+def _cell_parser(field: Field) -> Callable[[Array], Array]:
+    return text_parser(field) or _json_parser(field)
 
 
 def _json_parser(field: Field) -> Callable[[Array], Array]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.arrow.types import Array, arrow_schema, nulls
+from dormouse.arrow.types import Array
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Field, FieldType, Schema
 from dormouse.schema.types import UNITS
 from dormouse.sources.casting import (
-    Place,
     can_cast,
     cast,
     check_file_columns,
-    check_nulls,
-    convert,
+    convert_batch,
     type_name,
 )
 from dormouse.sources.parquet_batches import batch_rows, open_parquet
@@ -37,7 +35,7 @@ def read_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
             place, row = _Rows(file.metadata), 0
             # one thread: the consumer of the batches works at the same time
             for batch in file.iter_batches(batch_rows(local, file), use_threads=False):
-                yield _converted(batch, schema, partial(place, row))
+                yield convert_batch(batch, schema, partial(place, row), _caster)
                 row += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise RefusedSourceError(f"the Parquet file cannot be read: {error}") from error
@@ -78,15 +76,5 @@ class _Rows:
         return f"row {first + row + 1}"
 
 
-def _converted(batch: pa.RecordBatch, schema: Schema, place: Place) -> pa.RecordBatch:
-    columns = [_column(batch, field, place) for field in schema.fields]
-    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
-
-
-def _column(batch: pa.RecordBatch, field: Field, place: Place) -> Array:
-    at = batch.schema.get_field_index(field.name)
-    if at < 0:
-        return nulls(batch.num_rows, field.type)
-    column = batch.column(at)
-    check_nulls(column, field, place)
-    return convert(column, field, place, lambda cells: cast(cells, field.type, field.unit))
+def _caster(field: Field) -> Callable[[Array], Array]:
+    return partial(cast, kind=field.type, unit=field.unit)

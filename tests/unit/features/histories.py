@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, DormouseError
 from dormouse.features.ingest.batch_files import batch_files
+from dormouse.features.rebuild.new_state import planned_state
+from dormouse.features.rebuild.plan_rebuild import FoundShard, RebuildPlan, plan_rebuild
 from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.features.rebuild.rebuilding import FoundShard, RebuildPlan, plan_rebuild, rebuilt
 from dormouse.features.sweep.sweep import sweep
 from dormouse.messages import OutboundMessage
 from dormouse.model.shards import Shard
@@ -193,7 +194,7 @@ class History:
         plan = self._plan()
         self.checkpoints += 1
         if isinstance(plan, str):
-            assert "nothing tells which" in plan, plan
+            assert "nothing shows which" in plan, plan
             self.ambiguous += 1
             return
         sources = set(plan.sources)
@@ -205,7 +206,7 @@ class History:
             rows.update(row for row in held if any(s.contains((row[0],)) for s in spans))
         assert rows == self._rows_of(sources)
         if self.checkpoints % 10 == 0:
-            rebuilt(plan, self.world.clock.now_ms())
+            planned_state(plan, self.world.clock.now_ms())
 
     def _rows_found(self) -> Counter[Row]:
         rows = self.world.rows(self.table)
@@ -215,9 +216,9 @@ class History:
         return Counter(row for source in sources for row in self.dropped[source])
 
     def _plan(self) -> RebuildPlan | str:
-        endings = read_run_markers(self.world.storage, self.table.id)
+        markers = read_run_markers(self.world.storage, self.table.id)
         shards = [self._look(o) for o in self.world.storage.list(data_prefix(self.table.id))]
-        plan = plan_rebuild(shards, self.table.schema.key_types, endings)
+        plan = plan_rebuild(shards, self.table.schema.key_types, markers)
         return plan if isinstance(plan, RebuildPlan) else "; ".join(plan.reasons)
 
     def _look(self, stored: StoredObject) -> FoundShard:
@@ -227,7 +228,7 @@ class History:
             footer = read_footer(self.world.storage, stored.path, stored.size_bytes)
             shard = Shard(shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
             rows = _rows_in(self.world.storage.get(stored.path))
-            self.found[shard_id] = (FoundShard(shard, footer.origin), rows)
+            self.found[shard_id] = (FoundShard(shard, footer.provenance), rows)
         return self.found[shard_id][0]
 
     def _sweep(self) -> list[OutboundMessage]:

@@ -246,7 +246,7 @@ def test_the_end_that_is_merged_is_that_by_which_its_parts_were_chosen(tmp_path:
     other[digits : digits + 32] = b"0" * 32
     place, right = checksums.compute_checksum(bytes(other[end:]))
     other[end + place : end + place + len(right)] = right
-    assert read_footer(shard.table.storage, shard.path, len(other)).origin.written_ms == 0
+    assert read_footer(shard.table.storage, shard.path, len(other)).provenance.written_ms == 0
     bodies = Bodies(tmp_path / "data")
     bodies.before_read[1] = lambda: rewrite(shard.file, bytes(other))  # after the footer
     with pytest.raises(DamagedShardError, match="another footer than it had before"):

@@ -45,7 +45,7 @@ def footer_of(sampler: KeySampler) -> ShardFooter:
         table_id="t",
         shard_id="s",
         schema=SCHEMA,
-        origin=Provenance(
+        provenance=Provenance(
             KeyRange((), (7,)),
             "j",
             written_ms=5,

@@ -37,11 +37,11 @@ class NotingStorage(MemoryStorage):
 def test_a_run_marker_is_read_as_it_was_put_and_is_put_once() -> None:
     storage = MemoryStorage()
     lineage = Lineage(("s",), ("a-0",), ("b-0",), ("c-1",))
-    origin = Provenance(KeyRange((), ("k", 7)), "job", 5, 3, True, lineage, 2)
-    ending = RunMarker("run", origin, (1, 5, 1_000_000))
-    put_run_marker(storage, "t", ending)
+    provenance = Provenance(KeyRange((), ("k", 7)), "job", 5, 3, True, lineage, 2)
+    marker = RunMarker("run", provenance, (1, 5, 1_000_000))
+    put_run_marker(storage, "t", marker)
     put_run_marker(storage, "t", RunMarker("run", Provenance(KeyRange(("b",))), (1, 5, 1_000_000)))
-    assert read_run_markers(storage, "t") == [ending]
+    assert read_run_markers(storage, "t") == [marker]
 
 
 def test_a_run_is_not_completed_with_other_shards_than_its_marker_lists() -> None:

@@ -110,12 +110,14 @@ def test_only_the_last_shard_of_a_run_says_so_and_each_where_its_partition_lies(
     write: Write, storage: Storage
 ) -> None:
     shards = write([row("a"), row("b", 2), row("c")], list(SPLIT.leaves()), size=100)
-    origins = [
-        read_footer(storage, f"table/data/{new.shard.id}.parquet", new.shard.size_bytes).origin
+    provenances = [
+        read_footer(storage, f"table/data/{new.shard.id}.parquet", new.shard.size_bytes).provenance
         for new in shards
     ]
-    assert [(o.number, o.last) for o in origins] == [(0, False), (1, False), (2, True)]
-    assert [origin.range for origin in origins] == [leaf.range for leaf in SPLIT.leaves()][:3]
+    assert [(o.number, o.last) for o in provenances] == [(0, False), (1, False), (2, True)]
+    assert [provenance.range for provenance in provenances] == [
+        leaf.range for leaf in SPLIT.leaves()
+    ][:3]
 
 
 def test_a_row_no_leaf_holds_is_a_bug_and_never_dropped(write: Write) -> None:
@@ -174,7 +176,7 @@ def test_a_shard_says_to_any_parquet_reader_how_it_is_sorted(
     assert group.column(0).has_column_index
     assert group.column(0).has_offset_index
     footer = read_footer(storage, path, new.shard.size_bytes)
-    assert footer.origin == Provenance(job="job", lineage=Lineage(inputs=("x", "y")))
+    assert footer.provenance == Provenance(job="job", lineage=Lineage(inputs=("x", "y")))
     assert (footer.min_key, footer.max_key, footer.rows) == (("a", 0), ("b", 1), 2)
 
 
@@ -187,7 +189,7 @@ def test_rows_of_several_leaves_may_share_a_shard_which_counts_them_leaf_by_leaf
     counted = [(leaves[0].id, 2), (leaves[1].id, 1), (leaves[2].id, 2)]
     assert list(new.rows_by_partition) == counted
     footer = read_footer(storage, "table/data/job-0.parquet", new.shard.size_bytes)
-    assert footer.origin.range == KeyRange((), leaves[2].range.max)
+    assert footer.provenance.range == KeyRange((), leaves[2].range.max)
 
 
 def test_a_spanning_shard_in_one_leaf_is_written_for_that_leaf(
@@ -196,7 +198,7 @@ def test_a_spanning_shard_in_one_leaf_is_written_for_that_leaf(
     leaves = list(SPLIT.leaves())
     (new,) = write([row("b", 3), row("b", 4)], leaves, spanning=True)
     footer = read_footer(storage, "table/data/job-0.parquet", new.shard.size_bytes)
-    assert footer.origin.range == leaves[2].range
+    assert footer.provenance.range == leaves[2].range
 
 
 _keys = st.lists(st.tuples(st.sampled_from("abcz"), st.integers(0, 4)), min_size=1, max_size=30)
@@ -224,15 +226,15 @@ def test_shards_are_cut_at_their_target_between_row_keys_wherever_batches_end(
             spanning=spanning,
         )
         paths = [(f"table/data/{new.shard.id}.parquet", new.shard.size_bytes) for new in shards]
-        return shards, [read_footer(storage, path, bytes_).origin for path, bytes_ in paths]
+        return shards, [read_footer(storage, path, bytes_).provenance for path, bytes_ in paths]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", group)
-        shards, origins = run(size)
-        assert (shards, origins) == run(100)
+        shards, provenances = run(size)
+        assert (shards, provenances) == run(100)
     spans = [(new.shard.min_key, new.shard.max_key) for new in shards]
     assert all(high < low for (_, high), (low, _) in pairwise(spans))
-    assert [(o.number, o.last) for o in origins] == [
+    assert [(o.number, o.last) for o in provenances] == [
         (n, n + 1 == len(shards)) for n in range(len(shards))
     ]
     assert sum(new.shard.rows for new in shards) == len(rows)
@@ -278,7 +280,7 @@ def test_a_part_of_a_run_does_not_say_that_the_run_ends_with_it(
     batches = batches_of([row("a")], SCHEMA, 3)
     (new,) = write_shards(storage, batches, context, WHOLE, lambda n: f"job-{n}", scratch=tmp_path)
     path = f"table/data/{new.shard.id}.parquet"
-    assert not read_footer(storage, path, new.shard.size_bytes).origin.last
+    assert not read_footer(storage, path, new.shard.size_bytes).provenance.last
 
 
 @given(st.integers(0, 10**12), st.integers(1, 1000))

@@ -12,7 +12,10 @@ from botocore.stub import Stubber
 
 from dormouse.aws.dynamodb.log_pages import DynamoPages
 from dormouse.errors import OutcomeUnknownError, UnavailableError
+from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.statestore.log.pages import LOWEST_ID, Head, Manifest
+
+PAGE_1 = {"DeleteRequest": {"Key": {"t": {"S": "t#0#0"}, "g": {"N": "1"}}}}
 
 
 @pytest.fixture
@@ -25,7 +28,7 @@ def stubbed() -> Iterator[tuple[DynamoPages, Stubber]]:
         config=Config(retries={"total_max_attempts": 1}),
     )
     with Stubber(client) as stubber:
-        yield DynamoPages(client, "state"), stubber
+        yield DynamoPages(client, "state", WITHOUT_PAUSES), stubber
 
 
 @pytest.mark.parametrize(
@@ -93,11 +96,35 @@ def test_a_write_without_an_answer_may_have_landed_a_read_may_be_tried_again(
         pages.page("t", 0)
 
 
-def test_a_delete_that_is_left_undone_is_asked_for_again(
+def test_pages_that_are_never_deleted_fail_after_as_many_attempts_as_the_policy_allows(
     stubbed: tuple[DynamoPages, Stubber],
 ) -> None:
     pages, stubber = stubbed
-    left = {"DeleteRequest": {"Key": {"t": {"S": "t#0#0"}, "g": {"N": "1"}}}}
+    for _ in range(WITHOUT_PAUSES.attempts):
+        stubber.add_response("batch_write_item", {"UnprocessedItems": {"state": [PAGE_1]}})
+    with pytest.raises(UnavailableError, match="12 times in a row"):
+        pages.delete_pages("t", 1, 2)
+    stubber.assert_no_pending_responses()
+
+
+def test_a_deletion_without_an_answer_can_be_repeated(
+    monkeypatch: pytest.MonkeyPatch, stubbed: tuple[DynamoPages, Stubber]
+) -> None:
+    pages, _ = stubbed
+
+    def times_out(*_: object, **__: object) -> None:
+        raise ConnectTimeoutError(endpoint_url="here")
+
+    monkeypatch.setattr(pages._client, "batch_write_item", times_out)
+    with pytest.raises(UnavailableError):
+        pages.delete_pages("t", 0, 1)
+
+
+def test_a_page_that_a_batch_left_undeleted_is_deleted_by_the_next_request(
+    stubbed: tuple[DynamoPages, Stubber],
+) -> None:
+    pages, stubber = stubbed
+    left = PAGE_1
     stubber.add_response("batch_write_item", {"UnprocessedItems": {"state": [left]}})
     stubber.add_response(
         "batch_write_item", {"UnprocessedItems": {}}, {"RequestItems": {"state": [left]}}

@@ -6,7 +6,7 @@ applied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -69,6 +69,20 @@ def writing(service: str) -> Iterator[None]:
         if metadata["HTTPStatusCode"] < 500 and not metadata.get("RetryAttempts"):
             raise UnavailableError(f"{service} refused a write: {error}") from error
         raise OutcomeUnknownError(f"{service} failed at a write: {error}") from error
+
+
+def read_pages(service: str, pages: Iterable[_Read]) -> Iterator[_Read]:
+    """Yield the pages of a listing; raise as `reading` does if a request for one fails.
+
+    An error of the caller, raised while it works on a page, passes as it is.
+    """
+    left = iter(pages)
+    while True:
+        with reading(service):
+            page = next(left, None)
+        if page is None:
+            return
+        yield page
 
 
 def read_whole(read: Callable[[], _Read]) -> _Read:

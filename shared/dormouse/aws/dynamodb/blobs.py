@@ -23,7 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal, TypeVar
 from zlib import crc32
 
-from dormouse.aws.base.failures import ConditionFailedError, reading, writing
+from dormouse.aws.base.failures import ConditionFailedError, read_pages, reading, writing
+from dormouse.aws.dynamodb.batch_deletes import delete_items
 from dormouse.aws.dynamodb.stored_items import CHECKSUM, opened, sealed
 from dormouse.errors import InvariantError, OutcomeUnknownError, UnavailableError
 from dormouse.retry_policy import RetryPolicy
@@ -50,7 +51,6 @@ _GETS_PER_REQUEST = 100
 _LARGE_GETS_PER_REQUEST = 40
 """An answer has 16 MB at most. What is left over of a larger one is asked for again, one request
 after the other; asked for in smaller requests, it comes side by side."""
-_DELETES_PER_REQUEST = 25
 _REQUESTS_AT_ONCE = 8
 _MOST_PARTS = 10_000
 _FEW = 16
@@ -119,9 +119,7 @@ class DynamoBlobs:
                     for key in self._keys(hash_key, low, high)
                     if key["i"]["S"].rpartition("#")[0] not in needed
                 ]
-                for start in range(0, len(keys), _DELETES_PER_REQUEST):
-                    some = keys[start : start + _DELETES_PER_REQUEST]
-                    self._retry_policy.finish(some, self._delete)
+                delete_items(self._client, self._table_name, keys, self._retry_policy)
 
     def _parts(self, wanted: Sequence[_Part], per_request: int) -> dict[_Part, tuple[bytes, int]]:
         """Return the bytes of parts, and how many parts the blob of each has."""
@@ -180,33 +178,19 @@ class DynamoBlobs:
 
     def _keys(self, hash_key: str, low: str, high: str) -> Iterator[_Attributes]:
         """Yield the keys of the items of a hash key between two range keys, damaged or not."""
-        with reading("DynamoDB"):
-            for page in self._client.get_paginator("query").paginate(
-                TableName=self._table_name,
-                ConsistentRead=True,
-                KeyConditionExpression="k = :k AND i BETWEEN :low AND :high",
-                ExpressionAttributeValues={
-                    ":k": {"S": hash_key},
-                    ":low": {"S": low},
-                    ":high": {"S": high},
-                },
-                ProjectionExpression="k, i",
-            ):
-                yield from ({"k": item["k"], "i": item["i"]} for item in page["Items"])
-
-    def _delete(self, keys: Sequence[_Attributes]) -> list[_Attributes]:
-        """Delete items; return the keys of those that DynamoDB left."""
-        try:
-            with writing("DynamoDB"):
-                answer = self._client.batch_write_item(
-                    RequestItems={
-                        self._table_name: [{"DeleteRequest": {"Key": key}} for key in keys]
-                    }
-                )
-        except OutcomeUnknownError as error:
-            raise UnavailableError(str(error)) from error
-        left = answer["UnprocessedItems"].get(self._table_name, [])
-        return [dict(each["DeleteRequest"]["Key"]) for each in left]
+        pages = self._client.get_paginator("query").paginate(
+            TableName=self._table_name,
+            ConsistentRead=True,
+            KeyConditionExpression="k = :k AND i BETWEEN :low AND :high",
+            ExpressionAttributeValues={
+                ":k": {"S": hash_key},
+                ":low": {"S": low},
+                ":high": {"S": high},
+            },
+            ProjectionExpression="k, i",
+        )
+        for page in read_pages("DynamoDB", pages):
+            yield from ({"k": item["k"], "i": item["i"]} for item in page["Items"])
 
     def _hash_keys(self) -> list[str]:
         return [self._hash_key(bucket) for bucket in range(HASH_BUCKETS[self._kind])]

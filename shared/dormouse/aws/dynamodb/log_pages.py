@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dormouse.aws.base.failures import ConditionFailedError, reading, writing
+from dormouse import system
+from dormouse.aws.base.failures import ConditionFailedError, read_pages, reading, writing
+from dormouse.aws.dynamodb.batch_deletes import delete_items
 from dormouse.aws.dynamodb.log_items import (
     binary,
     head_key,
@@ -29,31 +31,30 @@ from dormouse.aws.dynamodb.log_items import (
     pages_prefix,
     part,
 )
-from dormouse.errors import OutcomeUnknownError
+from dormouse.retry_policy import RetryPolicy
 from dormouse.statestore.log.pages import PAGE_CAPACITY, Head, Manifest, Page
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import (
-        TransactWriteItemTypeDef,
-        WriteRequestOutputTypeDef,
-        WriteRequestTypeDef,
-    )
+    from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef
 
     from dormouse.aws.dynamodb.stored_items import Item
 
 _MANIFEST_IS_NEXT = "revision = :before AND attribute_not_exists(closed)"
 
-_DELETES_PER_REQUEST = 25
-_ROUNDS_OF_DELETES = 20
-
 
 class DynamoPages:
     """`Pages` over the low-level client; safe for many threads, as the client is."""
 
-    def __init__(self, client: DynamoDBClient, table_name: str) -> None:
-        """Use the DynamoDB table `table_name`, which must exist."""
+    def __init__(
+        self, client: DynamoDBClient, table_name: str, retry_policy: RetryPolicy | None = None
+    ) -> None:
+        """Use the DynamoDB table `table_name`, which must exist.
+
+        `retry_policy` is for pages that a request left undeleted.
+        """
         self._client, self._table_name = client, table_name
+        self._retry_policy = retry_policy or system.retry_policy()
 
     def head(self, table_id: str) -> Head | None:
         """Return the head; None if the table has no log yet."""
@@ -208,9 +209,8 @@ class DynamoPages:
 
     def delete_pages(self, table_id: str, first: int, end: int) -> None:
         """Delete the pages from `first` up to, but not with, `end`."""
-        for start in range(first, end, _DELETES_PER_REQUEST):
-            numbers = range(start, min(start + _DELETES_PER_REQUEST, end))
-            self._delete([{"DeleteRequest": {"Key": page_key(table_id, n)}} for n in numbers])
+        keys = [page_key(table_id, number) for number in range(first, end)]
+        delete_items(self._client, self._table_name, keys, self._retry_policy)
 
     def _pages_there(self, table_id: str) -> tuple[int, int]:
         """Return the first and the last page of a table's log that there is."""
@@ -220,8 +220,8 @@ class DynamoPages:
             FilterExpression="begins_with(t, :pages)",
             ExpressionAttributeValues={":pages": {"S": pages_prefix(table_id)}},
         )
-        with reading("DynamoDB"):
-            numbers = [int(item["g"]["N"]) for page in pages for item in page["Items"]]
+        found = (item for page in read_pages("DynamoDB", pages) for item in page["Items"])
+        numbers = [int(item["g"]["N"]) for item in found]
         return min(numbers, default=0), max(numbers, default=-1)
 
     def _get(self, key: Item) -> Item:
@@ -268,16 +268,6 @@ class DynamoPages:
                 },
             }
         }
-
-    def _delete(self, deletes: Sequence[WriteRequestTypeDef]) -> None:
-        requests: Sequence[WriteRequestTypeDef | WriteRequestOutputTypeDef] = deletes
-        for _ in range(_ROUNDS_OF_DELETES):
-            with writing("DynamoDB"):
-                answer = self._client.batch_write_item(RequestItems={self._table_name: requests})
-            requests = answer["UnprocessedItems"].get(self._table_name, [])
-            if not requests:
-                return
-        raise OutcomeUnknownError(f"{len(requests)} pages of a destroyed log are not deleted yet")
 
 
 class _Change:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dormouse.aws.base.failures import ConditionFailedError, reading, writing
+from dormouse.aws.base.failures import ConditionFailedError, read_pages, reading, writing
 from dormouse.aws.dynamodb.stored_items import unchanged
 from dormouse.aws.dynamodb.table_items import (
     COPY,
@@ -334,8 +334,7 @@ class DynamoTables:
             FilterExpression=" OR ".join(f"begins_with(pk, {name})" for name in values),
             ExpressionAttributeValues={name: {"S": prefix} for name, prefix in values.items()},
         )
-        with reading("DynamoDB"):
-            return [item for page in pages for item in page["Items"]]
+        return [item for page in read_pages("DynamoDB", pages) for item in page["Items"]]
 
     def _get(self, pk: str) -> Item:
         with reading("DynamoDB"):

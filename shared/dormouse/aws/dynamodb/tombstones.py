@@ -15,7 +15,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from dormouse.aws.base.failures import ConditionFailedError, reading, writing
+from dormouse.aws.base.failures import ConditionFailedError, read_pages, reading, writing
 from dormouse.aws.dynamodb.stored_items import opened, sealed, unchanged
 from dormouse.errors import CorruptDataError
 from dormouse.tables.tombstones import Tombstone
@@ -86,9 +86,8 @@ class DynamoTombstones:
                 ":g": {"N": str(max(0, time_ms) * _HASHES)},
             },
         )
-        with reading("DynamoDB"):
-            for page in pages:
-                yield from page["Items"]
+        for page in read_pages("DynamoDB", pages):
+            yield from page["Items"]
 
     def _get(self, key: Item) -> Item:
         with reading("DynamoDB"):

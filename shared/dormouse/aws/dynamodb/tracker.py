@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from dormouse.aws.base.failures import ConditionFailedError, reading, writing
+from dormouse.aws.base.failures import ConditionFailedError, read_pages, reading, writing
 from dormouse.aws.dynamodb.job_items import (
     REQUESTS,
     binding_item,
@@ -63,19 +63,13 @@ class DynamoTracker:
 
     def records(self, table_id: str) -> Iterator[JobRecord]:
         """Yield a table's records, in job id order; all pages of them."""
-        pages = iter(
-            self._client.get_paginator("query").paginate(
-                TableName=self._table_name,
-                KeyConditionExpression="table_id = :table_id",
-                ExpressionAttributeValues={":table_id": {"S": table_id}},
-                ConsistentRead=True,
-            )
+        pages = self._client.get_paginator("query").paginate(
+            TableName=self._table_name,
+            KeyConditionExpression="table_id = :table_id",
+            ExpressionAttributeValues={":table_id": {"S": table_id}},
+            ConsistentRead=True,
         )
-        while True:
-            with reading("DynamoDB"):
-                page = next(pages, None)
-            if page is None:
-                return
+        for page in read_pages("DynamoDB", pages):
             yield from map(record_of, page["Items"])
 
     def bind(self, request: str, table_id: str, now_ms: int) -> str:

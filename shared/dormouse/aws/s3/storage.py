@@ -11,7 +11,14 @@ from botocore.exceptions import ClientError
 
 from dormouse import system
 from dormouse.aws.base.clients import get_object
-from dormouse.aws.base.failures import PRECONDITION_FAILED, code_of, read_whole, reading, writing
+from dormouse.aws.base.failures import (
+    PRECONDITION_FAILED,
+    code_of,
+    read_pages,
+    read_whole,
+    reading,
+    writing,
+)
 from dormouse.aws.s3.ranges import RangedObject
 from dormouse.aws.s3.versions import earlier_versions, kept_ms
 from dormouse.errors import (
@@ -252,13 +259,7 @@ def _pages(
     client: S3Client, bucket: str, prefix: str, delimiter: str = ""
 ) -> Iterator[ListObjectsV2OutputTypeDef]:
     paginator = client.get_paginator("list_objects_v2")
-    pages = iter(paginator.paginate(Bucket=bucket, Prefix=prefix, Delimiter=delimiter))
-    while True:
-        with reading("S3"):
-            page = next(pages, None)
-        if page is None:
-            return
-        yield page
+    return read_pages("S3", paginator.paginate(Bucket=bucket, Prefix=prefix, Delimiter=delimiter))
 
 
 def _modified_ms(item: ObjectTypeDef) -> int:

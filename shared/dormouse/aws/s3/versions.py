@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from dormouse.aws.base.failures import code_of, reading
+from dormouse.aws.base.failures import code_of, read_pages, reading
 from dormouse.ports import StoredObject
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class EarlierVersion:
 def earlier_versions(client: S3Client, bucket: str, prefix: str) -> Iterator[EarlierVersion]:
     """Yield the noncurrent versions below a prefix."""
     newer: _Found | None = None
-    for page in _pages(client, bucket, prefix):
+    listing = client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
+    for page in read_pages("S3", listing):
         for found in _in_order(page):
             if found.size_bytes is not None and not found.is_latest and newer is not None:
                 stored = StoredObject(found.key, found.size_bytes, found.modified_ms)
@@ -86,15 +87,3 @@ def _found(
 ) -> _Found:
     modified_ms = int(entry["LastModified"].timestamp() * 1000)
     return _Found(entry["Key"], entry["VersionId"], entry["IsLatest"], modified_ms, size_bytes)
-
-
-def _pages(client: S3Client, bucket: str, prefix: str) -> Iterator[ListObjectVersionsOutputTypeDef]:
-    pages = iter(
-        client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
-    )
-    while True:
-        with reading("S3"):
-            page = next(pages, None)
-        if page is None:
-            return
-        yield page

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dormouse import system
-from dormouse.aws.sqs.queues import MAX_BATCH_BYTES, MAX_BATCH_ENTRIES, SqsQueues, unavailable
+from dormouse.aws.sqs.batching import MAX_BATCH_ENTRIES, batched
+from dormouse.aws.sqs.queues import SqsQueues, unavailable
 from dormouse.ports import DeadLetter
 from dormouse.retry_policy import RetryPolicy
 from dormouse.stored.names import InstanceNames, dead_letter_queue
@@ -104,7 +105,7 @@ class SqsDeadLetters:
         A batch without an answer fails as a whole, and the batches after it are not tried.
         """
         failed: list[DeadLetter] = []
-        for batch in _batches(letters):
+        for _, batch in batched((queue, each, len(each.body.encode())) for each in letters):
             entries: list[dict[str, object]] = [
                 {"Id": str(number), "handle": letter.receipt, "body": letter.body}
                 for number, letter in enumerate(batch)
@@ -148,17 +149,3 @@ def _letter(message: MessageTypeDef) -> DeadLetter:
         sent_ms=int(attributes.get("SentTimestamp", 0)),
         receipt=message["ReceiptHandle"],
     )
-
-
-def _batches(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    batch: list[DeadLetter] = []
-    size_bytes = 0
-    for letter in letters:
-        letter_bytes = len(letter.body.encode())
-        if len(batch) == MAX_BATCH_ENTRIES or size_bytes + letter_bytes > MAX_BATCH_BYTES:
-            yield batch
-            batch, size_bytes = [], 0
-        batch.append(letter)
-        size_bytes += letter_bytes
-    if batch:
-        yield batch

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dormouse import system
+from dormouse.aws.sqs.batching import MAX_BATCH_BYTES, batched
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages import OfTable, OutboundMessage, encode
 from dormouse.ports import QueueCounts
@@ -24,16 +25,15 @@ if TYPE_CHECKING:
         SendMessageBatchRequestEntryTypeDef,
     )
 
-MAX_BATCH_ENTRIES = 10
-MAX_BATCH_BYTES = 1024 * 1024
 MAX_DELAY_SECONDS = 900
 SENDERS = 8
 """Concurrent requests of one call: 65,536 messages are 6,554 requests of some ten milliseconds."""
 MAX_REASON_CHARACTERS = 1000
 _NO_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-
 _Entry = TypeVar("_Entry", bound=Mapping[str, object])
+_Sent = tuple[OutboundMessage, str]
+"""A message and its encoded body."""
 
 
 class SqsQueues:
@@ -117,7 +117,7 @@ class SqsOutbox:
         """
         sending: set[Future[None]] = set()
         with ThreadPoolExecutor(SENDERS) as threads:
-            for queue, batch in _batches(messages):
+            for queue, batch in batched(_sized(messages)):
                 if len(sending) == SENDERS:
                     done, sending = wait(sending, return_when=FIRST_COMPLETED)
                     _raise_first(done)
@@ -166,14 +166,15 @@ class SqsOutbox:
         except (BotoCoreError, ClientError) as error:
             raise unavailable(queue, error) from error
 
-    def _send_batch(self, queue: str, batch: list[SendMessageBatchRequestEntryTypeDef]) -> None:
+    def _send_batch(self, queue: str, batch: list[_Sent]) -> None:
         def request(
             url: str, entries: list[SendMessageBatchRequestEntryTypeDef]
         ) -> Sequence[BatchResultErrorEntryTypeDef]:
             answer = self._client.send_message_batch(QueueUrl=url, Entries=entries)
             return answer.get("Failed", [])
 
-        left, refusals = self._queues.retry_entries(queue, batch, request)
+        sent = [_entry(number, each) for number, each in enumerate(batch)]
+        left, refusals = self._queues.retry_entries(queue, sent, request)
         if left:
             raise UnavailableError(
                 f"queue {self._names.queue(queue)!r} did not take {len(left)} messages: {refusals}"
@@ -200,50 +201,27 @@ class SqsOutbox:
         )
 
 
-class _Batch:
-    """The entries of one request."""
-
-    def __init__(self) -> None:
-        self.entries: list[SendMessageBatchRequestEntryTypeDef] = []
-        self.size_bytes = 0
-
-    def takes(self, size_bytes: int) -> bool:
-        fits = self.size_bytes + size_bytes <= MAX_BATCH_BYTES
-        return fits and len(self.entries) < MAX_BATCH_ENTRIES
-
-    def add(self, outgoing: OutboundMessage, body: str, size_bytes: int) -> None:
-        entry: SendMessageBatchRequestEntryTypeDef = {
-            "Id": str(len(self.entries)),
-            "MessageBody": body,
-            "DelaySeconds": min(outgoing.delay_seconds, MAX_DELAY_SECONDS),
-        }
-        if outgoing.reason:
-            entry["MessageAttributes"] = _reason(outgoing.reason, body)
-        if isinstance(outgoing.message, OfTable):
-            entry["MessageGroupId"] = outgoing.message.table_id
-        self.entries.append(entry)
-        self.size_bytes += size_bytes
+def _sized(messages: Iterable[OutboundMessage]) -> Iterator[tuple[str, _Sent, int]]:
+    """Yield each message with its queue, its body and its most bytes."""
+    for outgoing in messages:
+        body = encode(outgoing.message)
+        size_bytes = _checked_size(outgoing.queue, body) + _most_bytes(outgoing.reason)
+        yield outgoing.queue, (outgoing, body), size_bytes
 
 
-def _batches(
-    messages: Iterable[OutboundMessage],
-) -> Iterator[tuple[str, list[SendMessageBatchRequestEntryTypeDef]]]:
-    """Yield batches of messages, one request each, with their queue; in order for each queue."""
-    begun: dict[str, _Batch] = {}
-    failure: Exception | None = None
-    try:
-        for outgoing in messages:
-            queue, body = outgoing.queue, encode(outgoing.message)
-            size_bytes = _checked_size(queue, body) + _most_bytes(outgoing.reason)
-            if queue in begun and not begun[queue].takes(size_bytes):
-                yield queue, begun.pop(queue).entries
-            begun.setdefault(queue, _Batch()).add(outgoing, body, size_bytes)
-    except Exception as error:  # raised below, once the messages before are sent
-        failure = error
-    for queue, batch in begun.items():
-        yield queue, batch.entries
-    if failure is not None:
-        raise failure
+def _entry(number: int, sent: _Sent) -> SendMessageBatchRequestEntryTypeDef:
+    """Return the entry of a message in a batch, which finds it by its number."""
+    outgoing, body = sent
+    entry: SendMessageBatchRequestEntryTypeDef = {
+        "Id": str(number),
+        "MessageBody": body,
+        "DelaySeconds": min(outgoing.delay_seconds, MAX_DELAY_SECONDS),
+    }
+    if outgoing.reason:
+        entry["MessageAttributes"] = _reason(outgoing.reason, body)
+    if isinstance(outgoing.message, OfTable):
+        entry["MessageGroupId"] = outgoing.message.table_id
+    return entry
 
 
 def _checked_size(queue: str, body: str) -> int:

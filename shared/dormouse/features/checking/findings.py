@@ -70,7 +70,7 @@ class ShardFacts(Protocol):
         """Its own id."""
 
     @property
-    def origin(self) -> Provenance:
+    def provenance(self) -> Provenance:
         """The partition it was written for, which holds all its rows, and more."""
 
     @property
@@ -126,7 +126,7 @@ def footer_findings(
 
 
 def _partition_findings(state: TableState, shard: Shard, footer: ShardFacts) -> Iterator[Finding]:
-    written_for = footer.origin.range
+    written_for = footer.provenance.range
     ends = (end for end in (written_for.min, written_for.max) if end is not None)
     if not all(state.partitions.leaf_containing(end).range.min == end for end in ends):
         detail = "the object was written for a range at whose ends no partitions meet"

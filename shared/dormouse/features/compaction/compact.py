@@ -195,7 +195,7 @@ def _load_compaction(
         written_ms=services.clock.now_ms(),
         generation=state.generation,
         lineage=merge_lineages(
-            dict(zip(job.inputs, (f.origin for f in footers), strict=True)), state
+            dict(zip(job.inputs, (f.provenance for f in footers), strict=True)), state
         ),
     )
     return Compaction(
@@ -254,9 +254,10 @@ def _write_outputs(
         check_no_run_marker(services.storage, compaction.table.id, job.id)
     else:
         span = compaction.partition.range
-        origin = compaction.context.origin(span, number=len(merged.outputs))
+        provenance = compaction.context.provenance(span, number=len(merged.outputs))
         numbers = tuple(run_of_shard(new.shard.id)[1] for new in merged.outputs)
-        put_run_marker(services.storage, compaction.table.id, RunMarker(job.id, origin, numbers))
+        marker = RunMarker(job.id, provenance, numbers)
+        put_run_marker(services.storage, compaction.table.id, marker)
     return done
 
 

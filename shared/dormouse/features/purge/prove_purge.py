@@ -151,7 +151,7 @@ def _shard(
     footer = read_footer(services.storage, stored.path, stored.size_bytes)
     if stored.path != shard_path(table.id, footer.shard_id):
         raise CorruptDataError(f"its footer has the id of shard {footer.shard_id!r}")
-    if footer.origin.generation < table.schema_generation:
+    if footer.provenance.generation < table.schema_generation:
         return None
     return Shard(footer.shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
 

@@ -1,11 +1,11 @@
-"""rebuild: a table's state from the footers of its shards alone, after the state was lost.
+"""rebuild: build a table's state from the footers of its shards, after the state was lost.
 
-Order: the registry notes the id of the new log, so that a deletion finds it whatever becomes of the
-rebuild; the old log is closed, so that no commit can land that would be missed, and no generation
-begin that the registry, read after that, does not count; then the shards are
-listed and the new state is committed to a log of its own and read back; then the registry names the
-new log. A crash before that leaves a table that can be rebuilt again; what was in flight comes
-again, and goes to the new log.
+Order: the registry notes the id of the new log, so that a deletion of the table finds that log,
+however the rebuild ends. The old log is closed, so that no commit can land that the rebuild would
+miss, and no reset can begin of which the registry, read afterwards, does not know. Then the shards
+are listed, the new state is committed to the new log and read back, and the registry names the new
+log. After a crash before that, the table can be rebuilt again. Messages in flight are redelivered,
+and their commits go to the new log.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 
 from dormouse.errors import ContendedError, CorruptDataError, InvariantError, NotFoundError
 from dormouse.features.ingest.seal_sources import load_segments
-from dormouse.features.rebuild.rebuilding import (
+from dormouse.features.rebuild.new_state import planned_state, rebuild_transactions
+from dormouse.features.rebuild.plan_rebuild import (
     FoundShard,
     RebuildPlan,
     Refusal,
     plan_rebuild,
-    rebuilt,
-    transactions,
 )
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.model.shards import Shard
@@ -36,44 +35,46 @@ from dormouse.stored.paths import data_prefix, shard_id_of
 from dormouse.tables.table import Table
 
 Progress = Callable[[int, int], None]
-"""Is told how many shards were looked at, of how many."""
+"""Called with the number of shards whose footers were read, and of all shards."""
 
-REASONS_TOLD = 20
-HINT = "bring back, or move out of the data prefix, what is wrong among them; nothing was changed"
+MAX_LISTED_REASONS = 20
+HINT = "restore the objects named, or move them out of the data prefix; nothing was changed"
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """What a rebuild makes, or would make: the state, and what is left out of it, and why."""
+class RebuildReport:
+    """The state that a rebuild makes, and each object that it leaves out, with the reason."""
 
     state: TableState
     left_out: tuple[tuple[str, str], ...]
 
 
-def preview(services: Services, table: Table, watch: Progress | None = None) -> Rebuilt:
-    """Return what a rebuild would make of the table now; nothing is changed.
+def preview_rebuild(
+    services: Services, table: Table, watch: Progress | None = None
+) -> RebuildReport:
+    """Return the state that a rebuild would make now; change nothing.
 
     Raises:
-        CorruptDataError: the shards contradict each other, or some cannot be read; it says which.
+        CorruptDataError: shards contradict each other, or cannot be read; the message names them.
     """
     plan = _plan(services, table, watch)
-    return Rebuilt(rebuilt(plan, services.clock.now_ms()), plan.left_out)
+    return RebuildReport(planned_state(plan, services.clock.now_ms()), plan.left_out)
 
 
 def rebuild(
     services: Services, table: Table, watch: Progress | None = None
-) -> tuple[Rebuilt, list[OutboundMessage]]:
-    """Rebuild the state of the table, and replace what is left of the old one.
+) -> tuple[RebuildReport, list[OutboundMessage]]:
+    """Rebuild the state of the table, and destroy what is left of the old one.
 
     Raises:
-        CorruptDataError: the shards contradict each other, or some cannot be read; it says which.
-        ContendedError: the table was rebuilt by somebody else meanwhile.
-        NotFoundError: it is deleted, or being deleted.
-        InvariantError: what was written is not what was to be; the table still has no state.
+        CorruptDataError: shards contradict each other, or cannot be read; the message names them.
+        ContendedError: another process rebuilt the table meanwhile.
+        NotFoundError: the table is deleted, or in deletion.
+        InvariantError: the state read back differs from the plan; the table still has no state.
     """
-    _plan(services, table, watch)  # before the old state is destroyed: the rebuild may be refused
+    _plan(services, table, watch)  # it may be refused, so it comes before the old log is closed
     log = services.ids.new()
-    services.tables.change(table.id, lambda newest: _with_new_log(newest, table, log))
+    services.tables.change(table.id, lambda newest: _with_noted_log(newest, table, log))
     services.store(table).terminate()
     closed = _registered(services, table)
     plan = _plan(services, closed, watch)
@@ -82,14 +83,16 @@ def rebuild(
     store.reopen()
     if (difference := _difference(expected, store.current())) is not None:
         store.destroy()
-        raise InvariantError(f"the new state of table {table.name!r} has other {difference}")
+        raise InvariantError(
+            f"the new state of table {table.name!r} has other {difference} than planned"
+        )
     try:
         services.tables.change(table.id, lambda newest: _with_log(newest, table, log))
     except (ContendedError, NotFoundError):
         store.destroy()
         raise
     services.store(table).destroy()
-    return Rebuilt(expected, plan.left_out), [
+    return RebuildReport(expected, plan.left_out), [
         OutboundMessage("table-changes", TableChanged(table.id))
     ]
 
@@ -101,8 +104,8 @@ def _registered(services: Services, table: Table) -> Table:
     return newest
 
 
-def _with_new_log(newest: Table, known: Table, log: str) -> Table:
-    """Return the table with a log noted that is begun for it."""
+def _with_noted_log(newest: Table, known: Table, log: str) -> Table:
+    """Return the table with a log noted that a rebuild has begun, and its present log kept."""
     return replace(_with_log(newest, known, known.log), logs=(*newest.logs, log))
 
 
@@ -110,26 +113,26 @@ def _with_log(newest: Table, known: Table, log: str) -> Table:
     if newest.log == known.log:
         return replace(newest, log=log)
     raise ContendedError(
-        f"table {known.name!r} was rebuilt by somebody else meanwhile",
-        hint="look at it, and rebuild it again if that is still needed",
+        f"another process rebuilt table {known.name!r} meanwhile",
+        hint="check the table, and rebuild it again only if it is still damaged",
     )
 
 
 def _commit(store: StateStore, plan: RebuildPlan, now_ms: int) -> TableState:
-    """Commit the plan to an empty log; give the state it is to make."""
-    expected = rebuilt(plan, now_ms)
+    """Commit the plan to an empty log; return the state that it is expected to make."""
+    expected = planned_state(plan, now_ms)
     generation = 0
-    for transaction in transactions(plan):
+    for transaction in rebuild_transactions(plan):
         (outcome,) = store.commit(transaction, generation=generation)
         if isinstance(transaction, ResetTable):
             generation = transaction.generation
         if isinstance(outcome, Rejected):
-            raise InvariantError(f"a rebuild was rejected: {outcome}")
+            raise InvariantError(f"a transaction of the rebuild was rejected: {outcome}")
     return expected
 
 
 def _difference(expected: TableState, found: TableState) -> str | None:
-    """Say in what the states differ, versions and times left aside; None if in nothing."""
+    """Return the part in which the states differ, apart from versions and times; None if equal."""
     if found.partitions.by_id != expected.partitions.by_id:
         return "partitions"
     if found.shards != expected.shards:
@@ -144,30 +147,31 @@ def _difference(expected: TableState, found: TableState) -> str | None:
 def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPlan:
     listed = list(services.storage.list(data_prefix(table.id)))
     stored = [o for o in listed if shard_id_of(o.path) is not None]
-    strangers = tuple((o.path, "it is no shard") for o in listed if shard_id_of(o.path) is None)
-    # Before the shards: what a note speaks of must not be collected in between.
-    notes = read_run_markers(services.storage, table.id)
-    segments, lost = load_segments(services, table)
+    foreign = tuple((o.path, "it is not a shard") for o in listed if shard_id_of(o.path) is None)
+    # Read before the shards: a collection that runs meanwhile may delete the last shard that a
+    # marker mentions, and then the marker.
+    markers = read_run_markers(services.storage, table.id)
+    segments, damaged = load_segments(services, table)
     found, reasons = _read(services, table, stored, watch)
-    reasons += lost
+    reasons += damaged
     plan: RebuildPlan | Refusal = (
         Refusal(tuple(reasons))
         if reasons
-        else plan_rebuild(found, table.schema.key_types, notes, table.generation)
+        else plan_rebuild(found, table.schema.key_types, markers, table.generation)
     )
     if isinstance(plan, Refusal):
-        told = "; ".join(plan.reasons[:REASONS_TOLD])
-        raise CorruptDataError(f"table {table.name!r} cannot be rebuilt: {told}", hint=HINT)
-    return replace(plan, left_out=plan.left_out + strangers, segments=segments)
+        listing = "; ".join(plan.reasons[:MAX_LISTED_REASONS])
+        raise CorruptDataError(f"table {table.name!r} cannot be rebuilt: {listing}", hint=HINT)
+    return replace(plan, left_out=plan.left_out + foreign, segments=segments)
 
 
 def _read(
     services: Services, table: Table, stored: Sequence[StoredObject], watch: Progress | None
 ) -> tuple[list[FoundShard], list[str]]:
-    """Read all footers; give the shards, and what is wrong with any."""
+    """Read all footers; return the shards, and why others cannot be used."""
 
     def read(stored: StoredObject) -> FoundShard | str | None:
-        return _found(services, table, stored)
+        return _read_shard(services, table, stored)
 
     found: list[FoundShard] = []
     reasons: list[str] = []
@@ -182,8 +186,8 @@ def _read(
     return found, reasons
 
 
-def _found(services: Services, table: Table, stored: StoredObject) -> FoundShard | str | None:
-    """Return a shard, or what is wrong with it; None if it was collected just now."""
+def _read_shard(services: Services, table: Table, stored: StoredObject) -> FoundShard | str | None:
+    """Return a shard, or why it cannot be used; None if it was deleted after it was listed."""
     try:
         footer = read_footer(services.storage, stored.path, stored.size_bytes)
     except NotFoundError:
@@ -193,4 +197,4 @@ def _found(services: Services, table: Table, stored: StoredObject) -> FoundShard
     if (footer.table_id, footer.shard_id) != (table.id, shard_id_of(stored.path)):
         return f"{stored.path} is shard {footer.shard_id} of table {footer.table_id}"
     shard = Shard(footer.shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
-    return FoundShard(shard, footer.origin)
+    return FoundShard(shard, footer.provenance)

@@ -290,7 +290,7 @@ class TestReinitialising:
         assert len(world.shard_objects(table)) == 2
         rebuilt, _ = rebuild(world.services, now(world, table))
         assert [reason for _, reason in rebuilt.left_out] == [
-            "it is of before the table was emptied"
+            "it was written before the table was reset"
         ]
         assert world.names(now(world, table)) == "cd"
         world.drop("letters/3.parquet", letters("e"))

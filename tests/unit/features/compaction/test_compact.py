@@ -12,7 +12,7 @@ from dormouse.arrow.order import OrderCheck
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import UnavailableError, UnsortedRowsError
 from dormouse.features.compaction.compact import compact
-from dormouse.features.rebuild.rebuild import preview
+from dormouse.features.rebuild.rebuild import preview_rebuild
 from dormouse.messages import CompactionJob, OutboundMessage, TableChanged
 from dormouse.model.transactions import AddShards, AssignJob, ReleaseJob
 from dormouse.shards import parquet
@@ -81,13 +81,13 @@ def test_a_run_that_died_between_two_outputs_is_completed_by_the_next(
         patch.setattr(world.storage, "upload", dies)
         with pytest.raises(Crash):
             run(world, table, job)
-    reasons = dict(preview(world.services, table).left_out)
+    reasons = dict(preview_rebuild(world.services, table).left_out)
     assert set(reasons) == {f"{job}-0", f"{job}-1"}, "a rebuild must not take half of the rows"
     world.clock.advance(seconds=3600)
     run(world, table, job)
     assert world.rows(table) == in_order(world)
     assert set(uploaded) <= {shard_path(table.id, shard) for shard in world.state(table).shards}
-    assert not preview(world.services, table).left_out
+    assert not preview_rebuild(world.services, table).left_out
 
 
 def test_outputs_that_are_not_what_the_job_would_write_are_deleted_and_the_job_planned_anew(

@@ -1,4 +1,4 @@
-"""A state made anew from shards holds every row once, or is refused with the shards to blame."""
+"""rebuild: the new state has every row once, or the rebuild is refused and names the shards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
 from dormouse.features.checking.check import check
 from dormouse.features.compaction.compact import compact
-from dormouse.features.rebuild.rebuild import preview, rebuild
+from dormouse.features.rebuild.rebuild import preview_rebuild, rebuild
 from dormouse.messages import GarbageCandidates, OutboundMessage
 from dormouse.stored.paths import data_prefix, run_marker_prefix, shard_path
 from dormouse.tables.table import Table
@@ -44,7 +44,7 @@ def without_state(world: World, table: Table) -> Table:
 
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
-def test_at_any_moment_of_any_history_a_rebuild_would_hold_each_row_once(
+def test_at_any_moment_of_any_history_a_rebuild_has_each_row_once(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     history = History(Random(seed), tmp_path_factory.mktemp("history"))
@@ -73,7 +73,7 @@ def test_the_rebuilt_state_is_the_lost_one_with_partitions_references_and_source
     assert after.rows == before.rows
 
 
-def test_splits_without_a_shard_of_their_own_are_made_again_when_they_are_due(
+def test_splits_that_no_shard_shows_are_repeated_when_due(
     world: World,
 ) -> None:
     table = world.create(split_threshold_rows=8)
@@ -86,7 +86,7 @@ def test_splits_without_a_shard_of_their_own_are_made_again_when_they_are_due(
     assert list(world.state(table).partitions.leaves()) == leaves
 
 
-def test_a_rebuilt_table_is_sound_and_goes_on(world: World) -> None:
+def test_a_rebuilt_table_is_consistent_and_can_be_used(world: World) -> None:
     table = world.create(split_threshold_rows=8, gc_delay_seconds=60)
     sources = [world.drop(f"letters/{i}.parquet", letters("abcdefgh", at=10 * i)) for i in range(4)]
     world.settle()
@@ -102,7 +102,7 @@ def test_a_rebuilt_table_is_sound_and_goes_on(world: World) -> None:
     assert len(world.rows(again)) == 4 * 8 + 3
 
 
-def merge_garbage_kept(world: World, table: Table) -> None:
+def deliver_without_collection(world: World, table: Table) -> None:
     """Deliver everything but the collection of garbage."""
     while world.queue:
         message = world.queue.popleft()
@@ -114,7 +114,7 @@ def test_shards_that_wait_for_collection_do_not_count_and_are_collected(world: W
     table = world.create(compaction_strategy="batch", compaction_files=2, gc_delay_seconds=60)
     for i in range(4):
         world.drop(f"letters/{i}.parquet", letters("abc", at=10 * i))
-    merge_garbage_kept(world, table)
+    deliver_without_collection(world, table)
     assert len(world.shard_objects(table)) == 7
     table = without_state(world, table)
     assert len(world.rows(table)) == 12
@@ -127,16 +127,16 @@ def test_shards_that_wait_for_collection_do_not_count_and_are_collected(world: W
     assert len(world.rows(table)) == 12
 
 
-def test_an_object_that_outlived_the_shard_it_was_merged_into_does_not_come_back(
+def test_rows_of_an_object_that_outlived_the_shard_it_was_merged_into_do_not_count(
     world: World,
 ) -> None:
     table = world.create(compaction_strategy="batch", compaction_files=2, gc_delay_seconds=60)
     for i in range(2):
         world.drop(f"letters/{i}.parquet", letters("abc", at=10 * i))
-    merge_garbage_kept(world, table)
+    deliver_without_collection(world, table)
     (middle,) = set(world.state(table).shards) - set(world.state(table).unreferenced)
     world.drop("letters/2.parquet", letters("abc", at=20))
-    merge_garbage_kept(world, table)
+    deliver_without_collection(world, table)
     world.clock.advance(seconds=61)
     world.deliver(OutboundMessage("gc-candidates", GarbageCandidates(table.id, 0, (middle,))))
     assert middle not in world.shard_objects(table)
@@ -161,7 +161,7 @@ def test_a_run_whose_last_shard_was_merged_and_collected_is_known_by_its_success
     assert Counter(str(r["letter"]) for r in world.rows(table)) == {"a": 1, "z": 6}
 
 
-def test_a_compaction_cut_off_before_its_commit_is_taken_as_done(world: World) -> None:
+def test_a_complete_compaction_that_crashed_before_its_commit_counts(world: World) -> None:
     table = world.create(compaction_strategy="batch", compaction_files=2)
     for i in range(2):
         world.drop(f"letters/{i}.parquet", letters("abc", at=10 * i))
@@ -177,7 +177,7 @@ def test_a_compaction_cut_off_before_its_commit_is_taken_as_done(world: World) -
     assert len(world.rows(table)) == 6
 
 
-def test_an_ingest_that_was_broken_off_is_left_out_and_named(world: World) -> None:
+def test_an_incomplete_ingest_is_left_out_with_the_reason(world: World) -> None:
     table = world.create(splits=[("m",)], ingest_file_strategy="one_file_per_leaf")
     world.drop("letters/0.parquet", letters("az"))
     job = world.queue[0]
@@ -187,15 +187,15 @@ def test_an_ingest_that_was_broken_off_is_left_out_and_named(world: World) -> No
     (_, last) = sorted(o.path for o in world.storage.list(data_prefix(table.id)))
     world.storage.delete([last])
     lose_state(world, table)
-    plan = preview(world.services, table)
+    plan = preview_rebuild(world.services, table)
     ((_, reason),) = plan.left_out
-    assert "broken off" in reason
+    assert "incomplete" in reason
     table = rebuild_now(world, table)
     world.settle()
     assert len(world.rows(table)) == 2
 
 
-def test_of_two_whole_runs_with_one_source_one_counts(world: World) -> None:
+def test_of_two_complete_runs_with_one_source_one_counts(world: World) -> None:
     table = world.create()
     world.drop("letters/0.parquet", letters("abc"))
     job = world.queue[0]
@@ -226,7 +226,9 @@ def test_uncommitted_runs_that_share_sources_in_part_are_refused_and_named(world
 
 
 @pytest.mark.parametrize("damage", ["cut", "foreign"])
-def test_a_shard_that_cannot_be_read_stops_the_rebuild_by_name(world: World, damage: str) -> None:
+def test_a_rebuild_names_a_shard_that_cannot_be_read_and_is_refused(
+    world: World, damage: str
+) -> None:
     table = world.create()
     for i in range(2):
         world.drop(f"letters/{i}.parquet", letters("abc", at=10 * i))
@@ -242,7 +244,7 @@ def test_a_shard_that_cannot_be_read_stops_the_rebuild_by_name(world: World, dam
     assert world.tables.get(table.id) == table
 
 
-def test_a_writer_that_slept_through_the_rebuild_cannot_commit_to_the_old_log(
+def test_a_writer_that_was_delayed_until_after_the_rebuild_cannot_commit_to_the_old_log(
     world: World,
 ) -> None:
     table = world.create()
@@ -260,7 +262,7 @@ def test_a_writer_that_slept_through_the_rebuild_cannot_commit_to_the_old_log(
     assert len(world.rows(found)) == 6
 
 
-def test_a_rebuild_that_died_can_be_done_again(world: World) -> None:
+def test_a_rebuild_that_crashed_can_be_repeated(world: World) -> None:
     table = world.create()
     world.drop("letters/0.parquet", letters("abc"))
     world.settle()
@@ -270,19 +272,19 @@ def test_a_rebuild_that_died_can_be_done_again(world: World) -> None:
     assert len(world.rows(rebuild_now(world, table))) == 3
 
 
-def test_a_rebuild_that_another_overtook_gives_way(world: World) -> None:
+def test_a_rebuild_that_another_overtook_is_refused(world: World) -> None:
     table = world.create()
     world.drop("letters/0.parquet", letters("abc"))
     world.settle()
     world.before_next_commit(lambda: rebuild_now(world, table))
-    with pytest.raises(ContendedError, match="somebody else"):
+    with pytest.raises(ContendedError, match="another process rebuilt"):
         rebuild(world.services, table)
     found = world.tables.get(table.id)
     assert found is not None
     assert len(world.rows(found)) == 3
 
 
-def test_a_rebuilt_table_can_be_deleted_with_all_that_is_left(world: World) -> None:
+def test_a_rebuilt_table_can_be_deleted_with_all_its_objects(world: World) -> None:
     table = world.create()
     world.drop("letters/0.parquet", letters("abc"))
     world.settle()
@@ -307,7 +309,7 @@ def purged_of_a_leaf(world: World) -> Table:
     return table
 
 
-def test_what_a_purge_emptied_stays_empty_and_its_neighbours_stay_full(world: World) -> None:
+def test_a_purged_leaf_stays_empty_and_its_neighbour_keeps_its_rows(world: World) -> None:
     table = purged_of_a_leaf(world)
     while world.queue and world.queue[0].queue != "gc-candidates":
         world.queue += world.deliver(world.queue.popleft())
@@ -322,25 +324,25 @@ def test_what_a_purge_emptied_stays_empty_and_its_neighbours_stay_full(world: Wo
     assert [row["letter"] for row in world.rows(table)] == ["a"]
 
 
-def test_a_note_of_an_emptied_shard_is_kept_as_long_as_it_tells_something(world: World) -> None:
+def test_a_run_marker_is_kept_while_the_state_has_anything_that_it_mentions(world: World) -> None:
     table = purged_of_a_leaf(world)
     world.settle()
-    assert endings(world, table)
+    assert run_markers(world, table)
     world.clock.advance(seconds=40 * 24 * 3600)
     world.sweep(audit=True)
-    assert endings(world, table), "the other shard of the run is still there"
+    assert run_markers(world, table), "the other shard of the run is still there"
     world.purge(table, "", "a")
     world.settle()
     world.clock.advance(seconds=40 * 24 * 3600)
     world.age_objects(seconds=15 * 24 * 3600)
     world.sweep(audit=True)
     world.settle()
-    assert endings(world, table), "nothing else tells of its source after a loss of the state"
+    assert run_markers(world, table), "nothing else has its source if the state is lost"
     world.seal(table)
     world.sweep(audit=True)
-    assert not endings(world, table)
+    assert not run_markers(world, table)
     assert not world.shard_objects(table)
 
 
-def endings(world: World, table: Table) -> list[str]:
+def run_markers(world: World, table: Table) -> list[str]:
     return [stored.path for stored in world.storage.list(run_marker_prefix(table.id))]

@@ -9,7 +9,7 @@ import pytest
 
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
 from dormouse.features.rebuild import rebuild as rebuild_stage
-from dormouse.features.rebuild.rebuild import preview, rebuild
+from dormouse.features.rebuild.rebuild import preview_rebuild, rebuild
 from dormouse.messages import OutboundMessage
 from dormouse.model.state import TableState
 from dormouse.ports import StoredObject
@@ -76,7 +76,7 @@ def test_a_new_state_that_is_not_stored_as_it_was_committed_is_not_registered(
 def test_a_new_state_that_is_another_than_it_was_to_be_is_not_registered(
     world: World, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuild_stage, "rebuilt", lambda *_: TableState())
+    monkeypatch.setattr(rebuild_stage, "planned_state", lambda *_: TableState())
     with pytest.raises(InvariantError, match="has other partitions"):
         rebuild(world.services, table)
     assert registered(world, table).log == table.log
@@ -101,7 +101,7 @@ def test_what_is_collected_with_its_notes_while_footers_are_read_does_not_come_b
         return found
 
     monkeypatch.setattr(rebuild_stage, "_read", meanwhile)
-    assert not preview(world.services, table).state.rows
+    assert not preview_rebuild(world.services, table).state.rows
 
 
 def notes_of(world: World, table: Table) -> Iterator[StoredObject]:

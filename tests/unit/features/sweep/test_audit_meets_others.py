@@ -66,8 +66,8 @@ def test_a_note_put_after_the_first_look_at_the_state_is_kept(
 
 def test_a_run_marker_is_kept_twice_as_long_as_shards_that_it_does_not_list(world: World) -> None:
     table = world.create()
-    origin = Provenance(KeyRange(), "job", 1, 2, lineage=Lineage(sources=("source",)))
-    put_run_marker(world.storage, table.id, RunMarker("0123-import", origin))
+    provenance = Provenance(KeyRange(), "job", 1, 2, lineage=Lineage(sources=("source",)))
+    put_run_marker(world.storage, table.id, RunMarker("0123-import", provenance))
     world.age_objects(seconds=2 * WEEK_SECONDS - 3600)
     world.sweep(audit=True)
     assert notes(world, table) == [run_marker_path(table.id, "0123-import")]
@@ -149,8 +149,8 @@ def test_an_orphan_goes_with_its_note(world: World) -> None:
     table = world.create()
     shard = f"{world.ids.new()}-0"
     world.storage.put(shard_path(table.id, shard), b"of a run that died")
-    origin = Provenance(KeyRange(), "job", 1, 1, lineage=Lineage(sources=("source",)))
-    put_run_marker(world.storage, table.id, RunMarker(run_of_shard(shard)[0], origin))
+    provenance = Provenance(KeyRange(), "job", 1, 1, lineage=Lineage(sources=("source",)))
+    put_run_marker(world.storage, table.id, RunMarker(run_of_shard(shard)[0], provenance))
     world.age_objects(seconds=2 * WEEK_SECONDS)
     world.sweep(audit=True)
     assert notes(world, table) == []

@@ -1,4 +1,4 @@
-"""Contradictions among shards are refused with the names of the shards, never guessed away."""
+"""plan_rebuild: each row counts once; contradictions are refused with the names of the shards."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from dormouse.features.rebuild.rebuilding import (
-    FoundShard,
-    RebuildPlan,
-    Refusal,
-    plan_rebuild,
-    rebuilt,
-)
+from dormouse.features.rebuild.new_state import planned_state
+from dormouse.features.rebuild.plan_rebuild import FoundShard, RebuildPlan, Refusal, plan_rebuild
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import ROOT
 from dormouse.model.provenance import Lineage, Provenance
@@ -37,7 +32,7 @@ def shard(
     day: int = 0,
     lineage: Lineage | None = None,
 ) -> FoundShard:
-    origin = Provenance(
+    provenance = Provenance(
         span,
         "job",
         day * DAY_MS,
@@ -45,20 +40,20 @@ def shard(
         last,
         lineage or Lineage(sources=(f"source-of-{name}",)),
     )
-    return FoundShard(Shard(name, 10, 100, (low,), (high,)), origin)
+    return FoundShard(Shard(name, 10, 100, (low,), (high,)), provenance)
 
 
 def merged(name: str, *inputs: str, **more: object) -> FoundShard:
     return shard(name, lineage=Lineage(inputs=inputs), **more)  # type: ignore[arg-type]  # passed on
 
 
-def planned(found: list[FoundShard], endings: Sequence[RunMarker] = ()) -> RebuildPlan | Refusal:
-    return plan_rebuild(found, TEXT, endings)
+def planned(found: list[FoundShard], markers: Sequence[RunMarker] = ()) -> RebuildPlan | Refusal:
+    return plan_rebuild(found, TEXT, markers)
 
 
 def live(plan: RebuildPlan | Refusal) -> dict[str, tuple[str, ...]]:
     assert isinstance(plan, RebuildPlan), plan
-    rebuilt(plan, 0)
+    planned_state(plan, 0)
     return {item.shard.id: item.live for item in plan.shards if item.live}
 
 
@@ -75,7 +70,7 @@ def test_the_shards_of_one_compaction_take_the_place_of_its_inputs_together() ->
     assert live(planned([shard("r-0"), *whole])) == {"j-0": (ROOT,), "j-1": (ROOT,)}
 
 
-def test_a_compaction_broken_off_counts_only_if_it_was_committed() -> None:
+def test_an_incomplete_compaction_counts_only_if_it_was_committed() -> None:
     half = merged("j-0", "r-0", "s-0", high="c", last=False)
     inputs = [shard("r-0"), shard("s-0")]
     plan = planned([*inputs, half])
@@ -86,7 +81,7 @@ def test_a_compaction_broken_off_counts_only_if_it_was_committed() -> None:
     assert live(planned([inputs[0], half])) == {"j-0": (ROOT,)}
 
 
-def test_shards_of_a_run_that_were_merged_apart_from_each_other_count_beside_each_other() -> None:
+def test_shards_of_a_run_that_were_merged_separately_all_count() -> None:
     inputs = [shard("r-0"), shard("s-0")]
     run = [
         merged("j-0", "r-0", "s-0", high="c", last=False),
@@ -114,9 +109,12 @@ def test_no_shards_make_an_empty_table() -> None:
         ([shard("r-0", span=KeyRange(("m",), ("c",)))], "r-0 was written for a range without keys"),
         (
             [shard("r-0", span=KeyRange((), (7,)))],
-            "r-0 is none of the table: its part 1 is not of type Str",
+            "r-0 does not fit the table: its part 1 is not of type Str",
         ),
-        ([shard("r-0", span=KeyRange((), ("m", "n")))], "r-0 is none of the table: it has 2 parts"),
+        (
+            [shard("r-0", span=KeyRange((), ("m", "n")))],
+            "r-0 does not fit the table: it has 2 parts",
+        ),
         (
             [shard("r-0"), merged("j-0", "r-0"), merged("k-0", "r-0")],
             "shards j-0 and k-0 both hold rows of shard r-0 in partition root",
@@ -139,7 +137,7 @@ def test_no_shards_make_an_empty_table() -> None:
         ),
     ],
 )
-def test_what_contradicts_itself_is_refused(found: list[FoundShard], reason: str) -> None:
+def test_contradictions_are_refused(found: list[FoundShard], reason: str) -> None:
     plan = planned(found)
     assert isinstance(plan, Refusal)
     assert re.search(reason, "; ".join(plan.reasons)), plan.reasons
@@ -156,7 +154,7 @@ def test_runs_that_share_sources_are_chosen_so_that_each_source_counts_once() ->
     assert set(live(plan)) == {"b-0", "c-0"}
     assert isinstance(plan, RebuildPlan)
     assert plan.sources == ("s", "t", "u")
-    assert plan.left_out == (("a-0", "its sources count by another run"),)
+    assert plan.left_out == (("a-0", "other runs with the same sources count"),)
 
 
 def test_a_run_whose_sources_an_output_carries_is_left_out() -> None:
@@ -171,7 +169,7 @@ def test_of_two_runs_with_a_source_one_counts_however_far_apart_they_were_writte
     assert len(live(plan)) == 1
 
 
-def test_a_run_without_its_last_shard_counts_if_anything_of_it_was_merged() -> None:
+def test_a_run_without_its_last_shard_counts_if_a_shard_of_it_was_merged() -> None:
     def first(run: str) -> FoundShard:
         return shard(f"{run}-0", "a", "c", span=BELOW_M, last=False)
 
@@ -184,17 +182,17 @@ def test_a_run_without_its_last_shard_counts_if_anything_of_it_was_merged() -> N
     plan = planned([first("r"), first("q"), witness])
     assert set(live(plan)) == {"j-0", "r-0"}
     assert isinstance(plan, RebuildPlan)
-    assert plan.left_out == (("q-0", "its run was broken off, and so never committed"),)
+    assert plan.left_out == (("q-0", "its run is incomplete, so it was never committed"),)
 
 
-def test_a_whole_run_that_lacks_a_shard_was_committed_and_the_shard_merged() -> None:
+def test_a_complete_run_that_lacks_a_shard_was_committed_and_the_shard_merged() -> None:
     lineage = Lineage(sources=("s",))
     rest = shard("r-1", "n", span=FROM_M, number=1, lineage=lineage)
     repeat = shard("q-0", lineage=lineage)
     assert set(live(planned([rest, repeat]))) == {"r-1"}
 
 
-def test_what_an_inputs_inputs_were_does_not_count_though_the_input_is_gone() -> None:
+def test_an_input_of_a_deleted_input_does_not_count() -> None:
     output = shard("p-0", lineage=Lineage(inputs=("gone-0",), superseded=("r-0",)))
     plan = planned([output, shard("r-0")])
     assert set(live(plan)) == {"p-0"}
@@ -203,82 +201,82 @@ def test_what_an_inputs_inputs_were_does_not_count_though_the_input_is_gone() ->
 
 
 def part(run: str, task: int, low: str, high: str, *inputs: str) -> FoundShard:
-    """A shard of a run that several wrote side by side: none of them says that it is the last."""
+    """Return a shard of a run in parts, none of which is marked as the last."""
     number = part_shard_number(task, 0)
     name = make_shard_id(run, number)
     return shard(name, low, high, number=number, last=False, lineage=Lineage(inputs=inputs))
 
 
-def ending(
+def marker(
     run: str, parts: tuple[int, ...], *inputs: str, sources: tuple[str, ...] = ()
 ) -> RunMarker:
     numbers = tuple(part_shard_number(task, 0) for task in parts)
-    origin = Provenance(job="job", number=len(parts), lineage=Lineage(sources, inputs))
-    return RunMarker(run, origin, numbers)
+    provenance = Provenance(job="job", number=len(parts), lineage=Lineage(sources, inputs))
+    return RunMarker(run, provenance, numbers)
 
 
-def test_a_run_written_side_by_side_counts_with_the_note_that_ends_it_and_only_then() -> None:
+def test_a_run_written_in_parts_counts_only_with_its_run_marker() -> None:
     run = [part("r", 0, "a", "c"), part("r", 2, "d", "z")]
     assert live(planned(run)) == {}
-    plan = planned(run, [ending("r", (0, 2), sources=("one",))])
+    plan = planned(run, [marker("r", (0, 2), sources=("one",))])
     assert live(plan) == {"r-0": (ROOT,), "r-2000000": (ROOT,)}
     assert isinstance(plan, RebuildPlan)
     assert plan.sources == ("one",)
 
 
-def test_of_two_such_runs_with_one_source_that_which_lacks_shards_was_committed() -> None:
-    notes = [ending(run, (0, 1), sources=("one",)) for run in "rs"]
+def test_of_two_runs_in_parts_with_one_source_the_one_that_lacks_shards_was_committed() -> None:
+    markers = [marker(run, (0, 1), sources=("one",)) for run in "rs"]
     left = [part("r", 1, "d", "z")]  # the other was merged and collected
     again = [part("s", 0, "a", "c"), part("s", 1, "d", "z")]
-    plan = planned([*left, *again], notes)
+    plan = planned([*left, *again], markers)
     assert live(plan) == {"r-1000000": (ROOT,)}
     assert isinstance(plan, RebuildPlan)
-    assert [shard for shard, _ in plan.left_out][:2] == ["s-0", "s-1000000"]
+    assert [shard for shard, _ in plan.left_out] == ["s-0", "s-1000000"]
 
 
-def test_such_a_compaction_takes_the_place_of_its_inputs_once_it_is_ended() -> None:
+def test_a_compaction_in_parts_takes_the_place_of_its_inputs_once_it_has_a_run_marker() -> None:
     inputs = [shard("r-0"), shard("s-0")]
     run = [part("j", 1, "a", "c", "r-0", "s-0"), part("j", 2, "d", "z", "r-0", "s-0")]
     assert live(planned([*inputs, *run])) == {"r-0": (ROOT,), "s-0": (ROOT,)}
-    plan = planned([*inputs, *run], [ending("j", (1, 2), "r-0", "s-0")])
+    plan = planned([*inputs, *run], [marker("j", (1, 2), "r-0", "s-0")])
     assert live(plan) == {"j-1000000": (ROOT,), "j-2000000": (ROOT,)}
 
 
-@pytest.mark.parametrize("is_ended", [True, False])
-def test_a_compaction_written_whole_and_then_in_parts_counts_once(is_ended: bool) -> None:
+@pytest.mark.parametrize("has_marker", [True, False])
+def test_a_compaction_written_whole_and_then_in_parts_counts_once(has_marker: bool) -> None:
     inputs = [shard("r-0"), shard("s-0")]
     whole = shard("j-0", lineage=Lineage(inputs=("r-0", "s-0")))
     parts = [part("j", 1, "a", "c", "r-0", "s-0"), part("j", 2, "d", "z", "r-0", "s-0")]
-    notes = [ending("j", (1, 2), "r-0", "s-0")] if is_ended else []
-    plan = planned([*inputs, whole, *parts], notes)
-    counted = {"j-1000000": (ROOT,), "j-2000000": (ROOT,)} if is_ended else {"j-0": (ROOT,)}
+    markers = [marker("j", (1, 2), "r-0", "s-0")] if has_marker else []
+    plan = planned([*inputs, whole, *parts], markers)
+    counted = {"j-1000000": (ROOT,), "j-2000000": (ROOT,)} if has_marker else {"j-0": (ROOT,)}
     assert live(plan) == counted
 
 
-def test_parts_that_the_noted_end_does_not_list_do_not_count() -> None:
-    """A step that was cut into two, all written by a run that was taken for dead."""
+def test_parts_that_the_run_marker_does_not_list_do_not_count() -> None:
+    """A step was cut into two, and then a process that was believed dead wrote all of it."""
     inputs = [shard("r-0")]
     late = part("j", 9, "a", "z", "r-0")
     parts = [part("j", 1, "a", "c", "r-0"), part("j", 2, "d", "z", "r-0")]
-    plan = planned([*inputs, *parts, late], [ending("j", (1, 2), "r-0")])
+    plan = planned([*inputs, *parts, late], [marker("j", (1, 2), "r-0")])
     assert live(plan) == {"j-1000000": (ROOT,), "j-2000000": (ROOT,)}
     assert isinstance(plan, RebuildPlan)
-    assert dict(plan.left_out) == {"j-9000000": "its rows are in other shards of its run"}
+    assert dict(plan.left_out) == {"j-9000000": "other shards of its run have its rows"}
 
 
-def test_parts_do_not_count_beside_what_was_merged_from_the_whole() -> None:
+def test_parts_do_not_count_if_the_whole_was_merged() -> None:
     later = shard("k-0", lineage=Lineage(inputs=("j-0",), superseded=("r-0", "s-0")))
     plan = planned([later, part("j", 1, "a", "c", "r-0", "s-0")])
     assert live(plan) == {"k-0": (ROOT,)}
 
 
-def test_parts_that_were_never_ended_do_not_count_though_their_inputs_are_gone() -> None:
+def test_parts_without_a_run_marker_do_not_count_although_their_inputs_are_deleted() -> None:
     plan = planned([shard("t-0"), part("j", 1, "a", "c", "r-0", "s-0")])
     assert live(plan) == {"t-0": (ROOT,)}
 
 
-def test_a_run_that_broke_off_does_not_count_if_another_took_its_inputs_which_are_gone() -> None:
+def test_an_incomplete_compaction_does_not_count_if_another_merged_its_deleted_inputs() -> None:
     first = shard("j-0", "a", "c", last=False, lineage=Lineage(inputs=("r-0", "s-0")))
     again = shard("k-0", lineage=Lineage(inputs=("r-0", "s-0")))
     assert live(planned([first, again])) == {"k-0": (ROOT,)}
-    assert live(planned([first])) == {"j-0": (ROOT,)}, "nobody else has its rows"
+    assert live(planned([first])) == {"j-0": (ROOT,)}, "no other shard has its rows"
