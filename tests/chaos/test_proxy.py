@@ -77,7 +77,7 @@ def ask(proxy: FaultProxy, method: str = "PUT", body: bytes = b"body") -> tuple[
         connection.close()
 
 
-def test_without_weather_requests_and_answers_pass_as_they_are(
+def test_without_faults_requests_and_answers_pass_unchanged(
     proxy: FaultProxy, service: Service
 ) -> None:
     assert ask(proxy) == (201, b"/bucket/k%20ey?x=1 body")

@@ -31,7 +31,7 @@ def test_files_under_way_may_be_there_or_not(story: Story) -> None:
     assert not told(story, *FIRST, *SECOND)
 
 
-def test_what_is_lost_doubled_or_made_up_is_told(story: Story) -> None:
+def test_lost_duplicate_and_invented_rows_are_reported(story: Story) -> None:
     assert "1 rows lost, of files 0" in told(story, FIRST[0])
     assert "1 rows doubled, of files 1" in told(story, *FIRST, *SECOND, *SECOND)
     assert "1 rows never dropped, of files 2" in told(story, *FIRST, (9, 9, "c", 2))
@@ -67,7 +67,7 @@ def test_files_are_made_up_alike_for_a_seed(plan: Plan) -> None:
     assert len(set(plan.file(1, 3, 20).rows)) == 20
 
 
-def test_a_doubled_row_of_a_summed_table_is_told() -> None:
+def test_a_duplicate_row_of_a_summing_table_is_reported() -> None:
     (plan,) = [plan for plan in plans() if plan.is_summed]
     fine = pa.table({"key": [1], "files": [0b101], "times": [2]})
     assert plan.rows_of(fine) == [(1, 0), (1, 2)]

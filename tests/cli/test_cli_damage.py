@@ -94,7 +94,7 @@ def test_a_damaged_entry_is_brought_back_and_its_state_is_left_alone(
     assert damaged("rebuild", "--dry-run").exit_code == 0
 
 
-def test_damage_of_the_instances_properties_is_told_by_listings_that_lack_nothing(
+def test_damaged_instance_properties_are_reported_by_listings_that_are_still_complete(
     flights: Dormouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     list_readable = MemoryTables.list_readable

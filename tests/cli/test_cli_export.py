@@ -12,7 +12,7 @@ from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
 
 
-def test_an_export_tells_how_many_rows_are_where(flights: Dormouse) -> None:
+def test_an_export_reports_how_many_rows_are_where(flights: Dormouse) -> None:
     done = flights("export", "flights", "--to", "flights/1", "--format", "json")
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)

@@ -71,7 +71,7 @@ def test_a_file_that_nobody_reads_is_refused_before_the_upload(flights: Dormouse
     assert "rows.xlsx" not in flights("jobs", "flights").stdout
 
 
-def test_help_tells_the_exit_codes_and_every_verb(dormouse: Dormouse) -> None:
+def test_help_lists_the_exit_codes_and_every_verb(dormouse: Dormouse) -> None:
     shown = dormouse("--help").stdout
     for word in ("Exit codes", "table", "ingest", "wait", "query", "status", "jobs", "local"):
         assert word in shown

@@ -46,7 +46,7 @@ def unavailable() -> None:
     raise UnavailableError("DynamoDB is throttled")
 
 
-def test_jobs_tell_how_long_they_took_how_many_rows_and_how_often_they_were_tried(
+def test_jobs_report_how_long_they_took_how_many_rows_and_how_often_they_were_tried(
     busy: Dormouse,
 ) -> None:
     done, failed = listed(busy, "flights", "--kind", "compaction")
@@ -59,7 +59,7 @@ def test_jobs_tell_how_long_they_took_how_many_rows_and_how_often_they_were_trie
     assert done["started"] == done["finished"]
 
 
-def test_only_what_failed_was_refused_or_is_unfinished_can_be_asked_for(busy: Dormouse) -> None:
+def test_only_what_failed_was_refused_or_is_unfinished_can_be_requested(busy: Dormouse) -> None:
     (failed,) = listed(busy, "flights", "--failed")
     assert failed["reason"] == "DynamoDB is throttled"
     (refused,) = listed(busy, "flights", "--refused")
@@ -69,7 +69,7 @@ def test_only_what_failed_was_refused_or_is_unfinished_can_be_asked_for(busy: Do
     assert listed(busy, "flights", "--unfinished") == []
 
 
-def test_a_job_that_nobody_has_begun_is_shown_from_the_state(
+def test_a_job_that_was_never_started_is_shown_from_the_state(
     busy: Dormouse, memory: InMemory
 ) -> None:
     (failed,) = listed(busy, "flights", "--failed")

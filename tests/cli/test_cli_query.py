@@ -139,7 +139,7 @@ def test_a_table_stops_at_fifty_rows_and_says_so(flights: Dormouse) -> None:
     assert "the first" not in flights("query", "flights", "--limit", "60").stderr
 
 
-def test_csv_has_a_header_even_without_rows_and_only_the_columns_asked_for(
+def test_csv_has_a_header_even_without_rows_and_only_the_requested_columns(
     flights: Dormouse,
 ) -> None:
     arguments = ["query", "flights", "--columns", "delay,carrier", "--format", "csv"]

@@ -39,7 +39,7 @@ class NoAges:
         raise UnavailableError("CloudWatch may not be asked")
 
 
-def test_every_queue_is_shown_with_what_waits_and_what_was_given_up(
+def test_every_queue_is_shown_with_its_waiting_messages_and_dead_letters(
     dormouse: Dormouse, dead: MemoryDeadLetters, memory: InMemory
 ) -> None:
     memory.instance = replace(memory.instance, ages=Ages())
@@ -53,7 +53,7 @@ def test_every_queue_is_shown_with_what_waits_and_what_was_given_up(
     assert "oldest_seconds" in dormouse("queues").stdout
 
 
-def test_queues_are_counted_even_where_their_ages_cannot_be_asked_for(
+def test_queues_are_counted_even_if_their_ages_are_unavailable(
     dormouse: Dormouse, memory: InMemory
 ) -> None:
     memory.instance = replace(memory.instance, ages=NoAges())
@@ -74,7 +74,7 @@ def test_dead_letters_are_summed_up_by_queue_with_the_commonest_reason_first(
     assert (found["gc-candidates"]["dead"], found["gc-candidates"]["oldest"]) == (0, "")
 
 
-def test_letters_are_shown_as_they_are_and_stay(
+def test_dead_letters_are_shown_unchanged_and_stay(
     dormouse: Dormouse, dead: MemoryDeadLetters
 ) -> None:
     assert [each["body"] for each in listed(dormouse, "dlq", "show", "admin")] == ["{", "[bold]"]
@@ -87,15 +87,13 @@ def test_letters_are_shown_as_they_are_and_stay(
     assert "gc-candidates" in unknown.stderr
 
 
-def test_a_redrive_needs_to_be_told_which_letters(
-    dormouse: Dormouse, dead: MemoryDeadLetters
-) -> None:
+def test_a_redrive_requires_ids_or_all(dormouse: Dormouse, dead: MemoryDeadLetters) -> None:
     for arguments in ([], ["--all", "--id", "letter-1"]):
         assert dormouse("dlq", "redrive", "admin", *arguments).exit_code == 4
     assert dead.sent == []
 
 
-def test_letters_are_sent_back_one_by_id_or_all(
+def test_dead_letters_are_redriven_by_id_or_all(
     dormouse: Dormouse, dead: MemoryDeadLetters
 ) -> None:
     one = dormouse("dlq", "redrive", "admin", "--id", "letter-1")
@@ -107,7 +105,7 @@ def test_letters_are_sent_back_one_by_id_or_all(
     assert "0 messages sent back" in dormouse("dlq", "redrive", "admin", "--all").stderr
 
 
-def test_letters_left_are_told_with_an_exit_code_of_their_own(
+def test_dead_letters_left_are_reported_with_an_exit_code_of_their_own(
     dormouse: Dormouse, dead: MemoryDeadLetters
 ) -> None:
     dead.stuck = {"letter-1"}
@@ -133,7 +131,7 @@ def test_discarding_asks_first_and_says_what_will_be_lost(
     assert dead.sent == []
 
 
-def test_a_letter_that_dies_while_it_is_asked_is_not_discarded_unseen(
+def test_a_dead_letter_that_arrives_during_the_prompt_is_not_discarded_unseen(
     dormouse: Dormouse, dead: MemoryDeadLetters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def agreed(question: str) -> None:

@@ -84,7 +84,7 @@ def test_what_cannot_be_done_is_said_with_what_could(
     assert said in result.stderr
 
 
-def test_emptying_asks_first_and_says_what_is_lost(flights: Dormouse) -> None:
+def test_a_reset_prompts_first_and_says_what_is_lost(flights: Dormouse) -> None:
     refused = flights("table", "reinitialise", "flights", input="\n")
     assert refused.exit_code == 1
     lost = "Its 5 rows in 1 shard are lost; its 1 leaf partitions stay. [y/N]"
@@ -112,7 +112,7 @@ def test_a_file_without_split_points_leaves_a_single_partition(flights: Dormouse
         assert flights("splits", "export", "flights").stdout == shown
 
 
-def test_an_emptied_table_gets_the_schema_of_a_file_with_split_points_of_it(
+def test_a_reset_table_gets_the_schema_of_a_file_with_split_points_of_it(
     flights: Dormouse,
 ) -> None:
     shown = json.loads(flights("table", "show", "flights", "--format", "json").stdout)["schema"]
@@ -135,7 +135,7 @@ def test_an_emptied_table_gets_the_schema_of_a_file_with_split_points_of_it(
     assert flights("query", "flights", "--count").stdout == "5\n"
 
 
-def test_a_table_is_compacted_split_and_cleaned_when_asked(
+def test_a_table_is_compacted_split_and_cleaned_on_request(
     flights: Dormouse, memory: InMemory
 ) -> None:
     Path("more.csv").write_text("carrier,flight,at,delay\nAA,1,2013-01-01T11:00:00Z,\n")
@@ -193,7 +193,7 @@ def test_estimated_splits_make_a_table_whose_leaves_are_equal(
     assert [state.rows_in(leaf.id) for leaf in state.partitions.leaves()] == [250] * 4
 
 
-def test_fewer_partitions_than_wanted_are_told(flights: Dormouse) -> None:
+def test_fewer_partitions_than_requested_are_reported(flights: Dormouse) -> None:
     arguments = ("--partitions", "9", "--schema", "schema.json")
     found = flights("splits", "estimate", "rows.csv", *arguments)
     assert "5 partitions instead of 9: rows of equal keys cannot be parted" in found.stderr

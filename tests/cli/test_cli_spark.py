@@ -118,7 +118,7 @@ def test_what_an_instance_has_of_spark_is_shown_as_json_too(memory: InMemory) ->
         (("ingest", "flights", "rows.csv", "--spark"), "go where the table says"),
     ],
 )
-def test_what_cannot_be_asked_of_spark_is_refused_before_anything_is_done(
+def test_invalid_spark_options_are_refused_before_anything_is_done(
     flights: Dormouse, memory: InMemory, arguments: tuple[str, ...], reason: str
 ) -> None:
     memory.world.queue.clear()

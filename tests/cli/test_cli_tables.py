@@ -47,7 +47,7 @@ def test_a_table_is_made_with_splits_and_properties_and_shown(
         ('["A", 1.5]\n', "line 1: 1.5 cannot be part of a key"),
     ],
 )
-def test_bad_split_points_are_told_by_line_and_make_no_table(
+def test_bad_split_points_are_reported_by_line_and_make_no_table(
     dormouse: Dormouse, schema: str, splits: str, reason: str
 ) -> None:
     Path("splits.txt").write_text(splits)

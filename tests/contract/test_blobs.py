@@ -63,7 +63,7 @@ def there(blobs: BlobStore, ids: list[str]) -> list[str]:
     return [blob_id for blob_id in ids if is_there(blob_id)]
 
 
-def test_blobs_of_any_size_come_back_in_the_order_asked_for(blobs: BlobStore) -> None:
+def test_blobs_of_any_size_come_back_in_the_order_requested(blobs: BlobStore) -> None:
     bodies = {IDS[2]: b"small", IDS[0]: LARGE, IDS[1]: b"", IDS[3]: LARGE[:PART_BYTES]}
     for blob_id, body in bodies.items():
         blobs.put(blob_id, body)
@@ -251,7 +251,7 @@ class Busy:
         return hook
 
 
-def test_what_a_busy_table_left_undone_is_asked_for_again_a_bounded_number_of_times(
+def test_parts_that_a_busy_table_left_undone_are_retried_a_bounded_number_of_times(
     fake: MemoryDynamoDB,
 ) -> None:
     for blob_id in IDS:

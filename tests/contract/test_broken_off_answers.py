@@ -189,7 +189,7 @@ def test_a_request_is_repeated_whose_answer_broke_off(server: Breaking) -> None:
 
 
 @pytest.mark.parametrize("call", ["an object", "a part of an object", "a dropped file"])
-def test_what_broke_off_midway_is_asked_for_again(
+def test_a_body_that_breaks_off_midway_is_requested_again(
     server: Breaking, tmp_path: Path, call: str
 ) -> None:
     """The SDK does not, once an answer has begun."""

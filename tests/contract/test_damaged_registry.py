@@ -117,7 +117,7 @@ def test_damaged_properties_of_the_instance_are_those_of_their_copy(tables: Dyna
     assert whole(tables) == before
 
 
-def test_lost_properties_of_the_instance_are_told_and_brought_back(tables: DynamoTables) -> None:
+def test_lost_instance_properties_are_reported_and_restored(tables: DynamoTables) -> None:
     before = whole(tables)
     lose(tables, "instance")
     assert tables.defaults() == {"gc_delay_seconds": 5}
@@ -239,7 +239,7 @@ def test_what_has_a_tombstone_is_not_brought_back(tables: DynamoTables) -> None:
     assert tables.get("a1") is None
 
 
-def test_a_damaged_entry_that_seems_to_be_in_deletion_is_not_buried(tables: DynamoTables) -> None:
+def test_a_damaged_entry_that_looks_deleting_gets_no_tombstone(tables: DynamoTables) -> None:
     put(tables, {**item(tables, "id#a1"), "deleting": {"BOOL": True}})
     with pytest.raises(CorruptDataError, match="id#a1"):
         tables.put_tombstone(STONE)

@@ -44,7 +44,7 @@ def taken(dead: SqsDeadLetters) -> list[DeadLetter]:
     return sorted(dead.receive(QUEUE, 100), key=lambda letter: letter.body)
 
 
-def test_taken_letters_are_whole_and_nobody_else_sees_them_until_they_are_given_back(
+def test_received_dead_letters_are_whole_and_invisible_to_others_until_released(
     dead: SqsDeadLetters,
 ) -> None:
     letters = taken(dead)
@@ -57,7 +57,7 @@ def test_taken_letters_are_whole_and_nobody_else_sees_them_until_they_are_given_
     assert [letter.id for letter in taken(dead)] == [letter.id for letter in letters]
 
 
-def test_no_more_are_taken_than_asked_for(dead: SqsDeadLetters) -> None:
+def test_no_more_dead_letters_are_received_than_requested(dead: SqsDeadLetters) -> None:
     assert len(dead.receive(QUEUE, 11)) == 11
     assert len(dead.receive(QUEUE, 11)) == 1
 
@@ -73,7 +73,7 @@ def test_what_is_sent_back_arrives_word_for_word_and_what_is_deleted_is_gone(
 
 
 @pytest.mark.parametrize("operation", ["send_message_batch", "delete_message_batch"])
-def test_entries_that_keep_failing_are_told_apart_from_those_that_did_not(
+def test_entries_that_keep_failing_are_distinguished_from_those_that_succeed(
     dead: SqsDeadLetters, client: SQSClient, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     letters = taken(dead)[:3]
@@ -92,7 +92,7 @@ def test_entries_that_keep_failing_are_told_apart_from_those_that_did_not(
         assert dead.delete(QUEUE, letters) == [letters[1]]
 
 
-def test_large_letters_travel_in_requests_of_a_mebibyte(
+def test_large_dead_letters_travel_in_requests_of_a_mebibyte(
     client: SQSClient, outbox: SqsOutbox
 ) -> None:
     for _ in range(4):
@@ -102,7 +102,7 @@ def test_large_letters_travel_in_requests_of_a_mebibyte(
     assert len(dead.redrive(QUEUE, letters)) == len(letters) == 4
 
 
-def test_a_queue_that_does_not_answer_or_is_not_there_is_told(
+def test_a_queue_that_does_not_answer_or_is_not_there_is_reported(
     dead: SqsDeadLetters, client: SQSClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(NotFoundError, match="dormouse-test-files-dead"):
@@ -116,7 +116,7 @@ def test_a_queue_that_does_not_answer_or_is_not_there_is_told(
         dead.receive(QUEUE, 10)
 
 
-def test_counts_tell_the_waiting_from_those_in_hand_and_the_delayed(
+def test_counts_distinguish_waiting_messages_from_those_in_flight_and_delayed(
     dead: SqsDeadLetters, outbox: SqsOutbox
 ) -> None:
     outbox.send(

@@ -65,7 +65,9 @@ def test_one_token_is_one_run(emr: EmrServerless) -> None:
     assert emr.start(RUN) == emr.start(RUN)
 
 
-def test_how_a_run_stands_is_told_with_whose_it_is(client: Any, emr: EmrServerless) -> None:
+def test_the_state_of_a_run_is_returned_with_its_table_and_job(
+    client: Any, emr: EmrServerless
+) -> None:
     run_id = emr.start(RUN)
     assert emr.describe(run_id) == SparkRunState("table1", "job1", 2, "")
     client.cancel_job_run(applicationId="app", jobRunId=run_id)
@@ -127,7 +129,7 @@ def test_an_application_that_was_deleted_is_none(client: Any) -> None:
     assert EmrApplications(client, InstanceNames("dev", "123456789012")).find() is None
 
 
-def test_who_may_not_ask_for_applications_is_told_so(client: Any) -> None:
+def test_a_denied_listing_of_applications_is_reported(client: Any) -> None:
     def fail(**_: Any) -> None:
         raise refusal("AccessDeniedException")
 

@@ -102,7 +102,7 @@ def test_messages_are_sent_while_more_are_made(queues: Queues) -> None:
     assert len(queues.received(CHANGES)) == 10 * (SENDERS + 3)
 
 
-def test_what_was_made_before_a_failure_is_sent_and_the_failure_told(queues: Queues) -> None:
+def test_messages_made_before_a_failure_are_sent_and_the_failure_is_raised(queues: Queues) -> None:
     def made() -> Iterator[OutboundMessage]:
         yield from changes(13)
         raise UnavailableError("throttled")
@@ -150,7 +150,7 @@ def test_entries_that_failed_are_sent_again_and_only_they(
     assert [len(entries) for entries in queues.requests] == [2, 1, 1]
 
 
-def test_entries_that_keep_failing_are_told_with_the_reason(
+def test_entries_that_keep_failing_are_reported_with_the_reason(
     queues: Queues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail_entries(queues, monkeypatch, [{"1"}] * 100)
@@ -177,7 +177,7 @@ def fail_entries(queues: Queues, monkeypatch: pytest.MonkeyPatch, failing: list[
     monkeypatch.setattr(queues.client, "send_message_batch", partly)
 
 
-def test_a_queue_that_does_not_answer_is_told(
+def test_a_queue_that_does_not_answer_is_reported(
     queues: Queues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(**_: object) -> None:
@@ -209,7 +209,7 @@ def test_depth_counts_what_waits_and_what_is_being_worked_on_but_not_the_delayed
     assert queues.outbox.depths([CHANGES, GARBAGE]) == {CHANGES: 3, GARBAGE: 0}
 
 
-def test_a_dead_letter_keeps_its_body_and_bears_the_reason(queues: Queues) -> None:
+def test_a_dead_letter_keeps_its_body_and_has_the_reason(queues: Queues) -> None:
     queues.outbox.send_to_dead_letters(CHANGES, "{not json", "not a message: " + "x" * 5000)
     url = queues.client.get_queue_url(QueueName=NAMES.queue(dead_letter_queue(CHANGES)))["QueueUrl"]
     answer = queues.client.receive_message(QueueUrl=url, MessageAttributeNames=["reason"])
@@ -261,7 +261,7 @@ def test_no_reason_keeps_a_message_from_the_dead_letters(
     assert len(body) + told_bytes <= MAX_BATCH_BYTES
 
 
-def test_a_request_that_failed_while_others_were_made_is_told(
+def test_a_failed_request_among_concurrent_ones_is_reported(
     queues: Queues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def first_is_lost(*, Entries: list[Any], **_: object) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def test_of_appends_at_once_each_gets_its_own_place(pages: Pages) -> None:
         {"last_page": {"N": "1"}, "revision": {"N": "1"}, "snapshots": {"L": [{"M": {}}]}},
     ],
 )
-def test_an_item_that_is_none_of_a_log_is_told_by_its_key(
+def test_an_item_that_belongs_to_no_log_is_reported_by_its_key(
     monkeypatch: pytest.MonkeyPatch, attributes: dict[str, Any]
 ) -> None:
     with dynamodb_pages(monkeypatch) as pages:

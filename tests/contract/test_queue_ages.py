@@ -50,7 +50,7 @@ def test_the_newest_age_of_each_queue_counts_and_the_others_are_not_known(
     assert CloudWatchAges(client, NAMES).ages(QUEUES, NOW_MS) == {"files": 20, "admin": 0}
 
 
-def test_ages_that_cannot_be_asked_for_are_an_error_of_ours(
+def test_a_failed_request_for_ages_raises_a_dormouse_error(
     client: CloudWatchClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(**_: object) -> None:

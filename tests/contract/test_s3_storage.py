@@ -118,7 +118,7 @@ def test_a_put_that_crosses_another_is_repeated_until_one_has_won(
     assert storage.get("t/a") == b"mine"
 
 
-def test_a_put_that_always_crosses_others_gives_up(storage: S3Storage, wire: Wire) -> None:
+def test_a_put_that_always_conflicts_with_others_raises(storage: S3Storage, wire: Wire) -> None:
     wire.answers = [(409, "ConditionalRequestConflict")] * 100
     with pytest.raises(ContendedError):
         storage.put("t/a", b"mine")
@@ -134,7 +134,7 @@ def test_a_repeated_upload_begins_at_the_start_of_the_file(
     assert storage.get("t/a") == b"all of it"
 
 
-def test_a_put_that_was_refused_is_told_from_one_that_may_have_landed(
+def test_a_put_that_was_refused_is_distinguished_from_one_that_may_have_landed(
     storage: S3Storage, wire: Wire
 ) -> None:
     wire.answers = [(403, "AccessDenied")]
@@ -190,7 +190,7 @@ def test_objects_s3_was_too_busy_to_delete_are_deleted_again_and_only_they(
     assert asked == [["t/a", "t/b", "t/c"], ["t/a", "t/c"], ["t/c"]]
 
 
-def test_objects_s3_stays_too_busy_to_delete_are_told(
+def test_objects_s3_stays_too_busy_to_delete_are_reported(
     client: S3Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def busy(**_: Any) -> dict[str, object]:
@@ -201,7 +201,7 @@ def test_objects_s3_stays_too_busy_to_delete_are_told(
         S3Storage(client, "data", retry_policy=WITHOUT_PAUSES).delete(["t/a"])
 
 
-def test_an_object_that_was_not_deleted_is_told(
+def test_an_object_that_was_not_deleted_is_reported(
     storage: S3Storage, client: S3Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(**_: Any) -> dict[str, object]:

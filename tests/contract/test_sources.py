@@ -109,13 +109,13 @@ def test_a_listing_holds_the_newest_of_each_key_of_just_one_table(bucket: Bucket
     assert listed(bucket, "none") == []
 
 
-def test_what_was_dropped_before_the_time_asked_for_is_left_out(bucket: Bucket) -> None:
+def test_objects_dropped_before_the_given_time_are_left_out(bucket: Bucket) -> None:
     bucket.drop("t/a.csv", b"rows")
     year_3000_ms = 32_503_680_000_000
     assert list(bucket.sources.list("t/", since_ms=year_3000_ms)) == []
 
 
-def test_what_was_dropped_in_the_second_asked_for_is_listed_though_s3_dates_it_before(
+def test_an_object_dropped_in_the_given_second_is_listed_although_s3_rounds_its_time_down(
     on_s3: OnS3,
 ) -> None:
     on_s3.drop("t/a.csv", b"rows")
@@ -206,7 +206,7 @@ def test_a_listing_longer_than_a_page_is_whole(on_s3: OnS3) -> None:
     assert len(listed(on_s3)) == 1001
 
 
-def test_a_download_that_breaks_off_is_begun_again_and_not_for_ever(
+def test_a_download_that_breaks_off_is_retried_a_bounded_number_of_times(
     on_s3: OnS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = on_s3.drop("t/a.csv", b"rows")

@@ -86,7 +86,7 @@ def test_committing_nothing_writes_nothing(instance: Instance, store: StateStore
     assert instance.kept() == before
 
 
-def test_a_repeated_commit_is_told_that_it_landed_whoever_repeats_it(
+def test_a_repeated_commit_is_recognised_whichever_process_repeats_it(
     instance: Instance, store: StateStore
 ) -> None:
     store.commit(addition(1), generation=0)
@@ -305,7 +305,7 @@ def test_after_maintenance_a_cold_reader_sees_the_same(
 
 
 @patch.object(consolidation, "LEAST_BYTES_TO_SNAPSHOT", 1)
-def test_a_snapshot_forgets_transactions_that_no_rule_heeds_any_more_and_no_source(
+def test_a_snapshot_drops_expired_transactions_and_keeps_every_source(
     instance: Instance, store: StateStore
 ) -> None:
     for n in range(60):

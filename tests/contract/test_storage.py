@@ -132,7 +132,9 @@ def test_deleting_can_be_repeated_and_frees_the_path(storage: Storage) -> None:
 @pytest.mark.parametrize(
     "path", ["", "/etc/passwd", "../x", "t/../../x", "t//a", "t/./a", "t/a/", "t/a\n", "t\\a"]
 )
-def test_a_path_that_leaves_the_root_or_is_unclear_is_refused(storage: Storage, path: str) -> None:
+def test_a_path_that_leaves_the_root_or_is_ambiguous_is_refused(
+    storage: Storage, path: str
+) -> None:
     with pytest.raises(InvalidRequestError):
         storage.put(path, b"")
     with pytest.raises(InvalidRequestError):

@@ -238,7 +238,7 @@ def test_a_list_longer_than_a_page_is_whole(monkeypatch: pytest.MonkeyPatch) -> 
         assert [table.name for table in tables.all()] == ["0", "1", "2", "3"]
 
 
-def test_an_item_damaged_by_hand_is_told_from_a_missing_one(
+def test_an_item_damaged_by_hand_is_distinguished_from_a_missing_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with mocked_aws(monkeypatch):
@@ -288,7 +288,7 @@ def test_a_tombstone_is_found_by_the_id_of_a_table_that_is_gone(tables: Tables) 
     assert tables.tombstone("b2") is None
 
 
-def test_a_table_that_is_not_in_deletion_is_never_buried(tables: Tables) -> None:
+def test_a_table_that_is_not_being_deleted_never_gets_a_tombstone(tables: Tables) -> None:
     tables.create(A)
     assert tables.put_tombstone(STONE) is None
     assert tables.tombstone("a1") is None

@@ -48,7 +48,7 @@ def test_a_record_that_comes_late_does_not_hide_a_newer_one(tracker: Tracker) ->
     assert tracker.get("t", "j") == before
 
 
-def test_a_job_that_is_done_is_not_told_to_be_assigned_by_who_handed_it_on(
+def test_a_finished_job_is_not_recorded_as_assigned_by_a_late_planner(
     tracker: Tracker,
 ) -> None:
     assigned = replace(RUNNING, state="assigned", reason="it is with Spark", updated_ms=2**41)
@@ -73,7 +73,7 @@ def test_of_two_records_of_one_millisecond_the_later_counts(tracker: Tracker) ->
     assert (kept.state, kept.reason) == ("failed", "no disk")
 
 
-def test_a_finished_job_tells_when_it_began_and_ended_and_what_its_beginning_said(
+def test_the_record_of_a_finished_job_keeps_its_start_its_end_and_its_first_details(
     tracker: Tracker,
 ) -> None:
     tracker.record(replace(RUNNING, files=3, size_bytes=2**40))
@@ -124,7 +124,7 @@ def test_records_longer_than_a_page_are_whole(tracker: Tracker) -> None:
     assert len(list(tracker.records("t"))) == 110
 
 
-def test_runs_are_counted_that_began_since_one_told_how_it_ended(tracker: Tracker) -> None:
+def test_runs_are_counted_since_the_last_one_with_a_recorded_end(tracker: Tracker) -> None:
     counts = []
     for state in ("running", "failed", "running", "running", "assigned", "failed", "running"):
         tracker.record(replace(RUNNING, state=state))
@@ -141,7 +141,7 @@ def test_a_request_is_bound_to_the_table_that_was_said_first(tracker: Tracker) -
     assert list(tracker.records(NO_TABLE)) == []
 
 
-def test_dynamodb_is_told_to_forget_a_record_after_seven_days(
+def test_a_record_has_a_time_to_live_of_seven_days(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with mocked_aws(monkeypatch):

@@ -18,7 +18,7 @@ def message_ids(stage: str, event: str) -> list[str]:
     return [record["messageId"] for record in records]
 
 
-def test_what_failed_once_comes_again_soon_and_what_failed_twice_later(
+def test_a_first_failure_is_redelivered_soon_and_a_second_later(
     functions: Functions,
 ) -> None:
     source = functions.world.sources.drop("letters/1.csv", ROWS)
@@ -29,7 +29,9 @@ def test_what_failed_once_comes_again_soon_and_what_failed_twice_later(
     assert functions.outbox.soon == [("ingest-jobs", 30)]  # the other was received before
 
 
-def test_what_cannot_come_again_soon_still_comes_again(functions: Functions) -> None:
+def test_a_failure_whose_visibility_cannot_be_changed_is_still_redelivered(
+    functions: Functions,
+) -> None:
     source = functions.world.sources.drop("letters/1.csv", ROWS)
     functions.outbox.down = True
     failed = functions.invoke("ingest", "good", ETAG_1=source.etag)
@@ -39,7 +41,7 @@ def test_what_cannot_come_again_soon_still_comes_again(functions: Functions) -> 
     assert len(functions.world.rows(functions.table)) == 1
 
 
-def test_files_come_again_when_their_job_was_not_sent_and_dead_letters_do_not(
+def test_files_whose_job_was_not_sent_are_redelivered_and_dead_letters_are_not(
     functions: Functions,
 ) -> None:
     test_event, malformed, first, stray, removal, second = message_ids("batch_files", "mixed")

@@ -23,7 +23,7 @@ def damaged(functions: Functions) -> Functions:
     return functions
 
 
-def test_what_fails_for_good_is_a_dead_letter_with_its_reason_the_last_time(
+def test_a_permanent_failure_is_a_dead_letter_with_its_reason_on_the_last_delivery(
     damaged: Functions,
 ) -> None:
     for receives in range(1, MAX_RECEIVES):
@@ -52,7 +52,7 @@ def test_a_service_that_does_not_answer_makes_no_message_hopeless(
     assert functions.outbox.dead == []
 
 
-def test_an_unforeseen_failure_tells_no_reason_for_it_may_quote_rows(
+def test_an_unexpected_error_records_no_reason_because_it_may_quote_rows(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(path: str) -> bytes:
@@ -63,7 +63,7 @@ def test_an_unforeseen_failure_tells_no_reason_for_it_may_quote_rows(
     assert functions.outbox.dead == []
 
 
-def test_leaves_that_cannot_be_split_are_told_together(functions: Functions) -> None:
+def test_leaves_that_cannot_be_split_are_reported_together(functions: Functions) -> None:
     world = functions.world
     table = world.create("small", split_threshold_rows=2, splits=[("m",)])
     world.drop("small/1.parquet", letters("abcxyz"))
@@ -81,7 +81,7 @@ def test_leaves_that_cannot_be_split_are_told_together(functions: Functions) -> 
     assert reason.count("is not a Parquet file") == len(leaves)
 
 
-def test_files_of_a_damaged_table_are_dead_letters_and_those_beside_them_are_ingested(
+def test_files_of_a_damaged_table_are_dead_letters_and_other_files_are_ingested(
     functions: Functions,
 ) -> None:
     world = functions.world
@@ -100,7 +100,7 @@ def test_files_of_a_damaged_table_are_dead_letters_and_those_beside_them_are_ing
     assert broken.id in reason
 
 
-def test_a_table_without_a_state_gives_up_its_own_plannings_only(functions: Functions) -> None:
+def test_a_table_without_a_state_fails_only_its_own_planning(functions: Functions) -> None:
     world = functions.world
     world.tables.damaged.add(TABLE_ID)
     other = world.create("other", split_threshold_rows=2)

@@ -63,7 +63,7 @@ def test_files_that_waited_for_more_come_by_the_same_queue_as_notifications(
         ("export_rows", "exports", 2),
     ],
 )
-def test_a_malformed_message_is_a_dead_letter_with_its_reason_and_does_not_come_again(
+def test_a_malformed_message_is_a_dead_letter_with_its_reason_and_is_not_redelivered(
     functions: Functions, stage: str, queue: str, bad: int
 ) -> None:
     assert functions.invoke(stage, "malformed") == []
@@ -287,7 +287,7 @@ def test_a_heavy_job_becomes_one_run_which_is_done_once(functions: Functions, ev
 
 
 @pytest.mark.parametrize("event", ["good", "duplicate"])
-def test_a_table_is_created_once_however_often_it_is_asked_for(
+def test_a_table_is_created_once_however_often_it_is_requested(
     functions: Functions, event: str
 ) -> None:
     functions.world.tables.by_id.clear()

@@ -134,7 +134,7 @@ def test_a_table_that_the_registry_cannot_read_holds_up_no_other(
     }
 
 
-def test_a_service_that_does_not_answer_is_not_asked_for_each_file(
+def test_an_unavailable_service_is_not_called_for_each_file(
     functions: Functions, tables: list[Table]
 ) -> None:
     asked = []

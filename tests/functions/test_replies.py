@@ -68,7 +68,7 @@ def test_what_is_no_request_is_answered_recorded_and_no_dead_letter(
         '{"request_id": "r", "reply": true',
     ],
 )
-def test_what_cannot_be_answered_is_a_dead_letter_with_the_reason(
+def test_a_request_that_cannot_be_answered_is_a_dead_letter_with_the_reason(
     functions: Functions, body: str
 ) -> None:
     assert functions.deliver("administer", body) == []
@@ -141,7 +141,7 @@ def test_without_a_queue_of_replies_the_work_is_done_once_and_one_thing_is_said(
     assert sent == {"compaction-jobs", "admin"}
 
 
-def test_a_last_reply_that_is_not_sent_is_not_forgotten(
+def test_a_last_reply_that_could_not_be_sent_is_kept(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, text in enumerate(("ab", "cd")):
@@ -226,7 +226,7 @@ def test_a_request_that_asks_for_no_reply_is_recorded_when_it_failed_for_the_las
     assert told is not None and told.state == "failed"
 
 
-def test_what_has_begun_is_not_given_up_though_its_last_delivery_failed(
+def test_a_request_that_has_begun_does_not_fail_with_its_last_delivery(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, text in enumerate(("ab", "cd")):

@@ -79,7 +79,7 @@ def test_a_function_whose_neighbours_do_not_answer_says_so_without_a_value(
 @pytest.mark.parametrize(
     ("stage", "said"), [("compact", "too late to be committed"), ("split_partition", "not split")]
 )
-def test_a_commit_that_is_rejected_is_told_of_without_a_value(
+def test_a_commit_that_is_rejected_is_reported_without_a_value(
     functions: Functions,
     log: io.StringIO,
     capsys: pytest.CaptureFixture[str],
@@ -108,7 +108,7 @@ def test_a_commit_that_is_rejected_is_told_of_without_a_value(
         f'{{"type": "purge_step", "table_id": "{SECRET}", "v": "{SECRET}"}}',
     ],
 )
-def test_a_message_that_says_nothing_is_told_of_without_a_value(
+def test_an_undecodable_message_is_reported_without_a_value(
     functions: Functions,
     log: io.StringIO,
     capsys: pytest.CaptureFixture[str],

@@ -76,7 +76,7 @@ def test_files_become_rows_by_the_real_handlers(tmp_path: Path, store: str, spar
         assert not instance.queues.dead()
 
 
-def test_a_message_whose_process_died_comes_again_after_its_visibility_timeout(
+def test_a_message_whose_process_died_is_redelivered_after_its_visibility_timeout(
     tmp_path: Path,
 ) -> None:
     instance = Instance(tmp_path)

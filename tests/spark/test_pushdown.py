@@ -209,7 +209,7 @@ def test_several_ranges_of_one_leaf_are_one_partition(world: World) -> None:
     assert [len(task.parts) for task in reader.partitions() if isinstance(task, Leaf)] == [2, 1]
 
 
-def test_filters_come_on_top_of_what_was_asked_for(world: World) -> None:
+def test_filters_narrow_the_requested_selection(world: World) -> None:
     reader = reader_of(world, "abc")
     where = parse_predicate("letter <> 'b'", LETTERS).condition
     reader.snapshot = reader.snapshot.narrowed(where)

@@ -52,7 +52,9 @@ def write_parquet(path: str, names: str, at: int) -> None:
     pq.write_table(pa.table(rows, kinds), path)
 
 
-def test_files_of_every_format_become_rows_and_a_broken_one_is_told(dormouse: Dormouse) -> None:
+def test_files_of_every_format_become_rows_and_a_damaged_one_is_reported(
+    dormouse: Dormouse,
+) -> None:
     dormouse("table", "add", "formats", "--schema", "schema.json")
     write_parquet("one.parquet", "dca", 1)
     Path("two.csv").write_text("name,at,note\nb,2,hello\n")
@@ -74,7 +76,7 @@ def test_a_deleted_table_is_gone_and_its_name_is_free_again(dormouse: Dormouse) 
     assert dormouse("status", "again").exit_code == 3
 
 
-def test_an_instance_that_is_not_there_is_told_in_one_line(dormouse: Dormouse) -> None:
+def test_an_instance_that_is_not_there_is_reported_in_one_line(dormouse: Dormouse) -> None:
     result = dormouse("--instance", "nowhere", "table", "list")
     assert result.exit_code != 0
     assert result.stderr.startswith("error: ")

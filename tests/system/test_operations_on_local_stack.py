@@ -37,7 +37,7 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_message_nobody_understands_is_shown_sent_back_given_up_again_and_discarded(
+def test_an_undecodable_message_is_listed_redriven_dead_lettered_again_and_discarded(
     system: System,
 ) -> None:
     sqs = boto3.client("sqs")

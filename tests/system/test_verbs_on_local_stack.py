@@ -200,7 +200,7 @@ def dead_letters(system: System) -> dict[str, str]:
     return {letter.body: letter.reason for letter in letters}
 
 
-def test_what_is_no_request_is_a_dead_letter_with_its_reason(system: System, admin: Admin) -> None:
+def test_a_malformed_request_is_a_dead_letter_with_its_reason(system: System, admin: Admin) -> None:
     bad = {
         "not JSON": "not JSON at all",
         "no type": '{"request_id": "x", "name": "t"}',

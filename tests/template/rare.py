@@ -66,7 +66,7 @@ RARE = (
         ("/data/*",),
     ),
     Rare(
-        f"{FEATURES}spark/test_spark_asked.py::test_a_purge_asked_for_has_spark_rewrite_a_leaf_at_once",
+        f"{FEATURES}spark/test_spark_asked.py::test_a_purge_requested_with_spark_rewrites_a_leaf_in_one_job",
         (SPARK_JOB,),
         ("s3:GetObject",),
         ("/purges/*",),
@@ -158,7 +158,7 @@ RARE = (
     ),
     Rare(
         f"{FEATURES}spark/test_spark_asked.py::"
-        "test_a_compaction_asked_for_is_sparks_though_it_was_never_sent",
+        "test_a_compaction_requested_with_spark_goes_to_spark_even_if_its_message_was_lost",
         ("administer",),
         ("s3:GetObject", "s3:PutObject"),
         ("/spark/*",),
@@ -211,7 +211,7 @@ RARE = (
     ),
     Rare(
         "tests/contract/test_dead_letters.py::"
-        "test_taken_letters_are_whole_and_nobody_else_sees_them_until_they_are_given_back",
+        "test_received_dead_letters_are_whole_and_invisible_to_others_until_released",
         ("administer",),
         ("sqs:ChangeMessageVisibility",),
         ("-dead",),

@@ -49,7 +49,7 @@ def test_buckets_are_private_and_encrypted_and_have_no_lists_of_grants(template:
         assert ownership["ObjectOwnership"] == "BucketOwnerEnforced"
 
 
-def test_policies_of_buckets_allow_nobody_anything_and_refuse_what_is_sent_in_clear(
+def test_bucket_policies_allow_nothing_and_refuse_unencrypted_requests(
     template: Template,
 ) -> None:
     policies = {p["Bucket"]: p for p in template.of_type("AWS::S3::BucketPolicy").values()}
@@ -64,7 +64,7 @@ def test_policies_of_buckets_allow_nobody_anything_and_refuse_what_is_sent_in_cl
 
 
 @pytest.mark.parametrize("queue", ALL_QUEUES)
-def test_a_queue_is_encrypted_and_refuses_what_is_sent_in_clear(
+def test_a_queue_is_encrypted_and_refuses_unencrypted_requests(
     template: Template, queue: str
 ) -> None:
     assert template.queue(queue)["SqsManagedSseEnabled"] is True
@@ -74,7 +74,7 @@ def test_a_queue_is_encrypted_and_refuses_what_is_sent_in_clear(
 
 
 @pytest.mark.parametrize("queue", ALL_QUEUES)
-def test_dead_letters_come_from_the_one_queue_that_they_are_of(
+def test_a_dead_letter_queue_accepts_messages_from_its_own_queue_alone(
     template: Template, queue: str
 ) -> None:
     """Who may set attributes of another queue must not have its messages sent here."""
@@ -120,7 +120,9 @@ def test_only_the_source_of_a_queue_is_let_in_by_the_queue_itself(
     assert found == expected
 
 
-def test_dropped_files_are_told_of_to_the_queue_that_lets_them_in(template: Template) -> None:
+def test_notifications_of_dropped_files_go_to_the_queue_that_accepts_them(
+    template: Template,
+) -> None:
     configuration = template.properties("IngestBucket")["NotificationConfiguration"]
     (notification,) = configuration["QueueConfigurations"]
     assert notification["Queue"] == arn_of("files")
@@ -168,7 +170,7 @@ def test_functions_are_invoked_from_outside_by_their_schedules_alone(template: T
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_function_is_told_no_secrets_and_to_log_no_more_than_it_does(
+def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
     template: Template, stage: str
 ) -> None:
     told = template.function(stage)["Environment"]["Variables"].keys()

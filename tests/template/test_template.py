@@ -66,7 +66,7 @@ def test_every_stage_has_a_function_and_sample_events_and_nothing_else_has(
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_function_is_told_its_instance_and_keeps_its_log_for_a_while(
+def test_a_function_knows_its_instance_and_its_log_has_a_retention(
     template: Template, stage: str
 ) -> None:
     function = template.function(stage)
@@ -100,7 +100,7 @@ def test_a_message_stays_invisible_while_its_function_is_retried(
 
 
 @pytest.mark.parametrize("queue", QUEUES)
-def test_a_message_that_keeps_failing_is_kept_and_somebody_is_told(
+def test_a_message_that_keeps_failing_becomes_a_dead_letter_with_an_alarm(
     template: Template, queue: str
 ) -> None:
     dead = template.queue(dead_letter_queue(queue))
@@ -140,9 +140,7 @@ def test_data_outlives_the_stack_and_can_be_restored(template: Template) -> None
     assert expiry == {"AttributeName": "expires", "Enabled": True}
 
 
-def test_what_is_deleted_from_the_data_bucket_is_kept_for_the_days_asked_for_and_else_gone() -> (
-    None
-):
+def test_noncurrent_versions_of_the_data_bucket_expire_after_the_given_days() -> None:
     """What is kept goes by itself, also once nobody wants it kept any more."""
     rule = {
         "Id": "old-versions",

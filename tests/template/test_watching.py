@@ -90,7 +90,7 @@ def test_every_alarm_has_a_paragraph_to_which_its_description_points(
     assert {*names} <= {*alarms}, "the guide explains an alarm that there is not"
 
 
-def test_every_queue_and_function_is_watched_and_every_alarm_tells_somebody(
+def test_every_queue_and_function_has_alarms_and_every_alarm_notifies(
     alarms: dict[str, dict[str, Any]],
 ) -> None:
     expected = {dead_letter_queue(queue) for queue in QUEUES} | {f"{queue}-age" for queue in QUEUES}
@@ -100,7 +100,7 @@ def test_every_queue_and_function_is_watched_and_every_alarm_tells_somebody(
 
 
 @pytest.mark.parametrize("name", WORST_OF)
-def test_an_alarm_of_tables_watches_what_is_told_by_instance(
+def test_an_alarm_over_tables_reads_the_metrics_of_the_instance(
     alarms: dict[str, dict[str, Any]], name: str
 ) -> None:
     alarm, measure = alarms[name], WORST_OF[name]

@@ -78,7 +78,7 @@ def test_ids_and_numbers_that_no_store_takes_are_refused(
         decode(json.dumps(body), kind)
 
 
-def test_a_step_of_a_purge_that_was_asked_for_is_as_it_was_before_sweeps_sent_any() -> None:
+def test_a_requested_purge_step_is_encoded_as_before_sweeps_sent_any() -> None:
     """Functions about to be replaced refuse a field that they do not know."""
     old = '{"type":"purge_step","table_id":"t","purge_id":"p","v":1}'
     assert encode(PurgeStep("t", "p")) == old

@@ -57,6 +57,6 @@ def test_threads_never_get_the_same_id() -> None:
     assert len(set(made)) == 4000
 
 
-def test_the_machines_clock_tells_milliseconds_of_this_age() -> None:
+def test_the_system_clock_returns_milliseconds_since_1970() -> None:
     year_2020_ms, year_2200_ms = 1_577_836_800_000, 7_258_118_400_000
     assert year_2020_ms < SystemClock().now_ms() < year_2200_ms

@@ -78,7 +78,7 @@ def test_a_page_asks_for_nothing_from_elsewhere(hostile: Dormouse) -> None:
         assert not {"src", "href"} & attributes.keys(), tag
 
 
-def test_a_page_tells_the_table_its_jobs_refused_files_queues_and_properties(
+def test_a_page_shows_the_table_its_jobs_refused_files_queues_and_properties(
     flights: Dormouse, memory: InMemory
 ) -> None:
     Path("bad.csv").write_text("carrier\n")

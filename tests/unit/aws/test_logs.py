@@ -52,7 +52,7 @@ def test_nothing_of_one_message_is_said_of_the_next_even_if_it_failed(log: io.St
     assert (line["request_id"], line["table"]) == ("r1", "letters")
 
 
-def test_tables_that_are_swept_in_turn_are_told_apart(log: io.StringIO) -> None:
+def test_log_lines_of_tables_swept_in_turn_name_their_table(log: io.StringIO) -> None:
     for table_id, version in (("t1", 5), ("t2", None)):
         with about_ids({"table_id": table_id}):
             if version:

@@ -59,7 +59,9 @@ def test_what_is_measured_of_a_table_has_just_the_dimensions_instance_and_table(
     }
 
 
-def test_what_is_counted_is_told_of_its_table_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_metric_has_the_dimensions_of_its_own_table_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     LoggedMetrics("dev").emit("letters", {Metric.ROWS_INGESTED: 7})
     (logged,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert logged["RowsIngested"] == [7]

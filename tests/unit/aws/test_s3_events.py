@@ -22,11 +22,11 @@ def test_a_notification_about_another_bucket_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize("event", ["ObjectRemoved:Delete", "ObjectRestore:Post", "s3:Unknown"])
-def test_what_is_told_of_objects_that_were_not_created_adds_none(event: str) -> None:
+def test_events_of_other_kinds_than_creation_name_no_source(event: str) -> None:
     assert created_objects(notification(event), "ingest") == []
 
 
-def test_the_test_event_of_a_bucket_tells_of_nothing() -> None:
+def test_the_test_event_of_a_bucket_names_no_source() -> None:
     assert created_objects(json.dumps({"Event": "s3:TestEvent"}), "ingest") == []
 
 

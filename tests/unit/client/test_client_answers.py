@@ -74,7 +74,7 @@ def test_the_manifest_of_another_export_at_the_same_place_is_none(handle: TableH
         replace(export, id="another").manifest()
 
 
-def test_waiting_for_a_purge_that_was_given_up_fails_with_the_reason(
+def test_waiting_for_a_failed_purge_raises_with_its_reason(
     memory: InMemory, handle: TableHandle
 ) -> None:
     purge = handle.purge("letter = 'a'")
@@ -97,7 +97,7 @@ class InHands(WorldQueues):
         return QueueCounts(waiting=0, in_flight=2, delayed=0)
 
 
-def test_dead_letters_that_somebody_looks_at_are_counted(memory: InMemory) -> None:
+def test_dead_letters_that_are_in_flight_are_counted(memory: InMemory) -> None:
     services, queues = memory.world.services, InHands(memory.world)
     states, _ = queue_states(queues, memory.instance.ages, services.clock.now_ms())
     assert {(state.in_flight, state.dead) for state in states} == {(2, 2)}

@@ -57,7 +57,7 @@ def test_keys_and_ranges_are_given_as_for_a_query(handle: TableHandle) -> None:
         handle.export(as_of=now.replace(tzinfo=None))
 
 
-def test_an_export_that_was_given_up_says_why(memory: InMemory, handle: TableHandle) -> None:
+def test_an_export_that_failed_says_why(memory: InMemory, handle: TableHandle) -> None:
     export = handle.export()
     shards = [shard_path(handle.table.id, shard) for shard in handle.state().shards]
     memory.world.storage.delete(shards)
@@ -65,7 +65,7 @@ def test_an_export_that_was_given_up_says_why(memory: InMemory, handle: TableHan
         export.wait()
 
 
-def test_an_export_that_takes_long_goes_on_without_whoever_waits(
+def test_a_long_export_continues_after_its_waiter_timed_out(
     memory: InMemory, handle: TableHandle
 ) -> None:
     memory.sleeper.asleep = True

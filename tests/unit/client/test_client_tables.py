@@ -68,7 +68,7 @@ def test_a_mistyped_name_is_refused_as_such_though_another_table_is_damaged(
     assert refused.value.hint == "did you mean letters?"
 
 
-def test_waiting_for_files_tells_why_one_was_refused_and_ingests_the_others(
+def test_waiting_for_files_reports_why_one_was_refused_after_the_others_are_ingested(
     memory: InMemory, tmp_path: Path
 ) -> None:
     table = memory.instance.create_table("letters", LETTERS)

@@ -136,7 +136,7 @@ def test_a_dispute_over_bytes_keeps_its_first_time_and_names_every_job_that_foun
     assert state.disputed["s"] == Dispute(damaged, since_ms, ("one", "two"))
 
 
-def test_rows_lost_take_the_place_of_a_dispute_over_bytes_which_settles_them_not() -> None:
+def test_a_dispute_over_lost_rows_replaces_one_over_bytes_but_not_the_other_way_round() -> None:
     damaged = DisputeShards(("s",), DisputeReason.BYTES_DAMAGED, "one")
     state = folded(*SPLIT, damaged)
     seen = ResolveDisputes((("s", state.disputed["s"].since_ms),))
@@ -147,7 +147,7 @@ def test_rows_lost_take_the_place_of_a_dispute_over_bytes_which_settles_them_not
     assert [v.rule for v in verdict.violations] == [Rule.DISPUTE_MISSING]
 
 
-def test_a_settled_shard_waits_for_its_collection_from_then_on() -> None:
+def test_a_shard_whose_dispute_is_resolved_waits_for_collection_from_then_on() -> None:
     state = folded(*SPLIT, *merge("left", LEFT, 8), *merge("right", RIGHT, 7))
     settled = ResolveDisputes((("s", state.disputed["s"].since_ms),))
     state, _ = apply(state, Entry(settled, 10_000, 0))
@@ -156,7 +156,7 @@ def test_a_settled_shard_waits_for_its_collection_from_then_on() -> None:
     assert not broken_invariants(state, whole=True)
 
 
-def test_the_same_damage_can_be_disputed_again_by_another_job_after_it_was_settled() -> None:
+def test_the_same_damage_can_be_disputed_again_by_another_job_after_it_was_resolved() -> None:
     damaged = DisputeReason.BYTES_DAMAGED
     state = folded(*SPLIT, DisputeShards(("s",), damaged, "one"))
     state = folded(ResolveDisputes((("s", state.disputed["s"].since_ms),)), start=state)
@@ -164,7 +164,7 @@ def test_the_same_damage_can_be_disputed_again_by_another_job_after_it_was_settl
     assert "s" in folded(DisputeShards(("s",), damaged, "two"), start=state).disputed
 
 
-def test_emptying_a_table_ends_what_was_counted_and_disputed() -> None:
+def test_a_reset_drops_row_counts_and_disputes() -> None:
     state = folded(*SPLIT, *merge("left", LEFT, 7))
     state = folded(DisputeShards(("s",), DisputeReason.BYTES_DAMAGED, "one"), start=state)
     reset = folded(ResetTable(1, TREE), start=state)

@@ -61,7 +61,7 @@ def test_a_run_that_said_why_it_failed_is_no_crash(notes: Notes) -> None:
     assert crashed_attempts(notes, RUNS) == []
 
 
-def test_cleared_crashes_are_not_counted_again(notes: Notes) -> None:
+def test_crashes_before_a_recorded_end_are_not_counted_again(notes: Notes) -> None:
     crash(notes)
     crash(notes)
     clear_crashes(notes, RUNS)

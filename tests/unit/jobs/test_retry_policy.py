@@ -70,7 +70,7 @@ def test_what_is_tried_to_no_avail_rests_twice_as_long_each_time_up_to_an_hour()
     assert rests == [30, 30, 60, 120, 1920, 3600, 3600, 3600]
 
 
-def test_only_what_no_wait_cures_is_a_reason_to_give_up() -> None:
+def test_only_a_permanent_error_ends_the_retries() -> None:
     corrupt = CorruptDataError("it is damaged", hint="look")
     assert permanent_failure(corrupt) == "it is damaged; look"
     group = ExceptionGroup("", [corrupt, ExceptionGroup("", [CorruptDataError("so is this")])])

@@ -103,7 +103,7 @@ def test_a_range_that_ends_before_it_starts_is_an_error_and_an_empty_one_is_not(
     assert KeyCodec(FLIGHTS).range_from_python("A", "A").is_empty()
 
 
-def test_no_keys_at_all_are_asked_for_by_an_empty_list_not_every_row() -> None:
+def test_an_empty_list_of_keys_selects_no_row_instead_of_every_row() -> None:
     assert KeyCodec(FLIGHTS).ranges_from_python(None, None) == [KeyRange()]
     assert KeyCodec(FLIGHTS).ranges_from_python(None, []) == [EMPTY_RANGE]
     assert KeyCodec(FLIGHTS).ranges_from_python([], None) == [EMPTY_RANGE]

@@ -34,7 +34,7 @@ def test_a_job_has_one_id_whatever_the_order_of_its_sources() -> None:
     assert job_id_of((A, b)) == job_id_of((b, A)) != job_id_of((A,))
 
 
-def test_a_job_of_the_same_sources_is_another_once_the_table_was_emptied() -> None:
+def test_a_job_of_the_same_sources_is_another_once_the_table_was_reset() -> None:
     assert len({job_id_of((A,), generation) for generation in (0, 1, 2)}) == 3
 
 

@@ -216,7 +216,7 @@ def merged(table: ShardTable, storage: Any, **options: Any) -> list[dict[str, ob
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_a_body_shorter_than_asked_is_damage(shard: Shard) -> None:
+def test_a_body_shorter_than_the_requested_range_is_damage(shard: Shard) -> None:
     bodies = Bodies(shard.file.parents[2])
     bodies.cut_at, bodies.short = 4, 1
     with pytest.raises(DamagedShardError, match=f"{shard.path}.* only .* could be read"):

@@ -134,7 +134,7 @@ def test_a_range_of_one_shard_is_read_in_order_and_by_its_row_groups(large: Shar
     assert found == [*range(2990, 3000), *range(10)]
 
 
-def test_only_the_columns_asked_for_are_read(large: ShardTable) -> None:
+def test_only_the_requested_columns_are_read(large: ShardTable) -> None:
     key = KeyRange.exactly(("057",))
     assert large.rows(key, columns=["v"])[0].keys() == {"v"}
     some = sum(reads_of(large, lambda: large.rows(key, columns=["n"])))

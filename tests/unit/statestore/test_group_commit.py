@@ -88,7 +88,7 @@ def test_what_comes_while_a_commit_is_on_its_way_goes_together_in_the_next() -> 
     }
 
 
-def test_a_failure_is_told_to_all_that_travelled_and_the_next_commit_goes_on() -> None:
+def test_a_failure_is_raised_to_all_commits_of_the_group_and_the_next_commit_goes_on() -> None:
     gate = Gate()
     gate.failure = ContendedError("lost")
     told = run_three(gate)

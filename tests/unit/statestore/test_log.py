@@ -89,7 +89,7 @@ def test_when_no_attempt_is_answered_the_outcome_is_unknown(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("after", [None, 0])
-def test_a_last_look_at_a_page_with_room_does_not_tell_that_an_append_is_lost(
+def test_a_last_look_at_a_page_with_room_does_not_prove_that_an_append_is_lost(
     rig: Rig, after: int | None
 ) -> None:
     rig.pages.before = lambda call: fail(LOST)() if call == "append" else None

@@ -177,7 +177,7 @@ def test_columns_in_which_something_would_not_be_found_are_refused(
         decode_snapshot("t", body, "x")
 
 
-def test_any_parquet_reader_can_tell_what_a_row_is() -> None:
+def test_any_parquet_reader_can_see_the_kind_of_each_row() -> None:
     body = encode_snapshot("t", sample_state())
     items = pq.read_table(io.BytesIO(body), columns=["item"], use_threads=False)["item"].to_pylist()
     assert {"partition", "shard", "reference", "source", "transaction"} <= set(items)

@@ -61,7 +61,7 @@ assert found == [Outer(Inner(1), Inner(2))] * 2, found
 
 
 @pytest.mark.parametrize("call", ["decode_json", "convert_plain"])
-def test_a_thread_does_not_take_what_another_knows_of_a_class_by_half(call: str) -> None:
+def test_a_thread_does_not_use_a_half_built_decoder_of_another(call: str) -> None:
     program = MEET_AT_ONCE.replace("CALL", call).replace("LIMIT", str(LIMIT_SECONDS))
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", program],

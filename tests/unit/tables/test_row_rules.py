@@ -88,7 +88,7 @@ def test_keeping_rows_groups_by_the_row_keys_alone() -> None:
     assert rules.needed(["count"], VALUES) == ["key", "at", "count", "least", "tags"]
 
 
-def test_folding_needs_the_keys_the_columns_asked_for_and_those_of_filters() -> None:
+def test_folding_needs_the_keys_the_requested_columns_and_those_of_filters() -> None:
     rules = row_rules(VALUES, Properties(aggregations=FOLDS, filters="where(key > 'a')"))
     assert rules.needed(["least"], VALUES) == ["key", "at", "least"]
     assert filters("where(count > 1)").needed(["key"], VALUES) == ["key", "count"]

@@ -132,9 +132,7 @@ def test_rows_that_are_purged_between_steps_are_in_no_object_when_it_is_finished
 
 
 @MOMENTS
-def test_a_job_of_a_table_that_is_emptied_does_not_come_back(
-    world: World, messages: int | None
-) -> None:
+def test_a_job_of_a_reset_table_is_not_planned_again(world: World, messages: int | None) -> None:
     table, message = begun(world, messages)
     world.clock.advance(seconds=60)
     world.administer(ReinitialiseTable("empty", table.name))

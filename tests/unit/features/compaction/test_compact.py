@@ -90,7 +90,7 @@ def test_a_run_that_died_between_two_outputs_is_completed_by_the_next(
     assert not preview_rebuild(world.services, table).left_out
 
 
-def test_outputs_that_are_not_what_the_job_would_write_are_deleted_and_the_job_planned_anew(
+def test_outputs_that_differ_from_what_the_job_would_write_are_deleted_and_the_job_is_planned_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, job = table_with_job(world, files=4)
@@ -134,7 +134,7 @@ def test_outputs_that_another_run_commits_just_then_are_left_alone(
     assert world.rows(table) == in_order(world)
 
 
-def test_a_result_that_comes_too_late_is_told_to_have_failed_and_changes_nothing(
+def test_a_result_that_comes_too_late_is_reported_as_failed_and_changes_nothing(
     world: World,
 ) -> None:
     table, job = table_with_job(world)

@@ -151,7 +151,7 @@ def test_shards_of_what_was_cut_are_gone_before_the_commit(
     assert world.names(table) == "".join(sorted(2 * WORDS))
 
 
-def test_rows_of_one_key_that_no_function_can_merge_are_told_once_and_left_alone(
+def test_rows_of_one_key_that_no_function_can_merge_are_reported_once_and_left_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, message = job_of(world, "aaaa", "aa")
@@ -175,7 +175,7 @@ def test_rows_of_one_key_that_no_function_can_merge_are_told_once_and_left_alone
     assert world.names(table) == "aaaaaa" and not world.state(table).jobs
 
 
-def test_a_step_of_one_key_that_no_function_can_merge_is_told_once_and_left_alone(
+def test_a_step_of_one_key_that_no_function_can_merge_is_reported_once_and_left_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, message = job_of(world, "abc" + "m" * 20 + "xyz", "am")

@@ -180,7 +180,7 @@ def test_it_is_neither_planned_again_nor_collected_and_the_others_are_merged(wor
     assert shard in world.shard_objects(table)
 
 
-def test_a_shard_that_was_brought_back_is_merged_when_the_dispute_is_settled(world: World) -> None:
+def test_a_restored_shard_is_merged_when_its_dispute_is_resolved(world: World) -> None:
     table, job = table_with_job(world)
     file = file_of(world, table, min(world.state(table).shards))
     body = file.read_bytes()

@@ -190,7 +190,7 @@ def test_without_spark_on_a_function_a_quarter_as_fast_steps_are_halved_until_th
 
 
 @kinds(has_spark=False, most_bytes=1)
-def test_without_spark_where_nothing_is_small_enough_it_is_told_once(leaf: Leaf) -> None:
+def test_a_full_leaf_without_spark_and_without_a_small_shard_is_reported_once(leaf: Leaf) -> None:
     table, message = leaf.begin()
     leaf.drive(message)
     assert max(leaf.tried.values()) == 2

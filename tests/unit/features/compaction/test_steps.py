@@ -149,7 +149,7 @@ def test_an_audit_leaves_what_steps_wrote_alone_however_old(world: World) -> Non
     assert world.names(table) == "".join(sorted(2 * WORDS))
 
 
-def test_a_job_that_gets_on_is_not_begun_beside_itself_by_the_sweep(world: World) -> None:
+def test_a_job_that_makes_progress_is_not_started_a_second_time_by_the_sweep(world: World) -> None:
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=3000)
     patience = table.properties.job_retry_seconds
     world.clock.advance(seconds=patience)
@@ -206,7 +206,7 @@ def test_a_rebuild_after_steps_counts_their_shards_as_one_whole_run(world: World
     assert "heavy" in note.path
 
 
-def test_a_job_assigned_no_more_is_settled(world: World) -> None:
+def test_a_job_that_is_no_longer_assigned_is_complete(world: World) -> None:
     table, message = job_of(world, WORDS, WORDS)
     world.new_store(table).commit(ReleaseJob("heavy"), generation=0)
     assert [m.queue for m in world.deliver(message)] == ["table-changes"]

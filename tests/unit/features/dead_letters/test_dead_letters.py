@@ -37,7 +37,7 @@ def bodies(dead: MemoryDeadLetters) -> list[str]:
     return sorted(body for _, body in dead.sent)
 
 
-def test_all_letters_go_back_to_their_queue_once_and_are_deleted(
+def test_all_dead_letters_are_redriven_once_and_deleted(
     world: World, dead: MemoryDeadLetters
 ) -> None:
     sent = letters(dead, 25)
@@ -48,7 +48,7 @@ def test_all_letters_go_back_to_their_queue_once_and_are_deleted(
     assert len(dead.sent) == 25
 
 
-def test_only_the_letters_asked_for_are_sent_and_the_others_are_given_back(
+def test_only_the_dead_letters_with_given_ids_are_redriven_and_the_others_released(
     world: World, dead: MemoryDeadLetters
 ) -> None:
     first, second, third = letters(dead, 3)
@@ -65,7 +65,7 @@ def test_an_id_that_is_not_there_sends_nothing(world: World, dead: MemoryDeadLet
     assert len(list_letters(world.services, QUEUE)) == 1
 
 
-def test_letters_that_cannot_be_sent_stay_and_are_sent_by_the_next_run(
+def test_dead_letters_that_cannot_be_sent_stay_and_are_sent_by_the_next_run(
     world: World, dead: MemoryDeadLetters
 ) -> None:
     first, second = letters(dead, 2)
@@ -76,7 +76,7 @@ def test_letters_that_cannot_be_sent_stay_and_are_sent_by_the_next_run(
     assert bodies(dead) == ["body 0", "body 1"]
 
 
-def test_a_letter_that_was_sent_but_not_deleted_is_not_sent_again(
+def test_a_dead_letter_that_was_sent_but_not_deleted_is_not_sent_again(
     world: World, dead: MemoryDeadLetters
 ) -> None:
     first, second = letters(dead, 2)
@@ -104,7 +104,7 @@ def test_what_was_sent_before_a_failure_is_not_sent_again_after_it(
     assert bodies(dead) == sorted(f"body {number}" for number in range(25))
 
 
-def test_discarded_letters_are_gone_and_were_sent_nowhere(
+def test_discarded_dead_letters_are_gone_and_were_sent_nowhere(
     world: World, dead: MemoryDeadLetters
 ) -> None:
     first, second, third = letters(dead, 3)
@@ -115,7 +115,7 @@ def test_discarded_letters_are_gone_and_were_sent_nowhere(
     assert dead.sent == []
 
 
-def test_a_letter_tells_why_by_its_own_reason_or_that_of_its_job(
+def test_the_reason_of_a_dead_letter_is_its_own_or_that_of_its_job(
     world: World, dead: MemoryDeadLetters
 ) -> None:
     services = world.services

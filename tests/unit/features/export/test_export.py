@@ -96,7 +96,7 @@ def test_keys_ranges_and_conditions_choose_the_rows(
     assert exported(world) == expected
 
 
-def test_columns_are_those_asked_for_in_that_order(world: World) -> None:
+def test_columns_are_the_requested_ones_in_the_requested_order(world: World) -> None:
     table = filled(world)
     world.export(table, to="out", columns=("note", "at"), keys=(("q",),))
     world.export(table, to="alone", columns=("note",))

@@ -92,7 +92,7 @@ def test_a_table_that_is_gone_ends_the_export(world: World) -> None:
     assert_forgotten(world, table)
 
 
-def test_an_emptied_table_is_exported_as_it_was(world: World) -> None:
+def test_a_reset_table_is_exported_as_it_was(world: World) -> None:
     table = filled(world)
     world.export(table, to="out")
     administer(world.services, ReinitialiseTable("empty", table.name))
@@ -112,7 +112,7 @@ def test_two_exports_to_one_prefix_at_once_do_not_mix(world: World) -> None:
     assert_forgotten(world, table)
 
 
-def test_a_request_that_comes_again_is_one_export(world: World) -> None:
+def test_a_redelivered_request_is_one_export(world: World) -> None:
     table = filled(world)
     asked = ExportRows("twice", table.name, "out")
     for _ in range(2):
@@ -275,7 +275,7 @@ def test_the_manifest_of_another_export_is_never_taken_for_ones_own(world: World
     assert load_manifest(world.results, "out") == theirs
 
 
-def test_an_export_whose_last_task_dies_before_it_tells_that_it_is_finished_is_told_later(
+def test_an_export_whose_last_task_dies_before_its_record_is_recorded_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = filled(world)
@@ -297,7 +297,7 @@ def test_an_export_whose_last_task_dies_before_it_tells_that_it_is_finished_is_t
     assert exported(world) == ALL
 
 
-def test_a_task_that_comes_while_another_ends_the_export_does_not_tell_that_it_runs(
+def test_a_task_delivered_while_another_completes_the_export_does_not_record_it_as_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path)
@@ -312,7 +312,7 @@ def test_a_task_that_comes_while_another_ends_the_export_does_not_tell_that_it_r
     assert world.tracker.kept[table.id, export_id].state == "finished"
 
 
-def test_an_export_of_which_parts_are_forgotten_is_forgotten_itself(
+def test_an_export_whose_parts_were_deleted_is_deleted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the sweep would send tasks for ever that find nothing to do."""

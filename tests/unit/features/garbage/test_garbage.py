@@ -40,7 +40,7 @@ def test_what_was_deleted_is_counted_in_the_job_and_the_metrics(world: World) ->
     assert world.metrics.total(Metric.SHARDS_DELETED) == 4
 
 
-def test_a_shard_whose_object_could_not_be_deleted_is_not_forgotten(
+def test_a_shard_whose_object_could_not_be_deleted_stays_in_the_state(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = compacted(world)
@@ -88,7 +88,7 @@ def test_who_reads_an_earlier_version_finds_its_shards_until_the_delay_is_over(
     assert not len(world.state(table).unreferenced)
 
 
-def test_shards_of_which_another_delivery_forgot_some_meanwhile_are_not_left_to_the_sweep(
+def test_shards_some_of_which_another_delivery_deleted_are_not_left_to_the_sweep(
     world: World,
 ) -> None:
     table = compacted(world)

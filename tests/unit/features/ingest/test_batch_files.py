@@ -74,7 +74,7 @@ def test_files_whose_waiting_message_was_lost_are_found_by_the_audit(world: Worl
     assert world.names(table) == "ab"
 
 
-def test_files_that_waited_while_the_table_was_emptied_stay_out_of_it(world: World) -> None:
+def test_files_that_waited_while_the_table_was_reset_stay_out_of_it(world: World) -> None:
     table = waiting_table(world)
     world.drop("letters/1.parquet", letters("ab"))
     world.administer(ReinitialiseTable("again", "letters"))

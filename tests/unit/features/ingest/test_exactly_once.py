@@ -50,7 +50,7 @@ def current(world: World, table: Table) -> Table:
 
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("days", [16, 28, 365, 3650])
-def test_a_dead_letter_sent_back_after_any_time_adds_nothing(
+def test_a_dead_letter_redriven_after_any_time_adds_nothing(
     world: World, sealed: bool, days: int
 ) -> None:
     table = world.create()
@@ -126,7 +126,7 @@ def test_an_ingest_whose_source_was_ingested_and_sealed_while_it_wrote_adds_noth
     assert world.names(table) == "abcd"
 
 
-def test_a_file_dropped_again_for_a_table_to_be_emptied_waits_for_that_though_it_is_known(
+def test_a_file_dropped_again_for_a_table_to_be_reset_waits_for_that_though_it_is_known(
     world: World, table: Table
 ) -> None:
     source = world.sources.source("letters/1.parquet")
@@ -257,7 +257,7 @@ def test_a_table_with_a_damaged_segment_is_not_rebuilt_without_it(
         rebuild(world.services, current(world, table))
 
 
-def test_a_rebuilt_table_does_not_remember_what_it_ingested_before_it_was_emptied(
+def test_a_rebuilt_table_does_not_remember_what_it_ingested_before_it_was_reset(
     world: World, table: Table
 ) -> None:
     world.seal(table)
@@ -269,7 +269,7 @@ def test_a_rebuilt_table_does_not_remember_what_it_ingested_before_it_was_emptie
     assert world.names(current(world, table)) == "abc"
 
 
-def test_an_emptied_table_takes_the_same_files_again_once(world: World, table: Table) -> None:
+def test_a_reset_table_takes_the_same_files_again_once(world: World, table: Table) -> None:
     world.seal(table)
     world.administer(ReinitialiseTable("empty", "letters"))
     world.settle()
@@ -346,7 +346,7 @@ def test_a_second_drop_says_so_and_leaves_the_record_of_the_first(
     }
 
 
-def test_a_run_that_died_after_its_commit_is_finished_when_it_comes_again(world: World) -> None:
+def test_a_run_that_died_after_its_commit_is_finished_by_the_redelivery(world: World) -> None:
     table = world.create()
     world.drop("letters/1.parquet", letters("abc"))
     (message,) = world.queue

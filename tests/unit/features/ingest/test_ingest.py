@@ -19,7 +19,7 @@ from tests.support.trees import LEFT, part
 from tests.support.world import World, letters
 
 
-def test_rows_that_do_not_count_are_not_written_and_the_record_tells_both_numbers(
+def test_filtered_rows_are_not_written_and_the_record_has_both_counts(
     world: World,
 ) -> None:
     table = world.create(filters="where(letter < 'c')")
@@ -95,7 +95,7 @@ def test_a_table_whose_csv_marks_contradict_each_other_cannot_be_made_or_set(wor
     assert world.tables.named(table.name).properties.csv_quote == '"'  # type: ignore[union-attr]
 
 
-def test_a_job_of_a_generation_still_to_come_comes_again_and_adds_nothing(world: World) -> None:
+def test_a_job_of_a_later_generation_is_redelivered_and_adds_nothing(world: World) -> None:
     table = world.create()
     source = world.sources.drop("letters/1.csv", b"letter,at\na,1\n")
     job = IngestJob(table.id, 1, "early", (source,))
@@ -124,7 +124,7 @@ def test_a_disk_that_fails_is_not_the_fault_of_the_file(
     assert world.names(table) == "ab"
 
 
-def test_an_ingest_that_is_rejected_for_good_is_never_told_to_be_done(
+def test_an_ingest_that_is_rejected_for_good_is_never_reported_as_done(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = world.create()

@@ -104,7 +104,7 @@ def test_messages_lost_after_the_request_was_remembered_are_sent_by_its_redelive
     assert world.names(table) == "g"
 
 
-def test_an_emptied_table_ingests_the_same_files_again_when_asked(world: World) -> None:
+def test_a_reset_table_ingests_the_same_files_again_when_asked(world: World) -> None:
     table = world.create()
     world.administer(request("single.parquet"))
     world.settle()

@@ -109,7 +109,7 @@ def test_with_spark_a_file_that_crashed_twice_alone_is_sparks(
     assert recorded is not None and recorded.attempts == CRASH_LIMIT
 
 
-def test_a_file_that_spark_fails_at_is_refused_with_what_to_do_and_begun_by_nobody_again(
+def test_a_file_at_which_spark_fails_is_refused_with_a_hint_and_never_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path)
@@ -176,7 +176,7 @@ def test_a_file_whose_runs_died_after_its_commit_is_ingested_and_not_refused(
     assert recorded is not None and recorded.state == "finished"
 
 
-def test_the_job_of_one_file_has_the_id_that_whoever_forms_it_gives_it(world: World) -> None:
+def test_the_job_of_one_file_has_the_same_id_wherever_it_is_made(world: World) -> None:
     table = one_job(world, "letters/a.csv", "letters/b.csv")
     (whole,) = world.queue
     world.queue.clear()

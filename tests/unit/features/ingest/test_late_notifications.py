@@ -81,7 +81,7 @@ def test_a_file_dropped_before_its_table_changed_is_refused_with_the_reason(
     assert "dropped at" in recorded.reason and "drop it again" in recorded.reason
 
 
-def test_one_that_is_meant_is_ingested_when_asked_for_by_its_key(world: World) -> None:
+def test_a_refused_late_file_is_ingested_when_requested_by_its_key(world: World) -> None:
     late = dropped(world)
     world.clock.advance(seconds=1)
     emptied(world)
@@ -106,7 +106,7 @@ def test_one_that_is_dropped_again_is_ingested(world: World) -> None:
 
 
 @pytest.mark.parametrize("apart_ms", [0, CLOCK_SKEW_MS])
-def test_a_file_dropped_at_once_after_an_emptying_is_ingested_though_clocks_differ(
+def test_a_file_dropped_at_once_after_a_reset_is_ingested_though_clocks_differ(
     world: World, apart_ms: int
 ) -> None:
     emptied(world)

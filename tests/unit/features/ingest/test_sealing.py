@@ -59,7 +59,7 @@ def test_of_merged_and_uncommitted_segments_those_count_that_lead_furthest() -> 
     assert ([one.id for one in chain], reasons) == (["merged", "c"], [])
 
 
-def test_a_gap_is_told() -> None:
+def test_a_gap_is_reported() -> None:
     _, reasons = complete_chain([segment("a", 0, 10), segment("c", 20, 30)])
     assert reasons == [
         "sources ingested after version 10 are lost: no segment leads up to segment c"

@@ -86,7 +86,7 @@ def test_size_ratio_cuts_many_shards_into_windows_each_judged_for_itself() -> No
     ]
 
 
-def test_batch_merges_every_so_many_smallest_first_and_lets_the_rest_wait() -> None:
+def test_batch_strategy_merges_every_n_shards_smallest_first_and_leaves_the_rest() -> None:
     state = table_with(5, 3, 4, 1, 2)
     assert planned(state, compaction_strategy="batch", compaction_files=2) == [[1, 2], [3, 4]]
 

@@ -208,7 +208,7 @@ def split_at_every_planning(world: World, table: Table, seconds: int) -> list[in
     return failed_at
 
 
-def test_a_leaf_that_cannot_be_split_is_tried_more_and_more_rarely_though_asked_for_all_the_time(
+def test_a_leaf_that_cannot_be_split_is_retried_with_backoff_however_often_it_is_requested(
     world: World,
 ) -> None:
     table, left, right = table_with_a_lost_shard(world)

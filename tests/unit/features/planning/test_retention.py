@@ -48,7 +48,7 @@ def rewritten(
     return [plan.inputs for plan in plans]
 
 
-def test_a_shard_is_due_an_age_after_its_run_was_begun_and_not_before() -> None:
+def test_a_shard_is_due_an_orphan_age_after_its_run_began_and_not_before() -> None:
     state = table_with(NOW_MS)
     assert rewritten(state, NOW_MS + DAY_MS - 1) == []
     assert rewritten(state, NOW_MS + DAY_MS) == [(shard_begun(NOW_MS),)]

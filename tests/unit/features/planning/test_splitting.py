@@ -108,7 +108,7 @@ def test_points_of_sorted_keys_ascend_and_leave_rows_on_every_side(
     assert all(low < high for low, high in zip(bounds, points, strict=False))
 
 
-def test_a_leaf_of_one_key_is_not_asked_to_be_split() -> None:
+def test_no_split_is_planned_for_a_leaf_of_one_key() -> None:
     def with_shards(*keys: list[Key]) -> TableState:
         state, _ = apply(TableState(), Entry(initialise(PartitionTree.from_split_points([])), 0, 0))
         shards = tuple(shard_of(f"s{n}", held) for n, held in enumerate(keys))

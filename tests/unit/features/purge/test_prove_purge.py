@@ -49,7 +49,7 @@ def test_what_is_in_the_table_is_counted_with_the_shards_to_rewrite(
     assert not proof.is_complete
 
 
-def test_a_purge_leaves_a_disputed_shard_alone_until_that_is_settled(
+def test_a_purge_leaves_a_disputed_shard_alone_until_the_dispute_is_resolved(
     world: World, table: Table
 ) -> None:
     first = min(s for s in world.state(table).shards)
@@ -81,7 +81,9 @@ def test_a_replaced_shard_that_is_disputed_is_reported_as_kept(world: World, tab
     assert reasons == {"it is disputed, and kept until the dispute is resolved"}
 
 
-def test_what_was_replaced_is_told_with_the_time_it_goes(world: World, table: Table) -> None:
+def test_noncurrent_objects_are_reported_with_the_time_they_expire(
+    world: World, table: Table
+) -> None:
     world.purge(table, "letter = 'b'")
     while world.queue:  # all but the collection
         message = world.queue.popleft()
@@ -120,7 +122,7 @@ def test_what_a_dead_ingest_left_is_found_by_its_own_footer(world: World, table:
     assert prove(world, table).is_complete
 
 
-def test_the_output_of_a_job_that_is_not_finished_is_told_apart(world: World, table: Table) -> None:
+def test_the_output_of_an_unfinished_job_is_distinguished(world: World, table: Table) -> None:
     inputs = tuple(sorted(world.state(table).shards))
     world.services.store(table).commit(AssignJob("job", "root", inputs), generation=0)
     world.before_next_commit(world.crash)

@@ -102,7 +102,7 @@ def test_rows_ingested_meanwhile_are_kept_unless_they_match(world: World) -> Non
     assert stored(world, table) == list("acd")
 
 
-def test_what_is_ingested_after_a_purge_has_ended_stays_though_its_request_comes_again(
+def test_rows_ingested_after_a_purge_stay_when_its_request_is_redelivered(
     world: World,
 ) -> None:
     table = filled(world, "ab", "bc")
@@ -134,7 +134,7 @@ def test_a_table_in_use_loses_the_matching_rows_and_no_other(world: World, twice
     assert stored(world, table) == kept
 
 
-def test_a_cleared_table_ends_its_purge_and_keeps_what_came_after(world: World) -> None:
+def test_a_reset_table_ends_its_purge_and_keeps_what_came_after(world: World) -> None:
     table = filled(world, "ab")
     purge = world.purge(table, "letter = 'b'")
     administer(world.services, ReinitialiseTable("empty", table.name))
@@ -233,7 +233,7 @@ def test_a_death_at_any_call_of_the_storage_is_made_good_by_the_redelivery(
             return
 
 
-def test_a_job_whose_purge_was_given_up_frees_its_shards(world: World) -> None:
+def test_a_job_whose_purge_failed_frees_its_shards(world: World) -> None:
     table = filled(world, "ab", "bc")
     purge = world.purge(table, "letter = 'b'")
     world.queue += world.deliver(world.queue.popleft())

@@ -144,7 +144,7 @@ def test_a_shard_that_was_merged_and_collected_just_then_is_looked_for_in_its_ou
     assert in_table(world, table) == "ac"
 
 
-def test_a_purge_whose_last_step_dies_before_it_could_tell_is_told_by_the_redelivery(
+def test_a_purge_whose_last_step_dies_before_its_record_is_recorded_by_the_redelivery(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = filled(world, "ab")

@@ -54,7 +54,7 @@ def test_no_shard_and_no_shard_of_the_newest_state_names_a_purged_key(
     assert {shard.max_key for shard in state.shards.values()} == {("c",)}
 
 
-def test_the_past_of_the_state_names_it_until_the_state_is_made_anew(
+def test_earlier_versions_of_the_state_hold_purged_keys_until_a_rebuild(
     world: World, table: Table
 ) -> None:
     assert named_by_state(world, table)

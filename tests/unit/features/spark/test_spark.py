@@ -79,7 +79,7 @@ def test_a_run_whose_start_was_not_noted_keeps_no_other_from_being_started_with_
     assert [run.size.executor_cores for run in heavy.world.spark.runs.values()] == [4, 8]
 
 
-def test_a_run_that_did_its_work_is_done_and_forgotten(heavy: Heavy) -> None:
+def test_the_request_of_a_successful_run_is_deleted(heavy: Heavy) -> None:
     heavy.dispatch()
     heavy.work()
     assert heavy.end("succeeded") == heavy.follows
@@ -101,7 +101,7 @@ def test_what_follows_from_a_job_whose_event_never_came_is_sent_after_a_sweep(
     assert heavy.kept() == []
 
 
-def test_a_run_noted_after_its_job_was_settled_is_forgotten_by_an_audit(heavy: Heavy) -> None:
+def test_a_run_id_saved_after_its_job_completed_is_deleted_by_an_audit(heavy: Heavy) -> None:
     heavy.dispatch()
     heavy.work()
     heavy.end("succeeded")
@@ -114,7 +114,7 @@ def test_a_run_noted_after_its_job_was_settled_is_forgotten_by_an_audit(heavy: H
         assert len(list(heavy.world.storage.list(spark_prefix(heavy.table.id)))) == left
 
 
-def test_an_event_that_comes_twice_or_after_the_job_was_settled_does_nothing(heavy: Heavy) -> None:
+def test_a_repeated_or_late_event_of_a_complete_job_does_nothing(heavy: Heavy) -> None:
     heavy.dispatch()
     heavy.work()
     heavy.end("succeeded")
@@ -190,7 +190,7 @@ def test_a_sweep_leaves_a_run_that_takes_long_alone(heavy: Heavy) -> None:
     assert len(heavy.world.spark.runs) == 1
 
 
-def test_a_job_of_a_table_that_was_emptied_or_deleted_is_not_begun(heavy: Heavy) -> None:
+def test_a_job_of_a_reset_or_deleted_table_is_not_started(heavy: Heavy) -> None:
     old = heavy.job
     if not isinstance(old, ExportJob):  # which reads a version, whatever became of the table
         heavy.job = structs.replace(old, generation=1)
@@ -205,7 +205,7 @@ def test_a_job_of_a_table_that_was_emptied_or_deleted_is_not_begun(heavy: Heavy)
     assert list(heavy.world.storage.list(heavy.table.id)) == []
 
 
-def test_a_late_job_of_a_table_that_was_emptied_leaves_that_of_the_same_files_since_alone(
+def test_a_late_job_from_before_a_reset_leaves_a_newer_job_of_the_same_files_alone(
     tmp_path: Path,
 ) -> None:
     world = World(tmp_path)
@@ -220,7 +220,7 @@ def test_a_late_job_of_a_table_that_was_emptied_leaves_that_of_the_same_files_si
     assert [r.job for r in requests] == [since.message]
 
 
-def test_a_damaged_request_is_told_and_holds_up_nothing_else_of_a_sweep(heavy: Heavy) -> None:
+def test_a_damaged_request_is_reported_and_holds_up_nothing_else_of_a_sweep(heavy: Heavy) -> None:
     world, table = heavy.world, heavy.table
     heavy.dispatch()
     world.storage.put(spark_request_path(table.id, "-damaged"), b"damaged")
@@ -248,7 +248,7 @@ def test_a_stale_compaction_whose_request_is_damaged_is_left_to_spark(tmp_path: 
     assert [type(outgoing.message) for outgoing in sent] == [TableChanged]
 
 
-def test_an_ingest_whose_bad_files_are_known_is_settled(tmp_path: Path) -> None:
+def test_an_ingest_whose_refused_files_are_known_is_complete(tmp_path: Path) -> None:
     world = World(tmp_path)
     table = world.create()
     good = world.sources.drop("letters/1.csv", b"letter,at,note\na,1,x\n")
@@ -318,7 +318,7 @@ def test_an_instance_without_spark_has_functions_do_it(heavy: Heavy) -> None:
     assert track_spark(without, SparkRunChanged("run1")) == []
 
 
-def test_a_job_that_spark_had_is_forgotten_once_functions_have_done_it(heavy: Heavy) -> None:
+def test_the_spark_request_of_a_job_that_functions_completed_is_deleted(heavy: Heavy) -> None:
     heavy.dispatch()
     heavy.world.services = without = replace(heavy.world.services, spark=None, has_spark=False)
     heavy.world.queue.extend(dispatch_spark(without, heavy.job))
@@ -331,7 +331,7 @@ def test_a_job_that_spark_had_is_forgotten_once_functions_have_done_it(heavy: He
     assert dispatch_spark(without, again) == []
 
 
-def test_what_spark_does_not_say_is_asked_again(heavy: Heavy) -> None:
+def test_an_unknown_run_state_is_queried_again(heavy: Heavy) -> None:
     heavy.dispatch()
     heavy.world.spark.silent = True
     with pytest.raises(UnavailableError):

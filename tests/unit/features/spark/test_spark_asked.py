@@ -45,7 +45,7 @@ def for_spark(world: World) -> list[OutboundMessage]:
     return [message for message in world.queue if message.queue == "spark-jobs"]
 
 
-def test_files_asked_for_are_one_bulk_import_however_small_its_cluster_as_asked(
+def test_requested_files_are_one_bulk_import_with_the_requested_cluster_however_small(
     world: World,
 ) -> None:
     world.create(ingest_job_max_files=2)
@@ -63,7 +63,7 @@ def test_files_asked_for_are_one_bulk_import_however_small_its_cluster_as_asked(
     assert run.size.executor_memory_bytes == 16 * 1024**3, "as the table says"
 
 
-def test_a_compaction_asked_for_is_sparks_and_stays_so_when_it_is_tried_again(
+def test_a_compaction_requested_with_spark_stays_with_spark_when_retried(
     world: World,
 ) -> None:
     table = filled(world, "abyz", "cx")
@@ -79,7 +79,9 @@ def test_a_compaction_asked_for_is_sparks_and_stays_so_when_it_is_tried_again(
 
 
 @pytest.mark.parametrize("dies", ["before_next_commit", "after_next_commit"])
-def test_a_compaction_asked_for_is_sparks_though_it_was_never_sent(world: World, dies: str) -> None:
+def test_a_compaction_requested_with_spark_goes_to_spark_even_if_its_message_was_lost(
+    world: World, dies: str
+) -> None:
     table = filled(world, "abyz", "cx")
     request = CompactTable("c", "letters", all=True, spark=ASKED)
     getattr(world, dies)(world.crash)
@@ -96,7 +98,7 @@ def test_a_compaction_asked_for_is_sparks_though_it_was_never_sent(world: World,
     assert {r.job.job_id for r in requests} == {run.job_id for run in world.spark.runs.values()}
 
 
-def test_an_ingest_asked_for_is_asked_for_again_if_it_was_never_sent(world: World) -> None:
+def test_a_requested_ingest_whose_message_was_lost_can_be_requested_again(world: World) -> None:
     world.create()
     world.sources.drop("elsewhere/1.parquet", letters_file(letters("a")))
     request = IngestFiles("asked", "letters", ("elsewhere",), ASKED)
@@ -105,7 +107,9 @@ def test_an_ingest_asked_for_is_asked_for_again_if_it_was_never_sent(world: Worl
     assert [m.message.spark for m in unsent if isinstance(m.message, IngestJob)] == [ASKED]
 
 
-def test_an_export_asked_for_whose_message_was_lost_is_sparks_as_asked(world: World) -> None:
+def test_an_export_requested_with_spark_goes_to_spark_even_if_its_message_was_lost(
+    world: World,
+) -> None:
     table = filled(world, "abyz")
     world.export(table, to="out", spark=ASKED)
     world.queue.clear()
@@ -117,7 +121,7 @@ def test_an_export_asked_for_whose_message_was_lost_is_sparks_as_asked(world: Wo
     assert [run.size.executors for run in world.spark.runs.values()] == [7]
 
 
-def test_an_export_is_sparks_from_a_size_on_or_when_asked_for(world: World) -> None:
+def test_an_export_goes_to_spark_from_a_size_on_or_when_requested(world: World) -> None:
     table = filled(world, "abyz")
     size = bytes_to_read(world.state(table), [KeyRange()])
     wanted = {size + 1: ExportTask, size: ExportJob, 0: ExportTask}
@@ -156,7 +160,7 @@ def test_an_export_whose_message_was_lost_is_sent_to_spark_again_once(world: Wor
     assert not [message for message in world.queue if message.queue == "exports"]
 
 
-def test_an_export_spark_gives_up_is_over_and_says_why(world: World) -> None:
+def test_an_export_that_fails_in_spark_has_failed_with_its_reason(world: World) -> None:
     table = filled(world, "abyz", export_spark_bytes=1, spark_attempts=1)
     export_id = world.export(table, to="out")
     (sent,) = for_spark(world)
@@ -170,7 +174,7 @@ def test_an_export_spark_gives_up_is_over_and_says_why(world: World) -> None:
     assert left == list(world.storage.list(spark_prefix(table.id))) == []
 
 
-def test_a_purge_asked_for_has_spark_rewrite_a_leaf_at_once(
+def test_a_purge_requested_with_spark_rewrites_a_leaf_in_one_job(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(purges, "MAX_JOB_BYTES", 1)

@@ -17,7 +17,7 @@ SENT_BACK = pytest.mark.parametrize("heavy", [heavy_ingest, heavy_compaction], i
 
 
 @SENT_BACK
-def test_a_job_that_fails_too_often_is_a_dead_letter_with_the_reason(heavy: Heavy) -> None:
+def test_a_job_that_fails_too_often_becomes_a_dead_letter_with_the_reason(heavy: Heavy) -> None:
     for _ in range(2):
         heavy.dispatch()
         heavy.end("failed", "out of memory")
@@ -71,7 +71,7 @@ def test_while_spark_takes_nothing_the_sweep_does_not_multiply_its_jobs(heavy: H
 
 
 @SENT_BACK
-def test_a_dead_letter_sent_back_is_tried_from_the_start(heavy: Heavy) -> None:
+def test_a_redriven_dead_letter_is_tried_from_the_start(heavy: Heavy) -> None:
     for _ in range(2):
         heavy.dispatch()
         heavy.end("failed")
@@ -120,9 +120,7 @@ def test_a_job_that_spark_refuses_is_a_dead_letter_at_once(heavy: Heavy) -> None
 @pytest.mark.parametrize(
     "refusal", [InvalidRequestError("no such role"), UnavailableError("no room")]
 )
-def test_an_export_given_up_is_over_and_leaves_no_letter_that_nobody_could_send_back(
-    tmp_path: Path, refusal: Exception
-) -> None:
+def test_a_failed_export_leaves_no_dead_letter(tmp_path: Path, refusal: Exception) -> None:
     heavy = heavy_export(World(tmp_path))
     heavy.world.spark.refusals = [UnavailableError("no room"), refusal]
     heavy.dispatch()
@@ -135,7 +133,7 @@ def test_an_export_given_up_is_over_and_leaves_no_letter_that_nobody_could_send_
     assert heavy.kept() == [] and list(heavy.world.storage.list(prefix)) == []
 
 
-def test_an_export_given_up_is_not_told_to_be_finished_by_one_who_did_not_see_it_fail(
+def test_a_failed_export_is_not_recorded_as_finished_by_a_concurrent_task(
     tmp_path: Path,
 ) -> None:
     heavy = heavy_export(World(tmp_path))

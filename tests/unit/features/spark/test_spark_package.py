@@ -115,7 +115,7 @@ def test_no_run_is_started_by_a_package_that_is_missing_or_of_another_version(
     assert heavy.end("succeeded") == heavy.follows
 
 
-def test_an_application_that_is_gone_is_told_once_and_its_jobs_can_be_done_when_it_is_back(
+def test_a_missing_application_is_reported_once_and_its_jobs_run_when_it_is_back(
     tmp_path: Path,
 ) -> None:
     heavy = heavy_compaction(World(tmp_path))

@@ -72,7 +72,7 @@ def test_a_leaf_of_one_hot_key_is_left_alone_and_its_job_says_why(world: World) 
     assert len(world.rows(table)) == 62
 
 
-def test_a_table_of_one_key_is_never_asked_to_be_split(world: World) -> None:
+def test_no_split_is_requested_for_a_table_of_one_key(world: World) -> None:
     table = world.create(split_threshold_rows=20)
     for number in range(3):
         world.drop(f"letters/{number}.parquet", rows(*"m" * 30))
@@ -118,7 +118,7 @@ def test_no_leaf_is_split_by_the_keys_of_another_shard(world: World) -> None:
     assert error.path == shard_path(table.id, first.stem)
 
 
-def test_a_split_that_another_split_of_the_leaf_overtook_is_told_not_to_be_done(
+def test_a_split_overtaken_by_another_of_the_same_leaf_is_not_recorded_as_finished(
     world: World,
 ) -> None:
     table = world.create()

@@ -51,9 +51,7 @@ def test_verdicts_that_are_damaged_are_found_out_once_more(world: World, table: 
     assert list(world.storage.list(purge_prefix(table.id))) == []
 
 
-def test_a_purge_whose_request_is_damaged_is_asked_for_once_more(
-    world: World, table: Table
-) -> None:
+def test_a_purge_with_a_damaged_request_can_be_requested_again(world: World, table: Table) -> None:
     purge_id = world.purge(table, "letter = 'b'")
     path = purge_path(table.id, purge_id)
     damage(world, path)

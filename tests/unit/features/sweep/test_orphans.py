@@ -84,7 +84,7 @@ def test_a_shard_that_is_committed_while_an_audit_lists_is_no_orphan(
     assert world.names(table) == "ab"
 
 
-def test_what_lay_there_when_a_table_was_emptied_is_kept_for_queries_that_began_before(
+def test_shards_from_before_a_reset_are_kept_for_queries_that_began_before_it(
     world: World,
 ) -> None:
     table, reset_ms = emptied(world)
@@ -97,7 +97,7 @@ def test_what_lay_there_when_a_table_was_emptied_is_kept_for_queries_that_began_
     assert not world.shard_objects(table)
 
 
-def test_what_was_put_about_when_a_table_was_emptied_may_be_of_a_commit_to_come(
+def test_shards_written_around_a_reset_may_belong_to_a_commit_to_come(
     world: World,
 ) -> None:
     table, reset_ms = emptied(world)

@@ -148,7 +148,7 @@ def test_a_second_run_after_an_alteration_adopts_what_the_first_run_wrote_before
     assert column(world, table, "count") == [None] * 4
 
 
-def test_a_file_for_the_schema_before_is_refused_and_told_what_became_of_its_columns(
+def test_a_file_for_an_earlier_schema_is_refused_with_what_became_of_its_columns(
     world: World,
 ) -> None:
     table = world.create()

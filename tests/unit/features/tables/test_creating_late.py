@@ -32,7 +32,9 @@ def test_a_delivery_that_slept_until_its_table_was_deleted_leaves_none_without_a
     assert world.tables.all() == []
 
 
-def test_one_that_slept_before_it_began_the_state_is_told_nothing_else(world: World) -> None:
+def test_a_creator_that_slept_before_initialising_the_state_gets_the_same_answer(
+    world: World,
+) -> None:
     world.before_next_commit(lambda: made_and_deleted(world))
     world.administer(REQUEST)
     told = world.told(REQUEST.request_id)

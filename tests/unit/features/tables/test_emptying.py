@@ -70,7 +70,9 @@ def test_one_sent_back_after_its_table_was_filled_again_leaves_the_rows(
     assert world.names(table) == "gh"
 
 
-def test_what_stays_is_what_an_emptying_that_died_was_to_leave(world: World, table: Table) -> None:
+def test_the_partitions_that_stay_are_those_of_a_reset_that_crashed(
+    world: World, table: Table
+) -> None:
     dies(world, SPLIT)
     world.administer(KEEP)
     assert leaves_from(world, table) == [(), ("f",), ("t",)]
@@ -93,7 +95,7 @@ def test_of_two_with_split_points_the_later_one_holds(world: World, table: Table
     assert leaves_from(world, table) == [(), ("k",)]
 
 
-def test_split_points_of_an_earlier_emptying_are_not_those_of_the_next(
+def test_split_points_of_an_earlier_reset_are_not_used_by_the_next(
     world: World, table: Table
 ) -> None:
     world.administer(SPLIT)
@@ -113,7 +115,7 @@ def split_message(world: World, table: Table, leaf: str) -> OutboundMessage:
     return OutboundMessage("partition-splits", PartitionSplits(table.id, generation, (leaf,), True))
 
 
-def test_a_table_renamed_when_it_was_half_emptied_takes_files_after_the_next_change_of_it(
+def test_a_table_renamed_during_a_reset_takes_files_after_its_next_change(
     world: World, table: Table
 ) -> None:
     dies(world, KEEP)
@@ -144,7 +146,7 @@ def test_an_audit_deletes_split_points_when_they_are_old_and_nobody_is_to_begin_
     assert awaited not in trees(world, table)
 
 
-def test_a_table_whose_split_points_are_lost_can_be_emptied_with_others(
+def test_a_table_whose_split_points_are_lost_can_be_reset_with_other_split_points(
     world: World, table: Table
 ) -> None:
     dies(world, SPLIT)

@@ -145,7 +145,7 @@ def test_a_schema_that_the_properties_do_not_fit_is_refused(world: World) -> Non
 
 
 @pytest.mark.parametrize("given", [WORDS, NUMBERS], ids=["alike", "other"])
-def test_half_emptied_it_is_empty_to_every_reader(
+def test_a_half_reset_table_is_empty_to_every_reader(
     world: World, table: Table, given: dict[str, object]
 ) -> None:
     handle = InMemory.over(world).instance.table("letters")
@@ -200,7 +200,7 @@ def test_a_registry_brought_back_from_a_backup_is_read_with_the_state_there_is(
     assert read_version(world.services, table)[1].generation == 1
 
 
-def test_a_file_dropped_before_is_refused_because_the_table_was_emptied_not_for_its_columns(
+def test_a_file_dropped_before_a_reset_is_refused_because_of_the_reset_not_its_columns(
     world: World, table: Table
 ) -> None:
     world.drop("letters/late.parquet", letters("e"))
@@ -252,7 +252,7 @@ def test_what_was_under_way_is_over(world: World, table: Table, begin: Begin, ha
     assert states <= {"finished"}
 
 
-def test_a_purge_that_is_asked_for_since_removes_rows_by_the_new_columns(
+def test_a_purge_requested_after_a_reset_removes_rows_by_the_new_columns(
     world: World, table: Table
 ) -> None:
     world.administer(EMPTY)
@@ -300,7 +300,7 @@ def test_a_rebuild_leaves_out_what_is_of_an_earlier_schema(world: World, table: 
     assert world.state(after).key_types == (Primitive.LONG,)
 
 
-def test_a_rebuild_that_an_emptying_comes_before_keeps_the_rows_that_came_since(
+def test_a_rebuild_overtaken_by_a_reset_keeps_the_rows_added_since(
     world: World, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change = world.tables.change
