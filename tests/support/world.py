@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.features.administration.administer import administer
-from dormouse.features.administration.answering import forget_answered
 from dormouse.features.administration.follow_request import follow_request
+from dormouse.features.administration.stored_requests import forget_answered
 from dormouse.features.compaction.compact_in_steps import compact_within_limits
 from dormouse.features.export.export_rows import export_rows
 from dormouse.features.export.request import export_id_of

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from dormouse.client import Instance
 from dormouse.features.administration.administer import administer
-from dormouse.features.administration.registry import VERBS
+from dormouse.features.administration.verbs import VERBS
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.purge.purge import PurgeRequest, encode_request
 from dormouse.features.purge.request import purge_id_of

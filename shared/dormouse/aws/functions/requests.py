@@ -17,10 +17,10 @@ from dormouse.aws.base.logs import about, logger
 from dormouse.aws.functions.deliveries import Deliveries
 from dormouse.aws.functions.handling import Event, process
 from dormouse.errors import AlreadyExistsError, DormouseError, InvalidRequestError, NotFoundError
-from dormouse.features.administration.answering import forget_answered
 from dormouse.features.administration.follow_request import follow_request
 from dormouse.features.administration.last_attempt import fail_request, fail_step
 from dormouse.features.administration.malformed import refuse_malformed
+from dormouse.features.administration.stored_requests import forget_answered
 from dormouse.messages import Message, OutboundMessage, RequestStep
 from dormouse.ports import Services
 from dormouse.replies import Reply, refusal

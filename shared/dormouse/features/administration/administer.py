@@ -11,9 +11,9 @@ If a request causes jobs, they are saved (`answering`) before their messages are
 from __future__ import annotations
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.features.administration.about import About
-from dormouse.features.administration.answering import Asked
-from dormouse.features.administration.registry import VERBS
+from dormouse.features.administration.request_context import About
+from dormouse.features.administration.stored_requests import Asked
+from dormouse.features.administration.verbs import VERBS
 from dormouse.features.requests.work import Begun
 from dormouse.messages import OutboundMessage
 from dormouse.ports import Services

@@ -8,7 +8,7 @@ for a request whose chain was lost, or that nobody wants a reply to: that one is
 
 from __future__ import annotations
 
-from dormouse.features.administration.answering import (
+from dormouse.features.administration.stored_requests import (
     Asked,
     forget_answered,
     is_reply_wanted,

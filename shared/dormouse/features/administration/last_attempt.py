@@ -8,7 +8,7 @@ have ended. A process that crashes in its last attempt sends no reply.
 from __future__ import annotations
 
 from dormouse.errors import DormouseError
-from dormouse.features.administration.about import ATTEMPTS_FAILED, About
+from dormouse.features.administration.request_context import ATTEMPTS_FAILED, About
 from dormouse.messages import OutboundMessage, RequestStep
 from dormouse.ports import Services
 from dormouse.replies import reply_to, to_outbound

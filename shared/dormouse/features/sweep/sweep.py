@@ -10,7 +10,7 @@ from functools import cache
 from itertools import islice
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.administration.answering import unanswered
+from dormouse.features.administration.stored_requests import unanswered
 from dormouse.features.export.stored import (
     delete_all,
     export_messages,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.administration.answering import keep_reply
+from dormouse.features.administration.stored_requests import keep_reply
 from dormouse.features.purge.remaining_objects import save_remaining
 from dormouse.features.requests.request_names import (
     request_left_path,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dormouse.features.administration.answering import KEPT_MS, kept_asked
 from dormouse.features.administration.follow_request import follow_request
+from dormouse.features.administration.stored_requests import KEPT_MS, kept_asked
 from dormouse.features.requests.request_names import request_prefix
 from dormouse.features.requests.resolve_table import binding_key
 from dormouse.messages import RequestStep

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from dormouse.errors import InvalidRequestError
-from dormouse.features.administration.answering import (
+from dormouse.features.administration.stored_requests import (
     Asked,
     first_step,
     keep_asked,
@@ -19,7 +19,7 @@ from dormouse.features.administration.answering import (
     kept_reply,
     want_reply,
 )
-from dormouse.features.administration.registry import VERBS, AnyWork
+from dormouse.features.administration.verbs import VERBS, AnyWork
 from dormouse.features.requests.resolve_table import binding_key, bound_id
 from dormouse.features.requests.work import Begun
 from dormouse.features.tables.create_table import new_table_id

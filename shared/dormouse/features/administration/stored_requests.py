@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from dormouse.features.administration.registry import AnyWork
+from dormouse.features.administration.verbs import AnyWork
 from dormouse.features.requests.kept import Kept
 from dormouse.features.requests.request_names import (
     request_in,
