@@ -166,7 +166,7 @@ def test_a_last_reply_that_could_not_be_sent_is_kept(
 BROKEN: dict[str, tuple[Exception, str]] = {
     "service down": (UnavailableError("DynamoDB refused"), "DynamoDB refused"),
     "others first": (ContendedError("others keep changing it"), "others keep changing it"),
-    "unforeseen": (ValueError("hazel@example.com"), "an unforeseen ValueError"),
+    "unexpected": (ValueError("hazel@example.com"), "an unexpected ValueError"),
 }
 
 
@@ -188,7 +188,7 @@ def test_a_request_that_failed_for_the_last_time_is_answered_and_done_if_it_is_s
         functions.deliver("administer", body, receives=MAX_RECEIVES)
     (failed,) = replies(functions)
     assert (failed.outcome, failed.request_id, failed.request) == ("failed", "r", "set_online")
-    assert said in failed.reason and "redriven, it is carried out" in failed.reason
+    assert said in failed.reason and "redrive it to carry the request out" in failed.reason
     assert "hazel" not in failed.reason
     told = functions.world.told("r")
     assert told is not None and (told.state, told.reason) == ("failed", failed.reason)

@@ -23,7 +23,7 @@ from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
 from dormouse.aws.dynamodb.tables import DynamoTables
 from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.features.administration.stored_requests import keep_reply
+from dormouse.features.administration.stored_requests import save_reply
 from dormouse.features.compaction.steps import Step, StepSplit, encode_step_outcome
 from dormouse.features.export import export_rows
 from dormouse.features.purge.purge import ShardMatches
@@ -246,7 +246,7 @@ def _note_the_rest(world: World, table: Table) -> None:
         job="none", written_ms=world.clock.now_ms(), lineage=Lineage(inputs=("none-0",))
     )
     put_run_marker(world.storage, table.id, RunMarker("none", provenance))
-    keep_reply(
+    save_reply(
         world.services,
         table.id,
         "answered",

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.features.administration.administer import administer
 from dormouse.features.administration.follow_request import follow_request
-from dormouse.features.administration.stored_requests import forget_answered
+from dormouse.features.administration.stored_requests import delete_request
 from dormouse.features.compaction.compact_in_steps import compact_within_limits
 from dormouse.features.export.export_rows import export_rows
 from dormouse.features.export.request import export_id_of
@@ -221,7 +221,7 @@ class World:
         replies = [m.message for m in sent if isinstance(m.message, Reply)]
         if isinstance(outgoing.message, RequestStep) and replies:
             self.replies += replies  # sent before the request is forgotten
-            forget_answered(self.services, outgoing.message)
+            delete_request(self.services, outgoing.message)
             return []
         return sent
 

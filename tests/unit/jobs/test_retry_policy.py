@@ -15,10 +15,10 @@ from dormouse.jobs.retry_policy import (
     permanent_failure,
 )
 
-PATIENCE_MS = 1000
+GIVE_UP_MS = 1000
 
 
-def due(times: int, every_ms: int, retry_ms: int = PATIENCE_MS) -> list[int]:
+def due(times: int, every_ms: int, retry_ms: int = GIVE_UP_MS) -> list[int]:
     """Return when what began at 0 was due, looked at so many times, remembering the last time."""
     found: list[int] = []
     for now_ms in range(every_ms, (times + 1) * every_ms, every_ms):
@@ -28,7 +28,7 @@ def due(times: int, every_ms: int, retry_ms: int = PATIENCE_MS) -> list[int]:
 
 
 def test_pauses_double_up_to_the_longest() -> None:
-    assert due(100, PATIENCE_MS) == [1000 * n for n in (1, 2, 4, 8, 16, 24, 32, 48, 64, 72, 96)]
+    assert due(100, GIVE_UP_MS) == [1000 * n for n in (1, 2, 4, 8, 16, 24, 32, 48, 64, 72, 96)]
 
 
 def test_looks_that_come_at_odd_times_find_what_became_due_between_them() -> None:
@@ -40,8 +40,8 @@ def test_without_patience_it_is_always_due() -> None:
 
 
 def test_what_begins_later_by_another_clock_is_not_due() -> None:
-    assert not is_retry_due(5000, 0, 1000, PATIENCE_MS)
-    assert not is_retry_due(5000, 9000, 1000, PATIENCE_MS)
+    assert not is_retry_due(5000, 0, 1000, GIVE_UP_MS)
+    assert not is_retry_due(5000, 9000, 1000, GIVE_UP_MS)
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**6))

@@ -20,7 +20,7 @@ from dormouse.errors import AlreadyExistsError, DormouseError, InvalidRequestErr
 from dormouse.features.administration.follow_request import follow_request
 from dormouse.features.administration.last_attempt import fail_request, fail_step
 from dormouse.features.administration.malformed import refuse_malformed
-from dormouse.features.administration.stored_requests import forget_answered
+from dormouse.features.administration.stored_requests import delete_request
 from dormouse.messages import Message, OutboundMessage, RequestStep
 from dormouse.ports import Services
 from dormouse.replies import Reply, refusal
@@ -70,7 +70,7 @@ def _follow(services: Services, step: RequestStep, *, is_last: Callable[[], bool
             _answer_failure(partial(fail_step, step, error))
         raise
     if _send(messages):
-        forget_answered(services, step)
+        delete_request(services, step)
 
 
 def _do(

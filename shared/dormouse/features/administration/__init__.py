@@ -1,10 +1,10 @@
-"""Administrators' requests: carried out once, followed to their end, answered.
+"""Administrators' requests: carry them out once, follow their jobs, reply.
 
 - `administer`: the stage that carries out a request or refuses it.
-- `about`: a request with its table, its earlier deliveries and its replies.
-- `registry`: all verbs, and the function that carries out each.
-- `answering`: the objects stored for requests with unfinished jobs.
+- `verbs`: all verbs, and the function that carries out each.
+- `request_context`: a request with its table, its earlier deliveries and its replies.
+- `stored_requests`: the objects stored for requests with unfinished jobs.
 - `follow_request`: check whether the jobs of a request have ended, and reply.
 - `last_attempt`: reply to a request whose last delivery failed.
-- `malformed`: refuse a message that is no request.
+- `malformed`: refuse a message that is not a valid request.
 """

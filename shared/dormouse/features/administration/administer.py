@@ -2,17 +2,17 @@
 
 A redelivery finishes a request that was interrupted. A request takes effect once, however often it
 is delivered: the tracker records it by its id, under its table. Each verb is carried out by the
-package of its feature.
+package of its feature (`verbs`).
 
-If a request causes jobs, they are saved (`answering`) before their messages are sent, and
+If a request causes jobs, they are saved (`stored_requests`) before their messages are sent.
 `follow_request` records their outcome, and replies if a reply is wanted.
 """
 
 from __future__ import annotations
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.features.administration.request_context import About
-from dormouse.features.administration.stored_requests import Asked
+from dormouse.features.administration.request_context import RequestContext
+from dormouse.features.administration.stored_requests import StoredRequest
 from dormouse.features.administration.verbs import VERBS
 from dormouse.features.requests.work import Begun
 from dormouse.messages import OutboundMessage
@@ -22,50 +22,53 @@ from dormouse.requests import AdminRequest
 
 
 def administer(services: Services, request: AdminRequest) -> list[OutboundMessage]:
-    """Do what is asked, or record why not.
+    """Carry out a request, or record why it is refused; return the messages that follow.
 
     Raises:
-        InvalidRequestError: what is asked makes no sense, or not for this table; or the id is that
-            of another request about it.
-        AlreadyExistsError: what is to be made exists.
-        NotFoundError: no table of that name exists.
+        InvalidRequestError: the request is invalid, or does not fit the table; or its id belongs to
+            another request about that table.
+        AlreadyExistsError: the object that the request would create exists.
+        NotFoundError: no table has that name.
     """
-    about = About.of(services, request)
-    if (known := _known(services, about)) is not None:
-        return known
-    if (earlier := about.earlier()) is not None:
-        return about.repeated(earlier)
+    context = RequestContext.of(services, request)
+    if (messages := _resume(services, context)) is not None:
+        return messages
+    if (earlier := context.earlier_record()) is not None:
+        return context.repeat_reply(earlier)
     try:
         found = VERBS[type(request)].run(services, request)
     except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
-        if (known := _known(services, about)) is not None:
-            return known
-        about.record(about.reply("refused", reason=error.explanation))
+        if (messages := _resume(services, context)) is not None:
+            return messages
+        context.record(context.reply("refused", reason=error.explanation))
         raise
     begun = found if isinstance(found, Begun) else Begun(found or [])
-    if (known := _known(services, about)) is not None:
-        return [*begun.messages, *known]
-    return [*begun.messages, *about.begin(begun)]
+    if (messages := _resume(services, context)) is not None:
+        return [*begun.messages, *messages]
+    return [*begun.messages, *context.record_result(begun)]
 
 
-def _known(services: Services, about: About) -> list[OutboundMessage] | None:
-    """Return what follows from what a delivery has begun or done before; None if none has.
+def _resume(services: Services, context: RequestContext) -> list[OutboundMessage] | None:
+    """Return the messages of a request that another delivery has carried out; None if none has.
 
-    Another one may have been quicker while this one looked at the table: then what this one finds
-    left to do says nothing of the request.
+    It is called again after this delivery has carried the request out or refused it, since another
+    delivery may have been faster: its result counts then. For example, this delivery may find no
+    shards to compact, because the other one has assigned them all.
     """
-    if (last := about.last_reply()) is not None:
-        about.check_verb(last.request)
-        return [to_outbound(last)] if about.request.reply else []
-    if (asked := about.asked()) is not None:
-        about.check_verb(asked.request)
-        return _begun_before(services, about, asked)
+    if (reply := context.final_reply()) is not None:
+        context.check_verb(reply.request)
+        return [to_outbound(reply)] if context.request.reply else []
+    if (stored := context.stored()) is not None:
+        context.check_verb(stored.verb)
+        return _resend(services, context, stored)
     return None
 
 
-def _begun_before(services: Services, about: About, asked: Asked) -> list[OutboundMessage]:
-    """Return the messages of what is left of a request: those of its beginning may be lost."""
-    table = services.table(about.table_id)
-    about.record(about.accepted(asked))
-    messages = asked.work.messages_again(services, table) if table is not None else []
-    return [*messages, *about.follow(asked)]
+def _resend(
+    services: Services, context: RequestContext, stored: StoredRequest
+) -> list[OutboundMessage]:
+    """Return the messages of the unfinished work, since those sent before may be lost."""
+    table = services.table(context.table_id)
+    context.record(context.accepted_reply(stored))
+    messages = stored.work.messages_again(services, table) if table is not None else []
+    return [*messages, *context.follow(stored)]

@@ -1,7 +1,7 @@
-"""Refuse messages that are no valid request, with a reply that has the reason if one is wanted.
+"""Refuse messages that are not valid requests, with a reply if one is wanted.
 
-Only the id of such a message and its wish for a reply are used, and for the record the verb and the
-table that it names.
+Of such a message, only its id and its wish for a reply are used, and, for the record, its verb and
+the name of its table.
 """
 
 from __future__ import annotations
@@ -21,24 +21,27 @@ UNKNOWN_VERB = "request"
 
 
 def refuse_malformed(services: Services, body: str, reason: str) -> list[OutboundMessage]:
-    """Record that a message is no request, and return the reply; empty if none can be given."""
+    """Record that a message is not a valid request, and return the reply.
+
+    Empty if no reply is wanted, or the message has no valid id.
+    """
     try:
-        said = decode_json(body, dict[str, object])
+        fields = decode_json(body, dict[str, object])
     except ValueError:
         return []
-    request_id, verb = said.get("request_id"), said.get("type")
-    if said.get("reply") is not True or not isinstance(request_id, str):
+    request_id, verb = fields.get("request_id"), fields.get("type")
+    if fields.get("reply") is not True or not isinstance(request_id, str):
         return []
     if not is_request_id(request_id):
         return []
     known = verb if isinstance(verb, str) and verb in VERBS else UNKNOWN_VERB
     reply = reply_to(request_id, known, "refused", reason=reason)
-    _record(services, reply, said.get("name"))
+    _record(services, reply, fields.get("name"))
     return [to_outbound(reply)]
 
 
 def _record(services: Services, reply: Reply, name: object) -> None:
-    """Record a refusal under the table that is named, unless the id is that of something else."""
+    """Record a refusal under the table named, unless the id has a record of another outcome."""
     table_id, subject = NO_TABLE, ""
     if isinstance(name, str) and can_be_name(name):
         table = services.tables.named(name)

@@ -1,23 +1,23 @@
-"""One request: its table, what earlier deliveries did, and the replies to it.
+"""One request: its table, what earlier deliveries of it did, and the replies to it.
 
-Requests are recorded under their table, like its jobs; those about no table, or about one that does
-not exist, under none.
+A request is recorded under its table, as the table's jobs are. A request that is about no table,
+or about one that does not exist, is recorded under `NO_TABLE`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.stored_requests import (
-    Asked,
+    StoredRequest,
     first_step,
-    keep_asked,
-    kept_asked,
-    kept_reply,
-    want_reply,
+    load_reply,
+    load_request,
+    mark_reply_wanted,
+    save_request,
 )
 from dormouse.features.administration.verbs import VERBS, AnyWork
 from dormouse.features.requests.resolve_table import binding_key, bound_id
@@ -26,7 +26,7 @@ from dormouse.features.tables.create_table import new_table_id
 from dormouse.jobs.tracking import record_request
 from dormouse.messages import OutboundMessage
 from dormouse.ports import NO_TABLE, JobRecord, Services
-from dormouse.replies import Counts, Outcome, Reply, reply_to, to_outbound
+from dormouse.replies import Counts, Outcome, Reply, ReplyJob, reply_to, to_outbound
 from dormouse.requests import (
     AdminRequest,
     CreateTable,
@@ -42,14 +42,14 @@ _OUTCOMES: Mapping[str, Outcome] = {
     "finished": "finished",
     "failed": "failed",
 }
-"""The outcome in a reply, by the state in the record of a request that was done or has begun."""
+"""The outcome in a reply, by the state of the record of a request that was carried out."""
 ATTEMPTS_FAILED = "every attempt failed"
-"""How the reason begins in the record of a request whose message became a dead letter."""
+"""The beginning of the reason in the record of a request whose message became a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """A request, its table, if it is about one, and the key by which it is kept there."""
+class RequestContext:
+    """A request, the table that it is about, and the key under which it is stored there."""
 
     services: Services
     request: AdminRequest
@@ -58,44 +58,46 @@ class About:
     key: str = ""
 
     @staticmethod
-    def of(services: Services, request: AdminRequest) -> About:
-        """Find the table that a request is about: the first delivery binds it to that one."""
+    def of(services: Services, request: AdminRequest) -> RequestContext:
+        """Resolve the table that a request is about; the first delivery binds it to that table."""
         match request:
             case Redrive():
-                return About(services, request, NO_TABLE, request.queue)
+                return RequestContext(services, request, NO_TABLE, request.queue)
             case SetDefaults():
-                return About(services, request, NO_TABLE, INSTANCE_NAME)
+                return RequestContext(services, request, NO_TABLE, INSTANCE_NAME)
             case CreateTable():
-                return About(services, request, new_table_id(request), request.name)
+                return RequestContext(services, request, new_table_id(request), request.name)
         table_id = bound_id(services, request)
-        return About(services, request, table_id, request.name, binding_key(request))
+        return RequestContext(services, request, table_id, request.name, binding_key(request))
 
     @property
     def verb(self) -> str:
-        """What the request is called."""
+        """The type of the request, as in its message."""
         return verb_of(self.request)
 
-    def last_reply(self) -> Reply | None:
-        """Return the last reply to a request whose jobs have ended, even if it asks for none."""
+    def final_reply(self) -> Reply | None:
+        """Return the stored reply to a request whose jobs have ended, even if it wants none."""
         if not self._may_have_jobs:
             return None
-        return kept_reply(self.services, self.table_id, self.key)
+        return load_reply(self.services, self.table_id, self.key)
 
-    def asked(self) -> Asked | None:
-        """Return the stored form of a request whose jobs have begun."""
+    def stored(self) -> StoredRequest | None:
+        """Return the stored form of a request with unfinished jobs; None if none is stored."""
         if not self._may_have_jobs:
             return None
-        return kept_asked(self.services, self.table_id, self.key)
+        return load_request(self.services, self.table_id, self.key)
 
     @property
     def _may_have_jobs(self) -> bool:
         return VERBS[type(self.request)].causes_jobs and self.table_id != NO_TABLE
 
-    def earlier(self) -> JobRecord | None:
-        """Return the record of an earlier delivery; None if it was refused, or failed for good.
+    def earlier_record(self) -> JobRecord | None:
+        """Return the record of an earlier delivery that carried the request out.
+
+        None if there was none, or if it was refused, or became a dead letter.
 
         Raises:
-            InvalidRequestError: its id belongs to another request or job of the table.
+            InvalidRequestError: the id belongs to another request or job of the table.
         """
         get = self.services.tracker.get
         found = get(self.table_id, self.request.request_id)
@@ -103,7 +105,7 @@ class About:
             self.check_verb(found.kind)
             if isinstance(self.request, CreateTable):
                 self._check_name(found)
-        if found is None:  # the deletion of a table is recorded under none
+        if found is None:  # the deletion of a table is recorded under no table
             found = get(NO_TABLE, self.request.request_id)
         if (
             found is None
@@ -116,34 +118,35 @@ class About:
     def _check_name(self, found: JobRecord) -> None:
         if found.kind == self.verb and found.subject != self.subject:
             raise InvalidRequestError(
-                f"{self.request.request_id!r} is the id of the request for table {found.subject!r}",
-                hint="ask under another request_id",
+                f"request_id {self.request.request_id!r} belongs to the request that created "
+                f"table {found.subject!r}",
+                hint="send the request with another request_id",
             )
 
     def check_verb(self, verb: str) -> None:
-        """Check that what was found under the id of the request is the request.
+        """Check that a record found under the id of the request has the same verb.
 
         Raises:
-            InvalidRequestError: it is something else.
+            InvalidRequestError: the record is that of another request or job.
         """
         if verb != self.verb:
             raise InvalidRequestError(
-                f"{self.request.request_id!r} is the id of a {verb} of this table already",
-                hint="ask under another request_id",
+                f"request_id {self.request.request_id!r} belongs to a {verb} of this table",
+                hint="send the request with another request_id",
             )
 
-    def repeated(self, earlier: JobRecord) -> list[OutboundMessage]:
-        """Return the reply to a request that was done before."""
+    def repeat_reply(self, earlier: JobRecord) -> list[OutboundMessage]:
+        """Return the reply to a request that an earlier delivery carried out, if one is wanted."""
         if not self.request.reply:
             return []
         counts = Counts(rows=earlier.rows, files=earlier.files, size_bytes=earlier.size_bytes)
         outcome = _OUTCOMES[earlier.state]
         return [to_outbound(self.reply(outcome, reason=earlier.reason, counts=counts))]
 
-    def begin(self, begun: Begun) -> list[OutboundMessage]:
-        """Record what a request has begun; return the reply, and the step that waits for its jobs.
+    def record_result(self, begun: Begun) -> list[OutboundMessage]:
+        """Record the result of a request; return the reply, and the step that follows its jobs.
 
-        What is to be waited for is kept before anybody can send a message.
+        The work is saved before its messages are returned, and so before any can be sent.
         """
         if begun.work is None:
             reply = self.reply("finished", counts=begun.counts)
@@ -151,27 +154,30 @@ class About:
             return [to_outbound(reply)] if self.request.reply else []
         counts = begun.counts + Counts(jobs=len(begun.work.jobs))
         now_ms = self.services.clock.now_ms()
-        work = cast(AnyWork, begun.work)  # the registry has all kinds that requests cause
-        asked = Asked(self.request.request_id, self.verb, self.subject, now_ms, work, counts)
+        work = cast(AnyWork, begun.work)  # VERBS has all kinds of work
+        stored = StoredRequest(
+            self.request.request_id, self.verb, self.subject, now_ms, work, counts
+        )
         if self.request.reply:
-            want_reply(self.services, self.table_id, self.key)
-        asked = keep_asked(self.services, self.table_id, self.key, asked)
-        self.record(self.accepted(asked))
-        return self.follow(asked)
+            mark_reply_wanted(self.services, self.table_id, self.key)
+        stored = save_request(self.services, self.table_id, self.key, stored)
+        self.record(self.accepted_reply(stored))
+        return self.follow(stored)
 
-    def follow(self, asked: Asked) -> list[OutboundMessage]:
-        """Return the reply that the jobs have begun, and the step that waits for them.
+    def follow(self, stored: StoredRequest) -> list[OutboundMessage]:
+        """Return the reply that the request is accepted, and the step that follows its jobs.
 
-        Where nobody wants a reply, a sweep sees some time whether they have ended.
+        Both only if a reply is wanted; otherwise a sweep checks later whether the jobs have ended.
         """
         if not self.request.reply:
             return []
-        want_reply(self.services, self.table_id, self.key)
-        return [to_outbound(self.accepted(asked)), first_step(self.table_id, self.key, asked)]
+        mark_reply_wanted(self.services, self.table_id, self.key)
+        step = first_step(self.table_id, self.key, stored)
+        return [to_outbound(self.accepted_reply(stored)), step]
 
-    def accepted(self, asked: Asked) -> Reply:
-        """Return the reply that names the jobs which the request caused."""
-        return self.reply("accepted", counts=asked.counts, asked=asked)
+    def accepted_reply(self, stored: StoredRequest) -> Reply:
+        """Return the reply that lists the jobs which the request caused."""
+        return self.reply("accepted", counts=stored.counts, jobs=stored.work.jobs)
 
     def reply(
         self,
@@ -180,7 +186,7 @@ class About:
         reason: str = "",
         is_last_attempt: bool = False,
         counts: Counts | None = None,
-        asked: Asked | None = None,
+        jobs: Sequence[ReplyJob] = (),
     ) -> Reply:
         """Return a reply to the request."""
         return reply_to(
@@ -190,12 +196,12 @@ class About:
             table_id="" if self.table_id == NO_TABLE else self.table_id,
             reason=reason,
             counts=counts,
-            jobs=asked.work.jobs if asked is not None else (),
+            jobs=jobs,
             is_last_attempt=is_last_attempt,
         )
 
     def record(self, reply: Reply) -> None:
-        """Record what a reply says, under the table if it is there."""
-        is_there = self.table_id != NO_TABLE and self.services.tables.get(self.table_id) is not None
-        table_id = self.table_id if is_there else NO_TABLE
+        """Record what a reply says, under the table if it exists."""
+        exists = self.table_id != NO_TABLE and self.services.tables.get(self.table_id) is not None
+        table_id = self.table_id if exists else NO_TABLE
         record_request(self.services, table_id, reply, self.subject)

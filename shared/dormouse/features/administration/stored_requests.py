@@ -1,9 +1,9 @@
-"""What is kept of the requests whose jobs go on: read, put and deleted here.
+"""What is stored beside a table about requests with unfinished jobs.
 
-Beside its table lies each request with the work that it caused, put before the messages of that
-work are sent; a note if a reply is wanted; and, once all has ended, the reply. The request goes
-when its end is recorded, and the reply sent if one is wanted. The reply stays for a while, for
-deliveries to come.
+- The request with the work that it caused. It is put before the messages of that work are sent, and
+  deleted when the outcome is recorded and, if one is wanted, the final reply is sent.
+- A marker, if a delivery of the request wanted a reply.
+- The final reply. It stays after the request, for deliveries that come late.
 """
 
 from __future__ import annotations
@@ -25,48 +25,50 @@ from dormouse.model.state import DAY_MS
 from dormouse.ports import Services
 from dormouse.replies import Counts, Reply
 
-FIRST_LOOK_SECONDS = 2
-KEPT_MS = 30 * DAY_MS
-"""Longer than SQS keeps any message, a dead letter too."""
+FIRST_CHECK_SECONDS = 2
+MAX_AGE_MS = 30 * DAY_MS
+"""How long anything is stored: longer than SQS keeps any message, including dead letters."""
 
 
-class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request with jobs; it is recorded, and answered if wanted, once its `work` has ended."""
+class StoredRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request with jobs. Its outcome is recorded, and sent if wanted, when its `work` ends."""
 
     request_id: str
-    request: str
+    verb: str
     subject: str
-    asked_ms: int
+    requested_ms: int
     work: AnyWork
     counts: Counts = Counts()
 
 
-_ASKED = Kept(
-    "a request whose jobs go on",
-    Asked,
-    "delete this object: the request is not answered any more; the jobs of the table show its end",
+_REQUEST = Kept(
+    "a request with unfinished jobs",
+    StoredRequest,
+    "delete this object: no reply is sent then; the table's jobs show their outcomes",
 )
-_REPLY = Kept("a reply", Reply, "delete this object: the reply is made once more")
+_REPLY = Kept("a reply", Reply, "delete this object: the reply is then made again")
 
 
-def keep_asked(services: Services, table_id: str, key: str, asked: Asked) -> Asked:
-    """Keep a request and its work; return what counts: that of the first of several deliveries."""
-    if _ASKED.put(services, request_path(table_id, key), asked):
-        return asked
-    return kept_asked(services, table_id, key) or asked
+def save_request(
+    services: Services, table_id: str, key: str, request: StoredRequest
+) -> StoredRequest:
+    """Save a request and its work; return the one of the first delivery that saved it."""
+    if _REQUEST.put(services, request_path(table_id, key), request):
+        return request
+    return load_request(services, table_id, key) or request
 
 
-def kept_asked(services: Services, table_id: str, key: str) -> Asked | None:
-    """Return a request whose jobs go on; None if its end is known.
+def load_request(services: Services, table_id: str, key: str) -> StoredRequest | None:
+    """Return a request with unfinished jobs; None if none is stored.
 
     Raises:
-        CorruptDataError: what is kept of it is damaged.
+        CorruptDataError: the stored request is damaged.
     """
-    return _ASKED.get(services, request_path(table_id, key))
+    return _REQUEST.get(services, request_path(table_id, key))
 
 
-def want_reply(services: Services, table_id: str, key: str) -> None:
-    """Note that somebody wants a reply to a request, which another delivery may not have wanted."""
+def mark_reply_wanted(services: Services, table_id: str, key: str) -> None:
+    """Mark that a delivery of a request wanted a reply; another one may not have wanted it."""
     services.storage.put(request_wanted_path(table_id, key), b"")
 
 
@@ -75,46 +77,48 @@ def is_reply_wanted(services: Services, table_id: str, key: str) -> bool:
     return any(services.storage.list(request_wanted_path(table_id, key)))
 
 
-def keep_reply(services: Services, table_id: str, key: str, reply: Reply) -> Reply:
-    """Keep the last reply to a request, and return the one that counts: the first that was kept."""
+def save_reply(services: Services, table_id: str, key: str, reply: Reply) -> Reply:
+    """Save the final reply to a request; return the one that was saved first, which counts."""
     path = request_reply_path(table_id, key)
     if _REPLY.put(services, path, reply):
         return reply
     return _REPLY.get(services, path) or reply
 
 
-def kept_reply(services: Services, table_id: str, key: str) -> Reply | None:
-    """Return the last reply to a request; None while its work has not ended.
+def load_reply(services: Services, table_id: str, key: str) -> Reply | None:
+    """Return the final reply to a request; None if none is stored.
 
     Raises:
-        CorruptDataError: what is kept of it is damaged.
+        CorruptDataError: the stored reply is damaged.
     """
     return _REPLY.get(services, request_reply_path(table_id, key))
 
 
-def forget_answered(services: Services, step: RequestStep) -> None:
-    """Forget a request whose last reply was sent, or whose end is recorded if none is wanted."""
-    names = (request_left_path, request_wanted_path, request_path)
-    services.storage.delete([path(step.table_id, step.key) for path in names])
+def delete_request(services: Services, step: RequestStep) -> None:
+    """Delete a request after its final reply was sent, or recorded if nobody wanted it."""
+    paths = (request_left_path, request_wanted_path, request_path)
+    services.storage.delete([path(step.table_id, step.key) for path in paths])
 
 
-def first_step(table_id: str, key: str, asked: Asked) -> OutboundMessage:
-    """Return the message that begins to look after a request."""
-    step = RequestStep(table_id, key, asked.request_id, asked.request)
-    return OutboundMessage("admin", step, FIRST_LOOK_SECONDS)
+def first_step(table_id: str, key: str, request: StoredRequest) -> OutboundMessage:
+    """Return the message that checks for the first time whether the jobs of a request ended."""
+    step = RequestStep(table_id, key, request.request_id, request.verb)
+    return OutboundMessage("admin", step, FIRST_CHECK_SECONDS)
 
 
-def unanswered(services: Services, table_id: str, now_ms: int) -> tuple[dict[str, int], list[str]]:
-    """Return when the requests were asked whose jobs go on, by key; and paths to delete.
+def unfinished_requests(
+    services: Services, table_id: str, now_ms: int
+) -> tuple[dict[str, int], list[str]]:
+    """Return when each request with unfinished jobs was stored, by key; and paths to delete.
 
-    Nobody waits for what was asked so long ago, and no delivery of it is to come.
+    After `MAX_AGE_MS`, no delivery of a request can come, so its objects can be deleted.
     """
-    asked_ms: dict[str, int] = {}
-    spent = []
+    stored_ms: dict[str, int] = {}
+    expired = []
     for stored in services.storage.list(request_prefix(table_id)):
         key, is_request = request_in(stored.path)
-        if now_ms - stored.modified_ms > KEPT_MS:
-            spent.append(stored.path)
+        if now_ms - stored.modified_ms > MAX_AGE_MS:
+            expired.append(stored.path)
         elif is_request:
-            asked_ms[key] = stored.modified_ms
-    return asked_ms, spent
+            stored_ms[key] = stored.modified_ms
+    return stored_ms, expired

@@ -1,7 +1,7 @@
-"""All verbs: what does each kind of request, and which kinds of work there are.
+"""All verbs, with the function that carries out each, and all kinds of work that they cause.
 
-A new verb has its form in `dormouse.requests`, what it does in the `request` module of its feature,
-and a line here.
+A new verb is defined in `dormouse.requests`, carried out in the `request` module of its feature,
+and listed here.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ from dormouse.requests import (
 )
 
 AnyWork = CompactionWork | IngestWork | ExportWork | PurgeWork | SplitWork | GarbageWork
-"""What is kept of a request's work; its tag says which kind it is."""
+"""The work of any request, as it is stored; its tag is its kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What does a kind of request: `run` returns what it has begun, or just messages that follow.
+    """How requests of one type are carried out.
 
-    With `causes_jobs`, there may be work to wait for.
+    `run` returns the result, or only the messages to send. With `causes_jobs`, the result may have
+    work to wait for.
     """
 
     run: Callable[..., Begun | list[OutboundMessage] | None]

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import islice
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.administration.stored_requests import unanswered
+from dormouse.features.administration.stored_requests import unfinished_requests
 from dormouse.features.export.stored import (
     delete_all,
     export_messages,
@@ -231,11 +231,11 @@ def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[Outbou
 def _unanswered_requests(services: Services, table: Table, is_due: _IsDue) -> list[OutboundMessage]:
     """Return a step for each request without a reply that is due; delete obsolete replies."""
     now_ms = services.clock.now_ms()
-    asked_ms, spent = unanswered(services, table.id, now_ms)
-    delete_all(services, spent)
+    stored_ms, expired = unfinished_requests(services, table.id, now_ms)
+    delete_all(services, expired)
     return [
         OutboundMessage("admin", RequestStep(table.id, key, begun_ms=now_ms))
-        for key, time_ms in sorted(asked_ms.items())
+        for key, time_ms in sorted(stored_ms.items())
         if is_due(time_ms)
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.administration.stored_requests import keep_reply
+from dormouse.features.administration.stored_requests import save_reply
 from dormouse.features.purge.remaining_objects import save_remaining
 from dormouse.features.requests.request_names import (
     request_left_path,
@@ -53,7 +53,7 @@ def test_a_damaged_request_is_not_answered_and_stops_no_other(
 ) -> None:
     path = request_path(table.id, KEY)
     damaged(world, path, request_path(table.id, binding_key(OTHER)), damage)
-    refused(world, table, path, "delete this object: the request is not answered", damage)
+    refused(world, table, path, "delete this object: no reply is sent", damage)
     world.storage.delete([path])
     world.settle()
     assert [r.request_id for r in world.replies if r.outcome != "accepted"] == ["other"]
@@ -76,9 +76,9 @@ def test_a_damaged_reply_is_not_sent_but_made_once_more(
     path = request_reply_path(table.id, KEY)
     lie: Reply = reply_to("r", "purge_rows", "failed", table_id=table.id)
     for key in (KEY, "other"):
-        keep_reply(world.services, table.id, key, lie)
+        save_reply(world.services, table.id, key, lie)
     damaged(world, path, request_reply_path(table.id, "other"), damage)
-    refused(world, table, path, "delete this object: the reply is made", damage)
+    refused(world, table, path, "delete this object: the reply is then made again", damage)
     world.storage.delete([path])
     world.settle()
     ends = {r.request_id: r.outcome for r in world.replies if r.outcome != "accepted"}

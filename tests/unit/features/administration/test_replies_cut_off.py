@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dormouse.features.administration.follow_request import follow_request
-from dormouse.features.administration.stored_requests import KEPT_MS, kept_asked
+from dormouse.features.administration.stored_requests import MAX_AGE_MS, load_request
 from dormouse.features.requests.request_names import request_prefix
 from dormouse.features.requests.resolve_table import binding_key
 from dormouse.messages import RequestStep
@@ -185,7 +185,7 @@ def test_chains_of_steps_end_so_that_there_are_never_many(tmp_path: Path) -> Non
         world.clock.advance(seconds=step.delay_seconds)
         steps += 1
     assert 20 < steps < 80  # in two hours
-    assert kept_asked(world.services, table.id, binding_key(request)) is not None
+    assert load_request(world.services, table.id, binding_key(request)) is not None
 
 
 def test_what_nobody_can_wait_for_any_more_is_deleted(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_what_nobody_can_wait_for_any_more_is_deleted(tmp_path: Path) -> None:
     assert len(list(world.storage.list(request_prefix(table.id)))) == 3
     world.sweep()
     assert len(list(world.storage.list(request_prefix(table.id)))) == 3
-    world.clock.advance(seconds=KEPT_MS // 1000 + 1)
+    world.clock.advance(seconds=MAX_AGE_MS // 1000 + 1)
     world.sweep()
     assert not list(world.storage.list(request_prefix(table.id)))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.features.administration import registry
+from dormouse.features.administration import verbs
 from dormouse.features.administration.administer import administer
 from dormouse.features.requests.request_names import request_prefix
 from dormouse.requests import AdminRequest, CreateTable, RenameTable, SplitPartitions
@@ -31,14 +31,14 @@ def world(tmp_path: Path) -> World:
 
 def once(monkeypatch: pytest.MonkeyPatch, request: AdminRequest, hook: Callable[[], None]) -> None:
     """Let `hook` play another delivery just before what the request asks for is done."""
-    verb, hooks = registry.VERBS[type(request)], [hook]
+    verb, hooks = verbs.VERBS[type(request)], [hook]
 
     def run(*arguments: Any) -> Any:
         if hooks:
             hooks.pop()()
         return verb.run(*arguments)
 
-    monkeypatch.setitem(registry.VERBS, type(request), replace(verb, run=run))  # type: ignore[arg-type]
+    monkeypatch.setitem(verbs.VERBS, type(request), replace(verb, run=run))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["begun", "done"])

@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from dormouse.features.administration.follow_request import PATIENCE_MS, follow_request
+from dormouse.features.administration.follow_request import GIVE_UP_MS, follow_request
 from dormouse.features.requests.resolve_table import binding_key
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.jobs.tracking import record
@@ -155,7 +155,7 @@ def test_what_never_ends_is_answered_as_unfinished_after_some_days(world: World)
     request = CompactTable("r", "letters", all=True, reply=True)
     world.administer(request)
     world.queue.clear()
-    world.clock.advance(seconds=PATIENCE_MS // 1000)
+    world.clock.advance(seconds=GIVE_UP_MS // 1000)
     assert not look(world, table, request), "its chain of steps has ended; the sweep begins another"
     world.clock.advance(seconds=1)
     (outgoing,) = look(world, table, request)
