@@ -57,6 +57,13 @@ class FilesWaiting(OfTable, frozen=True, tag="files_waiting"):
     v: Literal[1] = 1
 
 
+class FilesDropped(Message, frozen=True, tag="files_dropped"):
+    """These files were put into the inbox of an instance in a folder. S3 sends its own form."""
+
+    sources: tuple[Source, ...]
+    v: Literal[1] = 1
+
+
 class TableChanged(OfTable, frozen=True, tag="table_changed"):
     """The state of the table changed, or may have: plan the jobs that are due.
 

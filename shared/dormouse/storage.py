@@ -6,6 +6,7 @@ tests what all three promise.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -13,10 +14,11 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.ports import Clock, NoncurrentObject, StoredObject
 
 _INCOMING = ".incoming"
@@ -138,17 +140,18 @@ class FolderStorage:
         if target.exists():
             return False
         incoming = self._root / _INCOMING
-        incoming.mkdir(parents=True, exist_ok=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=incoming) as aside:
-            shutil.copyfileobj(content, aside, 1 << 20)
-            aside.flush()
-            os.fsync(aside.fileno())
-            try:
-                os.link(aside.name, target)
-            except FileExistsError:
-                return False
-        _flush_folder(target.parent)
+        with writing_files(self._root):
+            incoming.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=incoming) as aside:
+                shutil.copyfileobj(content, aside, 1 << 20)
+                aside.flush()
+                os.fsync(aside.fileno())
+                try:
+                    os.link(aside.name, target)
+                except FileExistsError:
+                    return False
+            flush_folder(target.parent)
         return True
 
     def _stored(self, path: str) -> StoredObject | None:
@@ -159,7 +162,31 @@ class FolderStorage:
         return StoredObject(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
-def _flush_folder(folder: Path) -> None:
+@contextmanager
+def writing_files(root: Path) -> Iterator[None]:
+    """Raise what the file system of the folder `root` refuses as errors that say what to do.
+
+    Raises:
+        UnavailableError: the disk is full.
+        InvalidRequestError: files cannot be written, or not linked, there.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UnavailableError(
+                f"the disk of {root} is full",
+                hint="free some space on it; nothing was changed, so then do the same again",
+            ) from error
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTSUP):
+            raise InvalidRequestError(
+                f"no file can be written in {root}: {error.strerror}",
+                hint="see that you may write there, and that the file system has hard links",
+            ) from error
+        raise
+
+
+def flush_folder(folder: Path) -> None:
     """Make the names in a folder survive a power failure, as those of an object store do."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -14,6 +14,8 @@ import pytest
 from dormouse.aws.dynamodb import state_store
 from dormouse.aws.dynamodb.state_store import BlobTables, DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
+from dormouse.folder.log_pages import SqlitePages
+from dormouse.folder.state_store import FolderStateStore
 from dormouse.ports import Ids, Storage
 from dormouse.state_store import StateStore
 from dormouse.statestore.engine import DEFAULTS, Options
@@ -22,6 +24,7 @@ from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.statestore.log.pages import Pages
 from dormouse.storage import FolderStorage, MemoryStorage
 from tests.contract import endpoint
+from tests.contract.folders import database_in
 from tests.contract.state_items import DELTAS as DELTAS_TABLE
 from tests.contract.state_items import SNAPSHOTS as SNAPSHOTS_TABLE
 from tests.contract.state_items import blob_names, dynamodb_tables
@@ -35,8 +38,8 @@ STORES = (
     if endpoint.DYNAMODB is None
     else AT_ENDPOINTS
 )
-"""Objects in memory and in a folder, in memory beside pages in DynamoDB; items in memory and in
-DynamoDB. If the environment names endpoints: objects and items there, and nothing else."""
+"""Objects in memory; files with pages in SQLite; objects in memory with pages in DynamoDB; items in
+memory and in DynamoDB. If the environment names endpoints: just objects and items there."""
 DELTAS = ("t/state/deltas/", "t#delta")
 SNAPSHOTS = ("t/state/snapshots/", "t#snapshot")
 """How the names begin of what either store keeps."""
@@ -79,9 +82,11 @@ def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     ids = UniqueIds(clock)
     pages = MemoryPages()
     match kind:
-        case "memory" | "folder":
-            storage = FolderStorage(folder) if kind == "folder" else MemoryStorage()
-            yield in_objects(storage, pages, clock, ids)
+        case "memory":
+            yield in_objects(MemoryStorage(), pages, clock, ids)
+        case "folder":
+            with database_in(folder) as database:
+                yield in_files(folder / "tables", SqlitePages(database), clock, ids)
         case "dynamodb":
             with dynamodb_pages(monkeypatch) as remote:
                 made = in_objects(MemoryStorage(), remote, clock, ids)
@@ -117,6 +122,16 @@ def in_objects(storage: Storage, pages: Pages, clock: FakeClock, ids: Ids) -> In
         partial(store, options=Options(is_strict=True)),
         lambda: [stored.path for stored in storage.list("")],
     )
+
+
+def in_files(root: Path, pages: Pages, clock: FakeClock, ids: Ids) -> Instance:
+    storage = FolderStorage(root)
+
+    def store(table: str, options: Options = DEFAULTS) -> StateStore:
+        return FolderStateStore(table, storage, pages, clock, ids, options=options)
+
+    strict_store = partial(store, options=Options(is_strict=True))
+    return Instance(store, clock, strict_store, lambda: [each.path for each in storage.list("")])
 
 
 def in_items(

@@ -1,8 +1,9 @@
-"""Dead letters in SQS: taken, given back, sent back and deleted, each entry for itself."""
+"""Dead letters: received, released, redriven and deleted, in SQS each entry for itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +12,16 @@ from mypy_boto3_sqs import SQSClient
 
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
+from dormouse.client.ports import Queues
 from dormouse.errors import NotFoundError, UnavailableError
+from dormouse.folder.dead_letters import SqliteDeadLetters
+from dormouse.folder.queues import SqliteQueues
 from dormouse.messages import OutboundMessage, TableChanged
-from dormouse.ports import DeadLetter, QueueCounts
+from dormouse.ports import DeadLetter, DeadLetters, QueueCounts
 from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.stored.names import InstanceNames, dead_letter_queue
+from dormouse.system import SystemClock
+from tests.contract.folders import database_in
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
 
 NAMES = InstanceNames("test", "123456789012")
@@ -40,13 +46,28 @@ def dead(client: SQSClient, outbox: SqsOutbox) -> SqsDeadLetters:
     return SqsDeadLetters(client, NAMES, WITHOUT_PAUSES, look_seconds=0)
 
 
-def taken(dead: SqsDeadLetters) -> list[DeadLetter]:
+@pytest.fixture(params=["sqs", "folder"])
+def ends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Queues, DeadLetters]]:
+    """Return the queues of an instance, and twelve dead letters."""
+    if request.param == "sqs":
+        yield request.getfixturevalue("outbox"), request.getfixturevalue("dead")
+        return
+    with database_in(tmp_path) as database:
+        clock = SystemClock()
+        queues = SqliteQueues(database, clock)
+        for number in range(12):
+            queues.send_body(f"{QUEUE}-dead", f"body {number}", reason=f"reason {number}")
+        yield queues, SqliteDeadLetters(database, clock)
+
+
+def taken(dead: DeadLetters) -> list[DeadLetter]:
     return sorted(dead.receive(QUEUE, 100), key=lambda letter: letter.body)
 
 
 def test_received_dead_letters_are_whole_and_invisible_to_others_until_released(
-    dead: SqsDeadLetters,
+    ends: tuple[Queues, DeadLetters],
 ) -> None:
+    _, dead = ends
     letters = taken(dead)
     assert sorted(letter.body for letter in letters) == sorted(f"body {n}" for n in range(12))
     assert letters[0].reason == "reason 0"
@@ -57,14 +78,16 @@ def test_received_dead_letters_are_whole_and_invisible_to_others_until_released(
     assert [letter.id for letter in taken(dead)] == [letter.id for letter in letters]
 
 
-def test_no_more_dead_letters_are_received_than_requested(dead: SqsDeadLetters) -> None:
+def test_no_more_dead_letters_are_received_than_requested(ends: tuple[Queues, DeadLetters]) -> None:
+    _, dead = ends
     assert len(dead.receive(QUEUE, 11)) == 11
     assert len(dead.receive(QUEUE, 11)) == 1
 
 
 def test_what_is_sent_back_arrives_word_for_word_and_what_is_deleted_is_gone(
-    dead: SqsDeadLetters, outbox: SqsOutbox
+    ends: tuple[Queues, DeadLetters],
 ) -> None:
+    outbox, dead = ends
     letters = taken(dead)
     assert dead.redrive(QUEUE, letters) == letters
     assert dead.delete(QUEUE, letters) == []
@@ -117,8 +140,9 @@ def test_a_queue_that_does_not_answer_or_is_not_there_is_reported(
 
 
 def test_counts_distinguish_waiting_messages_from_those_in_flight_and_delayed(
-    dead: SqsDeadLetters, outbox: SqsOutbox
+    ends: tuple[Queues, DeadLetters],
 ) -> None:
+    outbox, dead = ends
     outbox.send(
         [OutboundMessage(QUEUE, TableChanged("t"), 60), OutboundMessage(QUEUE, TableChanged("t"))]
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
 from dormouse.errors import CorruptDataError
+from dormouse.folder.log_pages import SqlitePages
 from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.statestore.log.pages import (
     LOWEST_ID,
@@ -21,6 +23,7 @@ from dormouse.statestore.log.pages import (
     Segment,
     Snapshot,
 )
+from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
 
 
@@ -28,10 +31,16 @@ def delta_id(number: int) -> str:
     return f"{number:032x}"
 
 
-@pytest.fixture(params=["memory", "dynamodb"])
-def pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
+@pytest.fixture(params=["memory", "dynamodb", "folder"])
+def pages(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Pages]:
     if request.param == "memory":
         yield MemoryPages()
+        return
+    if request.param == "folder":
+        with database_in(tmp_path) as database:
+            yield SqlitePages(database)
         return
     with dynamodb_pages(monkeypatch) as kept:
         yield kept

@@ -1,10 +1,13 @@
-"""What the ingest bucket promises the stages, in memory and on S3, with versions and without."""
+"""What the ingest bucket promises the stages: in memory, in a folder, on S3 with and without
+versions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Protocol
 
 import pytest
@@ -14,8 +17,10 @@ from mypy_boto3_s3 import S3Client
 from dormouse.aws.s3 import storage as s3
 from dormouse.aws.s3.storage import S3Sources
 from dormouse.errors import RefusedSourceError, UnavailableError
+from dormouse.folder.inbox import Inbox
 from dormouse.model.sources import Source
 from dormouse.ports import Sources
+from tests.contract.folders import database_in
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.adapters import FakeClock, MemorySources
 
@@ -46,6 +51,24 @@ class InMemory:
 
 
 @dataclass
+class InFolder:
+    root: Path
+    sources: Inbox
+
+    def drop(self, key: str, body: bytes) -> Source:
+        if key.endswith("/"):  # how S3 stands for an empty folder
+            (self.root / key).mkdir(parents=True)
+            return Source(self.sources.name, key, "", 0)
+        with NamedTemporaryFile() as local:
+            local.write(body)
+            local.flush()
+            return self.sources.drop(key, Path(local.name))
+
+    def remove(self, key: str) -> None:
+        (self.root / key).unlink()
+
+
+@dataclass
 class OnS3:
     client: S3Client
     sources: S3Sources
@@ -66,10 +89,16 @@ def on_s3(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         yield OnS3(client, S3Sources(client, "ingest"))
 
 
-@pytest.fixture(params=["memory", "s3", "versioned s3"])
-def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+@pytest.fixture(params=["memory", "folder", "s3", "versioned s3"])
+def bucket(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bucket]:
     if request.param == "memory":
         yield InMemory(MemorySources(FakeClock()))
+        return
+    if request.param == "folder":
+        with database_in(tmp_path / "mice") as database:
+            yield InFolder(root := tmp_path / "inbox", Inbox(root, database, FakeClock()))
         return
     with mocked_aws(monkeypatch):
         client = s3_bucket("ingest", versioned=request.param == "versioned s3")

@@ -1,9 +1,10 @@
-"""What the registry of tables promises, in memory and in DynamoDB."""
+"""What the registry of tables promises: in memory, in DynamoDB and in a folder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +16,13 @@ from dormouse.errors import (
     NotFoundError,
     UnavailableError,
 )
+from dormouse.folder.tables import SqliteTables
 from dormouse.ports import Tables
 from dormouse.schema.schema import Field, Primitive
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone
+from tests.contract.folders import database_in
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.adapters import MemoryTables
 from tests.support.world import LETTERS
@@ -47,10 +50,16 @@ def offline(table: Table) -> Table:
     return replace(table, online=False)
 
 
-@pytest.fixture(params=["memory", "dynamodb"])
-def tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tables]:
+@pytest.fixture(params=["memory", "dynamodb", "folder"])
+def tables(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Tables]:
     if request.param == "memory":
         yield MemoryTables()
+        return
+    if request.param == "folder":
+        with database_in(tmp_path) as database:
+            yield SqliteTables(database)
         return
     with mocked_aws(monkeypatch):
         yield registry()
@@ -192,22 +201,20 @@ def test_a_table_has_the_instances_properties_where_it_sets_none(tables: Tables)
         assert table.settings == {"compaction_files": 3}
 
 
-def test_changes_of_the_instances_properties_do_not_lose_each_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with mocked_aws(monkeypatch):
-        tables = registry()
-        looks = []
+def test_changes_of_the_instances_properties_do_not_lose_each_other(tables: Tables) -> None:
+    if isinstance(tables, MemoryTables):
+        pytest.skip("a change in memory is made under nobody's eyes")
+    looks = []
 
-        def slow(kept: dict[str, int | str]) -> dict[str, int | str]:
-            looks.append(len(kept))
-            if len(looks) == 1:
-                tables.change_defaults(lambda kept: {**kept, "gc_delay_seconds": 5})
-            return {**kept, "compaction_files": 9}
+    def slow(kept: dict[str, int | str]) -> dict[str, int | str]:
+        looks.append(len(kept))
+        if len(looks) == 1:
+            tables.change_defaults(lambda kept: {**kept, "gc_delay_seconds": 5})
+        return {**kept, "compaction_files": 9}
 
-        tables.change_defaults(slow)
-        assert looks == [0, 1]
-        assert tables.defaults() == {"compaction_files": 9, "gc_delay_seconds": 5}
+    tables.change_defaults(slow)
+    assert looks == [0, 1]
+    assert tables.defaults() == {"compaction_files": 9, "gc_delay_seconds": 5}
 
 
 def test_a_deleted_name_is_free_and_a_late_repeat_of_the_deletion_leaves_the_next_table(

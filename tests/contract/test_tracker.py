@@ -1,16 +1,19 @@
-"""What the record of jobs promises, in memory and in DynamoDB."""
+"""What the record of jobs promises, in memory, in DynamoDB and in a folder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from dormouse.aws.dynamodb.job_items import job_item, record_of
 from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.errors import CorruptDataError
+from dormouse.folder.tracker import SqliteTracker
 from dormouse.ports import DAMAGED, NO_TABLE, JobRecord, Tracker
+from tests.contract.folders import database_in
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.adapters import MemoryTracker
 from tests.support.damaged_items import damages, some_damages
@@ -19,10 +22,16 @@ RUNNING = JobRecord("t", "j", "ingest", "running", "t/a.csv", updated_ms=1_700_0
 FINISHED = replace(RUNNING, state="finished", rows=2**40, updated_ms=RUNNING.updated_ms + 1)
 
 
-@pytest.fixture(params=["memory", "dynamodb"])
-def tracker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracker]:
+@pytest.fixture(params=["memory", "dynamodb", "folder"])
+def tracker(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Tracker]:
     if request.param == "memory":
         yield MemoryTracker()
+        return
+    if request.param == "folder":
+        with database_in(tmp_path) as database:
+            yield SqliteTracker(database)
         return
     with mocked_aws(monkeypatch):
         yield DynamoTracker(dynamodb_table("jobs", "table_id", "job_id"), "jobs")

@@ -11,7 +11,7 @@ from dormouse.ports import Storage
 from dormouse.retry_policy import RetryPolicy
 from dormouse.statestore.blobs import MissingBlobError
 
-_SUFFIX = ".parquet"
+PARQUET_SUFFIX = ".parquet"
 _GETS_AT_ONCE = 16
 _DELETES_AT_ONCE = 1000
 
@@ -19,10 +19,18 @@ _DELETES_AT_ONCE = 1000
 class ObjectBlobs:
     """A `BlobStore` of objects; `kind` names them in errors."""
 
-    def __init__(self, storage: Storage, prefix: str, kind: str, retry_policy: RetryPolicy) -> None:
-        """Keep blobs under ``<prefix><id>.parquet``."""
+    def __init__(
+        self,
+        storage: Storage,
+        prefix: str,
+        kind: str,
+        retry_policy: RetryPolicy,
+        *,
+        suffix: str = PARQUET_SUFFIX,
+    ) -> None:
+        """Keep blobs under ``<prefix><id><suffix>``."""
         self._storage, self._prefix, self._kind = storage, prefix, kind
-        self._retry_policy = retry_policy
+        self._retry_policy, self._suffix = retry_policy, suffix
 
     def put(self, blob_id: str, body: bytes) -> None:
         """Store a blob under a new id; retry what fails."""
@@ -45,7 +53,7 @@ class ObjectBlobs:
             self._storage.delete(stale[start : start + _DELETES_AT_ONCE])
 
     def _path(self, blob_id: str) -> str:
-        return f"{self._prefix}{blob_id}{_SUFFIX}"
+        return f"{self._prefix}{blob_id}{self._suffix}"
 
     def _put(self, path: str, body: bytes) -> None:
         try:

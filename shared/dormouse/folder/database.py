@@ -1,0 +1,221 @@
+"""The SQLite file of an instance: connections, transactions, the format.
+
+The file is in WAL mode: readers do not wait for the writer, and a writer waits for the one before.
+With ``synchronous=FULL`` each commit is flushed to the disk before it is answered. So neither
+``kill -9`` nor a power failure loses an answered commit, as long as the disk keeps what it says it
+has flushed; what was not answered happened as a whole or not at all.
+
+A connection is used by one thread at a time and then kept for the next. A process that was forked
+leaves its parent's connections alone and opens its own: SQLite's locks are those of a process.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.folder.failures import committing, read_only, using, without_locks
+
+APPLICATION_ID = 0x444F524D
+"""``DORM``: says in the head of the file whose it is."""
+FORMAT = 1
+"""The form of the tables of SQL and of what is in them."""
+BUSY_SECONDS = 60.0
+"""How long a transaction waits for those of others, each of which takes milliseconds."""
+
+_TABLES = """
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE records (
+    kind TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    key TEXT NOT NULL,
+    body TEXT NOT NULL,
+    sum BLOB NOT NULL,
+    expires_ms INTEGER,
+    PRIMARY KEY (kind, owner, key)
+);
+CREATE INDEX records_by_expiry ON records (expires_ms) WHERE expires_ms IS NOT NULL;
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue TEXT NOT NULL,
+    body TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    sent_ms INTEGER NOT NULL,
+    visible_ms INTEGER NOT NULL,
+    receives INTEGER NOT NULL DEFAULT 0,
+    receipt TEXT NOT NULL DEFAULT '',
+    process TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX messages_by_queue ON messages (queue, visible_ms);
+CREATE TABLE inbox (
+    key TEXT PRIMARY KEY,
+    size_bytes INTEGER NOT NULL,
+    modified_ns INTEGER NOT NULL,
+    etag TEXT NOT NULL,
+    dropped_ms INTEGER NOT NULL
+);
+"""
+
+_INHERITED: list[sqlite3.Connection] = []
+"""Connections of a parent process: closing one would release what the parent has locked."""
+
+
+class Database:
+    """The SQLite file of one instance; safe for many threads and processes."""
+
+    def __init__(
+        self, path: Path, *, is_read_only: bool = False, busy_seconds: float = BUSY_SECONDS
+    ) -> None:
+        """Use the file at `path`, which `create` made; nothing is opened yet."""
+        self.path, self.is_read_only = path, is_read_only
+        self._busy_seconds = busy_seconds
+        self._free: list[sqlite3.Connection] = []
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+
+    def create(self) -> None:
+        """Make the file, or complete one whose maker died.
+
+        Call it while no other process can do the same.
+        """
+        with using(self.path), self._opened() as connection:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise without_locks(self.path, sqlite3.OperationalError(f"its mode is {mode}"))
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {_TABLES} PRAGMA application_id = {APPLICATION_ID};"
+                f"PRAGMA user_version = {FORMAT}; COMMIT;"
+            )
+
+    def is_empty(self) -> bool:
+        """Return whether the file is missing or holds nothing, as that of a maker who died."""
+        if not self.path.exists():
+            return True
+        with using(self.path), self._opened() as connection:
+            return not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Run the block with a connection whose queries all see the same moment."""
+        with self._connection() as connection, using(self.path):
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("COMMIT")
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Run the block as one transaction, before or after those of others; undo it if it raises.
+
+        Keep it short, and do nothing else in it: all writers wait for it.
+
+        Raises:
+            InvalidRequestError: the folder can only be read.
+            UnavailableError: nothing was changed; the hint says what to do.
+            OutcomeUnknownError: the disk failed while it was flushed.
+        """
+        if self.is_read_only:
+            raise read_only(self.path.parent)
+        with self._connection() as connection, using(self.path):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                with committing(self.path):
+                    connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close what is open; whoever closes the last connection folds the WAL into the file."""
+        with self._lock:
+            connections, self._free = self._free, []
+        for connection in connections:
+            connection.close()
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        connection = self._taken()
+        try:
+            yield connection
+        except BaseException:
+            if connection.in_transaction:  # it cannot be used again
+                connection.close()
+            else:
+                self._give_back(connection)
+            raise
+        self._give_back(connection)
+
+    def _taken(self) -> sqlite3.Connection:
+        with self._lock:
+            if self._owner != os.getpid():
+                _INHERITED.extend(self._free)
+                self._free, self._owner = [], os.getpid()
+            if self._free:
+                return self._free.pop()
+        with using(self.path):
+            connection = self._connect()
+            try:
+                self._check(connection)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._lock:
+            self._free.append(connection)
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        connection = self._connect()
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        mode = "ro" if self.is_read_only else "rwc"
+        if self.is_read_only and not self._wal.exists():
+            mode += "&immutable=1"  # else SQLite would make files beside it
+        connection = sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            timeout=self._busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    @property
+    def _wal(self) -> Path:
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        """Refuse a file that is not ours, or of another format.
+
+        Raises:
+            InvalidRequestError: it is a file of another program.
+            CorruptDataError: another release of Dormouse wrote it.
+        """
+        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        if application_id != APPLICATION_ID:
+            raise InvalidRequestError(
+                f"{self.path} is not a file of Dormouse", hint="name another folder"
+            )
+        if found != FORMAT:
+            newer = found > FORMAT
+            raise CorruptDataError(
+                f"{self.path} has format {found}; the one known here is {FORMAT}",
+                hint="a later release of Dormouse wrote it: upgrade this one"
+                if newer
+                else "an earlier release of Dormouse wrote it: use that one to copy the tables",
+            )

@@ -1,0 +1,75 @@
+"""The dead-letter queues: `ports.DeadLetters`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dormouse.folder.database import Database
+from dormouse.folder.queues import check
+from dormouse.ports import Clock, DeadLetter
+from dormouse.stored.names import dead_letter_queue
+
+TAKEN_SECONDS = 300
+"""How long others do not see a dead letter that was received."""
+
+
+class SqliteDeadLetters:
+    """The dead letters of an instance; safe for many threads and processes."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        """Use `database`."""
+        self._database, self._clock = database, clock
+
+    def receive(self, queue: str, most: int) -> list[DeadLetter]:
+        """Receive dead letters; others do not see them for some minutes, unless they are
+        released.
+        """
+        dead, now_ms = check(dead_letter_queue(queue)), self._clock.now_ms()
+        letters: list[DeadLetter] = []
+        with self._database.writing() as connection:
+            found = connection.execute(
+                "SELECT number, body, reason, receives, sent_ms FROM messages"
+                " WHERE queue = ? AND visible_ms <= ? ORDER BY number LIMIT ?",
+                (dead, now_ms, most),
+            ).fetchall()
+            for number, body, reason, receives, sent_ms in found:
+                receipt = f"{number}-{receives + 1}"
+                connection.execute(
+                    "UPDATE messages SET visible_ms = ?, receives = ?, receipt = ?"
+                    " WHERE number = ?",
+                    (now_ms + TAKEN_SECONDS * 1000, receives + 1, receipt, number),
+                )
+                letters.append(
+                    DeadLetter(str(number), body, reason, receives + 1, sent_ms, receipt)
+                )
+        return letters
+
+    def release(self, queue: str, letters: Sequence[DeadLetter]) -> None:
+        """Make received dead letters visible to others at once."""
+        now_ms, dead = self._clock.now_ms(), check(dead_letter_queue(queue))
+        with self._database.writing() as connection:
+            connection.executemany(
+                "UPDATE messages SET visible_ms = ? WHERE queue = ? AND receipt = ?",
+                [(now_ms, dead, letter.receipt) for letter in letters],
+            )
+
+    def redrive(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Send the messages to their queue again; return the dead letters, all of which were."""
+        now_ms = self._clock.now_ms()
+        with self._database.writing() as connection:
+            connection.executemany(
+                "INSERT INTO messages (queue, body, reason, sent_ms, visible_ms)"
+                " VALUES (?, ?, '', ?, ?)",
+                [(check(queue), letter.body, now_ms, now_ms) for letter in letters],
+            )
+        return list(letters)
+
+    def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Delete received dead letters; return those that could not be deleted, which is none."""
+        dead = check(dead_letter_queue(queue))
+        with self._database.writing() as connection:
+            connection.executemany(
+                "DELETE FROM messages WHERE queue = ? AND receipt = ?",
+                [(dead, letter.receipt) for letter in letters],
+            )
+        return []

@@ -1,0 +1,93 @@
+"""Which processes use a folder now: a file for each, locked as long as its process lives.
+
+The kernel releases the lock of a process however it ends, so nobody has to wait, or to guess, to
+know that one has died. The file holds the release of its process: two releases do not work in one
+folder at once.
+
+`joined` is called under the lock of the folder (`locked`), so no two processes join at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dormouse.errors import InvalidRequestError
+from dormouse.folder.failures import without_locks
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Run the block while no other process is in such a block for this folder.
+
+    Raises:
+        InvalidRequestError: the file system has no locks.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor, fcntl.LOCK_EX, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class Process:
+    """This process, or one handle of it, among those that use a folder."""
+
+    def __init__(self, folder: Path, name: str, descriptor: int) -> None:
+        """Use `joined` to make one."""
+        self.name, self._folder, self._descriptor = name, folder, descriptor
+
+    @staticmethod
+    def joined(folder: Path, name: str, release: str) -> Process:
+        """Join the processes whose files lie in `folder`; clean up after those that died.
+
+        Raises:
+            InvalidRequestError: a process of another release uses the folder.
+        """
+        folder.mkdir(exist_ok=True)
+        for file in folder.iterdir():
+            if not is_alive(folder, file.name):
+                file.unlink(missing_ok=True)
+            elif (other := file.read_text()) != release:
+                raise InvalidRequestError(
+                    f"a process with release {other} of Dormouse uses {folder.parent}; this is "
+                    f"release {release}",
+                    hint="end it, or use that release; two at once could not read each other's "
+                    "messages",
+                )
+        descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o666)
+        _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, folder)
+        os.write(descriptor, release.encode())
+        return Process(folder, name, descriptor)
+
+    def leave(self) -> None:
+        """Be no more among them. What was left undone is then for others to do."""
+        with suppress(FileNotFoundError):  # the folder was moved, or deleted
+            (self._folder / self.name).unlink()
+        os.close(self._descriptor)
+
+
+def is_alive(folder: Path, name: str) -> bool:
+    """Return whether the process of this name still uses the folder."""
+    try:
+        descriptor = os.open(folder / name, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _lock(descriptor: int, how: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, how)
+    except OSError as error:
+        raise without_locks(path, error) from error

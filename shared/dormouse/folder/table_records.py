@@ -1,0 +1,155 @@
+"""The stored forms of tables, tombstones and the instance's properties; used by `tables`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dormouse.errors import CorruptDataError, DamagedEntryError
+from dormouse.folder.records import Record, fetch
+from dormouse.schema.schema import Schema
+from dormouse.stored.decoding import raise_corrupt
+from dormouse.tables.properties import parse_settings
+from dormouse.tables.table import Table
+from dormouse.tables.tombstones import Tombstone
+
+TABLE, TOMBSTONE, DEFAULTS = "table", "tombstone", "defaults"
+COPIES = {kind: f"{kind} copy" for kind in (TABLE, TOMBSTONE, DEFAULTS)}
+"""The kind of the copies of each kind."""
+INSTANCE = "instance"
+"""The key of the instance's properties."""
+Settings = dict[str, int | str]
+
+
+class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table but for its name and id, which are the place of its record."""
+
+    schema: dict[str, Any]
+    properties: dict[str, int | str]
+    online: bool
+    deleting: bool
+    created_ms: int
+    log: str
+    logs: tuple[str, ...]
+    generation: int
+    schema_generation: int
+    reset_ms: int
+    tree: str
+    renamed_ms: int
+    applied_requests: tuple[str, ...]
+
+    @staticmethod
+    def of(table: Table) -> StoredTable:
+        """Return the stored form of a table."""
+        return StoredTable(
+            schema=table.schema.to_json(),
+            properties=table.settings,
+            online=table.online,
+            deleting=table.deleting,
+            created_ms=table.created_ms,
+            log=table.log,
+            logs=table.logs,
+            generation=table.generation,
+            schema_generation=table.schema_generation,
+            reset_ms=table.reset_ms,
+            tree=table.tree,
+            renamed_ms=table.renamed_ms,
+            applied_requests=table.applied_requests,
+        )
+
+    def table(self, table_id: str, name: str, defaults: Mapping[str, int | str]) -> Table:
+        """Return the table, over the properties of the instance."""
+        table = Table(
+            id=table_id,
+            name=name,
+            schema=Schema.from_json(self.schema),
+            online=self.online,
+            deleting=self.deleting,
+            created_ms=self.created_ms,
+            log=self.log,
+            logs=self.logs,
+            generation=self.generation,
+            schema_generation=self.schema_generation,
+            reset_ms=self.reset_ms,
+            tree=self.tree,
+            renamed_ms=self.renamed_ms,
+            applied_requests=self.applied_requests,
+        )
+        return table.with_settings(parse_settings(self.properties), defaults)
+
+
+def table_of(record: Record, defaults: Mapping[str, int | str]) -> Table:
+    """Return the table that a record holds.
+
+    Raises:
+        DamagedEntryError: it is damaged.
+    """
+    name, table_id = record.owner, record.key
+    try:
+        with raise_corrupt(f"the registry's entry of table {name!r} cannot be read"):
+            stored: StoredTable = record.read(StoredTable)
+            return stored.table(table_id, name, defaults)
+    except CorruptDataError as error:
+        raise damaged_entry(str(error), name, table_id) from error
+
+
+def tombstone_of(record: Record) -> Tombstone:
+    """Return the tombstone that a record holds.
+
+    Raises:
+        CorruptDataError: it is damaged.
+    """
+    hint = "`dormouse rebuild` restores it from its copy"
+    with raise_corrupt(f"the tombstone of table {record.key!r} cannot be read", hint=hint):
+        tombstone: Tombstone = record.read(Tombstone)
+        return tombstone
+
+
+def defaults_of(connection: sqlite3.Connection) -> tuple[Settings, DamagedEntryError | None]:
+    """Return the instance's properties, and what is wrong if they are those of the copy.
+
+    All tables depend on them: if they could not be read, one record would stop the instance.
+
+    Raises:
+        DamagedEntryError: the copy is damaged, too.
+    """
+    record = fetch(connection, DEFAULTS, "", INSTANCE)
+    copy = fetch(connection, COPIES[DEFAULTS], "", INSTANCE)
+    if record is None and copy is None:
+        return {}, None  # none was ever set
+    try:
+        return settings_of(record), None
+    except DamagedEntryError as error:
+        return settings_of(copy), error
+
+
+def settings_of(record: Record | None) -> Settings:
+    """Return the properties that a record sets.
+
+    Raises:
+        DamagedEntryError: it is damaged or lost.
+    """
+    if record is None:
+        raise damaged_entry("the registry has lost the properties of the instance")
+    try:
+        with raise_corrupt("the properties of the instance cannot be read"):
+            return parse_settings(record.read(dict[str, object]))
+    except CorruptDataError as error:
+        raise damaged_entry(str(error)) from error
+
+
+def is_lost(copy: Record) -> DamagedEntryError:
+    """Return the error that only the copy of a table's entry is left."""
+    return damaged_entry(
+        f"the registry's entry of table {copy.owner!r} is missing", copy.owner, copy.key
+    )
+
+
+def damaged_entry(message: str, name: str = "", table_id: str = "") -> DamagedEntryError:
+    """Return the error of a damaged entry, which says how to restore it."""
+    command = f"dormouse rebuild {name or table_id}".rstrip()
+    hint = f"`{command}` restores it from the registry's copy"
+    return DamagedEntryError(message, name=name, table_id=table_id, hint=hint)

@@ -1,0 +1,22 @@
+"""The SQLite file of an instance in a folder, for the contract tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dormouse.folder.database import Database
+from dormouse.folder.layout import Layout
+
+
+@contextmanager
+def database_in(folder: Path) -> Iterator[Database]:
+    """Return the database of a new instance, and close it at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    database = Database(Layout(folder).database, busy_seconds=30)
+    database.create()
+    try:
+        yield database
+    finally:
+        database.close()

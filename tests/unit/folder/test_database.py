@@ -1,0 +1,217 @@
+"""The SQLite file: whole transactions, what another program or release left, damage, forks."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dormouse.errors import (
+    ContendedError,
+    CorruptDataError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from dormouse.folder.database import FORMAT, Database
+from dormouse.folder.failures import committing, using
+from dormouse.folder.records import fetch, store
+from tests.contract.folders import database_in
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with database_in(tmp_path) as database:
+        yield database
+
+
+def put(database: Database, value: str) -> None:
+    with database.writing() as connection:
+        store(connection, "test", "", "key", value)
+
+
+def got(database: Database) -> object:
+    with database.reading() as connection:
+        record = fetch(connection, "test", "", "key")
+    return None if record is None else record.read(str)
+
+
+def test_a_transaction_that_raises_changes_nothing_and_the_next_one_works(
+    database: Database,
+) -> None:
+    put(database, "first")
+    with pytest.raises(ValueError, match="no"), database.writing() as connection:
+        store(connection, "test", "", "key", "second")
+        raise ValueError("no")
+    assert got(database) == "first"
+    put(database, "third")
+    assert got(database) == "third"
+
+
+def test_readers_see_one_moment_and_do_not_wait_for_a_writer(database: Database) -> None:
+    put(database, "first")
+    with database.writing() as connection:
+        store(connection, "test", "", "key", "second")
+        assert got(database) == "first"
+    assert got(database) == "second"
+
+
+def test_writers_of_many_threads_wait_for_each_other(database: Database) -> None:
+    put(database, "0")
+
+    def count() -> None:
+        for _ in range(20):
+            with database.writing() as connection:
+                record = fetch(connection, "test", "", "key")
+                assert record is not None
+                store(connection, "test", "", "key", str(int(record.read(str)) + 1))
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got(database) == "80"
+
+
+def test_a_lock_that_others_keep_ends_the_wait_with_an_error(tmp_path: Path) -> None:
+    with database_in(tmp_path) as database:
+        impatient = Database(database.path, busy_seconds=0)
+        with database.writing(), pytest.raises(ContendedError, match="locked"):
+            put(impatient, "x")
+        put(impatient, "x")
+        impatient.close()
+
+
+@pytest.mark.parametrize(("found", "hint"), [(FORMAT + 1, "upgrade"), (FORMAT - 1, "earlier")])
+def test_another_format_is_refused_with_what_to_do(
+    database: Database, found: int, hint: str
+) -> None:
+    with database.writing() as connection:
+        connection.execute(f"PRAGMA user_version = {found}")
+    database.close()
+    with pytest.raises(CorruptDataError, match=f"format {found}") as raised:
+        got(database)
+    assert hint in raised.value.hint
+
+
+def test_a_file_of_another_program_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE records (x)")
+    connection.close()
+    before = path.read_bytes()
+    database = Database(path)
+    assert not database.is_empty()
+    with pytest.raises(InvalidRequestError, match="not a file of Dormouse"):
+        put(database, "x")
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_not_sqlite_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "dormouse.sqlite"
+    path.write_bytes(b"these are no pages of SQLite" * 100)
+    with pytest.raises(CorruptDataError, match="damaged") as raised:
+        got(Database(path))
+    assert "backup" in raised.value.hint
+
+
+def test_a_file_whose_maker_died_is_empty_and_is_completed(tmp_path: Path) -> None:
+    path = tmp_path / "dormouse.sqlite"
+    path.touch()
+    database = Database(path)
+    assert database.is_empty()
+    database.create()
+    assert not database.is_empty()
+    put(database, "x")
+    database.close()
+
+
+def test_each_commit_is_flushed_to_the_disk(database: Database) -> None:
+    with database.reading() as connection:
+        (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
+        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    assert (synchronous, mode) == (2, "wal")  # FULL
+
+
+def test_a_folder_that_can_only_be_read_is_read_and_nothing_is_made_in_it(tmp_path: Path) -> None:
+    with database_in(tmp_path) as database:
+        put(database, "kept")
+    reader = Database(database.path, is_read_only=True)
+    assert got(reader) == "kept"
+    with pytest.raises(InvalidRequestError, match="read-only") as raised:
+        put(reader, "x")
+    assert "queries work" in raised.value.hint
+    reader.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["dormouse.sqlite"]
+
+
+def test_a_forked_process_works_with_connections_of_its_own(database: Database) -> None:
+    put(database, "parent")
+    child = os.fork()
+    if child == 0:
+        try:
+            put(database, "child")
+            database.close()
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert got(database) == "child"
+    put(database, "parent again")
+    assert got(database) == "parent again"
+
+
+def failed(code: int) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("it failed")
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "says"),
+    [
+        (sqlite3.SQLITE_FULL, UnavailableError, "full"),
+        (sqlite3.SQLITE_IOERR_WRITE, UnavailableError, "cannot be read or written"),
+        (sqlite3.SQLITE_READONLY_DIRECTORY, InvalidRequestError, "read-only"),
+        (sqlite3.SQLITE_PROTOCOL, InvalidRequestError, "no locks"),
+        (sqlite3.SQLITE_CORRUPT_INDEX, CorruptDataError, "damaged"),
+        (sqlite3.SQLITE_CANTOPEN, UnavailableError, "cannot be read or written"),
+    ],
+)
+def test_every_failure_of_sqlite_is_a_sentence_with_a_hint(
+    code: int, kind: type[Exception], says: str
+) -> None:
+    with pytest.raises(kind, match=says) as raised, using(Path("mice/dormouse.sqlite")):
+        raise failed(code)
+    assert getattr(raised.value, "hint", "")
+
+
+def test_a_mistake_of_our_own_is_not_taken_for_a_failure_of_the_disk() -> None:
+    with pytest.raises(sqlite3.OperationalError), using(Path("x")):
+        raise failed(sqlite3.SQLITE_ERROR)
+
+
+def test_after_a_commit_that_the_disk_failed_at_the_outcome_is_unknown() -> None:
+    with pytest.raises(OutcomeUnknownError), committing(Path("x")):
+        raise failed(sqlite3.SQLITE_IOERR_FSYNC)
+    with pytest.raises(UnavailableError), committing(Path("x")):
+        raise failed(sqlite3.SQLITE_FULL)
+
+
+def test_a_file_system_without_shared_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's file system "unix-none" has no locks, so there is no WAL in it."""
+
+    def connect(name: str, **more: object) -> sqlite3.Connection:
+        return plain(f"{name}&vfs=unix-none", **more)  # type: ignore[call-overload, no-any-return]
+
+    plain = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with pytest.raises(InvalidRequestError, match="no locks") as raised:
+        Database(tmp_path / "dormouse.sqlite").create()
+    assert "local disk" in raised.value.hint

@@ -1,0 +1,155 @@
+"""The inbox: each file that is put there is announced once, when it is whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from hashlib import md5
+from pathlib import Path
+
+import pytest
+
+from dormouse.folder.database import Database
+from dormouse.folder.inbox import SETTLED_MS, Inbox
+from dormouse.folder.queues import SqliteQueues
+from dormouse.messages import FilesDropped, decode
+from tests.contract.folders import database_in
+from tests.support.adapters import FakeClock
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with database_in(tmp_path) as database:
+        yield database
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def inbox(tmp_path: Path, database: Database, clock: FakeClock) -> Inbox:
+    return Inbox(tmp_path / "inbox", database, clock)
+
+
+def put(tmp_path: Path, key: str, text: str, clock: FakeClock, *, age_ms: int = SETTLED_MS) -> Path:
+    """Write a file, as another program would, which was changed so long ago."""
+    path = tmp_path / "inbox" / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    changed_ns = (clock.now_ms() - age_ms) * 1_000_000
+    os.utime(path, ns=(changed_ns, changed_ns))
+    return path
+
+
+def announced(database: Database, clock: FakeClock) -> list[tuple[str, str]]:
+    """Receive all notifications; return keys and ETags."""
+    received = SqliteQueues(database, clock).receive("files", 100, 60)
+    messages = [decode(message.body, FilesDropped) for message in received]
+    return [(source.key, source.etag) for each in messages for source in each.sources]
+
+
+def test_a_new_file_is_announced_once_by_whichever_process_finds_it(
+    tmp_path: Path, inbox: Inbox, database: Database, clock: FakeClock
+) -> None:
+    put(tmp_path, "t/a.csv", "rows", clock)
+    put(tmp_path, "t/folder/b.csv", "more", clock)
+    assert [source.key for source in inbox.find_new()] == ["t/a.csv", "t/folder/b.csv"]
+    assert list(Inbox(tmp_path / "inbox", database, clock).find_new()) == []
+    etag = md5(b"rows", usedforsecurity=False).hexdigest()
+    assert announced(database, clock)[0] == ("t/a.csv", etag)
+
+
+def test_a_file_that_was_just_changed_is_left_until_it_rests(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock
+) -> None:
+    put(tmp_path, "t/a.csv", "half of it", clock, age_ms=SETTLED_MS - 1)
+    assert list(inbox.find_new()) == []
+    clock.advance(seconds=1)
+    assert [source.key for source in inbox.find_new()] == ["t/a.csv"]
+
+
+def test_a_file_that_is_changed_while_it_is_read_is_left_for_the_next_look(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = put(tmp_path, "t/a.csv", "rows", clock)
+    opened = Path.open
+
+    def meanwhile(self: Path, mode: str = "r") -> object:
+        if self == path and mode == "rb":
+            monkeypatch.undo()
+            put(tmp_path, "t/a.csv", "rows and more", clock)
+        return opened(self, mode)
+
+    monkeypatch.setattr(Path, "open", meanwhile)
+    assert list(inbox.find_new()) == []
+    (found,) = inbox.find_new()
+    assert found.size_bytes == len("rows and more")
+
+
+def test_other_content_under_the_same_name_is_another_source(
+    tmp_path: Path, inbox: Inbox, database: Database, clock: FakeClock
+) -> None:
+    put(tmp_path, "t/a.csv", "rows", clock)
+    first = [source.id for source in inbox.find_new()]
+    clock.advance(seconds=60)
+    put(tmp_path, "t/a.csv", "other", clock)
+    second = [source.id for source in inbox.find_new()]
+    assert len({*first, *second}) == 2
+    assert len(announced(database, clock)) == 2
+
+
+def test_a_dropped_file_is_announced_by_its_drop_alone_with_the_same_identity(
+    tmp_path: Path, inbox: Inbox, database: Database, clock: FakeClock
+) -> None:
+    local = tmp_path / "local.csv"
+    local.write_text("rows")
+    source = inbox.drop("t/a.csv", local)
+    assert list(inbox.find_new()) == []
+    assert [found.id for found in inbox.list("t/", since_ms=0)] == [source.id]
+    assert announced(database, clock) == [(source.key, source.etag)]
+    assert (tmp_path / "inbox" / "t" / "a.csv").read_text() == "rows"
+
+
+def test_a_drop_that_dies_before_its_notification_is_found(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = tmp_path / "local.csv"
+    local.write_text("rows")
+    with monkeypatch.context() as dying:
+        dying.setattr(Inbox, "_note", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            inbox.drop("t/a.csv", local)
+    assert [source.key for source in inbox.find_new()] == ["t/a.csv"]
+
+
+def test_hidden_files_and_files_of_no_table_are_not_looked_at(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock
+) -> None:
+    for key in ("t/.a.csv", "t/_SUCCESS", ".incoming/x.csv", "t/.git/a.csv", "a.csv"):
+        put(tmp_path, key, "rows", clock)
+    assert list(inbox.find_new()) == []
+
+
+def test_a_file_that_is_gone_is_forgotten_and_announced_when_it_comes_back(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock
+) -> None:
+    path = put(tmp_path, "t/a.csv", "rows", clock)
+    before = path.stat()
+    (first,) = inbox.find_new()
+    path.unlink()
+    assert list(inbox.find_new()) == []
+    path.write_text("rows")
+    os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
+    (again,) = inbox.find_new()
+    assert again.id == first.id
+
+
+def test_a_file_is_dated_by_when_it_was_found_not_by_its_last_change(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock
+) -> None:
+    put(tmp_path, "t/a.csv", "rows", clock, age_ms=10**9)
+    now_ms = clock.now_ms()
+    assert [source.dropped_ms for source in inbox.list("t/", since_ms=now_ms)] == [now_ms]
+    assert list(inbox.list("t/", since_ms=now_ms + 1)) == []

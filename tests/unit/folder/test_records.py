@@ -1,0 +1,163 @@
+"""Damage to any record of a folder is noticed, named, and mended where there is a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dormouse.errors import CorruptDataError, DamagedEntryError
+from dormouse.folder.database import Database
+from dormouse.folder.log_pages import SqlitePages
+from dormouse.folder.tables import SqliteTables
+from dormouse.folder.tracker import SqliteTracker
+from dormouse.ports import DAMAGED
+from dormouse.statestore.log.pages import LOWEST_ID, Head
+from tests.contract.folders import database_in
+from tests.contract.test_tables import STONE, A, deleting
+from tests.contract.test_tracker import RUNNING
+
+B = replace(A, id="b2", name="words")
+DAMAGES = (
+    "UPDATE records SET body = replace(body, '1', '7') WHERE {}",
+    "UPDATE records SET body = '{{}}' WHERE {}",
+    "UPDATE records SET body = substr(body, 1, 5) WHERE {}",
+    "UPDATE records SET sum = x'0011223344556677' WHERE {}",
+)
+LOSS = "DELETE FROM records WHERE {}"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with database_in(tmp_path) as database:
+        yield database
+
+
+@pytest.fixture
+def tables(database: Database) -> SqliteTables:
+    tables = SqliteTables(database)
+    tables.create(A)
+    tables.create(B)
+    tables.change_defaults(lambda kept: {**kept, "gc_delay_seconds": 5})
+    return tables
+
+
+def damage(database: Database, how: str, where: str) -> None:
+    with database.writing() as connection:
+        assert connection.execute(how.format(where)).rowcount
+
+
+@pytest.mark.parametrize("how", [*DAMAGES, LOSS])
+@pytest.mark.parametrize("name", ["letters", "a1", ""])
+def test_any_damage_to_a_table_names_it_harms_no_other_and_is_mended(
+    database: Database, tables: SqliteTables, how: str, name: str
+) -> None:
+    before = tables.all()
+    damage(database, how, "kind = 'table' AND key = 'a1'")
+    for look in (lambda: tables.named("letters"), lambda: tables.get("a1"), tables.all):
+        with pytest.raises(DamagedEntryError, match="letters") as raised:
+            look()
+        assert raised.value.hint.startswith("`dormouse rebuild letters`")
+    readable, (error,) = tables.list_readable()
+    assert readable == [tables.get("b2")]
+    assert (error.name, error.table_id) == ("letters", "a1")
+    assert tables.repair("words") == []
+    assert tables.repair(name) == ["the entry of table 'letters'"]
+    assert tables.all() == before
+    assert tables.repair() == []
+
+
+def test_an_entry_under_another_name_is_not_believed(
+    database: Database, tables: SqliteTables
+) -> None:
+    before = tables.all()
+    damage(database, "UPDATE records SET owner = 'lettuce' WHERE {}", "kind='table' AND key='a1'")
+    with pytest.raises(DamagedEntryError):
+        tables.named("lettuce")
+    with pytest.raises(DamagedEntryError):
+        tables.named("letters")
+    assert tables.repair() == ["the entry of table 'letters'"]
+    assert tables.all() == before
+    assert tables.named("lettuce") is None
+
+
+@pytest.mark.parametrize("how", [*DAMAGES, LOSS])
+def test_damaged_properties_of_the_instance_are_those_of_the_copy(
+    database: Database, tables: SqliteTables, how: str
+) -> None:
+    damage(database, how.replace("'1', '7'", "'5', '7'"), "kind = 'defaults'")
+    assert tables.defaults() == {"gc_delay_seconds": 5}
+    readable, (error,) = tables.list_readable()
+    assert len(readable) == 2
+    assert "properties of the instance" in str(error)
+    with pytest.raises(DamagedEntryError):
+        tables.change_defaults(lambda kept: {})
+    assert tables.repair() == ["the properties of the instance"]
+    assert tables.change_defaults(lambda kept: {}) == {}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_tombstone_is_reported_and_mended(
+    database: Database, tables: SqliteTables, how: str
+) -> None:
+    tables.change("a1", deleting)
+    tables.put_tombstone(STONE)
+    damage(database, how, "kind = 'tombstone'")
+    with pytest.raises(CorruptDataError, match="'a1'"):
+        tables.tombstone("a1")
+    assert len(tables.tombstones(0)[1]) == 1
+    assert tables.repair() == ["the tombstone of table 'a1'"]
+    assert tables.tombstone("a1") == STONE
+
+
+def test_what_has_no_whole_copy_either_is_named(database: Database, tables: SqliteTables) -> None:
+    damage(database, DAMAGES[1], "key = 'a1'")
+    damage(database, DAMAGES[3], "kind = 'table' AND key = 'b2'")
+    with pytest.raises(CorruptDataError, match="the entry of table 'letters'"):
+        tables.repair()
+    assert tables.named("words") is not None, "the other was repaired"
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_log_is_reported_and_can_still_be_closed(database: Database, how: str) -> None:
+    pages = SqlitePages(database)
+    for number in range(2):
+        pages.open_page("t", number, LOWEST_ID)
+    pages.append("t", 1, f"{1:032x}")
+    reads: list[tuple[str, Callable[[], object]]] = [
+        ("head", lambda: pages.head("t")),
+        ("page", lambda: pages.page("t", 1)),
+        ("page", lambda: pages.append("t", 1, f"{2:032x}")),
+    ]
+    damage(database, how, "kind IN ('head', 'page')")
+    for kind, read in reads:
+        with pytest.raises(CorruptDataError, match=f"the {kind}.* of table t is damaged") as raised:
+            read()
+        assert "dormouse rebuild" in raised.value.hint
+    assert pages.close("t") == Head(1, first_page=0, closed=True)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_record_of_a_job_is_shown_and_replaced_by_the_next(
+    database: Database, how: str
+) -> None:
+    tracker = SqliteTracker(database)
+    tracker.record(RUNNING)
+    damage(database, how, "kind = 'job'")
+    assert tracker.get("t", "j") is None
+    (shown,) = tracker.records("t")
+    assert (shown.job_id, shown.state) == ("j", DAMAGED)
+    assert "'j' is damaged" in shown.reason
+    tracker.record(RUNNING)
+    assert tracker.get("t", "j") is not None
+
+
+def test_a_request_whose_table_cannot_be_read_any_more_is_about_none(database: Database) -> None:
+    tracker = SqliteTracker(database)
+    tracker.bind("r", "t1", 7)
+    damage(database, DAMAGES[0], "kind = 'request'")
+    with pytest.raises(CorruptDataError, match="'r'") as raised:
+        tracker.bind("r", "u", 8)
+    assert "another request_id" in raised.value.hint
