@@ -11,14 +11,16 @@ A map of the packages, lowest layer first; a module imports only from its own la
 - `model`, `fold`: the state of a table, its transactions, and the fold that judges and applies them
 - `state_store`, `messages`, `requests`, `replies`, `ports`: the interfaces between stages and the
   world
-- `storage`, `settings`: data roots in a folder or in memory; the settings of a process
+- `storage`, `settings`, `system`: data roots in a folder or in memory; the settings of a process;
+  its clock and ids
 - `statestore`: how transactions are ordered, stored and read back
 - `arrow`: rows as Arrow batches: order, ranges, statistics
 - `shards`, `readers`, `engine`, `sources`: Parquet shards; reading them; sorting and merging;
   ingested files
 - `query`: plan and read queries
 - `jobs`, `features`: what all jobs share; one package for each feature
-- `aws`, `client`: adapters for AWS, and the Lambda entry points; the Python API
+- `aws`, `folder`, `client`: adapters for AWS, and the Lambda entry points; adapters for a folder;
+  the Python API
 """
 
 __version__ = "0.1.0"

@@ -150,19 +150,29 @@ def test_a_folder_that_can_only_be_read_is_read_and_nothing_is_made_in_it(tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == ["dormouse.sqlite"]
 
 
-def test_a_forked_process_works_with_connections_of_its_own(database: Database) -> None:
+def test_a_forked_process_works_with_connections_of_its_own(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(database, "parent")
+    opened: list[str] = []
+    plain = sqlite3.connect
+
+    def connect(name: str, **more: object) -> sqlite3.Connection:
+        opened.append(name)
+        return plain(name, **more)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
     child = os.fork()
     if child == 0:
         try:
             put(database, "child")
-            database.close()
         finally:
-            os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            os._exit(len(opened))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
     assert got(database) == "child"
     put(database, "parent again")
     assert got(database) == "parent again"
+    assert opened == []
 
 
 def failed(code: int) -> sqlite3.OperationalError:

@@ -88,6 +88,30 @@ def test_a_file_that_is_changed_while_it_is_read_is_left_for_the_next_look(
     assert found.size_bytes == len("rows and more")
 
 
+def test_of_two_processes_that_find_a_file_at_once_one_announces_it(
+    tmp_path: Path,
+    inbox: Inbox,
+    database: Database,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put(tmp_path, "t/a.csv", "rows", clock)
+    other = Inbox(tmp_path / "inbox", database, clock)
+    found: list[str] = []
+    opened = Path.open
+
+    def meanwhile(self: Path, mode: str = "r") -> object:
+        if mode == "rb":
+            monkeypatch.undo()
+            found.extend(source.key for source in other.find_new())
+        return opened(self, mode)
+
+    monkeypatch.setattr(Path, "open", meanwhile)
+    assert list(inbox.find_new()) == []
+    assert found == ["t/a.csv"]
+    assert len(announced(database, clock)) == 1
+
+
 def test_other_content_under_the_same_name_is_another_source(
     tmp_path: Path, inbox: Inbox, database: Database, clock: FakeClock
 ) -> None:
