@@ -21,6 +21,7 @@ _NAMES = InstanceNames("dev", "123456789012")
 _VERBS = {"GetObjectVersion": "get"}
 _ORDER = ("get", "put", "delete", "list")
 _TABLE_ID = "?" * TABLE_ID_DIGITS
+_OWN_LOG = "its own log"
 _FOLDER = re.compile(rf"{re.escape(_TABLE_ID)}/([a-z-]+)/\*")
 
 REDELIVERY = "deletes the object at the end, so that a redelivered message finds nothing to do"
@@ -50,22 +51,36 @@ PUT_AND_DELETE: Mapping[tuple[str, str], str] = {
 }
 """Why a role may both put and delete below a folder of tables, and so could change an object."""
 
+RECEIVE = frozenset(
+    f"sqs:{action}"
+    for action in (
+        "ChangeMessageVisibility",
+        "DeleteMessage",
+        "GetQueueAttributes",
+        "ReceiveMessage",
+    )
+)
+SEND = frozenset({"sqs:GetQueueUrl", "sqs:SendMessage"})
 _TEXT = """# What each role may
 
 Each function has a role of its own, and so have Spark jobs. This page lists all their grants;
 `make docs` generates it from `template.yaml` and `cli/dormouse_cli/generated/granted.py`.
-`tests/template` runs the whole life of a table, and checks that every request is granted and that
-every grant is used, there or in a rare case that a test covers ([security](security.md)).
+`tests/template` checks that every request is granted and that every grant is used
+([security](security.md)).
 
-## Objects
+## Who may what
 
 `<table id>/data/` holds the shards of a table, `state/` its state, `run-markers/` its run markers;
 `purges/`, `exports/`, `spark/` and `requests/` hold unfinished requests, `jobs/` the records of
-steps of compactions, and of jobs that are set aside. Ids of tables have
-{digits} characters, and grants are for prefixes of exactly that length. So none of them covers
-`spark-job-packages/`, the packages of Spark jobs; only roles that upload or run these may use it.
+steps of compactions, and of jobs that are set aside. Ids of tables have {digits} characters, and
+grants are for prefixes of exactly that length, so none of them covers `spark-job-packages/`.
+Names are without `dormouse-<instance>-`. *Receive* is {receive}; *send* is {send}.
 
-{objects}
+| what | who may what |
+|---|---|
+{places}
+Each role but {without_log} also has {logs} on the log group of its own function.
+
 ## Who could change an object
 
 Buckets refuse to overwrite an object. A role that may both put and delete below a folder could
@@ -73,12 +88,7 @@ delete an object there and put another under its name. These roles may, each for
 
 | role | folder | why |
 |---|---|---|
-{reasons}
-## All else
-
-| role | actions | on |
-|---|---|---|
-{others}"""
+{reasons}"""
 
 
 class Grant(NamedTuple):
@@ -126,17 +136,22 @@ def put_and_deleted(grants: Iterable[Grant]) -> set[str]:
 
 def document(granted: Mapping[str, Sequence[Grant]], names: InstanceNames) -> str:
     """Return the document about what each role is granted in an instance of these names."""
-    objects = {role: _objects(grants, names) for role, grants in granted.items()}
-    reasons = "".join(
-        f"| {role} | `{folder}/` | {why} |\n" for (role, folder), why in PUT_AND_DELETE.items()
-    )
-    others = "".join(
-        f"| {role} | {actions} | {on} |\n"
-        for role, grants in granted.items()
-        for actions, on in _others(grants, names)
-    )
+    actions_on: dict[str, dict[str, set[str]]] = {}
+    for role, grants in granted.items():
+        for action, resource in grants:
+            place, verb = _place(role, resource, names), _verb(action)
+            actions_on.setdefault(place, {}).setdefault(role, set()).add(verb)
+    logs = actions_on.pop(_OWN_LOG)
+    (log_actions,) = {tuple(sorted(actions)) for actions in logs.values()}
+    ordered = sorted(actions_on, key=_order)
     return _TEXT.format(
-        digits=TABLE_ID_DIGITS, objects=_matrix(objects), reasons=reasons, others=others
+        digits=TABLE_ID_DIGITS,
+        receive=_listed(RECEIVE),
+        send=_listed(SEND),
+        without_log=", ".join(role for role in granted if role not in logs),
+        logs=_listed(log_actions),
+        places="".join(f"| {place} | {_holders(actions_on[place])} |\n" for place in ordered),
+        reasons="".join(f"| {roles} | {folders} | {why} |\n" for roles, folders, why in _reasons()),
     )
 
 
@@ -156,25 +171,37 @@ def made_from(template: Path) -> str:
     return document(granted, _NAMES)
 
 
-def _objects(grants: Iterable[Grant], names: InstanceNames) -> dict[str, str]:
-    """Return what may be done with objects, by where they lie."""
-    found: dict[str, set[str]] = {}
-    for action, resource in grants:
-        service, _, operation = action.partition(":")
-        if service == "s3":
-            verb = operation.removesuffix("Object").removesuffix("Bucket").lower()
-            found.setdefault(_place(resource, names), set()).add(_VERBS.get(operation, verb))
-    return {place: ", ".join(sorted(verbs, key=_ORDER.index)) for place, verbs in found.items()}
+def _verb(action: str) -> str:
+    """Return an action on objects as a verb, any other as it is."""
+    service, _, operation = action.partition(":")
+    if service != "s3":
+        return action
+    return _VERBS.get(operation, operation.removesuffix("Object").removesuffix("Bucket").lower())
 
 
-def _place(resource: str, names: InstanceNames) -> str:
-    """Return where in which bucket a resource is, without the names of an instance."""
+def _place(role: str, resource: str, names: InstanceNames) -> str:
+    """Return what a resource is, without the names of an instance."""
+    if resource.startswith("arn:aws:s3:::"):
+        return _object_place(resource, names)
+    *_, name = resource.split(":", 5)
+    if name.startswith("log-group:") and name.endswith(f"-{_snake(role)}:*"):
+        return _OWN_LOG
+    kind = {"sqs": "queue ", "dynamodb": "table "}.get(resource.split(":")[2], "")
+    prefix = f"dormouse-{names.instance}"
+    name = (
+        name.removeprefix("table/").replace(f"{prefix}-", "").replace(prefix, "dormouse-<instance>")
+    )
+    return f"{kind}`{name}`"
+
+
+def _object_place(resource: str, names: InstanceNames) -> str:
+    """Return where in which bucket objects are."""
     bucket, _, path = resource.removeprefix("arn:aws:s3:::").partition("/")
     folder = folder_of(resource)
     if folder is not None:
-        return f"`{folder}/`"
+        return f"objects `{folder}/`"
     if path and path != "*" and bucket == names.data_bucket:
-        return f"`{path.removesuffix('*')}`"
+        return f"objects `{path.removesuffix('*')}`"
     kinds = {
         names.ingest_bucket: "ingest bucket",
         names.data_bucket: "data bucket",
@@ -183,31 +210,49 @@ def _place(resource: str, names: InstanceNames) -> str:
     return kinds[bucket] + (f", `{path}`" if path not in ("", "*") else "")
 
 
-def _matrix(cells: Mapping[str, Mapping[str, str]]) -> str:
-    columns = list(dict.fromkeys(place for row in cells.values() for place in row))
-    columns.sort(key=lambda place: (not place.startswith("`"), place))
-    lines = [["role", *columns], ["---"] * (len(columns) + 1)]
-    lines += [[role, *(row.get(place, "") for place in columns)] for role, row in cells.items()]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def _order(place: str) -> tuple[int, str]:
+    kinds = ("objects ", "data bucket", "ingest bucket", "results bucket", "table ", "queue ")
+    found = (at for at, kind in enumerate(kinds) if place.startswith(kind))
+    return next(found, len(kinds)), place.replace("`", "")
 
 
-def _others(grants: Iterable[Grant], names: InstanceNames) -> Iterator[tuple[str, str]]:
-    """Return what may be done with what is no object: actions, and on what."""
-    actions_on: dict[str, set[str]] = {}
-    for action, resource in grants:
-        if not action.startswith("s3:"):
-            actions_on.setdefault(_plain(resource, names), set()).add(action)
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for resource, actions in sorted(actions_on.items()):
-        alike.setdefault(tuple(sorted(actions)), []).append(resource)
-    for same, resources in alike.items():
-        yield ", ".join(same), ", ".join(f"`{each}`" for each in resources)
+def _holders(actions: Mapping[str, set[str]]) -> str:
+    """Return who may what: roles with the same actions together."""
+    alike: dict[str, list[str]] = {}
+    for role, found in actions.items():
+        alike.setdefault(_short(found), []).append(role)
+    return "; ".join(f"{what}: {', '.join(roles)}" for what, roles in alike.items())
 
 
-def _plain(resource: str, names: InstanceNames) -> str:
-    """Return a resource without partition, region, account and the name of the instance."""
-    *_, name = resource.split(":", 5)
-    return name.replace(f"dormouse-{names.instance}", "dormouse-<instance>")
+def _short(actions: set[str]) -> str:
+    """Return actions as a text, with the names that the document explains."""
+    names, rest = [], set(actions)
+    for name, whole in (("*receive*", RECEIVE), ("*send*", SEND)):
+        if whole <= rest:
+            names.append(name)
+            rest -= whole
+    verbs = [verb for verb in _ORDER if verb in rest]
+    return ", ".join([*names, *verbs, *(f"`{action}`" for action in sorted(rest - {*verbs}))])
+
+
+def _reasons() -> Iterator[tuple[str, str, str]]:
+    """Return roles, their folders and the reason, those alike in one."""
+    folders: dict[tuple[str, str], list[str]] = {}
+    for (role, folder), why in PUT_AND_DELETE.items():
+        folders.setdefault((role, why), []).append(f"`{folder}/`")
+    roles: dict[tuple[str, str], list[str]] = {}
+    for (role, why), found in folders.items():
+        roles.setdefault((", ".join(found), why), []).append(role)
+    for (found_folders, why), found_roles in roles.items():
+        yield ", ".join(found_roles), found_folders, why
+
+
+def _snake(role: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", role).lower()
+
+
+def _listed(actions: Iterable[str]) -> str:
+    return ", ".join(f"`{action}`" for action in sorted(actions))
 
 
 def _many(value: str | list[str]) -> list[str]:
