@@ -18,12 +18,13 @@ from dormouse_cli.generated import granted
 
 _PROPERTIES = """# Properties
 
-What can be set for a table. It has its own value (`dormouse table add … --property NAME=VALUE`,
-`dormouse table set TABLE NAME=VALUE`), else the instance's (`dormouse instance set NAME=VALUE`),
-else the default. Made from `shared/dormouse/tables/properties.py` by `make docs`.
+What can be set for a table. Its own value (`dormouse table add … --property NAME=VALUE`,
+`dormouse table set TABLE NAME=VALUE`) comes first, then the instance's
+(`dormouse instance set NAME=VALUE`), then the default. Made from
+`shared/dormouse/tables/properties.py` by `make docs`.
 
-| property | default | unit | can be | meaning |
-|---|---|---|---|---|
+| property | default | meaning |
+|---|---|---|
 """
 _MESSAGES = """# Messages for the admin queue
 
@@ -57,11 +58,11 @@ def documents() -> dict[str, str]:
 
 
 def _row(known: Property) -> str:
-    can_be = ", ".join(f"`{choice}`" for choice in known.choices)
-    if known.least is not None:
-        can_be = f"at least {known.least}"
     default = f"`{known.default}`" if known.default != "" else "none"
-    return f"| `{known.name}` | {default} | {known.unit} | {can_be} | {known.description} |\n"
+    others = [f"`{choice}`" for choice in known.choices if choice != known.default]
+    bound = f"at least {known.least}" if known.least else f"or {', '.join(others)}"
+    parts = [f"{default} {known.unit}".rstrip(), *([bound] if known.least or others else [])]
+    return f"| `{known.name}` | {', '.join(parts)} | {known.description} |\n"
 
 
 def _name(kind: type[Message]) -> str:
