@@ -10,6 +10,7 @@ from typing import BinaryIO, Protocol
 from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.messages import OutboundMessage
+from dormouse.model.job_events import JobEvent, Tracked
 from dormouse.model.job_records import DAMAGED as DAMAGED
 from dormouse.model.job_records import JobRecord as JobRecord
 from dormouse.model.metrics import Metric
@@ -197,15 +198,8 @@ class Tracker(Protocol):
     redelivered.
     """
 
-    def record(self, record: JobRecord) -> None:
-        """Write the newest record of a job. A record that is older than the stored one is ignored.
-
-        So is one that is ``assigned`` if the job is ``finished``: a stage that hands a job on
-        records that afterwards, and the job may be done by then.
-
-        An empty subject, files or size keeps the stored value. A record that is ``running`` starts
-        another attempt at its `updated_ms`; one that `is_finished` ends the attempt then.
-        """
+    def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
+        """Record what happened to a job; `model.job_events.fold_event` makes the record of it."""
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:
         """Return the newest record of a job; None if there is none, or if it is damaged."""

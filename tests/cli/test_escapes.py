@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import NotFoundError
-from dormouse.ports import NO_TABLE, JobRecord
+from dormouse.model.job_events import Refused, TrackedJob
+from dormouse.ports import NO_TABLE
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
 
@@ -22,8 +23,8 @@ def acted_upon(text: str) -> str:
 
 @pytest.fixture
 def evil(dormouse: Dormouse, memory: InMemory) -> Dormouse:
-    record = JobRecord(NO_TABLE, EVIL, "ingest", "refused", EVIL, f"no table {EVIL}", 0, 1)
-    memory.world.tracker.record(record)
+    refused = Refused(f"no table {EVIL}", subject=EVIL)
+    memory.world.tracker.record(TrackedJob(NO_TABLE, EVIL, "ingest"), refused, 1)
     return dormouse
 
 

@@ -12,14 +12,16 @@ from dormouse.aws.dynamodb.job_items import job_item, record_of
 from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.errors import CorruptDataError
 from dormouse.folder.tracker import SqliteTracker
+from dormouse.model.job_events import Assigned, Failed, Finished, Refused, Started, TrackedJob
 from dormouse.ports import DAMAGED, NO_TABLE, JobRecord, Tracker
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.adapters import MemoryTracker
 from tests.support.damaged_items import damages, some_damages
 
-RUNNING = JobRecord("t", "j", "ingest", "running", "t/a.csv", updated_ms=1_700_000_000_999)
-FINISHED = replace(RUNNING, state="finished", rows=2**40, updated_ms=RUNNING.updated_ms + 1)
+JOB = TrackedJob("t", "j", "ingest")
+AT_MS = 1_700_000_000_999
+STARTED, FINISHED = Started(subject="t/a.csv"), Finished(rows=2**40)
 
 
 @pytest.fixture(params=["memory", "dynamodb", "folder"])
@@ -39,44 +41,40 @@ def tracker(
 
 def test_a_job_shows_its_newest_record(tracker: Tracker) -> None:
     assert tracker.get("t", "j") is None
-    for record in (RUNNING, FINISHED):
-        tracker.record(record)
+    for at_ms, event in enumerate((STARTED, FINISHED), start=AT_MS):
+        tracker.record(JOB, event, at_ms)
         kept = tracker.get("t", "j")
         assert kept is not None
-        assert (kept.state, kept.rows, kept.updated_ms) == (
-            record.state,
-            record.rows,
-            record.updated_ms,
-        )
+        assert (kept.state, kept.rows, kept.updated_ms) == (event.state, event.rows, at_ms)
 
 
 def test_a_record_that_comes_late_does_not_hide_a_newer_one(tracker: Tracker) -> None:
-    tracker.record(FINISHED)
+    tracker.record(JOB, FINISHED, AT_MS + 1)
     before = tracker.get("t", "j")
-    tracker.record(RUNNING)
+    tracker.record(JOB, STARTED, AT_MS)
     assert tracker.get("t", "j") == before
 
 
 def test_a_finished_job_is_not_recorded_as_assigned_by_a_late_planner(
     tracker: Tracker,
 ) -> None:
-    assigned = replace(RUNNING, state="assigned", reason="it is with Spark", updated_ms=2**41)
-    tracker.record(FINISHED)
+    assigned = Assigned("it is with Spark")
+    tracker.record(JOB, FINISHED, AT_MS)
     before = tracker.get("t", "j")
-    tracker.record(assigned)
+    tracker.record(JOB, assigned, 2**41)
     assert tracker.get("t", "j") == before
-    tracker.record(replace(assigned, job_id="another"))
-    tracker.record(replace(FINISHED, state="failed"))
+    tracker.record(replace(JOB, id="another"), assigned, 2**41)
+    tracker.record(JOB, Failed(), AT_MS)
     for job_id in ("j", "another"):
-        tracker.record(replace(assigned, job_id=job_id))
+        tracker.record(replace(JOB, id=job_id), assigned, 2**41)
         kept = tracker.get("t", job_id)
         assert kept is not None
         assert kept.state == "assigned"
 
 
 def test_of_two_records_of_one_millisecond_the_later_counts(tracker: Tracker) -> None:
-    tracker.record(RUNNING)
-    tracker.record(replace(RUNNING, state="failed", reason="no disk"))
+    tracker.record(JOB, STARTED, AT_MS)
+    tracker.record(JOB, Failed("no disk"), AT_MS)
     kept = tracker.get("t", "j")
     assert kept is not None
     assert (kept.state, kept.reason) == ("failed", "no disk")
@@ -85,43 +83,49 @@ def test_of_two_records_of_one_millisecond_the_later_counts(tracker: Tracker) ->
 def test_the_record_of_a_finished_job_keeps_its_start_its_end_and_its_first_details(
     tracker: Tracker,
 ) -> None:
-    tracker.record(replace(RUNNING, files=3, size_bytes=2**40))
-    tracker.record(replace(FINISHED, subject="", rows_read=2**41))
-    assert tracker.get("t", "j") == replace(
-        FINISHED,
+    tracker.record(JOB, replace(STARTED, files=3, size_bytes=2**40), AT_MS)
+    tracker.record(JOB, replace(FINISHED, rows_read=2**41), AT_MS + 1)
+    assert tracker.get("t", "j") == JobRecord(
+        "t",
+        "j",
+        "ingest",
+        "finished",
+        "t/a.csv",
+        rows=2**40,
+        updated_ms=AT_MS + 1,
         files=3,
         size_bytes=2**40,
         rows_read=2**41,
-        started_ms=RUNNING.updated_ms,
-        finished_ms=FINISHED.updated_ms,
+        started_ms=AT_MS,
+        finished_ms=AT_MS + 1,
         attempts=1,
     )
 
 
 def test_every_attempt_is_counted_and_the_newest_has_no_end_until_it_ends(tracker: Tracker) -> None:
     times = iter(range(1_700_000_000_000, 1_700_000_100_000, 1000))
-    for state, reason in (("running", ""), ("failed", "no disk"), ("running", "")):
-        tracker.record(replace(RUNNING, state=state, reason=reason, updated_ms=next(times)))
+    for event in (STARTED, Failed("no disk"), STARTED):
+        tracker.record(JOB, event, next(times))
     again = tracker.get("t", "j")
     assert again is not None
     assert (again.attempts, again.reason, again.finished_ms, again.seconds) == (2, "", 0, None)
-    tracker.record(replace(FINISHED, updated_ms=next(times)))
+    tracker.record(JOB, FINISHED, next(times))
     done = tracker.get("t", "j")
     assert done is not None
     assert (done.attempts, done.seconds) == (2, 1.0)
 
 
 def test_what_was_refused_unseen_has_an_end_but_no_beginning(tracker: Tracker) -> None:
-    tracker.record(replace(RUNNING, state="refused", reason="no such table"))
+    tracker.record(JOB, Refused("no such table"), AT_MS)
     kept = tracker.get("t", "j")
     assert kept is not None
-    assert (kept.started_ms, kept.finished_ms, kept.seconds) == (0, RUNNING.updated_ms, None)
+    assert (kept.started_ms, kept.finished_ms, kept.seconds) == (0, AT_MS, None)
     assert kept.attempts == 0
 
 
 def test_records_are_those_of_one_table_in_the_order_of_jobs(tracker: Tracker) -> None:
     for table_id, job_id in (("t", "b"), ("t", "a"), ("u", "c"), (NO_TABLE, "d")):
-        tracker.record(replace(RUNNING, table_id=table_id, job_id=job_id))
+        tracker.record(TrackedJob(table_id, job_id, "ingest"), STARTED, AT_MS)
     assert [record.job_id for record in tracker.records("t")] == ["a", "b"]
     assert [record.job_id for record in tracker.records(NO_TABLE)] == ["d"]
     assert list(tracker.records("none")) == []
@@ -129,14 +133,15 @@ def test_records_are_those_of_one_table_in_the_order_of_jobs(tracker: Tracker) -
 
 def test_records_longer_than_a_page_are_whole(tracker: Tracker) -> None:
     for number in range(110):  # of 10 KB each; a page ends at 1 MB
-        tracker.record(replace(RUNNING, job_id=f"{number:03}", reason="x" * 10_000))
+        tracker.record(replace(JOB, id=f"{number:03}"), Failed("x" * 10_000), AT_MS)
     assert len(list(tracker.records("t"))) == 110
 
 
 def test_runs_are_counted_since_the_last_one_with_a_recorded_end(tracker: Tracker) -> None:
     counts = []
-    for state in ("running", "failed", "running", "running", "assigned", "failed", "running"):
-        tracker.record(replace(RUNNING, state=state))
+    failed, assigned = Failed(), Assigned()
+    for event in (STARTED, failed, STARTED, STARTED, assigned, failed, STARTED):
+        tracker.record(JOB, event, AT_MS)
         kept = tracker.get("t", "j")
         assert kept is not None
         counts.append((kept.attempts, kept.crashed_attempts))
@@ -144,7 +149,7 @@ def test_runs_are_counted_since_the_last_one_with_a_recorded_end(tracker: Tracke
 
 
 def test_a_request_is_bound_to_the_table_that_was_said_first(tracker: Tracker) -> None:
-    now_ms = RUNNING.updated_ms
+    now_ms = AT_MS
     assert [tracker.bind("r", table, now_ms) for table in ("t", "u", NO_TABLE)] == ["t"] * 3
     assert tracker.bind("s", "u", now_ms) == "u"
     assert list(tracker.records(NO_TABLE)) == []
@@ -155,7 +160,7 @@ def test_a_record_has_a_time_to_live_of_seven_days(
 ) -> None:
     with mocked_aws(monkeypatch):
         client = dynamodb_table("jobs", "table_id", "job_id")
-        DynamoTracker(client, "jobs").record(RUNNING)
+        DynamoTracker(client, "jobs").record(JOB, STARTED, AT_MS)
         (item,) = client.scan(TableName="jobs")["Items"]
         assert item["expires"] == {"N": str(1_700_000_000 + 7 * 24 * 60 * 60)}
 
@@ -166,9 +171,9 @@ def test_a_damaged_record_says_so_harms_no_other_and_the_next_takes_its_place(
     with mocked_aws(monkeypatch):
         client = dynamodb_table("jobs", "table_id", "job_id")
         tracker = DynamoTracker(client, "jobs")
-        tracker.record(replace(RUNNING, job_id="other"))
+        tracker.record(replace(JOB, id="other"), STARTED, AT_MS)
         other = tracker.get("t", "other")
-        tracker.record(RUNNING)
+        tracker.record(JOB, STARTED, AT_MS)
         (good,) = [i for i in client.scan(TableName="jobs")["Items"] if i["job_id"]["S"] == "j"]
         for what, damaged in some_damages(good, ("table_id", "job_id")):
             client.put_item(TableName="jobs", Item=damaged)
@@ -176,14 +181,16 @@ def test_a_damaged_record_says_so_harms_no_other_and_the_next_takes_its_place(
             shown, sound = tracker.records("t")
             assert (shown.job_id, shown.state, sound) == ("j", DAMAGED, other), what
             assert "'j' is damaged" in shown.reason, what
-            tracker.record(FINISHED)
+            tracker.record(JOB, FINISHED, AT_MS + 1)
             kept = tracker.get("t", "j")
             assert kept is not None, what
             assert (kept.state, kept.rows, kept.attempts) == ("finished", FINISHED.rows, 0), what
 
 
 def test_every_damage_to_a_record_is_noticed() -> None:
-    record = replace(FINISHED, reason="no disk", attempts=3, started_ms=5)
+    record = JobRecord(
+        "t", "j", "ingest", "finished", "t/a.csv", "no disk", 2**40, AT_MS, attempts=3, started_ms=5
+    )
     assert record_of(job_item(record)) == record
     for what, damaged in damages(job_item(record), ("table_id", "job_id")):
         assert record_of(damaged).state == DAMAGED, what
@@ -217,11 +224,11 @@ def test_records_of_one_job_at_once_do_not_lose_each_other(
         def slow(**request: object) -> object:
             if not begun:
                 begun.append(request)
-                tracker.record(RUNNING)
+                tracker.record(JOB, STARTED, AT_MS)
             return put(**request)  # type: ignore[arg-type]
 
         monkeypatch.setattr(tracker._client, "put_item", slow)
-        tracker.record(RUNNING)
+        tracker.record(JOB, STARTED, AT_MS)
         kept = tracker.get("t", "j")
         assert kept is not None
         assert kept.attempts == 2
@@ -230,7 +237,7 @@ def test_records_of_one_job_at_once_do_not_lose_each_other(
 def test_a_reason_longer_than_an_item_can_be_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     with mocked_aws(monkeypatch):
         tracker = DynamoTracker(dynamodb_table("jobs", "table_id", "job_id"), "jobs")
-        tracker.record(replace(RUNNING, reason="bad row; " * 100_000))
+        tracker.record(JOB, Failed("bad row; " * 100_000), AT_MS)
         kept = tracker.get("t", "j")
         assert kept is not None
         assert kept.reason.startswith("bad row; bad row")
@@ -243,7 +250,7 @@ def test_what_cannot_be_the_name_of_a_job_is_that_of_none(tracker: Tracker, name
 
 
 def test_a_job_about_something_with_a_very_long_name_is_recorded(tracker: Tracker) -> None:
-    tracker.record(replace(RUNNING, subject="x" * 500_000))
+    tracker.record(JOB, replace(STARTED, subject="x" * 500_000), AT_MS)
     kept = tracker.get("t", "j")
     assert kept is not None
     assert kept.subject.startswith("xxx")

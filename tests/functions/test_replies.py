@@ -13,7 +13,8 @@ from dormouse.features.requests.request_names import request_path
 from dormouse.features.requests.resolve_table import binding_key
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages import OutboundMessage, encode
-from dormouse.ports import NO_TABLE, JobRecord
+from dormouse.model.job_events import JobEvent, Tracked
+from dormouse.ports import NO_TABLE
 from dormouse.replies import Reply
 from dormouse.requests import CompactTable, SetOnline
 from dormouse.stored.names import REPLIES
@@ -235,10 +236,10 @@ def test_a_request_that_has_begun_does_not_fail_with_its_last_delivery(
     body = encode(CompactTable("r", "letters", all=True, reply=True))
     record = functions.world.tracker.record
 
-    def failing(made: JobRecord) -> None:
-        if made.job_id == "r":
+    def failing(job: Tracked, event: JobEvent, at_ms: int) -> None:
+        if job.id == "r":
             raise UnavailableError("DynamoDB refused")
-        record(made)
+        record(job, event, at_ms)
 
     with monkeypatch.context() as patched:
         patched.setattr(functions.world.tracker, "record", failing)

@@ -10,8 +10,8 @@ import pytest
 
 from dormouse.aws.functions import handling
 from dormouse.features.export.request import export_id_of
-from dormouse.features.spark.jobs import kind_of
 from dormouse.features.spark.requests import save_spark_request
+from dormouse.jobs.tracking import tracked_job
 from dormouse.messages import ExportJob, IngestJob, SparkJob
 from dormouse.model.sources import job_id_of
 from dormouse_spark import entry
@@ -36,7 +36,7 @@ def driver(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Driver:
 
     def run(job: SparkJob) -> int:
         given = {"instance": "dev", "table-id": TABLE_ID, "job-id": job.job_id, "generation": "0"}
-        return main(kind_of(job), [f"--{name}={value}" for name, value in given.items()])
+        return main(tracked_job(job).kind, [f"--{name}={value}" for name, value in given.items()])
 
     return run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from dormouse.model.job_events import JobEvent, Tracked, fold_event
 from dormouse.ports import Clock, JobRecord
 from dormouse.storage import MemoryStorage
 from dormouse.tables.table import Table
@@ -79,7 +80,9 @@ class WatchedTracker(MemoryTracker):
         super().__init__()
         self.told: dict[tuple[str, str], JobRecord] = {}
 
-    def record(self, record: JobRecord) -> None:
-        """Keep a record, if it is the newest."""
-        super().record(record)
-        self.told[record.table_id, record.job_id] = record
+    def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
+        """Keep the record of a job, if the event is the newest."""
+        super().record(job, event, at_ms)
+        said = fold_event(None, job, event, at_ms)
+        assert said is not None
+        self.told[job.table_id, job.id] = said

@@ -19,8 +19,9 @@ from dormouse.errors import UnavailableError
 from dormouse.features.compaction import slicing
 from dormouse.features.export import export_rows as export_stage
 from dormouse.features.rebuild.rebuild import preview_rebuild
-from dormouse.features.spark.jobs import is_spark_job_settled, kind_of
+from dormouse.features.spark.jobs import is_spark_job_settled
 from dormouse.features.spark.requests import list_spark_requests, save_spark_request
+from dormouse.jobs.tracking import tracked_job
 from dormouse.messages import IngestJob, OutboundMessage, SparkJob, SparkRunChanged
 from dormouse.model.sources import job_id_of
 from dormouse.requests import CompactTable
@@ -64,7 +65,7 @@ class Job:
             "compaction": compact,
             "export": export_rows,
         }
-        run = runs[kind_of(self.message)]
+        run = runs[tracked_job(self.message).kind]
         run(self.spark, open_access, self.world.services, self.message)
 
     def end(self, outcome: str) -> list[OutboundMessage]:

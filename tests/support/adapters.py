@@ -15,8 +15,8 @@ from dormouse.errors import (
     RefusedSourceError,
     UnavailableError,
 )
-from dormouse.jobs.records import following
 from dormouse.messages import OutboundMessage
+from dormouse.model.job_events import JobEvent, Tracked, fold_event
 from dormouse.model.metrics import Metric
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
@@ -157,10 +157,10 @@ class MemoryTracker:
     kept: dict[tuple[str, str], JobRecord] = field(default_factory=dict)
     bound: dict[str, str] = field(default_factory=dict)
 
-    def record(self, record: JobRecord) -> None:
-        wanted = following(self.get(record.table_id, record.job_id), record)
+    def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
+        wanted = fold_event(self.get(job.table_id, job.id), job, event, at_ms)
         if wanted is not None:
-            self.kept[record.table_id, record.job_id] = wanted
+            self.kept[job.table_id, job.id] = wanted
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:
         return self.kept.get((table_id, job_id))

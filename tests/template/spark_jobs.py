@@ -16,8 +16,8 @@ import boto3
 
 from dormouse.features.export.request import export_id_of
 from dormouse.features.export.stored import load_export
-from dormouse.features.spark.jobs import kind_of
 from dormouse.features.spark.requests import load_spark_request
+from dormouse.jobs.tracking import tracked_job
 from dormouse.messages import CompactionJob, ExportJob, IngestJob, SparkJob, encode
 from dormouse.model.sources import job_id_of
 from dormouse.model.transactions import AssignJob, ReleaseJob
@@ -137,7 +137,7 @@ def run(flow: Flow, message: SparkJob) -> None:
         patch.object(entry, "wire", lambda _: flow.wiring()),
         patch.object(entry, "SparkContext", SimpleNamespace(getOrCreate=Here)),
     ):
-        assert entry.main(kind_of(message), [f"--{k}={v}" for k, v in given.items()]) == 0
+        assert entry.main(tracked_job(message).kind, [f"--{k}={v}" for k, v in given.items()]) == 0
 
 
 class Here:

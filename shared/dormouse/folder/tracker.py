@@ -9,7 +9,8 @@ from typing import Any
 from dormouse.errors import CorruptDataError
 from dormouse.folder.database import Database
 from dormouse.folder.records import Record, fetch, select, store
-from dormouse.jobs.records import BOUND_KEPT_SECONDS, following, seconds_kept
+from dormouse.jobs.records import BOUND_KEPT_SECONDS, seconds_kept
+from dormouse.model.job_events import JobEvent, Tracked, fold_event
 from dormouse.ports import DAMAGED, JobRecord
 from dormouse.stored.decoding import raise_corrupt
 
@@ -24,16 +25,14 @@ class SqliteTracker:
         """Use `database`."""
         self._database = database
 
-    def record(self, record: JobRecord) -> None:
-        """Write the newest record of a job. A record that is older than the stored one is ignored,
-        and so is one that is ``assigned`` if the job is ``finished``.
-        """
+    def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
+        """Record what happened to a job. A damaged record counts as none, and is replaced."""
         with self._database.writing() as connection:
-            found = fetch(connection, _JOB, record.table_id, record.job_id)
-            wanted = following(_record_of(found) if found else None, record)
+            place = (_JOB, job.table_id, job.id)
+            found = fetch(connection, *place)
+            wanted = fold_event(_record_of(found) if found else None, job, event, at_ms)
             if wanted is not None:
                 expires_ms = wanted.updated_ms + seconds_kept(wanted) * 1000
-                place = (_JOB, record.table_id, record.job_id)
                 store(connection, *place, asdict(wanted), expires_ms=expires_ms)
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:

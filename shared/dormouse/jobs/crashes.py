@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from dormouse.jobs.tracking import record
+from dormouse.jobs.tracking import record, tracked_job
 from dormouse.messages import CompactionJob, OutboundMessage, SparkJob
-from dormouse.model.job_records import JobKind
+from dormouse.model.job_events import Assigned
 from dormouse.ports import Services
 from dormouse.stored.paths import job_notes_prefix, parse_job_note_path, set_aside_path
 
@@ -39,17 +39,14 @@ def has_crashed(services: Services, table_id: str, job_id: str) -> bool:
     return known is not None and known.crashed_attempts >= CRASH_LIMIT
 
 
-def hand_to_spark(
-    services: Services, job: SparkJob, kind: JobKind, reason: str
-) -> list[OutboundMessage]:
+def hand_to_spark(services: Services, job: SparkJob, reason: str) -> list[OutboundMessage]:
     """Return the message that gives a job to Spark. Requires that the instance has Spark.
 
     A compaction whose attempts crashed is set aside as a whole, also if Spark fails it.
     """
     if isinstance(job, CompactionJob) and reason == CRASHED:
         set_aside(services, job.table_id, job.job_id, WHOLE)
-    reason = f"handed to Spark: {reason}"
-    record(services, job.table_id, job.job_id, kind, "assigned", reason=reason)
+    record(services, tracked_job(job), Assigned(f"handed to Spark: {reason}"))
     return [OutboundMessage("spark-jobs", job)]
 
 

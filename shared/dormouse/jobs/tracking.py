@@ -7,9 +7,21 @@ from contextlib import contextmanager
 from typing import cast
 
 from dormouse.errors import DormouseError
-from dormouse.model.job_records import JobKind, JobState
+from dormouse.messages import CompactionJob, ExportJob, IngestJob, SparkJob
+from dormouse.model.job_events import (
+    Accepted,
+    Failed,
+    Finished,
+    JobEvent,
+    Refused,
+    Started,
+    TrackedJob,
+    TrackedRequest,
+    fold_event,
+)
+from dormouse.model.job_records import JobKind, JobRecord
 from dormouse.model.metrics import Metric
-from dormouse.ports import NO_TABLE, JobRecord, Services
+from dormouse.ports import NO_TABLE, Services
 from dormouse.replies import Reply
 
 OUTCOME_UNKNOWN = "the job is over; it ended without recording an outcome"
@@ -20,74 +32,40 @@ ISOLATED = "each file is ingested by a job of its own"
 """How the reason ends in the record of an ingest that was split into one job per file."""
 
 
+def tracked_job(job: SparkJob) -> TrackedJob:
+    """Return a job as the tracker knows it."""
+    return TrackedJob(job.table_id, job.job_id, _kind_of(job))
+
+
+def _kind_of(job: SparkJob) -> JobKind:
+    match job:
+        case IngestJob():
+            return "ingest"
+        case CompactionJob():
+            return "compaction"
+        case ExportJob():
+            return "export"
+
+
 @contextmanager
-def tracked(
-    services: Services,
-    table_id: str,
-    job_id: str,
-    kind: JobKind,
-    *,
-    subject: str = "",
-    files: int = 0,
-    size_bytes: int = 0,
-) -> Iterator[None]:
-    """Record a job as running, and as failed with the reason if the block raises a
-    DormouseError.
-    """
-    record(
-        services,
-        table_id,
-        job_id,
-        kind,
-        "running",
-        subject=subject,
-        files=files,
-        size_bytes=size_bytes,
-    )
+def tracked(services: Services, job: TrackedJob, started: Started) -> Iterator[None]:
+    """Record that a job started, and that it failed if the block raises a DormouseError."""
+    record(services, job, started)
     try:
         yield
     except DormouseError as error:
-        record(services, table_id, job_id, kind, "failed", reason=error.explanation)
+        record(services, job, Failed(error.explanation))
         raise
 
 
-def record(
-    services: Services,
-    table_id: str,
-    job_id: str,
-    kind: JobKind,
-    state: JobState,
-    *,
-    subject: str = "",
-    reason: str = "",
-    rows: int = 0,
-    files: int = 0,
-    size_bytes: int = 0,
-    rows_read: int = 0,
-) -> None:
-    """Write the newest record of a job. `files` and `size_bytes` are its input's; `rows` are its
-    output.
-
-    The tracker derives the begin and end of the job and the number of attempts. The counts of a
-    record are also published as metrics.
-    """
-    made = JobRecord(
-        table_id,
-        job_id,
-        kind,
-        state,
-        subject,
-        reason,
-        rows,
-        services.clock.now_ms(),
-        files,
-        size_bytes,
-        rows_read,
-    )
-    services.tracker.record(made)
-    if _counts(made):
-        table = services.tables.get(table_id) if table_id != NO_TABLE else None
-        publish_counts(services, table.name if table else NO_TABLE, made)
+def record(services: Services, job: TrackedJob, event: JobEvent) -> None:
+    """Record what happened to a job just now, and publish its counts as metrics."""
+    now_ms = services.clock.now_ms()
+    services.tracker.record(job, event, now_ms)
+    said = fold_event(None, job, event, now_ms)
+    if said is not None and _counts(said):
+        table = services.tables.get(job.table_id) if job.table_id != NO_TABLE else None
+        publish_counts(services, table.name if table else NO_TABLE, said)
 
 
 def publish_counts(services: Services, table_name: str, known: JobRecord) -> None:
@@ -96,25 +74,27 @@ def publish_counts(services: Services, table_name: str, known: JobRecord) -> Non
         services.metrics.emit(table_name, counts)
 
 
+_OUTCOMES: dict[str, type[Accepted | Finished | Failed | Refused]] = {
+    "accepted": Accepted,
+    "finished": Finished,
+    "failed": Failed,
+    "refused": Refused,
+}
+"""The event of each outcome of a request."""
+
+
 def record_request(services: Services, table_id: str, reply: Reply, subject: str) -> None:
-    """Write the record of a request, as its reply describes it, under the table that it is
-    about.
-    """
+    """Record a request, as its reply describes it, under the table that it is about."""
     counts = reply.counts
-    services.tracker.record(
-        JobRecord(
-            table_id,
-            reply.request_id,
-            reply.request,
-            reply.outcome,
-            subject,
-            reply.reason,
-            rows=counts.rows or counts.removed,
-            updated_ms=services.clock.now_ms(),
-            files=counts.files,
-            size_bytes=counts.size_bytes,
-        )
+    event = _OUTCOMES[reply.outcome](
+        reply.reason,
+        subject,
+        files=counts.files,
+        size_bytes=counts.size_bytes,
+        rows=counts.rows or counts.removed,
     )
+    request = TrackedRequest(table_id, reply.request_id, reply.request)
+    services.tracker.record(request, event, services.clock.now_ms())
 
 
 def is_isolated(record: JobRecord) -> bool:
@@ -132,7 +112,7 @@ def finalise(services: Services, table_id: str, job_id: str, *, failed: bool = F
         return
     if not known.is_finished or (failed and known.state == "failed"):
         kind = cast(JobKind, known.kind)  # the record is that of a job, not of a request
-        record(services, table_id, job_id, kind, "finished", reason=OUTCOME_UNKNOWN)
+        record(services, TrackedJob(table_id, job_id, kind), Finished(OUTCOME_UNKNOWN))
 
 
 def _counts(known: JobRecord) -> dict[Metric, float]:

@@ -8,6 +8,7 @@
 - `disputes`: rows taken from shards by jobs, and shards that must not be deleted
 - `sources`: ingested objects and their ids; `source_segments`: sealed segments of ids
 - `provenance`: what the footer of a shard says about its origin
-- `job_records`: the tracker's record of a job; `metrics`: the metrics of a table
+- `job_records`: the record of a job; `job_events`: what happens to a job, folded to its record
+- `metrics`: the metrics of a table
 - `spark_threshold`: which jobs Spark does, and with how large a cluster
 """

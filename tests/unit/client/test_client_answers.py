@@ -14,6 +14,7 @@ from dormouse.client.waiting import WAIT_SECONDS, Polling
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.jobs.tracking import record
 from dormouse.messages import TableChanged
+from dormouse.model.job_events import Failed, Refused, TrackedJob
 from dormouse.ports import NO_TABLE, QueueCounts
 from dormouse.stored.paths import purge_path
 from tests.support.adapters import FakeClock
@@ -53,7 +54,7 @@ def test_a_file_that_was_refused_and_is_ingested_since_is_shown_as_finished(
     ingested = handle.ingest(path)
     ingested.wait()
     (source,) = ingested.sources
-    record(memory.world.services, handle.table.id, source.id, "ingest", "refused", reason="bad")
+    record(memory.world.services, TrackedJob(handle.table.id, source.id, "ingest"), Refused("bad"))
     told = {job.job_id: (job.state, job.reason) for job in handle.jobs()}
     assert told[source.id] == ("finished", SINCE_INGESTED)
 
@@ -62,7 +63,7 @@ def test_files_of_a_table_whose_name_begins_alike_are_not_shown(
     memory: InMemory, handle: TableHandle
 ) -> None:
     for key in ("letters/0.parquet", "letters_of_others/0.parquet"):
-        record(memory.world.services, NO_TABLE, key, "ingest", "refused", subject=key)
+        record(memory.world.services, TrackedJob(NO_TABLE, key, "ingest"), Refused(subject=key))
     subjects = {job.subject for job in handle.jobs() if job.state == "refused"}
     assert subjects == {"letters/0.parquet"}
 
@@ -79,7 +80,9 @@ def test_waiting_for_a_failed_purge_raises_with_its_reason(
 ) -> None:
     purge = handle.purge("letter = 'a'")
     services = memory.world.services
-    record(services, handle.table.id, purge.id, "purge", "failed", reason="column at was dropped")
+    record(
+        services, TrackedJob(handle.table.id, purge.id, "purge"), Failed("column at was dropped")
+    )
     memory.world.storage.delete([purge_path(handle.table.id, purge.id)])
     with pytest.raises(InvalidRequestError, match="failed: column at was dropped"):
         purge.wait()

@@ -21,7 +21,8 @@ from dormouse.aws.dynamodb.job_items import (
 )
 from dormouse.aws.dynamodb.stored_items import unchanged
 from dormouse.errors import ContendedError
-from dormouse.jobs.records import BOUND_KEPT_SECONDS, following
+from dormouse.jobs.records import BOUND_KEPT_SECONDS
+from dormouse.model.job_events import JobEvent, Tracked, fold_event
 from dormouse.ports import DAMAGED, JobRecord
 
 if TYPE_CHECKING:
@@ -41,17 +42,14 @@ class DynamoTracker:
         """Use the DynamoDB table `table_name`, which must exist."""
         self._client, self._table_name = client, table_name
 
-    def record(self, record: JobRecord) -> None:
-        """Keep the newest record of a job: one older than what is kept changes nothing, nor does
-        one that is ``assigned`` where the job is finished. A damaged one, which has neither time
-        nor numbers, counts as none.
-        """
+    def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
+        """Record what happened to a job. A damaged record counts as none, and is replaced."""
 
         def newest(item: Item) -> Item | None:
-            wanted = following(record_of(item) if item else None, record)
+            wanted = fold_event(record_of(item) if item else None, job, event, at_ms)
             return None if wanted is None else job_item(wanted)
 
-        self._change(record.table_id, record.job_id, newest)
+        self._change(job.table_id, job.id, newest)
 
     def get(self, table_id: str, job_id: str) -> JobRecord | None:
         """Return the newest record of a job; None if there is none, or it is damaged."""

@@ -20,6 +20,7 @@ from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.jobs.tracking import finalise, record
 from dormouse.messages import OutboundMessage
 from dormouse.model.disputes import dispute_id
+from dormouse.model.job_events import Failed, TrackedJob
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ResolveDisputes
@@ -41,7 +42,7 @@ def record_disputes(
         if shard in state.disputed:
             found = dispute_finding(state, shard, None)
             reason, job_id = f"{found.damage.name.lower()}: {found.detail}", dispute_id(shard)
-            record(services, table.id, job_id, "dispute", "failed", subject=shard, reason=reason)
+            record(services, TrackedJob(table.id, job_id, "dispute"), Failed(reason, subject=shard))
 
 
 def is_sound(services: Services, table: Table, shard: Shard) -> bool:

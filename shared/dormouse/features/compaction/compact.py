@@ -35,6 +35,7 @@ from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import CompactionJob, GarbageCandidates, OutboundMessage, TableChanged
 from dormouse.model.disputes import DisputeReason
+from dormouse.model.job_events import Assigned, Failed, Finished, Started, TrackedJob
 from dormouse.model.provenance import merge_lineages
 from dormouse.model.shards import Job
 from dormouse.model.state import TableState
@@ -94,38 +95,35 @@ def compact(
     except InvalidRequestError as error:
         _release(services, table, job, state.generation, error.explanation)
         return [changed]
-    with tracked(
-        services,
-        table.id,
-        job.id,
-        "compaction",
+    started = Started(
         subject=job.partition,
         files=len(job.inputs),
         size_bytes=sum(state.shards[shard].size_bytes for shard in job.inputs),
-    ):
+    )
+    with tracked(services, _tracked_job(table, job), started):
         done = _merge_or_release(services, table, state, job, removed, merge)
         if done is None:
             return [changed]
         if isinstance(done, Unfinished):
-            record(services, table.id, job.id, "compaction", "assigned", reason=done.reason)
+            record(services, _tracked_job(table, job), Assigned(reason=done.reason))
             return [OutboundMessage("compaction-jobs", message)]
         (outcome,) = services.store(table).commit(done, generation=state.generation)
         if isinstance(outcome, Rejected):
             reason = f"the result was too late to be committed: {outcome}"
-            record(services, table.id, job.id, "compaction", "failed", reason=reason)
+            record(services, _tracked_job(table, job), Failed(reason))
             return [changed]
-    record(
-        services,
-        table.id,
-        job.id,
-        "compaction",
-        "finished",
+    finished = Finished(
         rows=sum(new.shard.rows for new in done.outputs),
         rows_read=sum(rows for _, rows in done.rows_taken),
     )
+    record(services, _tracked_job(table, job), finished)
     newest = services.store(table).current()
     record_disputes(services, table, newest, job.inputs)
     return [changed, *_garbage_candidates(newest, table, job)]
+
+
+def _tracked_job(table: Table, job: Job) -> TrackedJob:
+    return TrackedJob(table.id, job.id, "compaction")
 
 
 def assigned_job(
@@ -171,7 +169,7 @@ def _release(
     """
     store = services.store(table)
     *_, outcome = store.commit(*before, ReleaseJob(job.id), generation=generation)
-    record(services, table.id, job.id, "compaction", "failed", reason=reason)
+    record(services, _tracked_job(table, job), Failed(reason))
     return not isinstance(outcome, Rejected)
 
 

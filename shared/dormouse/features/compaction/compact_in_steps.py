@@ -91,7 +91,7 @@ def compact_within_limits(services: Services, message: CompactionJob) -> list[Ou
     if not is_crashed and not is_heavy:
         return compact(services, message)
     if services.has_spark:
-        return hand_to_spark(services, message, "compaction", CRASHED if is_crashed else TOO_HEAVY)
+        return hand_to_spark(services, message, CRASHED if is_crashed else TOO_HEAVY)
     try:
         return compact(services, message, _StepMerge(steps, is_crashed).merge)
     except JobTooLargeError as error:

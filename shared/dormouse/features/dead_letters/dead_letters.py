@@ -12,8 +12,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from dormouse.errors import NotFoundError
+from dormouse.model.job_events import Finished, TrackedRequest
 from dormouse.ports import NO_TABLE, DeadLetter, JobRecord, Services
 from dormouse.stored.names import QUEUES, dead_letter_queue
+from dormouse.stored.paths import split_job_id
 from dormouse.tables.table import can_be_name
 
 MAX_LETTERS = 10_000
@@ -144,16 +146,9 @@ def _was_sent(services: Services, letter: DeadLetter) -> bool:
 
 
 def _record_sent(services: Services, queue: str, letter: DeadLetter) -> None:
+    sent = Finished("sent back, but still among the dead letters", subject=queue)
     services.tracker.record(
-        JobRecord(
-            NO_TABLE,
-            f"{KIND}-{letter.id}",
-            KIND,
-            "finished",
-            subject=queue,
-            reason="sent back, but still among the dead letters",
-            updated_ms=services.clock.now_ms(),
-        )
+        TrackedRequest(NO_TABLE, f"{KIND}-{letter.id}", KIND), sent, services.clock.now_ms()
     )
 
 
@@ -185,7 +180,7 @@ def _job_of(services: Services, body: str) -> JobRecord | None:
             return services.tracker.get(table_id, job_id)
         case {"table_id": str(table_id), "partitions": [*partitions]}:
             splits = (
-                services.tracker.get(table_id, f"split-{each}")
+                services.tracker.get(table_id, split_job_id(each))
                 for each in partitions[:MAX_SPLITS_CHECKED]
             )
             return next((job for job in splits if job and job.state == "failed"), None)

@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.ranges import KeyRange
+from dormouse.model.job_events import TrackedJob
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.query.selection import Selection
@@ -57,6 +58,11 @@ class Export:
     tasks: int = 0
     size_bytes: int = 0
     spark: SparkOptions | None = None
+
+    @property
+    def tracked_job(self) -> TrackedJob:
+        """Its job in the tracker."""
+        return TrackedJob(self.table_id, self.id, "export")
 
     @property
     def table(self) -> Table:

@@ -35,6 +35,7 @@ from dormouse.jobs.attempts import crashed_attempts, record_attempt
 from dormouse.jobs.crashes import CRASH_LIMIT, CRASHED, hand_to_spark
 from dormouse.jobs.tracking import record
 from dormouse.messages import ExportJob, ExportTask, OutboundMessage
+from dormouse.model.job_events import Failed, Finished, Started
 from dormouse.ports import Services
 from dormouse.stored.paths import export_attempts_prefix
 
@@ -74,7 +75,7 @@ def export_rows(
     done = is_task_done(services.storage, export, message.task)
     has_failed = not done and len(crashed_attempts(services, runs)) >= CRASH_LIMIT
     if has_failed and services.has_spark:
-        return hand_to_spark(services, ExportJob(export.table_id, export.id), "export", CRASHED)
+        return hand_to_spark(services, ExportJob(export.table_id, export.id), CRASHED)
     with _fail_on_permanent_error(services, export):
         if has_failed:
             raise JobTooLargeError(f"{CRASHED}, in task {message.task}", hint=WHAT_TO_DO)
@@ -119,11 +120,11 @@ def _fail_on_permanent_error(services: Services, export: Export) -> Iterator[Non
     try:
         yield
     except (UnavailableError, OutcomeUnknownError) as error:
-        record(services, export.table_id, export.id, "export", "failed", reason=error.explanation)
+        record(services, export.tracked_job, Failed(error.explanation))
         raise
     except DormouseError as error:
         if load_export(services, export.table_id, export.id) is not None:  # still running
-            record(services, export.table_id, export.id, "export", "failed", reason=_reason(error))
+            record(services, export.tracked_job, Failed(_reason(error)))
             delete_export(services, export)
 
 
@@ -143,14 +144,14 @@ def _finish(services: Services, export: Export, manifest: Manifest | None) -> No
     The manifest is written, so an error here must not record the export as failed.
     """
     if manifest is not None:
-        record(services, export.table_id, export.id, "export", "finished", rows=manifest.rows)
+        record(services, export.tracked_job, Finished(rows=manifest.rows))
         delete_export(services, export)
 
 
 def _record_running(services: Services, export: Export) -> None:
     known = services.tracker.get(export.table_id, export.id)
     if known is None or known.state not in ("running", "finished"):
-        record(services, export.table_id, export.id, "export", "running")
+        record(services, export.tracked_job, Started())
 
 
 def _reason(error: DormouseError) -> str:

@@ -23,6 +23,7 @@ from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.text import parse_part
 from dormouse.keys.ranges import KeyRange, show_key
 from dormouse.messages import OutboundMessage
+from dormouse.model.job_events import Assigned
 from dormouse.model.state import TableState
 from dormouse.ports import Services
 from dormouse.query.planner import select, selected_ranges
@@ -88,7 +89,7 @@ def request_export(services: Services, request: ExportRows) -> Begun:
         if not _is_free(services, export):
             return Begun(work=ExportWork(export.id, export.to))
         export = _begin(services, table, state, export, request)
-    record(services, table.id, export.id, "export", "assigned", subject=export.to)
+    record(services, export.tracked_job, Assigned(subject=export.to))
     return Begun(export_messages(export), ExportWork(export.id, export.to))
 
 

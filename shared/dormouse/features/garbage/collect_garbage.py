@@ -12,6 +12,7 @@ from hashlib import blake2b
 from dormouse.features.garbage.garbage import collectable, waiting_seconds
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.messages import GarbageCandidates, OutboundMessage
+from dormouse.model.job_events import Finished, Started, TrackedJob
 from dormouse.model.state import TableState
 from dormouse.model.transactions import DeleteShards
 from dormouse.ports import Services
@@ -76,19 +77,17 @@ def _delete(
 
     Return False to retry, if another delivery removed some of them meanwhile.
     """
-    with tracked(
-        services,
-        table.id,
-        job_id,
-        "garbage",
+    job = TrackedJob(table.id, job_id, "garbage")
+    started = Started(
         subject=f"{len(due)} shards",
         files=len(due),
         size_bytes=sum(state.shards[shard].size_bytes for shard in due),
-    ):
+    )
+    with tracked(services, job, started):
         services.storage.delete([shard_path(table.id, shard) for shard in due])
         deletion = DeleteShards(tuple(due))
         (outcome,) = services.store(table).commit(deletion, generation=state.generation)
         if isinstance(outcome, Rejected):
             return False
-    record(services, table.id, job_id, "garbage", "finished", files=len(due))
+    record(services, job, Finished(files=len(due)))
     return True

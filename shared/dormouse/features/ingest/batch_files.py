@@ -22,6 +22,7 @@ from dormouse.errors import RefusedSourceError
 from dormouse.features.ingest.batching import batches, due_batches, seconds_to_wait
 from dormouse.jobs.tracking import record
 from dormouse.messages import FilesWaiting, IngestJob, OutboundMessage
+from dormouse.model.job_events import Refused, TrackedJob
 from dormouse.model.sources import Source, job_id_of, table_name_of
 from dormouse.model.spark_threshold import ingest_queue
 from dormouse.ports import NO_TABLE, Services
@@ -121,12 +122,8 @@ def _with_tables(services: Services, sources: Sequence[Source]) -> Iterator[tupl
         except RefusedSourceError as error:
             record(
                 services,
-                NO_TABLE if table is None else table.id,
-                source.id,
-                "ingest",
-                "refused",
-                subject=source.key,
-                reason=error.explanation,
+                TrackedJob(NO_TABLE if table is None else table.id, source.id, "ingest"),
+                Refused(error.explanation, subject=source.key),
             )
         else:
             yield table, source

@@ -18,8 +18,9 @@ from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
 from dormouse.features.ingest.known_sources import look_up_sources
 from dormouse.features.ingest.placement import count_leaves_holding, spans_leaves
 from dormouse.fold.rules import Rule, Violation
-from dormouse.jobs.tracking import ALREADY_INGESTED, record, tracked
+from dormouse.jobs.tracking import ALREADY_INGESTED, record, tracked, tracked_job
 from dormouse.messages import IngestJob, OutboundMessage, TableChanged
+from dormouse.model.job_events import Finished, Refused, Started, TrackedJob
 from dormouse.model.provenance import Lineage
 from dormouse.model.shards import NewShard
 from dormouse.model.sources import Source, job_id_of
@@ -129,30 +130,20 @@ def ingest(
     if is_ingested(services, table, job):
         _record_known(services, table, job)
         return changed  # an earlier run may have crashed between its commit and this message
-    with tracked(
-        services,
-        table.id,
-        job.job_id,
-        "ingest",
+    ingesting = tracked_job(job)
+    started = Started(
         subject=_subject(job),
         files=len(job.sources),
         size_bytes=sum(source.size_bytes for source in job.sources),
-    ):
+    )
+    with tracked(services, ingesting, started):
         written = _ingest(services, table, job, write)
     if written is None:
         reason = "the table was emptied since the files were dropped"
-        record(services, table.id, job.job_id, "ingest", "refused", reason=reason)
+        record(services, ingesting, Refused(reason))
         return changed  # planning finishes the reset if the state is behind the registry
-    record(
-        services,
-        table.id,
-        job.job_id,
-        "ingest",
-        "finished",
-        reason=_already_ingested_reason(written, job),
-        rows=written.rows,
-        rows_read=written.rows_read,
-    )
+    reason = _already_ingested_reason(written, job)
+    record(services, ingesting, Finished(reason, rows=written.rows, rows_read=written.rows_read))
     return changed
 
 
@@ -189,17 +180,14 @@ def _record_known(services: Services, table: Table, job: IngestJob) -> None:
     is_recorded = (
         earlier is not None and earlier.state == "finished" and earlier.reason != ALREADY_INGESTED
     )
-    record(
-        services,
-        table.id,
-        f"{REPEAT_PREFIX}{job.job_id}" if is_recorded else job.job_id,
-        "ingest",
-        "finished",
+    repeat_id = f"{REPEAT_PREFIX}{job.job_id}" if is_recorded else job.job_id
+    known = Finished(
+        ALREADY_INGESTED,
         subject=_subject(job),
-        reason=ALREADY_INGESTED,
         files=len(job.sources),
         size_bytes=sum(source.size_bytes for source in job.sources),
     )
+    record(services, TrackedJob(table.id, repeat_id, "ingest"), known)
 
 
 def _subject(job: IngestJob) -> str:
@@ -223,12 +211,10 @@ def _refuse_all(services: Services, job: IngestJob) -> None:
         reason = "its table was deleted after the file was dropped"
         record(
             services,
-            NO_TABLE,
-            source.id,
-            "ingest",
-            "refused",
-            subject=source.key,
-            reason=f"{reason}; drop it again for the table that is to have it",
+            TrackedJob(NO_TABLE, source.id, "ingest"),
+            Refused(
+                f"{reason}; drop it again for the table that is to have it", subject=source.key
+            ),
         )
 
 
@@ -282,12 +268,8 @@ def refuse(services: Services, table: Table, source: Source, error: RefusedSourc
     """Record a file as refused, with the reason and what to do."""
     record(
         services,
-        table.id,
-        source.id,
-        "ingest",
-        "refused",
-        subject=source.key,
-        reason=error.explanation,
+        TrackedJob(table.id, source.id, "ingest"),
+        Refused(error.explanation, subject=source.key),
     )
 
 

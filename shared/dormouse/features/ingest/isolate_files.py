@@ -12,8 +12,9 @@ from __future__ import annotations
 from dormouse.errors import OutOfSpaceError, RefusedSourceError
 from dormouse.features.ingest.ingest import ingest, is_ingested, refuse
 from dormouse.jobs.crashes import CRASHED, hand_to_spark, has_crashed
-from dormouse.jobs.tracking import ISOLATED, is_isolated, record
+from dormouse.jobs.tracking import ISOLATED, is_isolated, record, tracked_job
 from dormouse.messages import IngestJob, OutboundMessage
+from dormouse.model.job_events import Failed, Finished
 from dormouse.model.sources import job_id_of
 from dormouse.ports import Services
 from dormouse.stored.names import dead_letter_queue
@@ -53,17 +54,17 @@ def _ingest_single(services: Services, job: IngestJob) -> list[OutboundMessage]:
     if is_ingested(services, table, job):  # its last run died after the commit
         return ingest(services, job)
     if services.has_spark:
-        return hand_to_spark(services, job, "ingest", CRASHED)
+        return hand_to_spark(services, job, CRASHED)
     (source,) = job.sources
     error = RefusedSourceError(CRASHED, hint=WHAT_TO_DO)
     refuse(services, table, source, error)
-    record(services, job.table_id, job.job_id, "ingest", "failed", reason=error.explanation)
+    record(services, tracked_job(job), Failed(error.explanation))
     return [OutboundMessage(dead_letter_queue("ingest-jobs"), job, reason=error.explanation)]
 
 
 def _isolate(services: Services, job: IngestJob, reason: str) -> list[OutboundMessage]:
     """Return a job for each file of a job."""
-    record(services, job.table_id, job.job_id, "ingest", "finished", reason=reason)
+    record(services, tracked_job(job), Finished(reason=reason))
     generation, alone = job.generation, [(source,) for source in job.sources]
     return [
         OutboundMessage(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.features.ingest.sealing import MIN_SEALED_SOURCES, complete_chain, segments_to_merge
 from dormouse.jobs.tracking import finalise, record
+from dormouse.model.job_events import Failed, TrackedJob
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import SealSources
@@ -44,7 +45,7 @@ def seal_sources(services: Services, table: Table, *, least: int = MIN_SEALED_SO
             return  # another process sealed meanwhile, and the audit deleted the merged segments
         _seal(services, table, state, ())
         reason = f"segments of sources cannot be merged: {error.explanation}"
-        record(services, table.id, SEALING, "sealing", "failed", reason=reason)
+        record(services, TrackedJob(table.id, SEALING, "sealing"), Failed(reason))
     else:
         if replaced:
             finalise(services, table.id, SEALING, failed=True)

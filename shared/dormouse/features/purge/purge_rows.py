@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from dormouse.errors import CorruptDataError, DormouseError, InvalidRequestError, NotFoundError
 from dormouse.features.planning.assign_jobs import assign
@@ -38,7 +37,7 @@ from dormouse.jobs.retry_policy import is_chain_expired
 from dormouse.jobs.tracking import record
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import OutboundMessage, PurgeStep
-from dormouse.model.job_records import JobState
+from dormouse.model.job_events import Failed, Finished, Started, TrackedJob
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob
@@ -69,36 +68,29 @@ def purge_rows(
     request = load_purge(services, table.id, message.purge_id) if table is not None else None
     if table is None or request is None:
         return
+    job = TrackedJob(table.id, request.id, "purge")
     last = services.tracker.get(table.id, request.id)
     if last is not None and last.state == "finished":  # matching rows that came later stay
         delete_purge(services, table.id, request.id)
         return
     state = services.store(table).current()
     if not is_for(request.generation, table, state):
-        _end(services, table, request.id, "finished", "the table was reset since")
+        _end(services, job, Finished("the table was reset since"))
         return
     try:
         matcher = RowMatcher.of(request, table.schema)
     except InvalidRequestError as error:
-        _end(services, table, request.id, "failed", error.explanation)
+        _end(services, job, Failed(error.explanation))
         return
     if last is None or last.state != "running":
-        record(services, table.id, request.id, "purge", "running")
+        record(services, job, Started())
     try:
         done = yield from _step(services, table, state, matcher, message, step_seconds)
     except DormouseError as error:
-        record(services, table.id, request.id, "purge", "failed", reason=error.explanation)
+        record(services, job, Failed(error.explanation))
         raise
     if done is not None:  # outside the block above: an error from here on must not record a failure
-        _end(services, table, request.id, "finished", done.reason, done.rows_removed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Finished:
-    """The result of the last step of a purge."""
-
-    reason: str
-    rows_removed: int
+        _end(services, job, done)
 
 
 def _step(
@@ -108,7 +100,8 @@ def _step(
     matcher: RowMatcher,
     message: PurgeStep,
     seconds: float,
-) -> Generator[OutboundMessage, None, _Finished | None]:
+) -> Generator[OutboundMessage, None, Finished | None]:
+    """Run a step; return the end of the purge if it is the last."""
     request = matcher.request
     known = load_matches(services, table.id, request.id)
     unknown = unchecked_shards(state, request, known)
@@ -121,7 +114,7 @@ def _step(
     if not references and not left:
         removed = _rows_removed(services, table, request.id)
         reason = f"checked {len(known)} shards, rewrote {len(known.matching)}"
-        return _Finished(reason, removed)
+        return Finished(reason, rows=removed)
     yield from _assign(services, table, state, request, references)
     if damaged is not None:
         raise damaged
@@ -210,12 +203,10 @@ def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
     )
 
 
-def _end(
-    services: Services, table: Table, purge_id: str, state: JobState, reason: str, rows: int = 0
-) -> None:
+def _end(services: Services, purge: TrackedJob, end: Finished | Failed) -> None:
     """Record the end of a purge, then delete its stored state.
 
     After a crash in between, the redelivery records it again.
     """
-    record(services, table.id, purge_id, "purge", state, reason=reason, rows=rows)
-    delete_purge(services, table.id, purge_id)
+    record(services, purge, end)
+    delete_purge(services, purge.table_id, purge.id)

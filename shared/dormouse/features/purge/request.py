@@ -17,6 +17,7 @@ from dormouse.features.tables.versions import read_version
 from dormouse.jobs.tracking import record
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.messages import OutboundMessage, PurgeStep
+from dormouse.model.job_events import Assigned, TrackedJob
 from dormouse.ports import Services
 from dormouse.replies import Counts
 from dormouse.requests import PurgeRows
@@ -82,7 +83,7 @@ def request_purge(services: Services, request: PurgeRows) -> Begun:
     path = purge_path(table.id, purge.id)
     services.storage.put(path, encode_request(purge, path))
     # The record has no key or value of the purge: records are kept longer than those may be.
-    record(services, table.id, purge.id, "purge", "assigned", subject=request.request_id)
+    record(services, TrackedJob(table.id, purge.id, "purge"), Assigned(subject=request.request_id))
     return Begun([OutboundMessage("purges", PurgeStep(table.id, purge.id))], PurgeWork(purge.id))
 
 

@@ -24,7 +24,6 @@ from dormouse.features.spark.jobs import (
     input_size,
     is_early,
     is_spark_job_settled,
-    kind_of,
     release_job,
     replaced_shards,
     retry_message,
@@ -38,8 +37,9 @@ from dormouse.features.spark.requests import (
     save_spark_request,
     save_spark_run,
 )
-from dormouse.jobs.tracking import record
+from dormouse.jobs.tracking import record, tracked_job
 from dormouse.messages import CompactionJob, OutboundMessage, SparkJob, SparkJobStep
+from dormouse.model.job_events import Assigned, Failed
 from dormouse.model.spark_threshold import PATIENCE_SECONDS, cluster_size
 from dormouse.model.state import TableState
 from dormouse.ports import Services, Spark, SparkRun
@@ -100,7 +100,7 @@ def _start(
     job = request.job
     files, size_bytes = input_size(services, state, job)
     size = cluster_size(size_bytes, table.properties, job.spark or None)
-    generation, kind = state.generation, kind_of(job)
+    generation, kind = state.generation, tracked_job(job).kind
     try:
         package = upload_package(services, spark)
         token = _token(request.token, attempt, generation, size, package)
@@ -112,17 +112,16 @@ def _start(
         if age_seconds(services, request) > PATIENCE_SECONDS:
             return _fail(services, table, job, error.explanation)
         reason = f"it is waiting for Spark: {error.explanation}"
-        record(services, table.id, job.job_id, kind, "assigned", reason=reason)
+        record(services, tracked_job(job), Assigned(reason=reason))
         return [retry_message(services, request)]
     record(
         services,
-        table.id,
-        job.job_id,
-        kind,
-        "assigned",
-        reason=f"it is with Spark: run {run_id}, attempt {attempt}",
-        files=files,
-        size_bytes=size_bytes,
+        tracked_job(job),
+        Assigned(
+            reason=f"it is with Spark: run {run_id}, attempt {attempt}",
+            files=files,
+            size_bytes=size_bytes,
+        ),
     )
     save_spark_run(services, job, attempt, run_id)
     return []
@@ -140,7 +139,7 @@ def _fail(
 
     Its stored request is deleted, so a redriven dead letter starts from the first attempt.
     """
-    record(services, table.id, job.job_id, kind_of(job), "failed", reason=reason)
+    record(services, tracked_job(job), Failed(reason))
     # after the record, so that a client that waits for an export finds the reason
     letters = release_job(services, job, reason, has_run=has_run)
     delete_spark_request(services, job)

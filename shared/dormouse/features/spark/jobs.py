@@ -17,7 +17,7 @@ from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.features.ingest.known_sources import look_up_sources
 from dormouse.features.spark.requests import SparkRequest, delete_spark_request, load_spark_request
 from dormouse.jobs.crashes import SPARK, set_aside
-from dormouse.jobs.tracking import finalise, publish_counts, record
+from dormouse.jobs.tracking import finalise, publish_counts, record, tracked_job
 from dormouse.messages import (
     CompactionJob,
     ExportJob,
@@ -27,7 +27,7 @@ from dormouse.messages import (
     SparkJobStep,
     TableChanged,
 )
-from dormouse.model.job_records import JobKind
+from dormouse.model.job_events import Failed, Refused, TrackedJob
 from dormouse.model.sources import Source
 from dormouse.model.spark_threshold import wait_seconds
 from dormouse.model.state import TableState
@@ -36,17 +36,6 @@ from dormouse.stored.names import dead_letter_queue
 from dormouse.tables.table import Table
 
 QUEUE = "spark-jobs"
-
-
-def kind_of(job: SparkJob) -> JobKind:
-    """Return the kind of a job in the tracker."""
-    match job:
-        case IngestJob():
-            return "ingest"
-        case CompactionJob():
-            return "compaction"
-        case ExportJob():
-            return "export"
 
 
 def is_early(state: TableState, job: SparkJob) -> bool:
@@ -141,7 +130,9 @@ def _refuse(services: Services, job: IngestJob, reason: str) -> None:
         refusal = f"Spark failed: {reason}; to retry: dormouse dlq redrive {QUEUE}"
         for source in look_up_sources(services, table, job.sources).fresh(job.sources):
             key = source.key
-            record(services, table.id, source.id, "ingest", "refused", subject=key, reason=refusal)
+            record(
+                services, TrackedJob(table.id, source.id, "ingest"), Refused(refusal, subject=key)
+            )
 
 
 def replaced_shards(state: TableState, job: SparkJob) -> tuple[str, ...]:
@@ -202,7 +193,7 @@ def _record_failure(services: Services, job: ExportJob) -> None:
     known = services.tracker.get(job.table_id, job.job_id)
     if known is not None and not known.is_finished:
         reason = "it failed, and left no manifest; request it again"
-        record(services, job.table_id, job.job_id, "export", "failed", reason=reason)
+        record(services, tracked_job(job), Failed(reason))
 
 
 def retry_message(services: Services, request: SparkRequest) -> OutboundMessage:

@@ -7,10 +7,11 @@ queues, so the messages that follow from a commit are sent here.
 
 from __future__ import annotations
 
-from dormouse.features.spark.jobs import finish, is_spark_job_settled, kind_of, retry_message
+from dormouse.features.spark.jobs import finish, is_spark_job_settled, retry_message
 from dormouse.features.spark.requests import load_spark_request, newest_spark_run
-from dormouse.jobs.tracking import record
+from dormouse.jobs.tracking import record, tracked_job
 from dormouse.messages import OutboundMessage, SparkRunChanged, TableChanged
+from dormouse.model.job_events import Failed
 from dormouse.ports import Services
 
 
@@ -42,5 +43,5 @@ def track_spark(services: Services, message: SparkRunChanged) -> list[OutboundMe
         "it succeeded, but did not commit its job" if run.outcome == "succeeded" else "it failed"
     )
     reason = f"attempt {run.attempt}, run {message.run_id}: {reason}"
-    record(services, table.id, job.job_id, kind_of(job), "failed", reason=reason)
+    record(services, tracked_job(job), Failed(reason))
     return [retry_message(services, request)]

@@ -15,6 +15,7 @@ from dormouse.features.tables.reset import is_for
 from dormouse.jobs.retry_policy import backoff_ms
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.messages import OutboundMessage, PartitionSplits, TableChanged
+from dormouse.model.job_events import Finished, Started, TrackedJob
 from dormouse.model.state import TableState
 from dormouse.model.transactions import SplitPartition
 from dormouse.ports import Services
@@ -96,7 +97,7 @@ def _plan(
     """Return the plan, or the reason why there is none."""
     references = sorted(state.references_in(partition), key=lambda r: (-r.rows, r.shard))
     largest = [state.shards[reference.shard] for reference in references[:MAX_FOOTERS]]
-    with tracked(services, table.id, split_job_id(partition), "split", subject=partition):
+    with tracked(services, _tracked_job(table, partition), Started(subject=partition)):
         read = read_footers(services.storage, table.id, largest)
         footers: dict[str, KeyRanks] = {shard.id: footer for shard, footer in read}
     plan = plan_split(state.partitions.get(partition).range, footers)
@@ -119,5 +120,9 @@ def _commit(
         _finished(services, table, partition, late)
 
 
+def _tracked_job(table: Table, partition: str) -> TrackedJob:
+    return TrackedJob(table.id, split_job_id(partition), "split")
+
+
 def _finished(services: Services, table: Table, partition: str, reason: str) -> None:
-    record(services, table.id, split_job_id(partition), "split", "finished", reason=reason)
+    record(services, _tracked_job(table, partition), Finished(reason=reason))

@@ -41,6 +41,7 @@ from dormouse.messages import (
     SparkJobStep,
     TableChanged,
 )
+from dormouse.model.job_events import Finished, Started, TrackedJob
 from dormouse.model.sources import Source
 from dormouse.model.spark_threshold import compaction_queue
 from dormouse.model.state import DAY_MS, TableState
@@ -134,7 +135,7 @@ def _due_work(
     ]
     if messages:
         subject = f"{len(messages)} jobs sent again"
-        record(services, table.id, RESENT_JOBS, "sweep", "finished", subject=subject)
+        record(services, TrackedJob(table.id, RESENT_JOBS, "sweep"), Finished(subject=subject))
     return messages, damaged
 
 
@@ -312,6 +313,7 @@ def _delete_orphans(services: Services, table: Table) -> None:
         finalise(services, table.id, ORPHANS_JOB, failed=True)
         return
     subject = f"{len(found)} shards nobody committed"
-    with tracked(services, table.id, ORPHANS_JOB, "garbage", subject=subject, files=len(found)):
+    job = TrackedJob(table.id, ORPHANS_JOB, "garbage")
+    with tracked(services, job, Started(subject=subject, files=len(found))):
         discard_shards(services.storage, table.id, found, state)
-    record(services, table.id, ORPHANS_JOB, "garbage", "finished", files=len(found))
+    record(services, job, Finished(files=len(found)))

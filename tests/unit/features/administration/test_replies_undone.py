@@ -11,6 +11,7 @@ from dormouse.features.requests.resolve_table import binding_key
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.jobs.tracking import record
 from dormouse.messages import CompactionJob, RequestStep
+from dormouse.model.job_events import Failed, Started, TrackedJob
 from dormouse.model.transactions import ReleaseJob
 from dormouse.ports import NO_TABLE
 from dormouse.replies import Counts, Reply
@@ -57,7 +58,7 @@ def test_a_job_taken_apart_is_followed_to_its_last_file(world: World) -> None:
     request = IngestFiles("r", "letters", ("archive",), reply=True)
     (job,) = asked(world, request).jobs
     for _ in range(2):  # its process dies twice without a word
-        record(world.services, table.id, job.id, "ingest", "running")
+        record(world.services, TrackedJob(table.id, job.id, "ingest"), Started())
     ingest = next(m for m in world.queue if m.queue == "ingest-jobs")
     alone = world.deliver(ingest)
     assert len(alone) == 3
@@ -104,7 +105,7 @@ def test_a_job_taken_back_has_failed_with_its_reason(world: World) -> None:
     world.administer(request)
     job, *_ = world.state(table).jobs
     world.services.store(table).commit(ReleaseJob(job), generation=0)
-    record(world.services, table.id, job, "compaction", "failed", reason="an input is damaged")
+    record(world.services, TrackedJob(table.id, job, "compaction"), Failed("an input is damaged"))
     world.settle()
     end = last(world)
     assert (end.outcome, end.counts.finished, end.counts.failed) == ("failed", 1, 1)
@@ -117,8 +118,8 @@ def test_a_job_that_failed_and_comes_again_is_waited_for(world: World) -> None:
     world.administer(request)
     for job in world.state(table).jobs:
         for _ in range(MAX_RECEIVES - 1):
-            record(world.services, table.id, job, "compaction", "running")
-            record(world.services, table.id, job, "compaction", "failed", reason="no answer")
+            record(world.services, TrackedJob(table.id, job, "compaction"), Started())
+            record(world.services, TrackedJob(table.id, job, "compaction"), Failed("no answer"))
     assert look(world, table, request)[0].queue == "admin"
     world.settle()
     assert last(world).outcome == "finished"
@@ -133,9 +134,9 @@ def test_a_job_whose_message_was_given_up_is_called_unfinished_and_not_failed(
     world.administer(request)
     job, other = world.state(table).jobs
     for _ in range(MAX_RECEIVES):
-        record(world.services, table.id, job, "compaction", "running")
+        record(world.services, TrackedJob(table.id, job, "compaction"), Started())
         if ending:
-            record(world.services, table.id, job, "compaction", "failed", reason="no room")
+            record(world.services, TrackedJob(table.id, job, "compaction"), Failed("no room"))
     if not ending:  # it died; until no run can be alive any more, it is waited for
         assert look(world, table, request)[0].queue == "admin"
         world.clock.advance(seconds=13 * 60 * 60)

@@ -9,7 +9,7 @@ import pytest
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.messages import OutboundMessage, PartitionSplits
-from dormouse.ports import JobRecord
+from dormouse.model.job_events import JobEvent, Tracked
 from dormouse.requests import ReinitialiseTable, SplitPartitions
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
@@ -20,10 +20,10 @@ def end_untold(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) 
     """Let whoever is about to tell that a job is finished meet an error."""
     tell = world.tracker.record
 
-    def told(record: JobRecord) -> None:
-        if record.state == "finished":
+    def told(job: Tracked, event: JobEvent, at_ms: int) -> None:
+        if event.state == "finished":
             raise error
-        tell(record)
+        tell(job, event, at_ms)
 
     with monkeypatch.context() as patch:
         patch.setattr(world.tracker, "record", told)

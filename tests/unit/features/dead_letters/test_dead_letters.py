@@ -15,6 +15,7 @@ from dormouse.features.dead_letters.dead_letters import (
 )
 from dormouse.jobs.tracking import record
 from dormouse.messages import ExportTask, IngestJob, PartitionSplits, PurgeStep, encode
+from dormouse.model.job_events import Failed, Started, TrackedJob
 from dormouse.ports import NO_TABLE, DeadLetter
 from dormouse.requests import Redrive
 from tests.support.adapters import MemoryDeadLetters
@@ -120,18 +121,18 @@ def test_the_reason_of_a_dead_letter_is_its_own_or_that_of_its_job(
 ) -> None:
     services = world.services
     dead.add(QUEUE, "{", "not a message")
-    for job, state, reason in (("a", "failed", "no disk"), ("b", "running", ""), ("c", "", "")):
+    for job, event in (("a", Failed("no disk")), ("b", Started()), ("c", None)):
         dead.add(QUEUE, encode(IngestJob("t", 0, job, ())))
-        if state:
-            record(services, "t", job, "ingest", state, reason=reason)
+        if event is not None:
+            record(services, TrackedJob("t", job, "ingest"), event)
     dead.add(QUEUE, encode(PartitionSplits("t", 0, ("01",))))
-    record(services, "t", "split-01", "split", "failed", reason="no footer")
+    record(services, TrackedJob("t", "split-01", "split"), Failed("no footer"))
     for step in (PurgeStep("t", "purge"), ExportTask("t", "export", 0)):
         dead.add(QUEUE, encode(step))
-    record(services, "t", "purge", "purge", "failed", reason="no such column")
-    record(services, "t", "export", "export", "failed", reason="no space")
+    record(services, TrackedJob("t", "purge", "purge"), Failed("no such column"))
+    record(services, TrackedJob("t", "export", "export"), Failed("no space"))
     dead.add(QUEUE, encode(Redrive("request", "files")))
-    record(services, NO_TABLE, "request", "redrive", "failed", reason="no answer")
+    record(services, TrackedJob(NO_TABLE, "request", "redrive"), Failed("no answer"))
     dead.add(QUEUE, "[1]")
     dead.add(QUEUE, "[" * 100_000 + "]" * 100_000)
     own, failed, silent, unknown, split, purge, export, request, list_, deep = (

@@ -19,7 +19,8 @@ from dormouse.features.export import stored as exports
 from dormouse.features.export.manifests import load_manifest, save_manifest
 from dormouse.features.export.stored import load_export
 from dormouse.messages import ExportTask, OutboundMessage, PartitionSplits
-from dormouse.ports import JobRecord, Storage
+from dormouse.model.job_events import JobEvent, Tracked
+from dormouse.ports import Storage
 from dormouse.requests import ExportRows, ReinitialiseTable
 from dormouse.stored.paths import shard_path
 from tests.support.trees import LEFT, RIGHT
@@ -283,10 +284,10 @@ def test_an_export_whose_last_task_dies_before_its_record_is_recorded_later(
     (message,) = world.queue
     whole = world.tracker.record
 
-    def dies(record: JobRecord) -> None:
-        if record.state == "finished":
+    def dies(job: Tracked, event: JobEvent, at_ms: int) -> None:
+        if event.state == "finished":
             raise Crash
-        whole(record)
+        whole(job, event, at_ms)
 
     with monkeypatch.context() as patch, pytest.raises(Crash):
         patch.setattr(world.tracker, "record", dies)

@@ -14,9 +14,9 @@ from dormouse.features.purge.purge_rows import purge_rows
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.purge.stored import load_matches
 from dormouse.messages import CompactionJob, PurgeStep
+from dormouse.model.job_events import JobEvent, Tracked
 from dormouse.model.partitions import ROOT
 from dormouse.model.transactions import AssignJob, ReleaseJob
-from dormouse.ports import JobRecord
 from dormouse.stored.paths import purge_prefix, shard_path
 from tests.support.world import Crash, World
 from tests.unit.features.purges import filled, in_table, stored
@@ -151,10 +151,10 @@ def test_a_purge_whose_last_step_dies_before_its_record_is_recorded_by_the_redel
     purge = world.purge(table, "letter = 'z'")
     step, whole = world.queue[0], world.tracker.record
 
-    def dies(record: JobRecord) -> None:
-        if record.state == "finished":
+    def dies(job: Tracked, event: JobEvent, at_ms: int) -> None:
+        if event.state == "finished":
             raise Crash
-        whole(record)
+        whole(job, event, at_ms)
 
     with monkeypatch.context() as patch, pytest.raises(Crash):
         patch.setattr(world.tracker, "record", dies)

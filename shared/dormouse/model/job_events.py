@@ -1,0 +1,136 @@
+"""What happens to a job, as values, and the fold of these events to the record of the job.
+
+A stage says what happened: ``Started(subject="t/a.csv")``, ``Failed("no space")``. The tracker
+stores one record per job, and `fold_event` alone decides how an event changes it. A job that is
+started, fails, and is started again has 2 attempts; its record has the start of the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dormouse.model.job_records import JobKind, JobRecord, JobState
+
+MAX_REASON_CHARACTERS = 10_000
+"""Items of DynamoDB end at 400 KB, and nobody reads longer reasons."""
+MAX_SUBJECT_CHARACTERS = 1024  # as many as a key of S3 has
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedJob:
+    """Which job an event is about."""
+
+    table_id: str
+    id: str
+    kind: JobKind
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedRequest:
+    """Which administrator's request an event is about; `kind` is the name of its verb."""
+
+    table_id: str
+    id: str
+    kind: str
+
+
+Tracked = TrackedJob | TrackedRequest
+"""What an event can be about."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """The base of all events: what they can say about a job.
+
+    `subject` is what the job is about, `files` and `size_bytes` describe its input. `rows_read` are
+    the rows that it read, `rows` those that it wrote.
+    """
+
+    state: ClassVar[JobState]
+    reason: str = ""
+    subject: str = ""
+    files: int = 0
+    size_bytes: int = 0
+    rows: int = 0
+    rows_read: int = 0
+
+
+class Accepted(_Event):
+    """A request is accepted: the jobs that it causes have begun."""
+
+    __slots__ = ()
+    state: ClassVar[JobState] = "accepted"
+
+
+class Assigned(_Event):
+    """The job waits for a run, or was handed on; `reason` says where to."""
+
+    __slots__ = ()
+    state: ClassVar[JobState] = "assigned"
+
+
+class Started(_Event):
+    """An attempt starts."""
+
+    __slots__ = ()
+    state: ClassVar[JobState] = "running"
+
+
+class Finished(_Event):
+    """The job is done; `reason` says what is remarkable about it."""
+
+    __slots__ = ()
+    state: ClassVar[JobState] = "finished"
+
+
+class Failed(_Event):
+    """The attempt failed, and perhaps another follows."""
+
+    __slots__ = ()
+    state: ClassVar[JobState] = "failed"
+
+
+class Refused(_Event):
+    """The request or file is invalid, and is not tried again."""
+
+    __slots__ = ()
+    state: ClassVar[JobState] = "refused"
+
+
+JobEvent = Accepted | Assigned | Started | Finished | Failed | Refused
+
+
+def fold_event(
+    kept: JobRecord | None, job: Tracked, event: JobEvent, at_ms: int
+) -> JobRecord | None:
+    """Return the record of a job after an event at `at_ms`; None if the record `kept` stays.
+
+    An event that is older than the record changes nothing. Nor does `Assigned` if the job is
+    finished: a stage that hands a job on records that afterwards, and the job may be done by then.
+    An event without a subject, files or size leaves those of the record. Long texts are cut off.
+    """
+    if kept is not None and kept.updated_ms > at_ms:
+        return None
+    if kept is not None and kept.state == "finished" and isinstance(event, Assigned):
+        return None
+    before = kept or JobRecord(job.table_id, job.id, job.kind, "")
+    starts = isinstance(event, Started)
+    ends = isinstance(event, Finished | Failed | Refused)
+    return JobRecord(
+        job.table_id,
+        job.id,
+        job.kind,
+        event.state,
+        event.subject[:MAX_SUBJECT_CHARACTERS] or before.subject,
+        event.reason[:MAX_REASON_CHARACTERS],
+        rows=event.rows,
+        updated_ms=at_ms,
+        files=event.files or before.files,
+        size_bytes=event.size_bytes or before.size_bytes,
+        rows_read=event.rows_read,
+        started_ms=at_ms if starts else before.started_ms,
+        finished_ms=at_ms if ends else 0 if starts else before.finished_ms,
+        attempts=before.attempts + starts,
+        crashed_attempts=0 if ends else before.crashed_attempts + starts,
+    )

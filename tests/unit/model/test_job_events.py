@@ -1,0 +1,99 @@
+"""What the record of a job says after any events, in any order of delivery."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.model.job_events import (
+    Accepted,
+    Assigned,
+    Failed,
+    Finished,
+    JobEvent,
+    Refused,
+    Started,
+    TrackedJob,
+    fold_event,
+)
+from dormouse.model.job_records import JobRecord
+
+JOB = TrackedJob("t", "j", "compaction")
+KINDS = (Accepted, Assigned, Started, Finished, Failed, Refused)
+numbers, texts = st.integers(0, 9), st.sampled_from(("", "x"))
+events: st.SearchStrategy[JobEvent] = st.builds(
+    lambda kind, *said: kind(*said),
+    st.sampled_from(KINDS),
+    texts,
+    texts,
+    numbers,
+    numbers,
+    numbers,
+    numbers,
+)
+histories = st.lists(st.tuples(events, st.integers(1, 4)), max_size=8)
+
+
+def folded(history: list[tuple[JobEvent, int]]) -> JobRecord | None:
+    kept = None
+    for event, at_ms in history:
+        kept = fold_event(kept, JOB, event, at_ms) or kept
+    return kept
+
+
+@given(histories)
+def test_a_record_says_what_its_newest_event_said(history: list[tuple[JobEvent, int]]) -> None:
+    kept = None
+    for event, at_ms in history:
+        after = fold_event(kept, JOB, event, at_ms)
+        is_late = kept is not None and at_ms < kept.updated_ms
+        is_done = kept is not None and kept.state == "finished" and isinstance(event, Assigned)
+        assert (after is None) == (is_late or is_done)
+        if after is not None:
+            said = (event.state, event.reason, event.rows, event.rows_read, at_ms)
+            assert (after.state, after.reason, after.rows, after.rows_read, after.updated_ms) == (
+                said
+            )
+        kept = after or kept
+
+
+@given(histories)
+def test_attempts_are_the_starts_and_crashes_those_since_the_last_end(
+    history: list[tuple[JobEvent, int]],
+) -> None:
+    in_order = [(event, at_ms) for at_ms, (event, _) in enumerate(history, start=1)]
+    kept = folded(in_order)
+    starts = crashes = 0
+    for event, _ in in_order:
+        starts += isinstance(event, Started)
+        crashes = (
+            0
+            if isinstance(event, Finished | Failed | Refused)
+            else crashes + isinstance(event, Started)
+        )
+    assert (kept.attempts, kept.crashed_attempts) == (starts, crashes) if kept else not history
+
+
+def test_the_end_of_an_attempt_is_forgotten_when_the_next_starts() -> None:
+    ended = folded([(Started(subject="a", files=2), 1), (Failed("no disk"), 2)])
+    assert ended == JobRecord(
+        "t",
+        "j",
+        "compaction",
+        "failed",
+        "a",
+        "no disk",
+        updated_ms=2,
+        files=2,
+        started_ms=1,
+        finished_ms=2,
+        attempts=1,
+    )
+    again = fold_event(ended, JOB, Started(), 3)
+    assert again is not None
+    assert (again.started_ms, again.finished_ms, again.subject, again.files) == (3, 0, "a", 2)
+
+
+def test_events_that_say_the_same_are_equal_only_if_they_are_of_one_kind() -> None:
+    assert Failed("x") == Failed("x")
+    assert Failed("x") != Refused("x")
