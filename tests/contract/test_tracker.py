@@ -102,6 +102,14 @@ def test_the_record_of_a_finished_job_keeps_its_start_its_end_and_its_first_deta
     )
 
 
+def test_the_purge_that_a_job_is_for_stays_in_its_record(tracker: Tracker) -> None:
+    tracker.record(replace(JOB, purge_id="p"), STARTED, AT_MS)
+    tracker.record(JOB, FINISHED, AT_MS + 1)
+    kept = tracker.get("t", "j")
+    assert kept is not None
+    assert (kept.purge_id, kept.state) == ("p", "finished")
+
+
 def test_every_attempt_is_counted_and_the_newest_has_no_end_until_it_ends(tracker: Tracker) -> None:
     times = iter(range(1_700_000_000_000, 1_700_000_100_000, 1000))
     for event in (STARTED, Failed("no disk"), STARTED):

@@ -28,7 +28,7 @@ from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob, ReplaceShards
 from dormouse.query.selection import Selection
 from dormouse.requests import SetOnline
-from dormouse.stored.paths import purge_of, purge_path
+from dormouse.stored.paths import purge_path
 from tests.functions.conftest import TABLE_ID, Functions, instance_in
 from tests.fuzz import samples
 from tests.support.trees import part
@@ -203,9 +203,8 @@ def _purge_rows(functions: Functions) -> Batch:
         world.storage.put(path, encode_request(request, path))
 
     def is_done(i: int) -> bool:
-        sent = (o.message for o in functions.outbox.sent)
-        jobs = {purge_of(s.job_id) for s in sent if isinstance(s, m.CompactionJob)}
-        return purges[i] in jobs
+        jobs = world.state(functions.table).jobs.values()
+        return purges[i] in {job.purge_id for job in jobs}
 
     return Batch(_encoded([m.PurgeStep(TABLE_ID, purge) for purge in purges]), is_done)
 

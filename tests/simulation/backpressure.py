@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dormouse.model.state import TableState
-from dormouse.stored.paths import purge_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Compactions:
         Who assigns has looked since it began how many there are, and keeps to the limit with them.
         What others have assigned since it began it need not have seen.
         """
-        jobs = {job for job in state.jobs if purge_of(job) is None}
+        jobs = {job.id for job in state.jobs.values() if job.purge_id is None}
         new, self.jobs = jobs - self.jobs, jobs
         self.assigned += [(turn.step, turn.process)] * len(new)
         raced = sum(

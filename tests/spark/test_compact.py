@@ -16,7 +16,6 @@ from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.shards import parquet
 from dormouse.stored.paths import (
     PART_NUMBERS,
-    purge_job_id,
     purge_path,
     run_marker_prefix,
     run_of_shard,
@@ -191,8 +190,9 @@ def test_rules_hold_and_a_purge_may_leave_whole_ranges_without_rows(
     world.storage.put(path, encode_request(request, path))
     store = world.new_store(table)
     store.commit(ReleaseJob("held"), generation=0)
-    job = purge_job_id(purge, "p1")
-    store.commit(AssignJob(job, "root", tuple(store.current().shards)), generation=0)
+    job = "p1"
+    inputs = tuple(store.current().shards)
+    store.commit(AssignJob(job, "root", inputs, purge_id=purge), generation=0)
     before = world.rows(table)
     run(spark, world, table, job)
     assert world.rows(table) == [row for row in before if str(row["letter"]) >= chr(0x4E00 + 300)]

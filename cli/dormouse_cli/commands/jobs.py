@@ -105,6 +105,7 @@ def _row(record: JobRecord) -> dict[str, object]:
         "job": record.job_id,
         "kind": record.kind,
         "subject": record.subject,
+        "purge": record.purge_id,
         "files": record.files,
         "size_bytes": record.size_bytes,
         "started": iso_time(record.started_ms) if record.started_ms else "",

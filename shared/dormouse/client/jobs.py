@@ -49,4 +49,5 @@ def _assigned(table: Table, state: TableState) -> Iterator[JobRecord]:
             files=len(job.inputs),
             size_bytes=sum(state.shards[shard].size_bytes for shard in job.inputs),
             rows_read=sum(reference.rows for reference in held if reference is not None),
+            purge_id=job.purge_id or "",
         )

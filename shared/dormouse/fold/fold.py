@@ -81,8 +81,9 @@ def _changed(state: TableState, entry: Entry) -> TableState:  # noqa: C901  # a 
         case AddShards(shards=shards, sources=sources):
             known = state.sources.update(dict.fromkeys(sources, state.version + 1))
             return replace(_add(state, shards), sources=known)
-        case AssignJob(job=job, partition=partition, inputs=inputs):
-            assigned = Job(job, partition, inputs, state.time_ms)
+        case AssignJob(job=job, partition=partition, inputs=inputs) as wanted:
+            cause = wanted.purge_id, wanted.request_key
+            assigned = Job(job, partition, inputs, state.time_ms, *cause)
             marked = _mark(state, assigned, job)
             return replace(marked, jobs=state.jobs.insert(job, assigned))
         case ReleaseJob(job=job):

@@ -19,11 +19,12 @@ MAX_SUBJECT_CHARACTERS = 1024  # as many as a key of S3 has
 
 @dataclass(frozen=True, slots=True)
 class TrackedJob:
-    """Which job an event is about."""
+    """Which job an event is about; `purge_id` names the purge that it removes rows for, if any."""
 
     table_id: str
     id: str
     kind: JobKind
+    purge_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class TrackedRequest:
     table_id: str
     id: str
     kind: str
+    purge_id: ClassVar[str] = ""
 
 
 Tracked = TrackedJob | TrackedRequest
@@ -108,7 +110,8 @@ def fold_event(
 
     An event that is older than the record changes nothing. Nor does `Assigned` if the job is
     finished: a stage that hands a job on records that afterwards, and the job may be done by then.
-    An event without a subject, files or size leaves those of the record. Long texts are cut off.
+    An event without a subject, files, size or purge leaves those of the record. Long texts are cut
+    off.
     """
     if kept is not None and kept.updated_ms > at_ms:
         return None
@@ -133,4 +136,5 @@ def fold_event(
         finished_ms=at_ms if ends else 0 if starts else before.finished_ms,
         attempts=before.attempts + starts,
         crashed_attempts=0 if ends else before.crashed_attempts + starts,
+        purge_id=job.purge_id or before.purge_id,
     )

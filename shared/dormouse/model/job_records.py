@@ -38,7 +38,7 @@ class JobRecord:
     `state` is ``assigned``, ``running``, ``finished``, ``failed`` or ``refused``; or ``accepted``,
     for a request whose jobs have begun. `subject` is what the job is about: a source's key, a
     partition, a table. `files` and `size_bytes` describe its input; it reads `rows_read` and writes
-    `rows`.
+    `rows`. `purge_id` names the purge that it removes rows for, if any.
 
     The tracker derives the other fields from the sequence of records: `started_ms` is the start of
     the newest attempt and `finished_ms` its end, `attempts` counts the attempts, and
@@ -61,6 +61,7 @@ class JobRecord:
     finished_ms: int = 0
     attempts: int = 0
     crashed_attempts: int = 0
+    purge_id: str = ""
 
     @property
     def is_finished(self) -> bool:

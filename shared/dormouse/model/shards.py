@@ -83,9 +83,15 @@ class NewShard:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An assigned compaction: in one partition, these shards become new ones."""
+    """An assigned compaction: in one partition, these shards become new ones.
+
+    `purge_id` names the purge that it removes rows for, `request_key` the request that asked for
+    it, if any.
+    """
 
     id: str
     partition: str
     inputs: tuple[str, ...]
     assigned_ms: int
+    purge_id: str | None = None
+    request_key: str | None = None

@@ -55,11 +55,17 @@ class AddShards:
 
 @dataclass(frozen=True, slots=True)
 class AssignJob:
-    """Make the references to `inputs` in `partition` the inputs of a compaction job."""
+    """Make the references to `inputs` in `partition` the inputs of a compaction job.
+
+    `purge_id` names the purge that the job removes rows for, `request_key` the request that asked
+    for the job; planning gives neither.
+    """
 
     job: str
     partition: str
     inputs: tuple[str, ...]
+    purge_id: str | None = None
+    request_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +215,8 @@ def _content(transaction: Transaction) -> tuple[object, ...]:  # noqa: C901  # a
             return "rules", rules
         case AddShards(job=job, sources=sources, shards=shards, looked_up_to=looked_up_to):
             return "add", job, sources, _shards(shards), looked_up_to
-        case AssignJob(job=job, partition=partition, inputs=inputs):
-            return "assign", job, partition, inputs
+        case AssignJob(job=job, partition=partition, inputs=inputs) as assigned:
+            return "assign", job, partition, inputs, assigned.purge_id, assigned.request_key
         case ReleaseJob(job=job):
             return "release", job
         case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:

@@ -223,9 +223,6 @@ def parse_job_note_path(path: str) -> tuple[str, str]:
     return job_id, rest
 
 
-_PURGE = "-purge-"
-
-
 def purge_prefix(table_id: str) -> str:
     """Return the prefix of a table's unfinished purges."""
     return f"{table_id}/purges/"
@@ -255,17 +252,6 @@ def parse_purge_path(path: str) -> tuple[str, bool]:
     _, _, rest = path.partition("/purges/")
     purge_id, slash, _ = rest.partition("/")
     return (purge_id, False) if slash else (rest.removesuffix(".json"), True)
-
-
-def purge_job_id(purge_id: str, unique: str) -> str:
-    """Return the id of a job that rewrites shards for a purge; it begins with `unique`."""
-    return f"{unique}{_PURGE}{purge_id}"
-
-
-def purge_of(job_id: str) -> str | None:
-    """Return the purge for which a job rewrites shards; None if there is none."""
-    _, found, purge_id = job_id.partition(_PURGE)
-    return purge_id if found else None
 
 
 def split_job_id(partition: str) -> str:

@@ -101,7 +101,8 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
             partition = draw(st.sampled_from(free))
             held = [r.shard for r in state.references_in(partition) if r.job is None]
             inputs = draw(st.lists(st.sampled_from(held), min_size=1, unique=True))
-            return AssignJob(f"c{name}", partition, tuple(inputs))
+            cause = draw(st.sampled_from(((None, None), ("p", None), (None, "r"))))
+            return AssignJob(f"c{name}", partition, tuple(inputs), *cause)
         case "release":
             return ReleaseJob(draw(st.sampled_from(sorted(state.jobs))))
         case "replace":

@@ -71,7 +71,7 @@ ENTRIES = {
         2_000,
         0,
     ),
-    "assign_job": Entry(AssignJob("job2", _LEFT, ("s1",)), 3_000, 0),
+    "assign_job": Entry(AssignJob("job2", _LEFT, ("s1",), "purge1", "request1"), 3_000, 0),
     "release_job": Entry(ReleaseJob("job3"), 4_000, 0),
     "replace_shards": Entry(
         ReplaceShards("job2", _LEFT, ("s1",), (NewShard(_OUTPUT, ((_LEFT, 5),)),), (("s1", 6),), 1),

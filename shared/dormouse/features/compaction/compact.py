@@ -52,7 +52,7 @@ from dormouse.shards.run_markers import (
 )
 from dormouse.shards.writing import ShardContext
 from dormouse.state_store import Rejected
-from dormouse.stored.paths import purge_of, run_marker_path, run_of_shard, shard_id_of, shard_prefix
+from dormouse.stored.paths import run_marker_path, run_of_shard, shard_id_of, shard_prefix
 from dormouse.tables.table import Table
 
 
@@ -123,7 +123,7 @@ def compact(
 
 
 def _tracked_job(table: Table, job: Job) -> TrackedJob:
-    return TrackedJob(table.id, job.id, "compaction")
+    return TrackedJob(table.id, job.id, "compaction", job.purge_id or "")
 
 
 def assigned_job(
@@ -146,10 +146,9 @@ def _purge_matcher(services: Services, table: Table, job: Job) -> RowMatcher | N
     Raises:
         InvalidRequestError: its purge was abandoned, or must be.
     """
-    purge_id = purge_of(job.id)
-    if purge_id is None:
+    if job.purge_id is None:
         return None
-    request = load_purge(services, table.id, purge_id)
+    request = load_purge(services, table.id, job.purge_id)
     if request is None:
         raise InvalidRequestError("the purge that this job was for was abandoned")
     return RowMatcher.of(request, table.schema)

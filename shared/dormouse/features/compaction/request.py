@@ -17,7 +17,6 @@ from dormouse.features.planning.compaction import (
     within_limit,
 )
 from dormouse.features.requests.ends import EMPTIED, End, Look
-from dormouse.features.requests.request_names import asked_by, asked_job_id
 from dormouse.features.requests.resolve_table import binding_key, living
 from dormouse.features.requests.work import Begun, Work
 from dormouse.messages import CompactionJob, OutboundMessage
@@ -101,11 +100,11 @@ def compact_table(services: Services, request: CompactTable) -> Begun:
     plans = within_limit(plans, len(state.jobs), table.properties.compaction_jobs_limit)
     key = binding_key(request)
     jobs = (
-        AssignJob(asked_job_id(key, services.ids.new()), plan.partition, plan.inputs)
+        AssignJob(services.ids.new(), plan.partition, plan.inputs, request_key=key)
         for plan in plans
     )
     asked = request.spark or None
-    earlier = tuple(job for job in state.jobs if asked_by(job) == key)
+    earlier = tuple(job.id for job in state.jobs.values() if job.request_key == key)
     messages = list(assign(services, table, state.generation, jobs, asked))
     assigned = (m.message.job_id for m in messages if isinstance(m.message, CompactionJob))
     work = CompactionWork(state.generation, (*sorted(earlier), *assigned), asked)

@@ -43,7 +43,6 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import Services
 from dormouse.readers.reading import Slice
-from dormouse.stored.paths import purge_job_id, purge_of
 from dormouse.tables.table import Table
 
 STEP_SECONDS = 240
@@ -183,7 +182,7 @@ def _assign(
 ) -> Iterator[OutboundMessage]:
     """Assign jobs for the free references; after a crash the sweep sends their messages."""
     jobs = [
-        AssignJob(purge_job_id(request.id, services.ids.new()), partition, inputs)
+        AssignJob(services.ids.new(), partition, inputs, purge_id=request.id)
         for partition, inputs in rewrite_jobs(state, references, request.max_job_bytes)
     ]
     return assign(services, table, state.generation, jobs, request.spark)
@@ -199,7 +198,7 @@ def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
     return sum(
         job.rows_read - job.rows
         for job in records
-        if purge_of(job.job_id) == purge_id and job.state == "finished"
+        if job.purge_id == purge_id and job.state == "finished"
     )
 
 

@@ -1,19 +1,6 @@
-"""The paths of objects stored for requests, and the ids of the jobs that requests ask for."""
+"""The paths of objects stored for requests."""
 
 from __future__ import annotations
-
-_ASKED = "-asked-"
-
-
-def asked_job_id(request_key: str, unique: str) -> str:
-    """Return the id of a job that a request asks for; it begins with `unique`."""
-    return f"{unique}{_ASKED}{request_key}"
-
-
-def asked_by(job_id: str) -> str | None:
-    """Return the key of the request that asked for a job; None if no request did."""
-    _, found, request_key = job_id.partition(_ASKED)
-    return request_key if found else None
 
 
 def request_prefix(table_id: str) -> str:

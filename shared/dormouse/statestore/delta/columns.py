@@ -48,6 +48,8 @@ COLUMNS: dict[str, pa.DataType] = {
     "sources": pa.list_(pa.string()),
     "looked_up_to": pa.int64(),
     "inputs": pa.list_(pa.string()),
+    "purge_id": pa.string(),
+    "request_key": pa.string(),
     "shards": pa.list_(_SHARD),
     "partitions": pa.list_(_PARTITION),
     "at": pa.binary(),

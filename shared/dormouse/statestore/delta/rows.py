@@ -100,6 +100,8 @@ class _AssignJob(_Stored, tag="assign_job"):
     job: str
     partition: str
     inputs: tuple[str, ...]
+    purge_id: str | None = None
+    request_key: str | None = None
 
 
 class _ReleaseJob(_Stored, tag="release_job"):
@@ -204,8 +206,9 @@ def _row(entry: Entry) -> _Row:  # noqa: C901  # a case a kind
             return _RaiseRules(*at, rules)
         case AddShards(job=job, sources=sources, shards=shards, looked_up_to=looked_up_to):
             return _AddShards(*at, job, sources, _stored_shards(shards), looked_up_to)
-        case AssignJob(job=job, partition=partition, inputs=inputs):
-            return _AssignJob(*at, job, partition, inputs)
+        case AssignJob(job=job, partition=partition, inputs=inputs) as assigned:
+            cause = assigned.purge_id, assigned.request_key
+            return _AssignJob(*at, job, partition, inputs, *cause)
         case ReleaseJob(job=job):
             return _ReleaseJob(*at, job)
         case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
@@ -245,7 +248,7 @@ def _transaction(row: _Row) -> Transaction:  # noqa: C901  # a case a kind
         case _AddShards():
             return AddShards(row.job, row.sources, _shards(row.shards), row.looked_up_to)
         case _AssignJob():
-            return AssignJob(row.job, row.partition, row.inputs)
+            return AssignJob(row.job, row.partition, row.inputs, row.purge_id, row.request_key)
         case _ReleaseJob():
             return ReleaseJob(row.job)
         case _ReplaceShards():

@@ -50,7 +50,7 @@ from dormouse.statestore.snapshot.sealed import decode_sealed, encode_sealed
 
 V = TypeVar("V")
 
-KIND, FORMAT = "snapshot", 3
+KIND, FORMAT = "snapshot", 4
 
 _COLUMNS: dict[str, pa.DataType] = {
     "item": pa.string(),
@@ -69,6 +69,8 @@ _COLUMNS: dict[str, pa.DataType] = {
     "height": pa.int64(),
     "job": pa.string(),
     "inputs": pa.list_(pa.string()),
+    "purge_id": pa.string(),
+    "request_key": pa.string(),
     "time_ms": pa.int64(),
     "takings": TAKINGS,
     "reason": pa.string(),
@@ -83,7 +85,7 @@ _SCHEMA = pa.schema(list(_COLUMNS.items()))
 _PARTITION = ("id", "min_key", "max_key", "parent", "children", "height")
 _SHARD = ("id", "rows", "size_bytes", "min_key", "max_key")
 _REFERENCE = ("partition_row", "shard_row", "rows", "exact", "job")
-_JOB = ("id", "partition", "inputs", "time_ms")
+_JOB = ("id", "partition", "inputs", "time_ms", "purge_id", "request_key")
 _TIMED = ("id", "time_ms")
 _VERSIONED = ("id", "version")
 _ITEMS = {
@@ -125,7 +127,10 @@ def _items(state: TableState) -> Iterator[tuple[str, pa.Table]]:
     shard_ids = column(rows, "id")
     del rows
     yield "reference", _references(state.references, partition_ids, shard_ids)
-    jobs = [(j.id, j.partition, j.inputs, j.assigned_ms) for j in state.jobs.values()]
+    jobs = [
+        (j.id, j.partition, j.inputs, j.assigned_ms, j.purge_id, j.request_key)
+        for j in state.jobs.values()
+    ]
     yield "job", _sorted(_table(_JOB, jobs), "id")
     yield "unreferenced", _remembered(state.unreferenced, _TIMED)
     yield "source", _remembered(state.sources, _VERSIONED)
@@ -162,7 +167,7 @@ def _state(file: pq.ParquetFile, facts: dict[str, str]) -> TableState:
     partition_ids, shard_ids = StoredIds(column(partitions, "id")), StoredIds(column(shards, "id"))
     counts = number_columns(_counted(references, len(shards)), shard_ids)
     job_rows = zip(*(rows_of("job")[name].to_pylist() for name in _JOB), strict=True)
-    jobs = {job: Job(job, where, tuple(shards), at) for job, where, shards, at in job_rows}
+    jobs = {job: Job(job, where, tuple(shards), *rest) for job, where, shards, *rest in job_rows}
     sealed = decode_sealed(facts["dormouse.sealed"].encode(), "it")
     return TableState(
         version=int(facts["dormouse.version"]),

@@ -21,7 +21,7 @@ from dormouse.ports import Storage
 from dormouse.requests import PurgeRows, ReinitialiseTable
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.storage import FolderStorage
-from dormouse.stored.paths import purge_of, purge_path, purge_prefix
+from dormouse.stored.paths import purge_path, purge_prefix
 from tests.support.world import Crash, World, letters, letters_file
 from tests.unit.features.purges import filled, in_table, stored
 
@@ -79,7 +79,7 @@ def test_a_split_between_the_assignment_and_the_rewriting_is_harmless(world: Wor
     table = filled(world, "abyz", "abcz", split_threshold_rows=6)
     world.purge(table, "note LIKE 'b%'")
     world.queue += world.deliver(world.queue.popleft())
-    assert any(purge_of(job) for job in world.state(table).jobs)
+    assert any(job.purge_id for job in world.state(table).jobs.values())
     world.deliver(OutboundMessage("partition-splits", PartitionSplits(table.id, 0, ("root",))))
     assert len(world.state(table).partitions) == 3
     world.settle()
