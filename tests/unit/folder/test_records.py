@@ -17,7 +17,7 @@ from dormouse.ports import DAMAGED
 from dormouse.statestore.log.pages import LOWEST_ID, Head
 from tests.contract.folders import database_in
 from tests.contract.test_tables import STONE, A, deleting
-from tests.contract.test_tracker import RUNNING
+from tests.contract.test_tracker import AT_MS, JOB, STARTED
 
 B = replace(A, id="b2", name="words")
 DAMAGES = (
@@ -144,13 +144,13 @@ def test_a_damaged_record_of_a_job_is_shown_and_replaced_by_the_next(
     database: Database, how: str
 ) -> None:
     tracker = SqliteTracker(database)
-    tracker.record(RUNNING)
+    tracker.record(JOB, STARTED, AT_MS)
     damage(database, how, "kind = 'job'")
     assert tracker.get("t", "j") is None
     (shown,) = tracker.records("t")
     assert (shown.job_id, shown.state) == ("j", DAMAGED)
     assert "'j' is damaged" in shown.reason
-    tracker.record(RUNNING)
+    tracker.record(JOB, STARTED, AT_MS)
     assert tracker.get("t", "j") is not None
 
 
