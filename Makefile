@@ -35,6 +35,9 @@ demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported,
 test: $(INSTALLED) ## Run the tests, in one process more than there are processors
 	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile $(ARGS)
 
+test-wheel: $(INSTALLED) ## Build the wheel, install it into empty environments, and use it there (downloads packages)
+	$(BIN)/python -m pytest tests/wheel/installed.py $(ARGS)
+
 crash-points: $(INSTALLED) ## Cut every operation off at each of its calls, and see that it is made up for (ARGS=--only compact)
 	@$(MODULE) tests.simulation.crash_table $(ARGS)
 
@@ -139,4 +142,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-spark faults layer lint audit format lock build invoke clean
+.PHONY: help setup demo demo-spark test test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-spark faults layer lint audit format lock build invoke clean

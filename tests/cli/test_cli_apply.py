@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,20 @@ def test_what_changes_is_shown_then_made_and_the_second_time_nothing(declared: D
     assert [field["name"] for field in shown["schema"]["valueFields"]] == ["delay", "cost"]
     assert declared("splits", "export", "days").stdout == "2013-01-01\n2014-01-01\n"
     assert declared("query", "flights", "--count").stdout == "5\n"
+
+
+def test_a_file_of_json_says_the_same_without_yaml(
+    declared: Dormouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)  # as if it were not installed
+    schema = {"rowKeyFields": [{"name": "day", "type": "DateType"}]}
+    Path("tables.json").write_text(json.dumps({"tables": [{"name": "days", "schema": schema}]}))
+    assert declared("table", "apply", "tables.json", "--force").exit_code == 0
+    assert declared("table", "show", "days").exit_code == 0
+    refused = declared("table", "apply", "tables.yaml", "--force")
+    assert refused.exit_code == 1
+    assert "needs the package 'yaml', which is not installed" in refused.stderr
+    assert "hint: pip install 'dormouse[yaml]'" in refused.stderr
 
 
 def test_no_is_the_answer_unless_said_otherwise(declared: Dormouse) -> None:

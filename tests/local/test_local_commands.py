@@ -119,12 +119,13 @@ def test_a_refused_template_is_one_line_without_a_traceback(tmp_path: Path) -> N
     assert members(tmp_path) == []
 
 
-def test_a_port_that_is_taken_is_an_error_that_names_the_log(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         stack = LocalStack(TEMPLATE, {}, tmp_path, port=port)
-        with pytest.raises(StartError, match=f"did not start on port {port}: see .*aws.log"):
+        with pytest.raises(StartError, match=f"port {port} cannot be used: .*in use") as refused:
             stack.start()
+    assert "--port" in refused.value.hint
     assert members(tmp_path) == []
 
 
@@ -148,5 +149,5 @@ def test_a_command_that_does_not_exist_gives_the_shells_code() -> None:
 
 def test_parameters_go_over_those_of_the_local_stack() -> None:
     assert parse_parameters(["Instance=a=b"]) == {**LOCAL_PARAMETERS, "Instance": "a=b"}
-    with pytest.raises(LocalStackError, match="wants Key=Value, found 'Instance'"):
+    with pytest.raises(LocalStackError, match="'Instance' is no parameter of the template"):
         parse_parameters(["Instance"])

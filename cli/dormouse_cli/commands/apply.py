@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from dormouse.errors import InvalidRequestError
+from dormouse.extras import needs_extra
 from dormouse.schema.type_text import show_type
 from dormouse.tables.declaring import TableChange
 from dormouse_cli.session import instance_of
@@ -27,7 +27,12 @@ _COLUMNS = ("table", "change", "before", "after")
 
 def apply(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The tables, as YAML.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The tables, as YAML; or as JSON, if it ends in .json."
+        ),
+    ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would change.")
     ] = False,
@@ -41,8 +46,9 @@ def apply(
     new tables `splits` (a list of keys). What would change is shown first. Columns are added only;
     what the file does not name stays. Run again, it changes nothing.
     """
+    declared = read_declarations(file)
     instance = instance_of(ctx)
-    changes = instance.plan_declared(read_declarations(file))
+    changes = instance.plan_declared(declared)
     rows = [row for change in changes for row in _rows(change)]
     if rows or form is Format.json:
         print_listing(_COLUMNS, [blank(row, form) for row in rows], form)
@@ -61,9 +67,14 @@ def read_declarations(path: Path) -> object:
     """Return what a file of tables says, with the schemas of the files that it names.
 
     Raises:
-        InvalidRequestError: it is not YAML, or a schema is not JSON.
+        InvalidRequestError: it is not YAML, or not JSON; or a schema is not JSON.
         NotFoundError: a file cannot be read.
+        MissingPackageError: it is YAML, which no installed package reads.
     """
+    if path.suffix == ".json":
+        return _plain(_json(path), path.parent, count(1))
+    with needs_extra("yaml", "a file of tables in YAML"):
+        import yaml  # 3 MB that nothing else needs
     try:
         return _plain(yaml.safe_load(read_file(path)), path.parent, count(1))
     except RecursionError as error:
@@ -82,7 +93,7 @@ def _plain(value: object, folder: Path, counted: Iterator[int]) -> object:
         raise InvalidRequestError(f"a file of tables has at most {MOST_VALUES:,} values")
     if isinstance(value, Mapping):
         return {
-            str(name): _schema(folder / part)
+            str(name): _json(folder / part)
             if name == "schema" and isinstance(part, str)
             else _plain(part, folder, counted)
             for name, part in value.items()
@@ -92,7 +103,7 @@ def _plain(value: object, folder: Path, counted: Iterator[int]) -> object:
     return value.isoformat() if isinstance(value, dt.date) else value
 
 
-def _schema(path: Path) -> object:
+def _json(path: Path) -> object:
     try:
         return json.loads(read_file(path))
     except (ValueError, RecursionError) as error:

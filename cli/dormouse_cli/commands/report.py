@@ -9,6 +9,7 @@ import typer
 
 from dormouse.client import Instance
 from dormouse.errors import NotFoundError
+from dormouse.extras import needs_extra
 from dormouse_cli.report.contents import Contents, contents_of
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import note
@@ -34,7 +35,8 @@ def write_page(instance: Instance, name: str, output: Path) -> int:
     """Write the page about a table, and give its size in bytes.
 
     Raises:
-        NotFoundError: there is no such table, the file cannot be written, or a package is missing.
+        NotFoundError: there is no such table, or the file cannot be written.
+        MissingPackageError: the packages of the extra are not installed.
     """
     html = _page(contents_of(instance, name))
     try:
@@ -44,11 +46,6 @@ def write_page(instance: Instance, name: str, output: Path) -> int:
 
 
 def _page(contents: Contents) -> str:
-    # Imported only here: the rest of the command line works without the packages of the extra.
-    try:
+    with needs_extra("report", "a report"):
         from dormouse_cli.report.page import page
-    except ModuleNotFoundError as error:
-        raise NotFoundError(
-            f"a report needs the package {error.name}", hint="pip install 'dormouse[report]'"
-        ) from error
     return page(contents)

@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dormouse.extras import needs_extra
+from dormouse_cli.errors import Commands
 from dormouse_cli.local.errors import LocalStackError
 
 if TYPE_CHECKING:
     from dormouse_cli.local.stack import LocalStack
 
-app = typer.Typer(help=(__doc__ or "").partition("\n\n")[0], no_args_is_help=True)
+app = typer.Typer(cls=Commands, help=(__doc__ or "").partition("\n\n")[0], no_args_is_help=True)
 
 LOCAL_PARAMETERS = {"Instance": "local", "BatchWindowSeconds": "1"}
 """What differs from the template's defaults, unless the caller says otherwise."""
@@ -100,18 +102,22 @@ def parse_parameters(given: Sequence[str]) -> dict[str, str]:
     for text in given:
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise LocalStackError(f"--parameter wants Key=Value, found {text!r}")
+            raise LocalStackError(
+                f"{text!r} is no parameter of the template", hint="write --parameter Key=Value"
+            )
         parameters[key] = value
     return parameters
 
 
 def find_template() -> Path:
-    """The template of the checkout that this file belongs to."""
-    for folder in Path(__file__).resolve().parents:
+    """The template that this package was installed with, or that of the checkout it lies in."""
+    here = Path(__file__).resolve()
+    for folder in (here.parents[1] / "project", *here.parents):
         if (folder / "template.yaml").is_file():
             return folder / "template.yaml"
     raise LocalStackError(
-        "there is no template.yaml above the installed package: give one by --template"
+        "there is no template.yaml beside or above the installed package",
+        hint="name one by --template",
     )
 
 
@@ -130,14 +136,9 @@ def _stack(
     template: Path | None, parameters: Sequence[str] | None, folder: Path, port: int
 ) -> Iterator["LocalStack"]:
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
-    try:
-        stack = _new_stack(
-            template or find_template(), parse_parameters(parameters or []), folder, port
-        )
-        stack.start()
-    except LocalStackError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
+    given = parse_parameters(parameters or [])
+    stack = _new_stack(template or find_template(), given, folder, port)
+    stack.start()
     with stack:
         typer.echo(f"logs are in {folder / 'logs'}", err=True)
         yield stack
@@ -146,13 +147,8 @@ def _stack(
 def _new_stack(
     template: Path, parameters: Mapping[str, str], folder: Path, port: int
 ) -> "LocalStack":
-    # Imported only here: the rest of the command line works without the packages of the extra.
-    try:
+    with needs_extra("local", "the local stack"):
         from dormouse_cli.local.stack import LocalStack
-    except ModuleNotFoundError as error:
-        raise LocalStackError(
-            f"the local stack needs the package {error.name}: pip install 'dormouse[local]'"
-        ) from error
     return LocalStack(template, parameters, folder, port=port)
 
 

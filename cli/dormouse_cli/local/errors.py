@@ -1,7 +1,9 @@
 """What can go wrong in the local stack, in words for the person who started it."""
 
+from dormouse.errors import DormouseError
 
-class LocalStackError(Exception):
+
+class LocalStackError(DormouseError):
     """The local stack cannot do what was asked; the message says what to change."""
 
 

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import dormouse
 from dormouse_cli.local.errors import StartError
 from dormouse_cli.local.plan import Deployment
 
@@ -39,7 +40,8 @@ def _make(project: Path, folder: Path) -> None:
     shared, environment = project / "shared", folder.with_name(f"{folder.name}-environment")
     for made in (folder, environment):
         shutil.rmtree(made, ignore_errors=True)
-    shutil.copytree(shared / "dormouse", environment / "dormouse")
+    library = Path(dormouse.__file__).parent
+    shutil.copytree(library, environment / library.name)
     ended = subprocess.run(
         [sys.executable, shared / "pack_spark.py", environment, project / "spark", folder],
         capture_output=True,

@@ -7,6 +7,7 @@ it stops, its buckets, queues and tables are gone; logs stay in the state folder
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -177,6 +178,7 @@ class LocalStack:
         return self._running
 
     def _start_moto(self) -> tuple[subprocess.Popen[bytes], str]:
+        _check_port(self._port)
         logs = self._state_dir / "logs"
         logs.mkdir(exist_ok=True)
         spark_code = self._template.resolve().parent / "spark"
@@ -233,6 +235,16 @@ class LocalStack:
             for schedule in deployment.schedules
         )
         return (*pollers, *timers)
+
+
+def _check_port(port: int) -> None:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise StartError(
+            f"port {port} cannot be used: {error.strerror}",
+            hint="name another one by --port, or leave it out to take a free one",
+        ) from error
 
 
 def _inherited() -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""The built wheel in empty environments: `make test-wheel`."""
