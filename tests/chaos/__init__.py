@@ -2,8 +2,8 @@
 
 The parts, lowest first: ``tally`` (counts) → ``faults`` (what goes wrong with which request, by a
 seed), ``answers`` (how AWS says so), ``proxy`` (does it to requests on their way) → ``tables`` (the
-tables and files of a run), ``story`` (what their rows must be at any moment), ``rehearsal`` (the
+tables and files of a run), ``ledger`` (what their rows must be at any moment), ``rehearsal`` (the
 stack with short times, behind the proxy) → ``killing``, ``dropping``, ``reading``, ``removing``
-(what goes on meanwhile) → ``settling`` (calm, and then the end) → ``report`` → ``__main__``.
+(what goes on meanwhile) → ``completion`` (the time after the faults) → ``report`` → ``__main__``.
 ``load`` and ``watching`` are the other tool: many files and many queries, and what they take.
 """

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tests.chaos.completion import settle, verify
 from tests.chaos.dropping import Files, Notifier, drop_all, files_of
-from tests.chaos.faults import Climate
+from tests.chaos.faults import FaultRates
 from tests.chaos.killing import Killer
 from tests.chaos.proxy import FaultProxy
 from tests.chaos.reading import Reader
 from tests.chaos.rehearsal import PARAMETERS, Rehearsal, rehearsal
 from tests.chaos.removing import Requests
 from tests.chaos.report import print_report, read_logs
-from tests.chaos.settling import settle, verify
-from tests.chaos.story import Story
+from tests.chaos.row_ledger import RowLedger
 from tests.chaos.tables import Plan, plans
 from tests.chaos.tally import Tally
 
@@ -49,8 +49,8 @@ class Options:
 def run(options: Options, folder: Path, console: Console) -> Tally:
     """Break the stack for some minutes, let it recover, and give what came of it."""
     began, tally = time.monotonic(), Tally()
-    storm_share = Climate.storm_share if options.fault_share else 0.0
-    proxy = FaultProxy(options.seed, tally, Climate(options.fault_share, storm_share))
+    storm_share = FaultRates.storm_share if options.fault_share else 0.0
+    proxy = FaultProxy(options.seed, tally, FaultRates(options.fault_share, storm_share))
     try:
         with rehearsal(proxy, tally, folder, options.concurrency) as stage:
             chosen = plans()[: options.tables]
@@ -76,12 +76,12 @@ def _play(
         )
         for plan in chosen
     }
-    stories = {plan.name: Story(plan.name) for plan in chosen}
-    files = Files(handles, stories, tally)
-    requests = Requests(stage.direct, stories, tally, options.seed)
+    ledgers = {plan.name: RowLedger(plan.name) for plan in chosen}
+    files = Files(handles, ledgers, tally)
+    requests = Requests(stage.direct, ledgers, tally, options.seed)
     by_name = {plan.name: plan for plan in chosen}
     readers = [
-        Reader(stage.troubled, by_name, stories, tally, f"{options.seed}-reader-{i}")
+        Reader(stage.troubled, by_name, ledgers, tally, f"{options.seed}-reader-{i}")
         for i in range(options.readers)
     ]
     killer = Killer(stage.stack, options.seed, tally, options.kill_share)
@@ -91,18 +91,18 @@ def _play(
     try:
         proxy.break_things()
         _trouble(options, chosen, files, requests, folder, tally)
-        proxy.calm()
+        proxy.stop_faults()
         killer.stop()
         for reader in readers:
-            reader.calm()
+            reader.stop_faults()
         if settle(stage.direct, files, requests, tally, SETTLE_SECONDS):
             requests.export(chosen[0])
             settle(stage.direct, files, requests, tally, SETTLE_SECONDS)
     finally:
-        proxy.calm()
+        proxy.stop_faults()
         for each in threads:
             each.stop()
-    verify(stage.direct, by_name, stories, requests, tally)
+    verify(stage.direct, by_name, ledgers, requests, tally)
 
 
 def _trouble(

@@ -15,7 +15,7 @@ import boto3
 
 from dormouse.client import TableHandle
 from dormouse.model.sources import Source
-from tests.chaos.story import Story
+from tests.chaos.row_ledger import RowLedger
 from tests.chaos.tables import DroppedFile, Plan, write_file
 from tests.chaos.tally import Tally
 
@@ -66,15 +66,15 @@ class Files:
     """What was dropped, by table, and what is known of it."""
 
     def __init__(
-        self, handles: Mapping[str, TableHandle], stories: Mapping[str, Story], tally: Tally
+        self, handles: Mapping[str, TableHandle], ledgers: Mapping[str, RowLedger], tally: Tally
     ) -> None:
-        self._handles, self._stories, self._tally = handles, stories, tally
+        self._handles, self._ledgers, self._tally = handles, ledgers, tally
         self._lock = threading.Lock()
         self._open: dict[str, dict[str, DroppedFile]] = {name: {} for name in handles}
 
     def drop(self, plan: Plan, file: DroppedFile, folder: Path) -> Source:
         """Drop one file, for the first time or again."""
-        self._stories[plan.name].dropped(file)
+        self._ledgers[plan.name].dropped(file)
         path = write_file(plan, file, folder)
         (source,) = self._handles[plan.name].ingest(path).sources
         path.unlink()
@@ -83,7 +83,7 @@ class Files:
         return source
 
     def look(self) -> int:
-        """Tell the stories which files are ingested by now; give how many have no end yet."""
+        """Tell the ledgers which files are ingested by now; give how many have no end yet."""
         for name, handle in self._handles.items():
             with self._lock:
                 waiting = dict(self._open[name])
@@ -99,7 +99,7 @@ class Files:
                         self._judge_refusal(file, record.reason)
                 elif file.is_broken:
                     self._tally.wrong(f"table {name}: the broken file {file.name} was ingested")
-            self._stories[name].ingested(f.number for f in done.values() if not f.is_broken)
+            self._ledgers[name].ingested(f.number for f in done.values() if not f.is_broken)
             with self._lock:
                 for id in done:
                     del self._open[name][id]

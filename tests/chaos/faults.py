@@ -1,6 +1,6 @@
 """What goes wrong with a request on its way to AWS, chosen by a seed; pure.
 
-Each service has its own weather: faults that come now and then, and storms of some seconds in
+Each service has a schedule of its own: faults that come now and then, and storms of some seconds in
 which most requests fail, longer than the SDK repeats them.
 """
 
@@ -45,8 +45,8 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Climate:
-    """How bad the weather is: shares of requests that fail, and seconds of and between storms."""
+class FaultRates:
+    """Shares of requests that fail, and seconds of and between storms."""
 
     share: float = 0.04
     storm_share: float = 0.7
@@ -55,12 +55,12 @@ class Climate:
 
 
 @dataclass(slots=True)
-class Weather:
-    """The faults of one service. The n-th request in the same second of two runs fares alike."""
+class FaultSchedule:
+    """The faults of one service: the n-th request in a second fares alike in two runs."""
 
     service: str
     seed: int
-    climate: Climate = Climate()
+    rates: FaultRates = FaultRates()
     _random: random.Random = field(init=False)
     _changes: list[float] = field(init=False)
     _forecast: random.Random = field(init=False)
@@ -73,13 +73,13 @@ class Weather:
     def storms(self, seconds: float) -> bool:
         """Return whether there is a storm so many seconds after the beginning."""
         while self._changes[-1] <= seconds:
-            begin = self._changes[-1] + self._forecast.uniform(*self.climate.calm_seconds)
-            self._changes += [begin, begin + self._forecast.uniform(*self.climate.storm_seconds)]
+            begin = self._changes[-1] + self._forecast.uniform(*self.rates.calm_seconds)
+            self._changes += [begin, begin + self._forecast.uniform(*self.rates.storm_seconds)]
         return bisect_right(self._changes, seconds) % 2 == 0
 
     def fault(self, seconds: float) -> Fault | None:
         """Choose what becomes of the next request; None if nothing goes wrong with it."""
         draw, share = self._random.random(), self._random.random()
         kind = self._random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        bad = self.climate.storm_share if self.storms(seconds) else self.climate.share
+        bad = self.rates.storm_share if self.storms(seconds) else self.rates.share
         return Fault(kind, share) if draw < bad else None

@@ -22,13 +22,13 @@ from rich.console import Console
 from dormouse.client import Instance
 from dormouse_cli.local.stack import LocalStack
 from dormouse_cli.terminal import plain_table
+from tests.chaos.completion import settle, verify
 from tests.chaos.dropping import Files
 from tests.chaos.reading import Reader
 from tests.chaos.rehearsal import PARAMETERS, TEMPLATE, connected
 from tests.chaos.removing import Requests
 from tests.chaos.report import read_logs
-from tests.chaos.settling import settle, verify
-from tests.chaos.story import Story
+from tests.chaos.row_ledger import RowLedger
 from tests.chaos.tables import DroppedFile, Plan
 from tests.chaos.tally import Tally
 from tests.chaos.watching import Watcher
@@ -76,9 +76,9 @@ class Load:
             name: instance.create_table(name, plan.schema, plan.properties)
             for name, plan in self.plans.items()
         }
-        self.stories = {name: Story(name) for name in self.plans}
-        self.files = Files(handles, self.stories, self.tally)
-        self.requests = Requests(instance, self.stories, self.tally, options.seed)
+        self.ledgers = {name: RowLedger(name) for name in self.plans}
+        self.files = Files(handles, self.ledgers, self.tally)
+        self.requests = Requests(instance, self.ledgers, self.tally, options.seed)
         self.watcher = Watcher(instance, stack)
         self.readers: list[Reader] = []
         self.times: dict[str, float] = {}
@@ -99,7 +99,7 @@ class Load:
             for reader in self.readers:
                 reader.stop()
             self.watcher.stop()
-        verify(self.instance, self.plans, self.stories, self.requests, self.tally)
+        verify(self.instance, self.plans, self.ledgers, self.requests, self.tally)
         for function in self.stack.deployment.functions:
             name = function.name.rpartition("-")[2]
             if self.watcher.peak_bytes.get(name, 0) > function.memory_mb * 2**20:
@@ -132,7 +132,7 @@ class Load:
     def _read(self) -> None:
         """Let all readers read for a while, and more files come meanwhile."""
         self.readers = [
-            Reader(self.instance, self.plans, self.stories, self.tally, f"{self.options.seed}-{i}")
+            Reader(self.instance, self.plans, self.ledgers, self.tally, f"{self.options.seed}-{i}")
             for i in range(self.options.readers)
         ]
         began = time.monotonic()

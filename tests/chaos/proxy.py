@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.chaos.answers import SERVICES, Answer, Request, broken, busy, hold_back
-from tests.chaos.faults import LATE_SECONDS, Climate, Fault, Kind, Weather
+from tests.chaos.faults import LATE_SECONDS, Fault, FaultRates, FaultSchedule, Kind
 from tests.chaos.tally import Tally
 
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "expect"}
@@ -23,17 +23,17 @@ _UPSTREAM_SECONDS = 120
 class FaultProxy(ThreadingHTTPServer):
     """Forwards what it is sent to `upstream`, ``host:port``, byte for byte; not all of it.
 
-    Nothing goes wrong before `break_things` and after `calm`.
+    Nothing goes wrong before `break_things` and after `stop_faults`.
     """
 
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, seed: int, tally: Tally, climate: Climate | None = None) -> None:
+    def __init__(self, seed: int, tally: Tally, rates: FaultRates | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = ""
         self.tally = tally
-        self._weather = {s: Weather(s, seed, climate or Climate()) for s in SERVICES}
+        self._faults = {s: FaultSchedule(s, seed, rates or FaultRates()) for s in SERVICES}
         self._lock = threading.Lock()
         self._since: float | None = None
         threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
@@ -44,10 +44,10 @@ class FaultProxy(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def break_things(self) -> None:
-        """Begin with the weather."""
+        """Begin to inject faults."""
         self._since = time.monotonic()
 
-    def calm(self) -> None:
+    def stop_faults(self) -> None:
         """Forward everything from now on."""
         self._since = None
 
@@ -63,10 +63,10 @@ class FaultProxy(ThreadingHTTPServer):
         if request.attempt > 1:
             self.tally.count("retries", service)
         since = self._since
-        if since is None or service not in self._weather:
+        if since is None or service not in self._faults:
             return None
         with self._lock:
-            fault = self._weather[service].fault(time.monotonic() - since)
+            fault = self._faults[service].fault(time.monotonic() - since)
         if fault is not None and fault.kind is Kind.PARTIAL and hold_back(request, 0) is None:
             return None
         if fault is not None:

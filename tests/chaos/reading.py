@@ -1,4 +1,4 @@
-"""Readers hold every answer against the story, while everything else goes wrong."""
+"""Readers hold every answer against the ledger, while everything else goes wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from dormouse.client import Instance, TableHandle
 from dormouse.errors import DormouseError, NotFoundError, UnavailableError
-from tests.chaos.story import Story
+from tests.chaos.row_ledger import RowLedger
 from tests.chaos.tables import GC_DELAY_SECONDS, Plan, Row
 from tests.chaos.tally import Tally
 
@@ -29,12 +29,12 @@ class Reader:
         self,
         instance: Instance,
         plans: Mapping[str, Plan],
-        stories: Mapping[str, Story],
+        ledgers: Mapping[str, RowLedger],
         tally: Tally,
         seed: str,
     ) -> None:
         self._handles = {name: instance.table(name) for name in plans}
-        self._plans, self._stories, self._tally = plans, stories, tally
+        self._plans, self._ledgers, self._tally = plans, ledgers, tally
         self._random = random.Random(seed)
         self._current: dict[str, tuple[int, float]] = {}
         self.seconds: list[float] = []
@@ -46,7 +46,7 @@ class Reader:
         """Begin to read."""
         self._thread.start()
 
-    def calm(self) -> None:
+    def stop_faults(self) -> None:
         """Read more rarely from now on."""
         self._rests = RESTS
 
@@ -77,7 +77,7 @@ class Reader:
     def _judge_gone(self, name: str, began: float, error: NotFoundError) -> None:
         """Excuse what took nearly as long as shards are kept; a query may not.
 
-        They are kept from the time of the commit that replaced them. In this weather that can be
+        They are kept from the time of the commit that replaced them. With these faults that can be
         some seconds before the commit landed, and others knew of it.
         """
         since = min(began, self._current.get(name, (0, began))[1])
@@ -87,10 +87,10 @@ class Reader:
         self._current.pop(name, None)
 
     def _read_newest(self, name: str) -> None:
-        story, began = self._stories[name], time.monotonic()
-        expected = story.expected()
+        ledger, began = self._ledgers[name], time.monotonic()
+        expected = ledger.expected()
         version, rows = self._read(name)
-        for sentence in story.differences(expected, rows):
+        for sentence in ledger.differences(expected, rows):
             self._tally.wrong(f"{sentence}; at version {version}")
         self._remember(name, version, rows, began)
         self._tally.count("queries", "newest version")
@@ -112,7 +112,7 @@ class Reader:
         return found.version, self._plans[name].rows_of(rows)
 
     def _remember(self, name: str, version: int, rows: list[Row], since: float) -> None:
-        if wrong := self._stories[name].same_version(version, rows):
+        if wrong := self._ledgers[name].same_version(version, rows):
             self._tally.wrong(wrong)
         self._current[name] = version, since
 

@@ -1,4 +1,4 @@
-"""Purges and exports are asked for by message, and what comes of them is held against the story."""
+"""Purges and exports are requested by message, and their outcomes checked by the ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dormouse.features.purge.request import purge_id_of
 from dormouse.features.purge.stored import load_purge
 from dormouse.messages import OutboundMessage
 from dormouse.requests import ExportRows, PurgeRows
-from tests.chaos.story import Expected, Story
+from tests.chaos.row_ledger import Expected, RowLedger
 from tests.chaos.tables import Plan
 from tests.chaos.tally import Tally
 
@@ -46,23 +46,23 @@ class Requests:
     """The requests of a run that are not over yet."""
 
     def __init__(
-        self, instance: Instance, stories: Mapping[str, Story], tally: Tally, seed: int
+        self, instance: Instance, ledgers: Mapping[str, RowLedger], tally: Tally, seed: int
     ) -> None:
-        self._instance, self._stories, self._tally = instance, stories, tally
+        self._instance, self._ledgers, self._tally = instance, ledgers, tally
         self._random = random.Random(f"{seed}-requests")
         self._open: list[AskedPurge | AskedExport] = []
         self.purges: list[AskedPurge] = []
 
     def purge(self, plan: Plan) -> None:
         """Ask for the purge of a few files that are ingested; of none, where there are too few."""
-        story = self._stories[plan.name]
-        found = sorted(story.to_purge)
+        ledger = self._ledgers[plan.name]
+        found = sorted(ledger.to_purge)
         if len(found) <= FILES_PER_PURGE:
             return
         files = frozenset(self._random.sample(found, FILES_PER_PURGE))
         listed = ", ".join(map(str, sorted(files)))
         request = PurgeRows(self._new_id(), plan.name, f"file IN ({listed})")
-        story.purge_begins(files)
+        ledger.purge_begins(files)
         asked = AskedPurge(plan, request, files)
         self.purges.append(asked)
         self._send(asked)
@@ -70,7 +70,7 @@ class Requests:
     def export(self, plan: Plan) -> None:
         """Ask for an export of all rows."""
         request = ExportRows(self._new_id(), plan.name, to=f"exports/{self._new_id()}")
-        self._send(AskedExport(plan, request, self._stories[plan.name].expected()))
+        self._send(AskedExport(plan, request, self._ledgers[plan.name].expected()))
 
     def look(self) -> list[str]:
         """See which are over, and judge them; give those which are not."""
@@ -105,7 +105,7 @@ class Requests:
         told = handle.services.tracker.get(handle.table.id, purge_id)
         if told is not None and told.state == "failed":
             self._tally.wrong(f"table {handle.name}: a purge was given up: {told.reason}")
-        self._stories[handle.name].purge_ended(asked.files)
+        self._ledgers[handle.name].purge_ended(asked.files)
         return True
 
     def _is_given_up(self, asked: AskedExport) -> bool:
@@ -136,6 +136,6 @@ class Requests:
             self._tally.wrong(f"table {asked.plan.name}: the manifest counts {manifest.rows} rows")
         # It reads the version of when it was begun, which may be from before a purge that is over.
         expected = Expected(asked.expected.must, frozenset())
-        for sentence in self._stories[asked.plan.name].differences(expected, rows):
+        for sentence in self._ledgers[asked.plan.name].differences(expected, rows):
             self._tally.wrong(f"{sentence}; in an export")
         return True

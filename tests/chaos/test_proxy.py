@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.answers import Request, hold_back
-from tests.chaos.faults import Climate, Fault, Kind, Weather
+from tests.chaos.faults import Fault, FaultRates, FaultSchedule, Kind
 from tests.chaos.proxy import FaultProxy
 from tests.chaos.tally import Tally
 
@@ -163,10 +163,10 @@ def _s3() -> dict[str, str]:
 
 def test_a_seed_gives_the_same_faults_and_storms_come_and_go() -> None:
     def faults(seed: int, share: float) -> list[Fault | None]:
-        weather = Weather("s3", seed, Climate(share=share, storm_share=share))
-        return [weather.fault(i / 10) for i in range(500)]
+        schedule = FaultSchedule("s3", seed, FaultRates(share=share, storm_share=share))
+        return [schedule.fault(i / 10) for i in range(500)]
 
     assert faults(1, 0.2) == faults(1, 0.2) != faults(2, 0.2)
     assert 50 < sum(fault is not None for fault in faults(1, 0.2)) < 150
-    stormy = [Weather("s3", 1).storms(float(second)) for second in range(300)]
+    stormy = [FaultSchedule("s3", 1).storms(float(second)) for second in range(300)]
     assert 5 < sum(stormy) < 100

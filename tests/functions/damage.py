@@ -22,7 +22,7 @@ from dormouse.model.sources import job_id_of
 from dormouse.model.transactions import AssignJob
 from dormouse.requests import CollectGarbage, ExportRows, PurgeRows
 from tests.functions.conftest import TABLE_ID, Functions
-from tests.functions.telling import SECRET, ingest, rows
+from tests.functions.disclosure import SECRET, ingest, rows
 
 WHERE = f"note = '{SECRET}'"
 JOB = CompactionJob(TABLE_ID, 0, "job")

@@ -14,7 +14,7 @@ from dormouse.model.transactions import AssignJob
 from dormouse.requests import CreateTable, ExportRows, PurgeRows
 from dormouse.stored.paths import make_shard_id, shard_path
 from tests.functions.conftest import TABLE_ID, Functions
-from tests.functions.telling import SECRET, ingest, rows, told, values_in
+from tests.functions.disclosure import SECRET, ingest, rows, told, values_in
 from tests.support.world import LETTERS
 
 

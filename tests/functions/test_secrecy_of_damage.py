@@ -11,7 +11,7 @@ from dormouse.messages import encode
 from dormouse.requests import ReinitialiseTable
 from tests.functions.conftest import Functions
 from tests.functions.damage import DAMAGES, damage, with_everything
-from tests.functions.telling import SECRET, run_scheduled, told, values_in
+from tests.functions.disclosure import SECRET, run_scheduled, told, values_in
 from tests.template.conftest import QUEUE_OF, SCHEDULED
 
 TOLD_BY = {

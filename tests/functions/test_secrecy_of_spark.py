@@ -18,7 +18,7 @@ from dormouse_spark import entry
 from dormouse_spark.entry import main
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.damage import JOB, damage, with_everything
-from tests.functions.telling import SECRET, told, values_in
+from tests.functions.disclosure import SECRET, told, values_in
 from tests.support.spark_access import WorldAccess
 from tests.template.spark_jobs import Here
 

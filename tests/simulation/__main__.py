@@ -15,9 +15,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 
+from tests.simulation.event_log import Violation
 from tests.simulation.run import run
 from tests.simulation.simulation import SHORT_STEPS
-from tests.simulation.story import Violation
 
 SEEDS_A_LINE = 100
 
@@ -81,7 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make sim")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
-    parser.add_argument("--steps", type=int, default=SHORT_STEPS, help="before the weather is calm")
+    parser.add_argument(
+        "--steps", type=int, default=SHORT_STEPS, help="before fault injection stops"
+    )
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args(arguments)
     total = Outcome()

@@ -25,9 +25,9 @@ from dormouse.requests import (
 )
 from dormouse.stored.names import REPLIES
 from dormouse.tables.table import Table
+from tests.simulation.event_log import Violation
 from tests.simulation.instance import Instance
 from tests.simulation.simulation import Simulation
-from tests.simulation.story import Violation
 from tests.simulation.workload import table_id_of
 
 OVER = ("accepted", "finished", "failed", "refused")

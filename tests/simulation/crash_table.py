@@ -54,7 +54,7 @@ def tried(name: str, store: str, twice: int, seed: int) -> Tried:
 
 
 def main() -> int:
-    """Print the table, and the story of each failure; 1 if there is one."""
+    """Print the table, and the events of each failure; 1 if there is one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="operations whose name contains this")
     parser.add_argument("--twice", type=int, default=10, help="second deaths for each operation")

@@ -3,7 +3,7 @@
 The state is believed about nothing. Each version is looked at when it comes to be: the shards it
 names are read as they were put, and what they hold of their partitions together tells which files
 are in the table. Such a file must be there whole and once, in this version and all that follow.
-That each file comes to be among them is checked when all is at rest (`quiet`).
+That each file comes to be among them is checked when all is at rest (`final_checks`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.stored.paths import shard_path
 from tests.simulation.backpressure import Compactions
+from tests.simulation.event_log import Violation
 from tests.simulation.rows import AGE_MS, Kind, Row
 from tests.simulation.shapes import Shape
-from tests.simulation.story import Violation
 
 VERSIONS_KEPT = 300
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.simulation.quiet import check_deletion, check_lost_entry, check_rest, come_to_rest
+from tests.simulation.event_log import Violation
+from tests.simulation.final_checks import check_deletion, check_lost_entry, check_rest, come_to_rest
 from tests.simulation.simulation import SHORT_STEPS, Simulation
-from tests.simulation.story import Violation
 
 LINES_TOLD = 60
 
@@ -29,7 +29,7 @@ def run(seed: int, steps: int = SHORT_STEPS) -> Simulation:
 
 def told(simulation: Simulation, error: Exception) -> str:
     """Tell of a fault: seed, step, what it is, and the last lines about the table concerned."""
-    lines = simulation.story.about(getattr(error, "subject", ""), LINES_TOLD)
+    lines = simulation.events.about(getattr(error, "subject", ""), LINES_TOLD)
     return "\n".join(
         [
             f"{type(error).__name__}: {error}",

@@ -1,9 +1,9 @@
-"""One run: an instance, its users, its processes and its weather, all of one seed.
+"""One run: an instance, its users, its processes and its faults, all of one seed.
 
 A step is a turn of one process up to its next call, a message given to a function, something that
 users do, or time that goes by. After each step what it changed is checked: each new version of a
-table, and each shard that was deleted. When the users are done the weather becomes calm, all that
-was begun is ended, and what then lies in the instance is checked (`quiet`).
+table, and each shard that was deleted. When the users are done fault injection stops, all that
+was begun is ended, and what then lies in the instance is checked (`final_checks`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from dormouse.features.checking.disputes import acknowledge
 from dormouse.requests import AdminRequest
 from dormouse.stored.names import QUEUES, REPLIES
 from tests.simulation.backpressure import Turn
+from tests.simulation.event_log import EventLog, Violation
+from tests.simulation.fault_injection import HOUR_MS, FaultInjector, no_faults, random_faults
 from tests.simulation.instance import MEMORY_BYTES, SCARCE_BYTES, Delivery, Instance, Worker
 from tests.simulation.oracle import Oracle
 from tests.simulation.processes import Call, Died, Fate
@@ -26,9 +28,7 @@ from tests.simulation.queries import ask_query
 from tests.simulation.queues import feeds, time_limits
 from tests.simulation.scheduler import Scheduler, Task
 from tests.simulation.shapes import drawn_shape
-from tests.simulation.story import Story, Violation
 from tests.simulation.watch import Watch
-from tests.simulation.weather import HOUR_MS, Weather, calm, drawn_weather
 from tests.simulation.workload import Workload, drawn_operations
 
 SHORT_STEPS = 700
@@ -53,12 +53,12 @@ Owner = tuple[str, Worker]
 
 @dataclass
 class Simulation:
-    """A run of one seed. `steps` is how many there are before the weather becomes calm."""
+    """A run of one seed. `steps` is how many there are before fault injection stops."""
 
     seed: int
     folder: Path
     steps: int = SHORT_STEPS
-    story: Story = field(default_factory=Story)
+    events: EventLog = field(default_factory=EventLog)
     calls: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -70,20 +70,20 @@ class Simulation:
             Random(draws.random()),
             memory_bytes=self.random.choice((MEMORY_BYTES, SCARCE_BYTES)),
         )
-        self.weather: Weather = drawn_weather(Random(draws.random()))
-        self.faults = self.weather.counts
+        self.injector: FaultInjector = random_faults(Random(draws.random()))
+        self.faults = self.injector.counts
         self.scheduler = Scheduler[Owner]()
         users = Random(draws.random())
         self.workload = Workload(
             self.instance,
             users,
             drawn_operations(users),
-            lambda: self.weather.happens("untold"),
+            lambda: self.injector.happens("untold"),
             shape=drawn_shape(users),
         )
         self.is_long = draws.random() < SHARE_LONG
         self.instance.has_spark = draws.random() < SHARE_WITH_SPARK
-        self.slack_ms = 2 * self.weather.skew_ms + NO_SKEW_MS
+        self.slack_ms = 2 * self.injector.skew_ms + NO_SKEW_MS
         self.services = self.instance.worker("watcher").wiring.services
         self.watch = Watch(
             self.instance,
@@ -103,7 +103,7 @@ class Simulation:
         queues.order = self._shuffled
         queues.late_ms = self._late_ms
         kept = ("admin", REPLIES)
-        queues.is_lost = lambda queue: queue not in kept and self.weather.happens("lost")
+        queues.is_lost = lambda queue: queue not in kept and self.injector.happens("lost")
 
     @property
     def now_ms(self) -> int:
@@ -112,7 +112,7 @@ class Simulation:
 
     def begin(self) -> None:
         """Let users ask for the first tables."""
-        self.tell("weather", f"is {self.weather}")
+        self.tell("faults", f"are {self.injector}")
         self.tell("schema", str(self.workload.shape.schema.to_json()))
         self.workload.begin(self.random.randint(1, 3))
 
@@ -133,10 +133,10 @@ class Simulation:
         (chosen,) = self.random.choices([act for _, act in choices], weights)
         self._step(chosen)
 
-    def become_calm(self) -> None:
+    def stop_faults(self) -> None:
         """End the faults and all pauses; clocks stay as they are."""
-        self.weather = calm(self.random)
-        self.tell("weather", "becomes calm")
+        self.injector = no_faults(self.random)
+        self.tell("faults", "stop")
         for task in self.scheduler.tasks:
             task.wake_ms = 0
 
@@ -150,9 +150,9 @@ class Simulation:
         raise Violation("there is no end to what is to be done")
 
     def tell(self, who: str, what: str, fate: str = "") -> None:
-        """Add a line to the story."""
+        """Add a line to the event log."""
         what = what.replace(str(self.folder), "")  # another one each time
-        self.story.tell(self.step, self.now_ms, who, what, fate)
+        self.events.tell(self.step, self.now_ms, who, what, fate)
 
     def sweep(self, *, audit: bool) -> None:
         """Run the sweep in a process of its own."""
@@ -224,7 +224,7 @@ class Simulation:
             times.append(visible_ms)
         next_ms = min(times, default=self.now_ms)
         if self.random.random() < 0.2:
-            next_ms = max(next_ms, self.now_ms + int(self.weather.between(1000, 12 * HOUR_MS)))
+            next_ms = max(next_ms, self.now_ms + int(self.injector.between(1000, 12 * HOUR_MS)))
         self.step += 1
         self.instance.clock.ms = max(self.now_ms + 1, next_ms)
 
@@ -238,7 +238,7 @@ class Simulation:
         if delivery is None:
             return
         for message in delivery.messages:
-            if self.weather.happens("twice"):
+            if self.injector.happens("twice"):
                 message.visible_ms = self.now_ms + self.random.randint(0, 5000)
         told = "; ".join(f"{m.id} (receive {m.receives}) {m.body}" for m in delivery.messages)
         feed = feeds()[queue]
@@ -252,7 +252,7 @@ class Simulation:
     def _drive(self, run_id: str) -> None:
         self.instance.driven.add(run_id)
         run = self.instance.spark.runs[run_id]
-        tell = not self.weather.happens("untold")
+        tell = not self.injector.happens("untold")
         what = f"run {run_id} of Spark: {run.kind} {run.table_id} {run.job_id}"
         self._begin("spark", what, lambda worker: worker.drive(run_id, tell=tell))
 
@@ -289,7 +289,7 @@ class Simulation:
         self.scheduler.start((function, worker), lambda: self._work(worker, work))
 
     def _new_worker(self, name: str) -> Worker:
-        skew_ms = self.weather.skew()
+        skew_ms = self.injector.skew()
         return self.instance.worker(
             name, self._gate, skew_ms=skew_ms, sleep=self._sleep, spoil=self._spoil
         )
@@ -329,14 +329,14 @@ class Simulation:
     def _gate(self, call: Call) -> Fate:
         task = self.scheduler.running
         if task is not None:
-            if pause_ms := self.weather.pause_ms():
+            if pause_ms := self.injector.pause_ms():
                 task.wake_ms = self.now_ms + pause_ms
                 self.tell(call.process, f"is frozen for {pause_ms // 1000} s")
             self.scheduler.wait()
         if self._is_out_of_time(call):
             self.tell(call.process, "is out of time")
             return Fate.DIES_BEFORE
-        fate = self.weather.fate(call, self.now_ms)
+        fate = self.injector.fate(call, self.now_ms)
         self.calls[call.service] += 1
         what = f"{call.service}.{call.method} {call.subject}"
         self.tell(call.process, what, "" if fate is Fate.LANDS else fate.value)
@@ -346,25 +346,25 @@ class Simulation:
     def _spoil(self, call: Call, body: bytes) -> bytes:
         """Return what of some bytes arrives."""
         has_checksum = call.service == "s3" and any(part in call.subject for part in CHECKED)
-        if not has_checksum or not self.weather.happens("flips"):
+        if not has_checksum or not self.injector.happens("flips"):
             return body
         self.spoiled.add(call.subject)
         self.tell(call.process, f"is given damaged bytes of {call.subject}")
-        return self.weather.damaged(body)
+        return self.injector.damaged(body)
 
     def _explains(self, error: CorruptDataError) -> bool:
         """Return whether an error names an object that is damaged, or came damaged."""
         return any(path.rpartition("/")[2].partition(".")[0] in str(error) for path in self.spoiled)
 
     def _rot(self) -> None:
-        """Damage a shard that lies there, if that is drawn; nothing mends it before all is calm."""
-        if not self.weather.happens("rot"):
+        """Damage a shard that lies there, if that is drawn; it stays damaged until faults stop."""
+        if not self.injector.happens("rot"):
             return
         storage = self.instance.storage
         shards = [stored.path for stored in storage.list("") if "/data/" in stored.path]
         if shards:
             path = self.random.choice(shards)
-            storage.damaged[path] = self.weather.damaged(storage.get(path))
+            storage.damaged[path] = self.injector.damaged(storage.get(path))
             self.spoiled.add(path)
             self.tell("storage", f"damages {path}")
 
@@ -384,13 +384,15 @@ class Simulation:
 
     def _is_out_of_time(self, call: Call) -> bool:
         """Return whether the time of the function is over in which a call is made."""
-        if not self.weather.limited or self.now_ms <= self.end_ms.get(call.process, self.now_ms):
+        if not self.injector.limited or self.now_ms <= self.end_ms.get(call.process, self.now_ms):
             return False
         self.faults["time over"] += 1
         return True
 
     def _late_ms(self) -> int:
-        return int(self.weather.between(1000, 12 * HOUR_MS)) if self.weather.happens("late") else 0
+        return (
+            int(self.injector.between(1000, 12 * HOUR_MS)) if self.injector.happens("late") else 0
+        )
 
     def _shuffled(self, messages: list) -> list:
         return self.random.sample(messages, len(messages))

@@ -37,8 +37,8 @@ from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.statestore.object_blobs import ObjectBlobs
 from dormouse.tables.tombstones import Tombstone
 from functions.sweep import handler as sweep_function
+from tests.simulation.event_log import Violation
 from tests.simulation.run import run
-from tests.simulation.story import Violation
 from tests.support.adapters import MemoryTables
 
 SEEDS = range(1, 101)
@@ -55,8 +55,8 @@ def test_whatever_goes_wrong_rows_are_those_of_the_files_and_all_comes_to_rest(f
 
 
 def test_a_seed_gives_the_same_story_each_time() -> None:
-    assert run(4, STEPS).story.digest() == run(4, STEPS).story.digest()
-    assert run(4, STEPS).story.digest() != run(5, STEPS).story.digest()
+    assert run(4, STEPS).events.digest() == run(4, STEPS).events.digest()
+    assert run(4, STEPS).events.digest() != run(5, STEPS).events.digest()
 
 
 def _collectable_at_once(

@@ -11,10 +11,10 @@ from dormouse.ports import Services
 from dormouse.stored.paths import parse_purge_path, shard_id_of
 from dormouse.tables.table import Table
 from tests.simulation.backpressure import Turn
+from tests.simulation.event_log import Violation
 from tests.simulation.instance import Instance
 from tests.simulation.oracle import Oracle
 from tests.simulation.processes import Call
-from tests.simulation.story import Violation
 from tests.simulation.workload import Workload
 
 
@@ -22,7 +22,7 @@ from tests.simulation.workload import Workload
 class Watch:
     """Looks at an instance from outside, past all gates and faults.
 
-    `tell` adds a line to the story; `slack_ms` is how far apart clocks are; `explains` tells
+    `tell` adds a line to the event log; `slack_ms` is how far apart clocks are; `explains` tells
     whether an error is about damage that was done on purpose, and names what is damaged. `begun`
     are the purges whose request was ever kept.
     """

@@ -66,7 +66,7 @@ RARE = (
         ("/data/*",),
     ),
     Rare(
-        f"{FEATURES}spark/test_spark_asked.py::test_a_purge_requested_with_spark_rewrites_a_leaf_in_one_job",
+        f"{FEATURES}spark/test_spark_requested.py::test_a_purge_requested_with_spark_rewrites_a_leaf_in_one_job",
         (SPARK_JOB,),
         ("s3:GetObject",),
         ("/purges/*",),
@@ -143,21 +143,21 @@ RARE = (
         ("-spark-jobs",),
     ),
     Rare(
-        f"{FEATURES}spark/test_spark_asked.py::"
+        f"{FEATURES}spark/test_spark_requested.py::"
         "test_what_a_purge_rewrites_is_sparks_by_its_size_and_a_functions_below",
         ("purge_rows",),
         SEND,
         ("-spark-jobs",),
     ),
     Rare(
-        f"{FEATURES}spark/test_spark_asked.py::"
+        f"{FEATURES}spark/test_spark_requested.py::"
         "test_a_purges_job_whose_message_was_lost_is_sent_to_spark_again",
         ("purge_rows",),
         ("s3:GetObject", "s3:PutObject"),
         ("/spark/*",),
     ),
     Rare(
-        f"{FEATURES}spark/test_spark_asked.py::"
+        f"{FEATURES}spark/test_spark_requested.py::"
         "test_a_compaction_requested_with_spark_goes_to_spark_even_if_its_message_was_lost",
         ("administer",),
         ("s3:GetObject", "s3:PutObject"),

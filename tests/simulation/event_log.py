@@ -29,7 +29,7 @@ class Line:
 
 
 @dataclass
-class Story:
+class EventLog:
     """All lines of a run."""
 
     lines: list[Line] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """How a run comes to rest, and what must lie in the instance then.
 
-The weather is calm. People send dead letters back; the schedule goes on; time goes by until all
-that has an age has had it. Then nothing may be left but tables with the rows of their files.
+Fault injection has stopped. People redrive dead letters; the schedule goes on; time goes by until
+all that has an age has had it. Then nothing may be left but tables with the rows of their files.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from dormouse.stored.paths import (
 )
 from dormouse.tables.table import Table
 from tests.simulation.answers import check_answers
+from tests.simulation.event_log import Violation
+from tests.simulation.fault_injection import HOUR_MS
 from tests.simulation.instance import Instance
 from tests.simulation.leftovers import left_in_state, left_of_gone
 from tests.simulation.simulation import Simulation
-from tests.simulation.story import Violation
-from tests.simulation.weather import HOUR_MS
 from tests.support.queries import query_rows
 
 ROUNDS = 4
-"""How often people look at the dead letters; a letter that is one again is sent back again."""
+"""How often people look at the dead letters; one that fails again is redriven again."""
 WAITS = 3000
 SWEEP_MS = HOUR_MS
 DAY_MS = 24 * HOUR_MS
@@ -45,7 +45,7 @@ FILES_KNOWN_MS = 13 * DAY_MS
 
 def come_to_rest(simulation: Simulation) -> None:
     """Do all there is to do, and what follows from it, until nothing is to be done any more."""
-    simulation.become_calm()
+    simulation.stop_faults()
     simulation.settle()
     simulation.repair()
     wait(simulation)
@@ -55,7 +55,7 @@ def come_to_rest(simulation: Simulation) -> None:
         for queue in sorted({queue for queue, _ in simulation.instance.queues.dead()}):
             simulation.number += 1
             simulation.instance.ask(Redrive(f"redrive-{simulation.number}", queue))
-        _let_letters_lie(simulation)
+        _age_dead_letters(simulation)
         wait(simulation)
         simulation.instance.clock.advance(seconds=2 * 3600)
         swept(simulation, audit=False)
@@ -83,7 +83,7 @@ def ask_again(simulation: Simulation) -> None:
         wait(simulation)
 
 
-def _let_letters_lie(simulation: Simulation) -> None:
+def _age_dead_letters(simulation: Simulation) -> None:
     """Have what dead letters say sent to their queues again; in long runs it waits there."""
     if not simulation.is_long:
         return

@@ -24,8 +24,8 @@ class Expected:
     must_not: frozenset[int]
 
 
-class Story:
-    """The story of one table; safe for many threads."""
+class RowLedger:
+    """The ledger of one table; safe for many threads."""
 
     def __init__(self, table: str) -> None:
         self.table = table
@@ -112,12 +112,12 @@ class Story:
         return None
 
 
-def final_differences(story: Story, rows: Sequence[Row]) -> list[str]:
+def final_differences(ledger: RowLedger, rows: Sequence[Row]) -> list[str]:
     """Return how the rows of a table differ from those it must have at the end."""
-    must, found = story.final_rows(), Counter(rows)
+    must, found = ledger.final_rows(), Counter(rows)
     both = {"lost at the end": must - found, "too many at the end": found - must}
     return [
-        _sentence(story.table, what, list(wrong.elements()))
+        _sentence(ledger.table, what, list(wrong.elements()))
         for what, wrong in both.items()
         if wrong
     ]

@@ -12,11 +12,11 @@ from dormouse.stored.paths import data_prefix, shard_id_of
 from tests.chaos.dropping import Files
 from tests.chaos.reading import rows_now
 from tests.chaos.removing import Requests
-from tests.chaos.story import Story, final_differences
+from tests.chaos.row_ledger import RowLedger, final_differences
 from tests.chaos.tables import Plan
 from tests.chaos.tally import Tally
 
-QUIET_LOOKS = 3
+IDLE_LOOKS = 3
 
 
 def settle(
@@ -24,12 +24,12 @@ def settle(
 ) -> bool:
     """Wait until nothing is left to do and no object is left over; tell if that came to be."""
     deadline = time.monotonic() + limit_seconds
-    quiet = 0
-    while quiet < QUIET_LOOKS:
+    idle = 0
+    while idle < IDLE_LOOKS:
         redrive(instance, tally)
         files.look()
         left = unfinished(instance, files, requests)
-        quiet = 0 if left else quiet + 1
+        idle = 0 if left else idle + 1
         if time.monotonic() > deadline:
             for sentence in left:
                 tally.wrong(f"not settled after {limit_seconds:.0f} s: {sentence}")
@@ -79,14 +79,14 @@ def _strays(instance: Instance, table_id: str, name: str) -> list[str]:
 def verify(
     instance: Instance,
     plans: Mapping[str, Plan],
-    stories: Mapping[str, Story],
+    ledgers: Mapping[str, RowLedger],
     requests: Requests,
     tally: Tally,
 ) -> None:
-    """Hold tables against their stories, states against shards, and purges to their word."""
+    """Hold tables against their ledgers, states against shards, and purges to their word."""
     for name, plan in plans.items():
         handle = instance.table(name)
-        for sentence in final_differences(stories[name], rows_now(handle, plan)):
+        for sentence in final_differences(ledgers[name], rows_now(handle, plan)):
             tally.wrong(sentence)
         for finding in handle.check().findings:
             tally.wrong(f"table {name}: {finding.damage.name} {finding.subject}: {finding.detail}")

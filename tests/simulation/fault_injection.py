@@ -1,6 +1,6 @@
 """What goes wrong in a run, and how often: drawn once from the seed, then call by call.
 
-Each run has a weather of its own: most faults are off in it, and those that are on come at rates
+Each run draws faults of its own: most kinds are off in it, and those that are on come at rates
 of their own, everywhere or at one kind of call alone. So some runs see what two hundred evenly bad
 ones would not: a service that never answers, or one crash an hour and nothing else.
 """
@@ -24,8 +24,8 @@ LARGEST_SKEW_MS = 2 * 60 * 1000
 
 
 @dataclass
-class Weather:
-    """The faults of one run; calm without any rates.
+class FaultInjector:
+    """The faults of one run; none without any rates.
 
     `at` limits faults to calls it is true of. A `storm` refuses most calls of one service for a
     time. `pauses` is the share of calls before which a process falls asleep; messages are given out
@@ -58,7 +58,7 @@ class Weather:
         names = (*names, "skew_ms")
         others = [f"{name}: {getattr(self, name):.4g}" for name in names if getattr(self, name)]
         others += ["functions have their time"] if self.limited else []
-        return ", ".join([*rates, *others]) or "calm"
+        return ", ".join([*rates, *others]) or "no faults"
 
     def fate(self, call: Call, now_ms: int) -> Fate:
         """Draw the fate of a call."""
@@ -123,15 +123,15 @@ class Weather:
         return fate
 
 
-def drawn_weather(random: Random) -> Weather:
-    """Draw the weather of a run."""
-    weather = Weather(random)
+def random_faults(random: Random) -> FaultInjector:
+    """Draw the faults of a run."""
+    injector = FaultInjector(random)
     for fate in FAULTS:
         if random.random() < 0.4:
-            weather.rates[fate] = weather.between(0.0005, 0.04)
+            injector.rates[fate] = injector.between(0.0005, 0.04)
     if random.random() < 0.3:
-        weather.at = _focus(random)
-        weather.rates = {fate: min(0.3, 8 * rate) for fate, rate in weather.rates.items()}
+        injector.at = _focus(random)
+        injector.rates = {fate: min(0.3, 8 * rate) for fate, rate in injector.rates.items()}
     for name, low, high in (
         ("storms", 0.0005, 0.005),
         ("pauses", 0.0005, 0.02),
@@ -141,16 +141,16 @@ def drawn_weather(random: Random) -> Weather:
         ("native", 0.005, 0.1),
     ):
         if random.random() < 0.4:
-            setattr(weather, name, weather.between(low, high))
+            setattr(injector, name, injector.between(low, high))
     if random.random() < 0.25:
-        weather.lost = weather.between(0.02, 0.4)
+        injector.lost = injector.between(0.02, 0.4)
     for name, low, high in (("flips", 0.02, 0.5), ("rot", 0.002, 0.03)):
         if random.random() < 0.25:
-            setattr(weather, name, weather.between(low, high))
-    weather.limited = random.random() < 0.5
+            setattr(injector, name, injector.between(low, high))
+    injector.limited = random.random() < 0.5
     if random.random() < 0.4:
-        weather.skew_ms = int(weather.between(10, LARGEST_SKEW_MS))
-    return weather
+        injector.skew_ms = int(injector.between(10, LARGEST_SKEW_MS))
+    return injector
 
 
 def _focus(random: Random) -> Callable[[Call], bool]:
@@ -160,6 +160,6 @@ def _focus(random: Random) -> Callable[[Call], bool]:
     return lambda call: not call.is_read
 
 
-def calm(random: Random) -> Weather:
-    """Return the weather in which everything lands."""
-    return Weather(random)
+def no_faults(random: Random) -> FaultInjector:
+    """Return an injector that lets everything land."""
+    return FaultInjector(random)
