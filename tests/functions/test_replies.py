@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from dormouse.errors import ContendedError, NotFoundError, UnavailableError
-from dormouse.features.requests.request_names import request_path
+from dormouse.features.requests.request_paths import request_path
 from dormouse.features.requests.resolve_table import binding_key
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages import OutboundMessage, encode

@@ -10,7 +10,7 @@ import json
 
 from dormouse.features.checking.check import check
 from dormouse.features.planning.compaction import plan_full_compactions
-from dormouse.features.requests.request_names import request_in, request_reply_path
+from dormouse.features.requests.request_paths import request_in, request_reply_path
 from dormouse.features.tables.leftovers import list_unregistered
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.sources import table_name_of

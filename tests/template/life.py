@@ -15,7 +15,7 @@ from dormouse.features.administration.verbs import VERBS
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.purge.purge import PurgeRequest, encode_request
 from dormouse.features.purge.request import purge_id_of
-from dormouse.features.requests.request_names import request_path
+from dormouse.features.requests.request_paths import request_path
 from dormouse.features.requests.resolve_table import Naming, binding_key
 from dormouse.messages import GarbageCandidates, PurgeStep, RequestStep, encode
 from dormouse.model.partitions import ROOT, Partition

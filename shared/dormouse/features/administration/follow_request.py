@@ -16,7 +16,7 @@ from dormouse.features.administration.stored_requests import (
     load_request,
     save_reply,
 )
-from dormouse.features.requests.ends import End, Look
+from dormouse.features.requests.outcomes import End, Look
 from dormouse.jobs.retry_policy import is_chain_expired
 from dormouse.jobs.tracking import record_request
 from dormouse.messages import OutboundMessage, RequestStep

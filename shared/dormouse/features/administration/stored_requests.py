@@ -11,8 +11,8 @@ from __future__ import annotations
 import msgspec
 
 from dormouse.features.administration.verbs import AnyWork
-from dormouse.features.requests.kept import Kept
-from dormouse.features.requests.request_names import (
+from dormouse.features.requests.request_objects import Kept
+from dormouse.features.requests.request_paths import (
     request_in,
     request_left_path,
     request_path,

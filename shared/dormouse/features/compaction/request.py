@@ -16,7 +16,7 @@ from dormouse.features.planning.compaction import (
     plan_full_compactions,
     within_limit,
 )
-from dormouse.features.requests.ends import EMPTIED, End, Look
+from dormouse.features.requests.outcomes import EMPTIED, End, Look
 from dormouse.features.requests.resolve_table import binding_key, living
 from dormouse.features.requests.work import Begun, Work
 from dormouse.messages import CompactionJob, OutboundMessage

@@ -14,7 +14,7 @@ from dormouse.errors import AlreadyExistsError, InvalidRequestError
 from dormouse.features.export.export import Export, bytes_to_read, plan_tasks
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.stored import export_messages, load_export, save_export, save_tasks
-from dormouse.features.requests.ends import UNKNOWN, End, Look
+from dormouse.features.requests.outcomes import UNKNOWN, End, Look
 from dormouse.features.requests.resolve_table import living
 from dormouse.features.requests.work import Begun, Work
 from dormouse.features.tables.versions import read_version

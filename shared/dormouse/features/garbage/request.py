@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dormouse.features.garbage.collect_garbage import candidates, garbage_job_id, together
 from dormouse.features.garbage.garbage import collectable
-from dormouse.features.requests.ends import EMPTIED, End, Look
+from dormouse.features.requests.outcomes import EMPTIED, End, Look
 from dormouse.features.requests.resolve_table import living
 from dormouse.features.requests.work import Begun, Work
 from dormouse.messages import OutboundMessage

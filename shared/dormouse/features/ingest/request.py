@@ -13,7 +13,7 @@ from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.ingest.batch_files import ingest_message
 from dormouse.features.ingest.batching import batches, largest_batches
 from dormouse.features.ingest.known_sources import look_up_sources
-from dormouse.features.requests.ends import EMPTIED, End, Look
+from dormouse.features.requests.outcomes import EMPTIED, End, Look
 from dormouse.features.requests.resolve_table import living
 from dormouse.features.requests.work import Begun, Work
 from dormouse.jobs.tracking import ALREADY_INGESTED, is_isolated

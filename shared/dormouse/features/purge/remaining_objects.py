@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from dormouse.features.requests.ends import Look
-from dormouse.features.requests.kept import Kept
-from dormouse.features.requests.request_names import request_left_path
+from dormouse.features.requests.outcomes import Look
+from dormouse.features.requests.request_objects import Kept
+from dormouse.features.requests.request_paths import request_left_path
 from dormouse.ports import Services
 from dormouse.stored.paths import data_prefix
 

@@ -10,7 +10,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.features.purge.purge import PurgeRequest, encode_request
 from dormouse.features.purge.remaining_objects import remaining_objects
 from dormouse.features.purge.stored import load_purge
-from dormouse.features.requests.ends import End, Look
+from dormouse.features.requests.outcomes import End, Look
 from dormouse.features.requests.resolve_table import living
 from dormouse.features.requests.work import Begun, Work
 from dormouse.features.tables.versions import read_version

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from dormouse.features.requests.ends import End, Look
+from dormouse.features.requests.outcomes import End, Look
 from dormouse.messages import OutboundMessage
 from dormouse.ports import Services
 from dormouse.replies import Counts, ReplyJob

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.planning.plan_table import splits
 from dormouse.features.planning.splitting import FEWEST_ROWS, fewest_rows, splits_due
-from dormouse.features.requests.ends import EMPTIED, End, Look
+from dormouse.features.requests.outcomes import EMPTIED, End, Look
 from dormouse.features.requests.resolve_table import living
 from dormouse.features.requests.work import Begun, Work
 from dormouse.jobs.retry_policy import backoff_ms

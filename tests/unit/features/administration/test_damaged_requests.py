@@ -7,7 +7,7 @@ import pytest
 from dormouse.errors import CorruptDataError
 from dormouse.features.administration.stored_requests import save_reply
 from dormouse.features.purge.remaining_objects import save_remaining
-from dormouse.features.requests.request_names import (
+from dormouse.features.requests.request_paths import (
     request_left_path,
     request_path,
     request_reply_path,

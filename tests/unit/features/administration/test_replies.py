@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.features.requests.request_names import request_prefix, request_reply_path
+from dormouse.features.requests.request_paths import request_prefix, request_reply_path
 from dormouse.features.requests.resolve_table import binding_key
 from dormouse.replies import Counts
 from dormouse.requests import (

@@ -11,7 +11,7 @@ import pytest
 
 from dormouse.features.administration.follow_request import follow_request
 from dormouse.features.administration.stored_requests import MAX_AGE_MS, load_request
-from dormouse.features.requests.request_names import request_prefix
+from dormouse.features.requests.request_paths import request_prefix
 from dormouse.features.requests.resolve_table import binding_key
 from dormouse.messages import RequestStep
 from dormouse.replies import MAX_JOBS_LISTED, Reply

@@ -12,7 +12,7 @@ import pytest
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration import verbs
 from dormouse.features.administration.administer import administer
-from dormouse.features.requests.request_names import request_prefix
+from dormouse.features.requests.request_paths import request_prefix
 from dormouse.requests import AdminRequest, CreateTable, RenameTable, SplitPartitions
 from tests.support.trees import LEFT
 from tests.support.world import LETTERS, World

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.features.requests.request_names import request_prefix
+from dormouse.features.requests.request_paths import request_prefix
 from dormouse.stored.paths import data_prefix, state_prefix, table_prefix
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
