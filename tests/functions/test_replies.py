@@ -10,7 +10,7 @@ import pytest
 
 from dormouse.errors import ContendedError, NotFoundError, UnavailableError
 from dormouse.features.requests.request_paths import request_path
-from dormouse.features.requests.resolve_table import binding_key
+from dormouse.features.requests.resolve_table import request_key
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages import OutboundMessage, encode
 from dormouse.model.job_events import JobEvent, Tracked
@@ -263,7 +263,7 @@ def test_an_asker_hears_that_the_end_of_a_request_cannot_be_known(
     request = CompactTable("r", "letters", all=True, reply=True)
     functions.deliver("administer", encode(request))
     (step,) = [m for m in functions.sent() if m.queue == "admin"]
-    path = functions.world.folder / "data" / request_path(TABLE_ID, binding_key(request))
+    path = functions.world.folder / "data" / request_path(TABLE_ID, request_key(request))
     path.chmod(0o644)
     path.write_bytes(b"damaged")
     receives = MAX_RECEIVES if is_last else 1

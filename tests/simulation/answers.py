@@ -7,7 +7,7 @@ from msgspec import UNSET
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.request import export_id_of
 from dormouse.features.purge.request import purge_id_of
-from dormouse.features.requests.resolve_table import binding_key
+from dormouse.features.requests.resolve_table import request_key
 from dormouse.messages import decode
 from dormouse.ports import JobRecord
 from dormouse.replies import Reply
@@ -73,7 +73,7 @@ def _is_done(simulation: Simulation, request: AdminRequest) -> bool:
         case CreateTable():
             return table_id_of(request.request_id) in instance.tables.created
         case DeleteTable():
-            bound = instance.tracker.bound.get(binding_key(request))
+            bound = instance.tracker.bound.get(request_key(request))
             return bound is not None and bound not in instance.tables.by_id
         case PurgeRows():
             return purge_id_of(request.request_id) in simulation.watch.begun

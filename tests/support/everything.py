@@ -30,7 +30,7 @@ from dormouse.features.purge.purge import ShardMatches
 from dormouse.features.purge.remaining_objects import save_remaining
 from dormouse.features.purge.request import purge_id_of
 from dormouse.features.purge.stored import save_matches
-from dormouse.features.requests.resolve_table import binding_key
+from dormouse.features.requests.resolve_table import request_key
 from dormouse.features.tables import reset
 from dormouse.jobs.crashes import set_aside
 from dormouse.messages import CompactionJob, OutboundMessage
@@ -233,7 +233,7 @@ def _begin_requests(world: World, table: Table) -> None:
     world.administer(purge)
     shards = frozenset(sorted(world.state(table).shards)[:1])
     save_matches(services, table.id, purge_id_of(purge.request_id), ShardMatches(clean=shards))
-    save_remaining(services, table.id, binding_key(purge), ())
+    save_remaining(services, table.id, request_key(purge), ())
     world.administer(ExportRows("waits", table.name, to="waits"))
     world.queue.clear()
     with patch.object(export_rows, "delete_export", side_effect=Crash), suppress(Crash):

@@ -16,7 +16,7 @@ from dormouse.features.export.manifests import load_manifest
 from dormouse.features.purge.purge import PurgeRequest, encode_request
 from dormouse.features.purge.request import purge_id_of
 from dormouse.features.requests.request_paths import request_path
-from dormouse.features.requests.resolve_table import Naming, binding_key
+from dormouse.features.requests.resolve_table import NamesTable, request_key
 from dormouse.messages import GarbageCandidates, PurgeStep, RequestStep, encode
 from dormouse.model.partitions import ROOT, Partition
 from dormouse.model.shards import NewShard, Shard
@@ -187,9 +187,9 @@ def remove_rows(flow: Flow, table: Table) -> None:
     flow.wiring().services.storage.put(purge_matches_path(table.id, "finished", "1"), b"too late")
 
 
-def see_whether_it_ended(flow: Flow, table: Table, request: Naming) -> None:
+def see_whether_it_ended(flow: Flow, table: Table, request: NamesTable) -> None:
     """Do the step that comes some seconds after a request."""
-    flow.do("admin", encode(RequestStep(table.id, binding_key(request))))
+    flow.do("admin", encode(RequestStep(table.id, request_key(request))))
 
 
 def export_rows(flow: Flow, table: Table) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from dormouse.features.administration.follow_request import follow_request
-from dormouse.features.requests.resolve_table import Naming, binding_key
+from dormouse.features.requests.resolve_table import NamesTable, request_key
 from dormouse.messages import OutboundMessage, RequestStep
 from dormouse.replies import Counts, Reply
 from dormouse.requests import (
@@ -39,9 +39,9 @@ def asked(world: World, request: AdminRequest) -> Reply:
     return first[0]
 
 
-def look(world: World, table: Table, request: Naming) -> list[OutboundMessage]:
+def look(world: World, table: Table, request: NamesTable) -> list[OutboundMessage]:
     """Do one step of a request, as if its time had come."""
-    return follow_request(world.services, RequestStep(table.id, binding_key(request)))
+    return follow_request(world.services, RequestStep(table.id, request_key(request)))
 
 
 def last(world: World) -> Reply:

@@ -14,7 +14,7 @@ from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundErr
 from dormouse.features.administration.request_context import RequestContext
 from dormouse.features.administration.stored_requests import StoredRequest
 from dormouse.features.administration.verbs import VERBS
-from dormouse.features.requests.work import Begun
+from dormouse.features.requests.work import RequestResult
 from dormouse.messages import OutboundMessage
 from dormouse.ports import Services
 from dormouse.replies import to_outbound
@@ -42,10 +42,10 @@ def administer(services: Services, request: AdminRequest) -> list[OutboundMessag
             return messages
         context.record(context.reply("refused", reason=error.explanation))
         raise
-    begun = found if isinstance(found, Begun) else Begun(found or [])
+    result = found if isinstance(found, RequestResult) else RequestResult(found or [])
     if (messages := _resume(services, context)) is not None:
-        return [*begun.messages, *messages]
-    return [*begun.messages, *context.record_result(begun)]
+        return [*result.messages, *messages]
+    return [*result.messages, *context.record_result(result)]
 
 
 def _resume(services: Services, context: RequestContext) -> list[OutboundMessage] | None:
@@ -70,5 +70,5 @@ def _resend(
     """Return the messages of the unfinished work, since those sent before may be lost."""
     table = services.table(context.table_id)
     context.record(context.accepted_reply(stored))
-    messages = stored.work.messages_again(services, table) if table is not None else []
+    messages = stored.work.unfinished_messages(services, table) if table is not None else []
     return [*messages, *context.follow(stored)]

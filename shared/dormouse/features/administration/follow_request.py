@@ -16,7 +16,7 @@ from dormouse.features.administration.stored_requests import (
     load_request,
     save_reply,
 )
-from dormouse.features.requests.outcomes import End, Look
+from dormouse.features.requests.outcomes import JobCheck, JobOutcome
 from dormouse.jobs.retry_policy import is_chain_expired
 from dormouse.jobs.tracking import record_request
 from dormouse.messages import OutboundMessage, RequestStep
@@ -83,31 +83,31 @@ def _final_reply(
     found = _outcomes(services, table, key, request)
     if found is None:
         return None
-    undone = [ReplyJob(e.kind, e.id, e.state, e.reason) for e in found if e.state is not None]
+    undone = [ReplyJob(o.kind, o.id, o.state, o.reason) for o in found if o.state is not None]
     return reply_to(
         request.request_id,
         request.verb,
         "failed" if undone else "finished",
         table_id=table.id,
         reason=_summary(undone),
-        counts=sum((end.total for end in found), request.counts),
+        counts=sum((outcome.total for outcome in found), request.counts),
         jobs=undone,
     )
 
 
 def _outcomes(
     services: Services, table: Table, key: str, request: StoredRequest
-) -> list[End] | None:
+) -> list[JobOutcome] | None:
     """Return the outcomes of all jobs; None while one may change and there is time to wait."""
     now_ms = services.clock.now_ms()
-    wait_ms = GIVE_UP_MS + request.work.extra_patience_ms(table)
+    wait_ms = GIVE_UP_MS + request.work.extra_wait_ms(table)
     is_late = now_ms - request.requested_ms > wait_ms
-    look = Look(services, table, key, request.requested_ms, now_ms)
+    check = JobCheck(services, table, key, request.requested_ms, now_ms)
     found = []
-    for end in request.work.ends(look):
-        if end.is_pending and not is_late:
+    for outcome in request.work.outcomes(check):
+        if outcome.is_pending and not is_late:
             return None
-        found.append(end)
+        found.append(outcome)
     return found
 
 

@@ -20,8 +20,8 @@ from dormouse.features.administration.stored_requests import (
     save_request,
 )
 from dormouse.features.administration.verbs import VERBS, AnyWork
-from dormouse.features.requests.resolve_table import binding_key, bound_id
-from dormouse.features.requests.work import Begun
+from dormouse.features.requests.resolve_table import request_key, resolve_table_id
+from dormouse.features.requests.work import RequestResult, reply_jobs
 from dormouse.features.tables.create_table import new_table_id
 from dormouse.jobs.tracking import record_request
 from dormouse.messages import OutboundMessage
@@ -67,8 +67,8 @@ class RequestContext:
                 return RequestContext(services, request, NO_TABLE, INSTANCE_NAME)
             case CreateTable():
                 return RequestContext(services, request, new_table_id(request), request.name)
-        table_id = bound_id(services, request)
-        return RequestContext(services, request, table_id, request.name, binding_key(request))
+        table_id = resolve_table_id(services, request)
+        return RequestContext(services, request, table_id, request.name, request_key(request))
 
     @property
     def verb(self) -> str:
@@ -143,18 +143,18 @@ class RequestContext:
         outcome = _OUTCOMES[earlier.state]
         return [to_outbound(self.reply(outcome, reason=earlier.reason, counts=counts))]
 
-    def record_result(self, begun: Begun) -> list[OutboundMessage]:
+    def record_result(self, result: RequestResult) -> list[OutboundMessage]:
         """Record the result of a request; return the reply, and the step that follows its jobs.
 
         The work is saved before its messages are returned, and so before any can be sent.
         """
-        if begun.work is None:
-            reply = self.reply("finished", counts=begun.counts)
+        if result.work is None:
+            reply = self.reply("finished", counts=result.counts)
             self.record(reply)
             return [to_outbound(reply)] if self.request.reply else []
-        counts = begun.counts + Counts(jobs=len(begun.work.jobs))
+        counts = result.counts + Counts(jobs=len(result.work.job_ids))
         now_ms = self.services.clock.now_ms()
-        work = cast(AnyWork, begun.work)  # VERBS has all kinds of work
+        work = cast(AnyWork, result.work)  # VERBS has all kinds of work
         stored = StoredRequest(
             self.request.request_id, self.verb, self.subject, now_ms, work, counts
         )
@@ -177,7 +177,7 @@ class RequestContext:
 
     def accepted_reply(self, stored: StoredRequest) -> Reply:
         """Return the reply that lists the jobs which the request caused."""
-        return self.reply("accepted", counts=stored.counts, jobs=stored.work.jobs)
+        return self.reply("accepted", counts=stored.counts, jobs=reply_jobs(stored.work))
 
     def reply(
         self,

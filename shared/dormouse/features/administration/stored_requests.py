@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from dormouse.features.administration.verbs import AnyWork
-from dormouse.features.requests.request_objects import Kept
+from dormouse.features.requests.request_objects import RequestObject
 from dormouse.features.requests.request_paths import (
     request_in,
     request_left_path,
@@ -41,12 +41,12 @@ class StoredRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counts: Counts = Counts()
 
 
-_REQUEST = Kept(
+_REQUEST = RequestObject(
     "a request with unfinished jobs",
     StoredRequest,
     "delete this object: no reply is sent then; the table's jobs show their outcomes",
 )
-_REPLY = Kept("a reply", Reply, "delete this object: the reply is then made again")
+_REPLY = RequestObject("a reply", Reply, "delete this object: the reply is then made again")
 
 
 def save_request(

@@ -15,7 +15,7 @@ from dormouse.features.export.request import ExportWork, request_export
 from dormouse.features.garbage.request import GarbageWork, collect_garbage
 from dormouse.features.ingest.request import IngestWork, ingest_files
 from dormouse.features.purge.request import PurgeWork, request_purge
-from dormouse.features.requests.work import Begun
+from dormouse.features.requests.work import RequestResult
 from dormouse.features.splitting.request import SplitWork, split_partitions
 from dormouse.features.tables.alter_schema import alter_schema
 from dormouse.features.tables.create_table import create_table
@@ -56,7 +56,7 @@ class Verb:
     work to wait for.
     """
 
-    run: Callable[..., Begun | list[OutboundMessage] | None]
+    run: Callable[..., RequestResult | list[OutboundMessage] | None]
     causes_jobs: bool = False
 
 

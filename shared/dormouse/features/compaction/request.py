@@ -16,9 +16,9 @@ from dormouse.features.planning.compaction import (
     plan_full_compactions,
     within_limit,
 )
-from dormouse.features.requests.outcomes import EMPTIED, End, Look
-from dormouse.features.requests.resolve_table import binding_key, living
-from dormouse.features.requests.work import Begun, Work
+from dormouse.features.requests.outcomes import TABLE_RESET, JobCheck, JobOutcome
+from dormouse.features.requests.resolve_table import request_key, resolve_live_table
+from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.messages import CompactionJob, OutboundMessage
 from dormouse.model.spark_threshold import compaction_queue
 from dormouse.model.state import TableState
@@ -31,7 +31,7 @@ from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 
 
-class CompactionWork(Work, frozen=True, tag="compaction"):
+class CompactionWork(StoredWork, frozen=True, tag="compaction"):
     """The jobs that a request assigned in this generation of the table."""
 
     generation: int
@@ -43,7 +43,7 @@ class CompactionWork(Work, frozen=True, tag="compaction"):
         """Return the ids of the jobs."""
         return list(self.jobs_assigned)
 
-    def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
+    def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return the messages of the jobs that are still assigned."""
         state = services.store(table).current()
         return list(self._messages(table, state))
@@ -56,49 +56,49 @@ class CompactionWork(Work, frozen=True, tag="compaction"):
                 message = CompactionJob(table.id, self.generation, job_id, self.spark or UNSET)
                 yield OutboundMessage(queue, message)
 
-    def ends(self, look: Look) -> Iterator[End]:
+    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
         """Yield the outcome or progress of each compaction."""
-        held = look.state.jobs if look.state.generation == self.generation else {}
+        held = check.state.jobs if check.state.generation == self.generation else {}
         for job_id in sorted(self.jobs_assigned, key=lambda job: job not in held):
             if job_id in held:
-                yield look.pending(self.kind, job_id, look.record(job_id))
+                yield check.unfinished(self.kind, job_id, check.record(job_id))
             else:
-                yield self._end(look, job_id)
+                yield self._outcome(check, job_id)
 
-    def _end(self, look: Look, job_id: str) -> End:
+    def _outcome(self, check: JobCheck, job_id: str) -> JobOutcome:
         """Return the outcome of a job that is no longer assigned."""
-        known = look.record(job_id)
+        known = check.record(job_id)
 
-        def done() -> End:
+        def done() -> JobOutcome:
             counts = Counts(finished=1, rows=known.rows, shards=known.files) if known else Counts()
-            return End(self.kind, job_id, counts=counts)
+            return JobOutcome(self.kind, job_id, counts=counts)
 
-        if look.state.generation != self.generation and (
+        if check.state.generation != self.generation and (
             known is None or known.state != "finished"
         ):
-            return End(self.kind, job_id, "failed", EMPTIED)
-        written = [s for s in look.state.shards.values() if run_of_shard(s.id)[0] == job_id]
+            return JobOutcome(self.kind, job_id, "failed", TABLE_RESET)
+        written = [s for s in check.state.shards.values() if run_of_shard(s.id)[0] == job_id]
         if (known is None or known.state != "finished") and written:
-            if look.is_telling(known):
-                return look.telling(self.kind, job_id, known)
+            if check.may_record(known):
+                return check.unrecorded(self.kind, job_id, known)
             rows = sum(shard.rows for shard in written)
-            return End(self.kind, job_id, counts=Counts(finished=1, rows=rows))
-        return look.over(self.kind, job_id, known, done)
+            return JobOutcome(self.kind, job_id, counts=Counts(finished=1, rows=rows))
+        return check.ended(self.kind, job_id, known, done)
 
 
-def compact_table(services: Services, request: CompactTable) -> Begun:
+def compact_table(services: Services, request: CompactTable) -> RequestResult:
     """Assign the compactions of a table, online or offline, and return their messages.
 
     Raises:
         NotFoundError: no table of that name exists, or it is being deleted.
     """
-    table = living(services, request)
+    table = resolve_live_table(services, request)
     state = services.store(table).current()
     plans = (
         plan_full_compactions(state) if request.all else plan_compactions(state, table.properties)
     )
     plans = within_limit(plans, len(state.jobs), table.properties.compaction_jobs_limit)
-    key = binding_key(request)
+    key = request_key(request)
     jobs = (
         AssignJob(services.ids.new(), plan.partition, plan.inputs, request_key=key)
         for plan in plans
@@ -109,5 +109,5 @@ def compact_table(services: Services, request: CompactTable) -> Begun:
     assigned = (m.message.job_id for m in messages if isinstance(m.message, CompactionJob))
     work = CompactionWork(state.generation, (*sorted(earlier), *assigned), asked)
     if not work.jobs_assigned:
-        return Begun()
-    return Begun(work.messages_again(services, table) if earlier else messages, work)
+        return RequestResult()
+    return RequestResult(work.unfinished_messages(services, table) if earlier else messages, work)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dormouse.errors import UnavailableError
 from dormouse.features.dead_letters import dead_letters
-from dormouse.features.requests.work import Begun
+from dormouse.features.requests.work import RequestResult
 from dormouse.ports import Services
 from dormouse.replies import Counts
 from dormouse.requests import Redrive
 
 
-def redrive(services: Services, request: Redrive) -> Begun:
+def redrive(services: Services, request: Redrive) -> RequestResult:
     """Redrive the requested dead letters, and return their number.
 
     Raises:
@@ -20,4 +20,4 @@ def redrive(services: Services, request: Redrive) -> Begun:
     done = dead_letters.redrive(services, dead_letters.resolve_queue(request.queue), request.ids)
     if left := len(done.unsent) + len(done.undeleted):
         raise UnavailableError(f"{left} dead letters of queue {request.queue!r} are still there")
-    return Begun(counts=Counts(messages=len(done.sent)))
+    return RequestResult(counts=Counts(messages=len(done.sent)))

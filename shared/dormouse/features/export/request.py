@@ -14,9 +14,9 @@ from dormouse.errors import AlreadyExistsError, InvalidRequestError
 from dormouse.features.export.export import Export, bytes_to_read, plan_tasks
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.stored import export_messages, load_export, save_export, save_tasks
-from dormouse.features.requests.outcomes import UNKNOWN, End, Look
-from dormouse.features.requests.resolve_table import living
-from dormouse.features.requests.work import Begun, Work
+from dormouse.features.requests.outcomes import UNKNOWN_OUTCOME, JobCheck, JobOutcome
+from dormouse.features.requests.resolve_table import resolve_live_table
+from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.features.tables.versions import read_version
 from dormouse.jobs.tracking import record
 from dormouse.key_forms.codec import KeyCodec
@@ -36,7 +36,7 @@ from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 
 
-class ExportWork(Work, frozen=True, tag="export"):
+class ExportWork(StoredWork, frozen=True, tag="export"):
     """The export of a request, and the prefix of its manifest."""
 
     export_id: str
@@ -47,28 +47,30 @@ class ExportWork(Work, frozen=True, tag="export"):
         """The id of the export."""
         return [self.export_id]
 
-    def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
+    def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return the messages of all tasks, if the export is running."""
         export = load_export(services, table.id, self.export_id)
         return export_messages(export) if export is not None else []
 
-    def ends(self, look: Look) -> Iterator[End]:
+    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
         """Yield the outcome of the export: finished if its manifest exists."""
-        if load_export(look.services, look.table.id, self.export_id) is not None:
-            yield look.pending(self.kind, self.export_id, look.record(self.export_id))
+        if load_export(check.services, check.table.id, self.export_id) is not None:
+            yield check.unfinished(self.kind, self.export_id, check.record(self.export_id))
             return
-        manifest = load_manifest(look.services.results, self.to)
+        manifest = load_manifest(check.services.results, self.to)
         if manifest is None or manifest.export != self.export_id:
-            known = look.record(self.export_id)
-            reason = known.reason if known is not None and known.state == "failed" else UNKNOWN
-            yield End(self.kind, self.export_id, "failed", reason)
+            known = check.record(self.export_id)
+            reason = (
+                known.reason if known is not None and known.state == "failed" else UNKNOWN_OUTCOME
+            )
+            yield JobOutcome(self.kind, self.export_id, "failed", reason)
             return
         files, size_bytes = len(manifest.files), manifest.size_bytes
         counts = Counts(finished=1, files=files, rows=manifest.rows, size_bytes=size_bytes)
-        yield End(self.kind, self.export_id, counts=counts)
+        yield JobOutcome(self.kind, self.export_id, counts=counts)
 
 
-def request_export(services: Services, request: ExportRows) -> Begun:
+def request_export(services: Services, request: ExportRows) -> RequestResult:
     """Save the export and its tasks, and return the messages that run them.
 
     A redelivery sends the messages again. If the request or the table's properties ask for Spark,
@@ -80,17 +82,17 @@ def request_export(services: Services, request: ExportRows) -> Begun:
             does not exist yet, or has rows of an earlier schema.
         AlreadyExistsError: there are objects below the prefix.
     """
-    table = living(services, request)
+    table = resolve_live_table(services, request)
     export_id = export_id_of(request.request_id)
     export = load_export(services, table.id, export_id)
     if export is None:
         table, state = _read(services, table, request.as_of)
         export = _wanted(services, table, state.version, request)
         if not _is_free(services, export):
-            return Begun(work=ExportWork(export.id, export.to))
+            return RequestResult(work=ExportWork(export.id, export.to))
         export = _begin(services, table, state, export, request)
     record(services, export.tracked_job, Assigned(subject=export.to))
-    return Begun(export_messages(export), ExportWork(export.id, export.to))
+    return RequestResult(export_messages(export), ExportWork(export.id, export.to))
 
 
 def export_id_of(request_id: str) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from dormouse.features.garbage.collect_garbage import candidates, garbage_job_id, together
 from dormouse.features.garbage.garbage import collectable
-from dormouse.features.requests.outcomes import EMPTIED, End, Look
-from dormouse.features.requests.resolve_table import living
-from dormouse.features.requests.work import Begun, Work
+from dormouse.features.requests.outcomes import TABLE_RESET, JobCheck, JobOutcome
+from dormouse.features.requests.resolve_table import resolve_live_table
+from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.messages import OutboundMessage
 from dormouse.ports import Services
 from dormouse.replies import Counts
@@ -16,7 +16,7 @@ from dormouse.requests import CollectGarbage
 from dormouse.tables.table import Table
 
 
-class GarbageWork(Work, frozen=True, tag="garbage"):
+class GarbageWork(StoredWork, frozen=True, tag="garbage"):
     """Shards that are to be deleted."""
 
     generation: int
@@ -27,37 +27,37 @@ class GarbageWork(Work, frozen=True, tag="garbage"):
         """Return the id of the job of each batch of shards."""
         return [garbage_job_id(shards) for shards in together(self.shards)]
 
-    def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
+    def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return the messages of shards that are not deleted yet."""
         state = services.store(table).current()
         shards = [shard for shard in self.shards if shard in state.unreferenced]
         return candidates(table, state, shards) if state.generation == self.generation else []
 
-    def ends(self, look: Look) -> Iterator[End]:
+    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
         """Yield the outcome or progress of each batch of shards."""
         for shards in together(self.shards):
             job_id = garbage_job_id(shards)
-            if look.state.generation != self.generation:
-                yield End(self.kind, job_id, "failed", EMPTIED)
-            elif any(shard in look.state.shards for shard in shards):
-                yield look.pending(self.kind, job_id, look.record(job_id))
+            if check.state.generation != self.generation:
+                yield JobOutcome(self.kind, job_id, "failed", TABLE_RESET)
+            elif any(shard in check.state.shards for shard in shards):
+                yield check.unfinished(self.kind, job_id, check.record(job_id))
             else:
-                yield End(self.kind, job_id, counts=Counts(finished=1, shards=len(shards)))
+                yield JobOutcome(self.kind, job_id, counts=Counts(finished=1, shards=len(shards)))
 
 
-def collect_garbage(services: Services, request: CollectGarbage) -> Begun:
+def collect_garbage(services: Services, request: CollectGarbage) -> RequestResult:
     """Request the deletion of the shards whose delay is over, of a table online or offline.
 
     Raises:
         NotFoundError: no table of that name exists, or it is being deleted.
     """
-    table = living(services, request)
+    table = resolve_live_table(services, request)
     state = services.store(table).current()
     due, _ = collectable(
         state, state.unreferenced, services.clock.now_ms(), table.properties.gc_delay_seconds
     )
     if not due:
-        return Begun()
+        return RequestResult()
     size_bytes = sum(state.shards[shard].size_bytes for shard in due)
     work = GarbageWork(state.generation, tuple(due))
-    return Begun(candidates(table, state, due), work, Counts(size_bytes=size_bytes))
+    return RequestResult(candidates(table, state, due), work, Counts(size_bytes=size_bytes))

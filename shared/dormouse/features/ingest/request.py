@@ -13,9 +13,9 @@ from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.ingest.batch_files import ingest_message
 from dormouse.features.ingest.batching import batches, largest_batches
 from dormouse.features.ingest.known_sources import look_up_sources
-from dormouse.features.requests.outcomes import EMPTIED, End, Look
-from dormouse.features.requests.resolve_table import living
-from dormouse.features.requests.work import Begun, Work
+from dormouse.features.requests.outcomes import TABLE_RESET, JobCheck, JobOutcome
+from dormouse.features.requests.resolve_table import resolve_live_table
+from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.jobs.tracking import ALREADY_INGESTED, is_isolated
 from dormouse.messages import IngestJob, OutboundMessage
 from dormouse.model.sources import Source, job_id_of
@@ -31,7 +31,7 @@ MAX_NAMED_KEYS = 10
 """How many missing keys an error names; one mistake often causes many."""
 
 
-class IngestWork(Work, frozen=True, tag="ingest"):
+class IngestWork(StoredWork, frozen=True, tag="ingest"):
     """The ingest jobs of a request as first sent; each may be split into jobs of single files."""
 
     jobs_sent: tuple[IngestJob, ...]
@@ -41,61 +41,65 @@ class IngestWork(Work, frozen=True, tag="ingest"):
         """Return the ids of the jobs as first sent."""
         return [job.job_id for job in self.jobs_sent]
 
-    def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
+    def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return all jobs again; those that are done find their files ingested."""
         return [
             ingest_message(table, job.generation, job.sources, job.spark or None)
             for job in self.jobs_sent
         ]
 
-    def ends(self, look: Look) -> Iterator[End]:
+    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
         """Yield the progress of each job, and of each of its files that is not ingested."""
         sources = [source for job in self.jobs_sent for source in job.sources]
-        known = look_up_sources(look.services, look.table, sources)
+        known = look_up_sources(check.services, check.table, sources)
         left = {job.job_id: known.fresh(job.sources) for job in self.jobs_sent}
         for job in sorted(self.jobs_sent, key=lambda job: not left[job.job_id]):
-            yield from _ends(look, job, left[job.job_id], known.state.generation)
+            yield from _outcomes(check, job, left[job.job_id], known.state.generation)
 
 
-def _ends(look: Look, job: IngestJob, left: list[Source], generation: int) -> Iterator[End]:
+def _outcomes(
+    check: JobCheck, job: IngestJob, left: list[Source], generation: int
+) -> Iterator[JobOutcome]:
     """Yield the progress of a job, and of each of its files that is not ingested."""
-    known = look.record_since(job.job_id)
+    known = check.record_since_request(job.job_id)
     if left and job.generation < generation:
-        yield from (End("file", s.key, "refused", EMPTIED, counts=_REFUSED) for s in left)
+        yield from (
+            JobOutcome("file", s.key, "refused", TABLE_RESET, counts=_REFUSED) for s in left
+        )
     elif left and (known is None or known.state != "finished"):
-        yield look.pending("ingest", job.job_id, known)
+        yield check.unfinished("ingest", job.job_id, known)
         return
     else:
-        found = [_file(look, job, source) for source in left]
+        found = [_file(check, job, source) for source in left]
         yield from found
         if any(end.state == "unfinished" for end in found):
             return
-    if not left and look.is_telling(known):
-        yield look.telling("ingest", job.job_id, known)
+    if not left and check.may_record(known):
+        yield check.unrecorded("ingest", job.job_id, known)
         return
-    yield End("ingest", job.job_id, counts=Counts(finished=1, rows=_rows(look, job, known)))
+    yield JobOutcome("ingest", job.job_id, counts=Counts(finished=1, rows=_rows(check, job, known)))
 
 
-def _file(look: Look, job: IngestJob, source: Source) -> End:
+def _file(check: JobCheck, job: IngestJob, source: Source) -> JobOutcome:
     """Return the outcome or progress of a file that its job did not ingest."""
-    known = look.record_since(source.id)
+    known = check.record_since_request(source.id)
     if known is not None and known.state == "refused":
-        return End("file", source.key, "refused", known.reason, counts=_REFUSED)
+        return JobOutcome("file", source.key, "refused", known.reason, counts=_REFUSED)
     alone = job_id_of((source,), job.generation)
-    return look.pending("ingest", alone, look.record_since(alone))
+    return check.unfinished("ingest", alone, check.record_since_request(alone))
 
 
-def _rows(look: Look, job: IngestJob, known: JobRecord | None) -> int:
+def _rows(check: JobCheck, job: IngestJob, known: JobRecord | None) -> int:
     """Return how many rows a job wrote; if it was split, how many the jobs of its files wrote."""
     if known is None or known.state != "finished" or known.reason == ALREADY_INGESTED:
         return 0
     if not is_isolated(known):
         return known.rows
-    alone = (look.record_since(job_id_of((s,), job.generation)) for s in job.sources)
+    alone = (check.record_since_request(job_id_of((s,), job.generation)) for s in job.sources)
     return sum(each.rows for each in alone if each is not None and each.state == "finished")
 
 
-def ingest_files(services: Services, request: IngestFiles) -> Begun:
+def ingest_files(services: Services, request: IngestFiles) -> RequestResult:
     """Begin to ingest the files under all keys, except those that are ingested already.
 
     Raises:
@@ -103,7 +107,7 @@ def ingest_files(services: Services, request: IngestFiles) -> Begun:
             deleted. Then nothing is ingested.
         InvalidRequestError: no key is given, or there are too many files.
     """
-    table = living(services, request)
+    table = resolve_live_table(services, request)
     found = _found(services, request.keys)
     again = request.request_id if request.again else ""
     sources = [replace(source, again=again) for source in found.values()]
@@ -113,10 +117,10 @@ def ingest_files(services: Services, request: IngestFiles) -> Begun:
     messages = [ingest_message(table, table.generation, sources, asked) for sources in jobs]
     counts = Counts(files=len(sources), known=len(sources) - len(fresh))
     if not messages:
-        return Begun(counts=counts)
+        return RequestResult(counts=counts)
     sent = (message.message for message in messages)
     work = IngestWork(tuple(job for job in sent if isinstance(job, IngestJob)))
-    return Begun(messages, work, counts)
+    return RequestResult(messages, work, counts)
 
 
 def _found(services: Services, keys: tuple[str, ...]) -> dict[str, Source]:

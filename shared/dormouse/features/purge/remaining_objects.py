@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from dormouse.features.requests.outcomes import Look
-from dormouse.features.requests.request_objects import Kept
+from dormouse.features.requests.outcomes import JobCheck
+from dormouse.features.requests.request_objects import RequestObject
 from dormouse.features.requests.request_paths import request_left_path
 from dormouse.ports import Services
 from dormouse.stored.paths import data_prefix
@@ -19,26 +19,26 @@ class _Remaining(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     paths: tuple[str, ...]
 
 
-_REMAINING = Kept(
+_REMAINING = RequestObject(
     "a list of remaining objects",
     _Remaining,
     "delete this object: the next step lists them again",
 )
 
 
-def remaining_objects(look: Look) -> list[str]:
+def remaining_objects(check: JobCheck) -> list[str]:
     """Return the paths of objects that no reference needed when the purge finished and still exist.
 
     The purge has checked every referenced shard, so once these objects are deleted, no object holds
     a row to remove.
     """
     # Listed before the state is read: a shard committed in between counts as referenced.
-    listed = [o.path for o in look.services.storage.list(data_prefix(look.table.id))]
-    state = look.services.store(look.table).current()
+    listed = [o.path for o in check.services.storage.list(data_prefix(check.table.id))]
+    state = check.services.store(check.table).current()
     unreferenced = [path for path in listed if not state.reference_counts.get(_shard_of(path), 0)]
-    saved = load_remaining(look.services, look.table.id, look.key)
+    saved = load_remaining(check.services, check.table.id, check.key)
     if saved is None:
-        saved = save_remaining(look.services, look.table.id, look.key, tuple(unreferenced))
+        saved = save_remaining(check.services, check.table.id, check.key, tuple(unreferenced))
     return sorted({*unreferenced} & {*saved})
 
 

@@ -10,9 +10,9 @@ from dormouse.errors import InvalidRequestError
 from dormouse.features.purge.purge import PurgeRequest, encode_request
 from dormouse.features.purge.remaining_objects import remaining_objects
 from dormouse.features.purge.stored import load_purge
-from dormouse.features.requests.outcomes import End, Look
-from dormouse.features.requests.resolve_table import living
-from dormouse.features.requests.work import Begun, Work
+from dormouse.features.requests.outcomes import JobCheck, JobOutcome
+from dormouse.features.requests.resolve_table import resolve_live_table
+from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.features.tables.versions import read_version
 from dormouse.jobs.tracking import record
 from dormouse.key_forms.codec import KeyCodec
@@ -27,7 +27,7 @@ from dormouse.tables.row_rules import group_keys, row_rules
 from dormouse.tables.table import Table
 
 
-class PurgeWork(Work, frozen=True, tag="purge"):
+class PurgeWork(StoredWork, frozen=True, tag="purge"):
     """The purge of a request."""
 
     purge_id: str
@@ -37,54 +37,58 @@ class PurgeWork(Work, frozen=True, tag="purge"):
         """The id of the purge."""
         return [self.purge_id]
 
-    def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
+    def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return the message of a step, if the purge is running."""
         is_left = load_purge(services, table.id, self.purge_id) is not None
         return [OutboundMessage("purges", PurgeStep(table.id, self.purge_id))] if is_left else []
 
-    def ends(self, look: Look) -> Iterator[End]:
+    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
         """Yield the outcome of the purge: pending until all objects with its rows are deleted."""
-        if load_purge(look.services, look.table.id, self.purge_id) is not None:
-            yield look.pending(self.kind, self.purge_id, look.record(self.purge_id))
+        if load_purge(check.services, check.table.id, self.purge_id) is not None:
+            yield check.unfinished(self.kind, self.purge_id, check.record(self.purge_id))
             return
-        known = look.record(self.purge_id)
-        left = remaining_objects(look) if known is not None and known.state == "finished" else []
+        known = check.record(self.purge_id)
+        left = remaining_objects(check) if known is not None and known.state == "finished" else []
         if left:
             reason = (
                 "the table has none of its rows any more, but objects that may hold such rows "
                 f"are not deleted yet: {len(left)}, among them {left[0]}"
             )
-            yield End(self.kind, self.purge_id, "unfinished", reason, is_pending=True)
+            yield JobOutcome(self.kind, self.purge_id, "unfinished", reason, is_pending=True)
             return
         removed = known.rows if known is not None else 0
-        yield look.over(
+        yield check.ended(
             self.kind,
             self.purge_id,
             known,
-            lambda: End(self.kind, self.purge_id, counts=Counts(finished=1, removed=removed)),
+            lambda: JobOutcome(
+                self.kind, self.purge_id, counts=Counts(finished=1, removed=removed)
+            ),
         )
 
-    def extra_patience_ms(self, table: Table) -> int:
+    def extra_wait_ms(self, table: Table) -> int:
         """Return the delays until garbage collection and audit have deleted such objects."""
         properties = table.properties
         return (properties.gc_delay_seconds + properties.orphan_age_seconds) * 1000
 
 
-def request_purge(services: Services, request: PurgeRows) -> Begun:
+def request_purge(services: Services, request: PurgeRows) -> RequestResult:
     """Save the request beside the table's shards, where a redelivery finds it.
 
     Raises:
         InvalidRequestError: it selects no rows, or rows that this table cannot remove separately.
         NotFoundError: no table has that name, or it is being deleted.
     """
-    table, state = read_version(services, living(services, request))
+    table, state = read_version(services, resolve_live_table(services, request))
     purge = build_purge_request(table, request)
     purge = replace(purge, generation=state.generation, requested_ms=services.clock.now_ms())
     path = purge_path(table.id, purge.id)
     services.storage.put(path, encode_request(purge, path))
     # The record has no key or value of the purge: records are kept longer than those may be.
     record(services, TrackedJob(table.id, purge.id, "purge"), Assigned(subject=request.request_id))
-    return Begun([OutboundMessage("purges", PurgeStep(table.id, purge.id))], PurgeWork(purge.id))
+    return RequestResult(
+        [OutboundMessage("purges", PurgeStep(table.id, purge.id))], PurgeWork(purge.id)
+    )
 
 
 def purge_id_of(request_id: str) -> str:

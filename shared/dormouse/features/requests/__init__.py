@@ -2,7 +2,7 @@
 
 - `resolve_table`: bind a request to the table that it names.
 - `work`: the jobs that a request causes, as they are stored.
-- `ends`: how those jobs ended.
-- `kept`: objects stored for a request beside its table.
-- `request_names`: the paths of those objects, and the ids of requested jobs.
+- `outcomes`: check how those jobs ended.
+- `request_objects`: objects stored for a request beside its table.
+- `request_paths`: the paths of those objects.
 """

@@ -13,22 +13,24 @@ from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
 
 FORMAT = 3
-_Body = TypeVar("_Body", bound=msgspec.Struct)
+_Form = TypeVar("_Form", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept(Generic[_Body]):
-    """A kind of object that is stored for a request, with the hint for a damaged one."""
+class RequestObject(Generic[_Form]):
+    """A kind of object stored for a request: its name in messages, its form, and the hint for a
+    damaged one.
+    """
 
     name: str
-    form: type[_Body]
+    form: type[_Form]
     hint: str
 
-    def put(self, services: Services, path: str, body: _Body) -> bool:
+    def put(self, services: Services, path: str, body: _Form) -> bool:
         """Put the object; return False if there is one already, which stays."""
         return services.storage.put(path, encode_stored(self.name, FORMAT, path, body))
 
-    def get(self, services: Services, path: str) -> _Body | None:
+    def get(self, services: Services, path: str) -> _Form | None:
         """Return the object at a path; None if there is none.
 
         Raises:

@@ -15,7 +15,7 @@ from dormouse.ports import NO_TABLE, Services
 from dormouse.tables.table import Table, table_not_found
 
 
-class Naming(Protocol):
+class NamesTable(Protocol):
     """A request that names a table."""
 
     @property
@@ -27,8 +27,42 @@ class Naming(Protocol):
         """The name of the table when the request was made."""
 
 
-def bound(services: Services, request: Naming) -> Table | None:
-    """Return the table of a request, which may be in deletion; None if it was deleted since.
+def request_key(request: NamesTable) -> str:
+    """Return the key under which a request is bound and stored.
+
+    It is made from the request's id and table name: the same id with another name is another
+    request.
+    """
+    text = f"{request.request_id}\n{request.name}"
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def resolve_live_table(services: Services, request: NamesTable) -> Table:
+    """Return the table of a request, if it is not in deletion.
+
+    Raises:
+        NotFoundError: no table had that name, or it is deleted or in deletion.
+    """
+    table = resolve_table(services, request)
+    if table.deleting:
+        raise NotFoundError(f"table {request.name!r} is being deleted")
+    return table
+
+
+def resolve_table(services: Services, request: NamesTable) -> Table:
+    """Return the table of a request, which may be in deletion.
+
+    Raises:
+        NotFoundError: no table had that name, or it is deleted.
+    """
+    table = find_table(services, request)
+    if table is None:
+        raise NotFoundError(f"table {request.name!r} was deleted after the request was first made")
+    return table
+
+
+def find_table(services: Services, request: NamesTable) -> Table | None:
+    """Return the table of a request, which may be in deletion; None if it is deleted.
 
     Raises:
         NotFoundError: no table had that name; the hint has the nearest name.
@@ -39,48 +73,19 @@ def bound(services: Services, request: Naming) -> Table | None:
     if found is None:
         raise table_not_found(request.name, services.tables.list_readable()[0])
     raise NotFoundError(
-        f"there was no table {request.name!r} when this was asked for first",
-        hint="ask again under another request_id",
+        f"no table was named {request.name!r} when this request was first made",
+        hint="send the request with another request_id",
     )
 
 
-def bound_id(services: Services, request: Naming) -> str:
+def resolve_table_id(services: Services, request: NamesTable) -> str:
     """Return the id of the table of a request, which may be deleted; `NO_TABLE` for none."""
     return _bind(services, request)[0]
 
 
-def _bind(services: Services, request: Naming) -> tuple[str, Table | None]:
+def _bind(services: Services, request: NamesTable) -> tuple[str, Table | None]:
+    """Bind a request; return the id of its table, and the table that has the name now."""
     found = services.tables.named(request.name)
     table_id = found.id if found is not None else NO_TABLE
     now_ms = services.clock.now_ms()
-    return services.tracker.bind(binding_key(request), table_id, now_ms), found
-
-
-def named(services: Services, request: Naming) -> Table:
-    """Return the table of a request, which may be in deletion.
-
-    Raises:
-        NotFoundError: no table had that name, or it was deleted.
-    """
-    table = bound(services, request)
-    if table is None:
-        raise NotFoundError(f"the table {request.name!r} that this is about was deleted")
-    return table
-
-
-def living(services: Services, request: Naming) -> Table:
-    """Return the table of a request, if it is not in deletion.
-
-    Raises:
-        NotFoundError: no table had that name, or it was deleted, or is in deletion.
-    """
-    table = named(services, request)
-    if table.deleting:
-        raise NotFoundError(f"table {request.name!r} is being deleted")
-    return table
-
-
-def binding_key(request: Naming) -> str:
-    """Return the key of a request's binding; the same id with another name is another request."""
-    text = f"{request.request_id}\n{request.name}"
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    return services.tracker.bind(request_key(request), table_id, now_ms), found

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.planning.plan_table import splits
 from dormouse.features.planning.splitting import FEWEST_ROWS, fewest_rows, splits_due
-from dormouse.features.requests.outcomes import EMPTIED, End, Look
-from dormouse.features.requests.resolve_table import living
-from dormouse.features.requests.work import Begun, Work
+from dormouse.features.requests.outcomes import TABLE_RESET, JobCheck, JobOutcome
+from dormouse.features.requests.resolve_table import resolve_live_table
+from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.jobs.retry_policy import backoff_ms
 from dormouse.jobs.tracking import OUTCOME_UNKNOWN
 from dormouse.messages import OutboundMessage
@@ -25,7 +25,7 @@ from dormouse.stored.paths import split_job_id
 from dormouse.tables.table import Table
 
 
-class SplitWork(Work, frozen=True, tag="split"):
+class SplitWork(StoredWork, frozen=True, tag="split"):
     """Leaf partitions that are to be split, in this generation of the table."""
 
     generation: int
@@ -37,7 +37,7 @@ class SplitWork(Work, frozen=True, tag="split"):
         """Return the id of the job of each leaf."""
         return [split_job_id(partition) for partition in self.partitions]
 
-    def messages_again(self, services: Services, table: Table) -> list[OutboundMessage]:
+    def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return the splits of those that are still leaves."""
         state = services.store(table).current()
         if state.generation != self.generation:
@@ -46,40 +46,40 @@ class SplitWork(Work, frozen=True, tag="split"):
         leaves = [p for p in self.partitions if p in tree and tree.get(p).is_leaf]
         return list(splits(table, state, leaves, forced=self.forced))
 
-    def ends(self, look: Look) -> Iterator[End]:
+    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
         """Yield the outcome or progress of each split."""
         for partition in self.partitions:
-            yield self._end(look, partition)
+            yield self._outcome(check, partition)
 
-    def _end(self, look: Look, partition: str) -> End:
-        job_id, tree = split_job_id(partition), look.state.partitions
-        if look.state.generation != self.generation:
-            return End(self.kind, job_id, "failed", EMPTIED)
+    def _outcome(self, check: JobCheck, partition: str) -> JobOutcome:
+        job_id, tree = split_job_id(partition), check.state.partitions
+        if check.state.generation != self.generation:
+            return JobOutcome(self.kind, job_id, "failed", TABLE_RESET)
         if partition not in tree or not tree.get(partition).is_leaf:
-            return End(self.kind, job_id, counts=Counts(finished=1, partitions=1))
-        if look.state.rows_in(partition) < fewest_rows(look.table.properties, forced=self.forced):
-            return End(self.kind, job_id, "failed", "not split: it has too few rows by now")
-        told = look.record(job_id)
+            return JobOutcome(self.kind, job_id, counts=Counts(finished=1, partitions=1))
+        if check.state.rows_in(partition) < fewest_rows(check.table.properties, forced=self.forced):
+            return JobOutcome(self.kind, job_id, "failed", "not split: it has too few rows by now")
+        told = check.record(job_id)
         if (
             told is not None
             and told.state == "finished"
             and told.reason not in ("", OUTCOME_UNKNOWN)
         ):
-            rests = not self.forced and look.now_ms - told.updated_ms < backoff_ms(told.attempts)
-            if rests or told.updated_ms >= look.asked_ms:
-                return End(self.kind, job_id, "failed", told.reason)
-        since = told if told is not None and told.updated_ms >= look.asked_ms else None
-        return look.pending(self.kind, job_id, since)
+            rests = not self.forced and check.now_ms - told.updated_ms < backoff_ms(told.attempts)
+            if rests or told.updated_ms >= check.requested_ms:
+                return JobOutcome(self.kind, job_id, "failed", told.reason)
+        since = told if told is not None and told.updated_ms >= check.requested_ms else None
+        return check.unfinished(self.kind, job_id, since)
 
 
-def split_partitions(services: Services, request: SplitPartitions) -> Begun:
+def split_partitions(services: Services, request: SplitPartitions) -> RequestResult:
     """Request the splits of a partition, or of all that are due, of a table online or offline.
 
     Raises:
         NotFoundError: no such table or partition exists, or the table is being deleted.
         InvalidRequestError: the partition is split already, or has too few rows.
     """
-    table = living(services, request)
+    table = resolve_live_table(services, request)
     state = services.store(table).current()
     fewest = fewest_rows(table.properties, forced=request.forced)
     if request.partition:
@@ -89,8 +89,8 @@ def split_partitions(services: Services, request: SplitPartitions) -> Begun:
         wanted = splits_due(state, fewest)
     messages = list(splits(table, state, wanted, forced=request.forced))
     if not messages:
-        return Begun()
-    return Begun(messages, SplitWork(state.generation, tuple(wanted), request.forced))
+        return RequestResult()
+    return RequestResult(messages, SplitWork(state.generation, tuple(wanted), request.forced))
 
 
 def _check_leaf(state: TableState, partition: str, fewest: int) -> None:
@@ -105,5 +105,5 @@ def _check_leaf(state: TableState, partition: str, fewest: int) -> None:
         enough = fewest == FEWEST_ROWS
         raise InvalidRequestError(
             f"partition {partition!r} has {rows:,} rows, and is split from {fewest:,} on",
-            hint="" if enough else "a forced split does not look at the number",
+            hint="" if enough else "a forced split ignores the number of rows",
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dormouse.errors import NotFoundError
-from dormouse.features.requests.resolve_table import named
+from dormouse.features.requests.resolve_table import resolve_table
 from dormouse.ports import Services
 from dormouse.requests import AlterSchema
 from dormouse.schema.schema import parse_field
@@ -25,7 +25,7 @@ def alter_schema(services: Services, request: AlterSchema) -> None:
         NotFoundError: no table has that name, or it is being deleted.
         InvalidRequestError: a change is not possible; nothing is changed.
     """
-    table = named(services, request)
+    table = resolve_table(services, request)
     alteration = Alteration(
         add=tuple(parse_field(body, f"add[{i}]") for i, body in enumerate(request.add)),
         drop=request.drop,

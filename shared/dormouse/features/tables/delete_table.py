@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dormouse.errors import InvariantError, NotFoundError
-from dormouse.features.requests.resolve_table import bound
+from dormouse.features.requests.resolve_table import find_table
 from dormouse.ports import Services
 from dormouse.requests import DeleteTable
 from dormouse.stored.paths import table_prefix
@@ -27,7 +27,7 @@ def delete_table(services: Services, request: DeleteTable) -> None:
     Raises:
         NotFoundError: no table has that name.
     """
-    table = bound(services, request)
+    table = find_table(services, request)
     if table is None:
         return
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import UnsetType
 
-from dormouse.features.requests.resolve_table import living
+from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.tables.reset import ResetOptions, finish_reset, reset_table
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.messages import OutboundMessage, TableChanged
@@ -27,7 +27,7 @@ def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[O
         ContendedError: the table got another schema meanwhile; retry the message.
         CorruptDataError: the present partitions are to stay, but their stored form is lost.
     """
-    table = living(services, request)
+    table = resolve_live_table(services, request)
     if request.request_id in table.applied_requests:  # the first attempt may have crashed
         finish_reset(services, table)
     else:

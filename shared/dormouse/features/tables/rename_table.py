@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dormouse.errors import NotFoundError
-from dormouse.features.requests.resolve_table import named
+from dormouse.features.requests.resolve_table import resolve_table
 from dormouse.ports import Services
 from dormouse.requests import RenameTable
 from dormouse.tables.table import Table, check_name
@@ -22,7 +22,7 @@ def rename_table(services: Services, request: RenameTable) -> None:
         NotFoundError: no table has the old name, or it is being deleted.
     """
     new_name = check_name(request.new_name)
-    table = named(services, request)
+    table = resolve_table(services, request)
     now_ms = services.clock.now_ms()
 
     def renamed(kept: Table) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dormouse.features.requests.resolve_table import named
+from dormouse.features.requests.resolve_table import resolve_table
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.requests import SetOnline
@@ -16,7 +16,7 @@ def set_online(services: Services, request: SetOnline) -> list[OutboundMessage]:
     Raises:
         NotFoundError: no table of that name exists, or it is being deleted.
     """
-    table = named(services, request)
+    table = resolve_table(services, request)
     services.tables.change(
         table.id, lambda t: replace(t, online=request.online), request_id=request.request_id
     )

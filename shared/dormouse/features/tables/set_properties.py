@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dormouse.features.requests.resolve_table import named
+from dormouse.features.requests.resolve_table import resolve_table
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.requests import SetDefaults, SetProperties
@@ -21,7 +21,7 @@ def set_properties(services: Services, request: SetProperties) -> list[OutboundM
         NotFoundError: no table of that name exists, or it is being deleted.
     """
     put, unset = _checked(request.properties, request.unset)
-    table = named(services, request)
+    table = resolve_table(services, request)
     defaults = services.tables.defaults()
 
     def change(kept: Table) -> Table:

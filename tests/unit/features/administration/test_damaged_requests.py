@@ -12,7 +12,7 @@ from dormouse.features.requests.request_paths import (
     request_path,
     request_reply_path,
 )
-from dormouse.features.requests.resolve_table import binding_key
+from dormouse.features.requests.resolve_table import request_key
 from dormouse.messages import RequestStep
 from dormouse.replies import Reply, reply_to
 from dormouse.requests import CompactTable, PurgeRows
@@ -23,7 +23,7 @@ from tests.unit.features.replies import asked, filled, last, look
 
 REQUEST = PurgeRows("r", "letters", "letter = 'a'", reply=True)
 OTHER = CompactTable("other", "letters", all=True, reply=True)
-KEY = binding_key(REQUEST)
+KEY = request_key(REQUEST)
 LATER = "another format"
 
 
@@ -52,7 +52,7 @@ def test_a_damaged_request_is_not_answered_and_stops_no_other(
     world: World, table: Table, damage: str
 ) -> None:
     path = request_path(table.id, KEY)
-    damaged(world, path, request_path(table.id, binding_key(OTHER)), damage)
+    damaged(world, path, request_path(table.id, request_key(OTHER)), damage)
     refused(world, table, path, "delete this object: no reply is sent", damage)
     world.storage.delete([path])
     world.settle()
@@ -66,7 +66,7 @@ def test_a_sweep_goes_on_to_other_requests_than_a_damaged_one(world: World, tabl
     world.age_objects(seconds=2 * table.properties.job_retry_seconds)
     world.sweep()
     steps = {m.message.key for m in world.queue if isinstance(m.message, RequestStep)}
-    assert steps == {KEY, binding_key(OTHER)}
+    assert steps == {KEY, request_key(OTHER)}
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

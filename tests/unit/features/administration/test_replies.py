@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dormouse.features.requests.request_paths import request_prefix, request_reply_path
-from dormouse.features.requests.resolve_table import binding_key
+from dormouse.features.requests.resolve_table import request_key
 from dormouse.replies import Counts
 from dormouse.requests import (
     AdminRequest,
@@ -48,7 +48,7 @@ def test_it_is_accepted_with_its_jobs_and_finished_with_counts_when_all_have_end
     assert {job.id for job in first.jobs} <= kinds, "a job is shown under the id that was replied"
     assert not world.queue, "nothing runs when nothing happens"
     assert [o.path for o in world.storage.list(request_prefix(table.id))] == [
-        request_reply_path(table.id, binding_key(request))
+        request_reply_path(table.id, request_key(request))
     ]
 
 

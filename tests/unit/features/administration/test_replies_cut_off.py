@@ -12,7 +12,7 @@ import pytest
 from dormouse.features.administration.follow_request import follow_request
 from dormouse.features.administration.stored_requests import MAX_AGE_MS, load_request
 from dormouse.features.requests.request_paths import request_prefix
-from dormouse.features.requests.resolve_table import binding_key
+from dormouse.features.requests.resolve_table import request_key
 from dormouse.messages import RequestStep
 from dormouse.replies import MAX_JOBS_LISTED, Reply
 from dormouse.requests import (
@@ -144,7 +144,7 @@ def test_a_reply_that_could_not_be_sent_is_sent_again_word_by_word(tmp_path: Pat
     request = CompactTable("r", "letters", all=True, reply=True)
     world.administer(request)
     world.deliver_all_but("admin")
-    step = RequestStep(table.id, binding_key(request))
+    step = RequestStep(table.id, request_key(request))
     first = follow_request(world.services, step)  # it cannot be sent; the step comes again
     world.clock.advance(seconds=5400)
     world.tracker.kept.clear()
@@ -185,7 +185,7 @@ def test_chains_of_steps_end_so_that_there_are_never_many(tmp_path: Path) -> Non
         world.clock.advance(seconds=step.delay_seconds)
         steps += 1
     assert 20 < steps < 80  # in two hours
-    assert load_request(world.services, table.id, binding_key(request)) is not None
+    assert load_request(world.services, table.id, request_key(request)) is not None
 
 
 def test_what_nobody_can_wait_for_any_more_is_deleted(tmp_path: Path) -> None:

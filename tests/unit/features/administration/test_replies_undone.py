@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from dormouse.features.administration.follow_request import GIVE_UP_MS, follow_request
-from dormouse.features.requests.resolve_table import binding_key
+from dormouse.features.requests.resolve_table import request_key
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.jobs.tracking import record
 from dormouse.messages import CompactionJob, RequestStep
@@ -96,7 +96,7 @@ def test_a_compaction_of_which_nothing_tells_how_it_ended_is_no_success(world: W
     assert isinstance(outgoing.message, Reply)
     assert outgoing.message.outcome == "failed"
     assert outgoing.message.counts.failed == 2
-    assert "nothing tells how it ended" in outgoing.message.jobs[0].reason
+    assert "its outcome is unknown" in outgoing.message.jobs[0].reason
 
 
 def test_a_job_taken_back_has_failed_with_its_reason(world: World) -> None:
@@ -200,7 +200,7 @@ def test_a_purge_is_waited_for_as_long_as_its_objects_may_stay(
     world.clock.advance(seconds=days * day_seconds)
     (message,) = follow_request(
         world.services,
-        RequestStep(table.id, binding_key(request), begun_ms=world.clock.now_ms()),
+        RequestStep(table.id, request_key(request), begun_ms=world.clock.now_ms()),
     )
     assert message.queue == queue
     if isinstance(message.message, Reply):
@@ -263,7 +263,7 @@ def test_a_table_emptied_meanwhile_is_said_or_done(world: World, verb: str) -> N
         assert end.outcome == "finished"
     else:
         assert end.outcome == "failed"
-        assert all("emptied" in job.reason for job in end.jobs)
+        assert all("was reset" in job.reason for job in end.jobs)
 
 
 @pytest.mark.parametrize("verb", ASKED)
