@@ -3,11 +3,13 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event
+from dormouse.aws.functions.handling import Event, loaded
 from dormouse.aws.functions.requests import handle_requests
 from dormouse.features.administration.administer import administer
+
+STAGE = loaded("administer")
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:
     """Run the stage for each message."""
-    return handle_requests(event, context, "admin", administer)
+    return handle_requests(event, context, STAGE.queue, administer)

@@ -3,11 +3,11 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event, handle_messages
-from dormouse.features.compaction.compact_in_steps import compact_within_limits
-from dormouse.messages import CompactionJob
+from dormouse.aws.functions.handling import Event, handle_messages, loaded
+
+STAGE = loaded("compact")
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:
     """Run the stage for each message."""
-    return handle_messages(event, context, "compaction-jobs", CompactionJob, compact_within_limits)
+    return handle_messages(event, context, STAGE)

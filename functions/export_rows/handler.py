@@ -3,11 +3,11 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event, handle_messages
-from dormouse.features.export.export_rows import export_rows
-from dormouse.messages import ExportTask
+from dormouse.aws.functions.handling import Event, handle_messages, loaded
+
+STAGE = loaded("export_rows")
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:
     """Run the stage for each message."""
-    return handle_messages(event, context, "exports", ExportTask, export_rows)
+    return handle_messages(event, context, STAGE)

@@ -3,11 +3,11 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event, handle_messages
-from dormouse.features.ingest.isolate_files import ingest_or_isolate
-from dormouse.messages import IngestJob
+from dormouse.aws.functions.handling import Event, handle_messages, loaded
+
+STAGE = loaded("ingest")
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:
     """Run the stage for each message."""
-    return handle_messages(event, context, "ingest-jobs", IngestJob, ingest_or_isolate)
+    return handle_messages(event, context, STAGE)

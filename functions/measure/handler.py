@@ -3,9 +3,11 @@
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws.functions.handling import Event, handle_tables
-from dormouse.features.sweep.measure import measure
+from dormouse.messages import SCHEDULED, load
+
+MEASURE = load(SCHEDULED["measure"])
 
 
 def handle(event: Event, context: LambdaContext) -> dict[str, int]:
     """Run the stage for the schedule."""
-    return handle_tables(measure)
+    return handle_tables(MEASURE)

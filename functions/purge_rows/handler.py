@@ -3,11 +3,11 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event, handle_messages
-from dormouse.features.purge.purge_rows import purge_rows
-from dormouse.messages import PurgeStep
+from dormouse.aws.functions.handling import Event, handle_messages, loaded
+
+STAGE = loaded("purge_rows")
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:
     """Run the stage for each message."""
-    return handle_messages(event, context, "purges", PurgeStep, purge_rows)
+    return handle_messages(event, context, STAGE)

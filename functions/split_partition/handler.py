@@ -3,11 +3,11 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event, handle_messages
-from dormouse.features.splitting.split_partition import split_partition
-from dormouse.messages import PartitionSplits
+from dormouse.aws.functions.handling import Event, handle_messages, loaded
+
+STAGE = loaded("split_partition")
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:
     """Run the stage for each message."""
-    return handle_messages(event, context, "partition-splits", PartitionSplits, split_partition)
+    return handle_messages(event, context, STAGE)

@@ -3,10 +3,12 @@
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws.functions.handling import Event, handle_schedule
-from dormouse.features.sweep.sweep import sweep
 from dormouse.features.tables.leftovers import collect_leftovers
+from dormouse.messages import SCHEDULED, load
+
+SWEEP = load(SCHEDULED["sweep"])
 
 
 def handle(event: Event, context: LambdaContext) -> dict[str, int]:
     """Run the stage for the schedule."""
-    return handle_schedule(event, sweep, collect_leftovers)
+    return handle_schedule(event, SWEEP, collect_leftovers)

@@ -1,4 +1,6 @@
-"""The messages that stages send each other through queues: small frozen structs, JSON on the wire.
+"""The messages that stages send each other through queues, and the table of all stages.
+
+Messages are small frozen structs, JSON on the wire.
 
 Messages carry ids, not data: the state says what the inputs of a job are, so a message may be late,
 repeated or lost without harm. Unknown fields and versions are refused, and so are ids and numbers
@@ -7,8 +9,11 @@ that Dormouse never generates: no store accepts them, however often the message 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeVar
+from importlib import import_module
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -164,12 +169,105 @@ class SparkJobStep(OfTable, frozen=True, tag="spark_job_step"):
     v: Literal[1] = 1
 
 
-_Wanted = TypeVar("_Wanted", bound=Message)
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A step of the flow: the function of this name receives the messages of its queue.
+
+    `takes` is the type of the messages that stages send to the queue. What others send to it is
+    converted by the handler: notifications of S3, requests, events of EMR. `path` names,
+    below ``dormouse.features``, what the stage does with a message: it takes `Services` and the
+    message, and returns messages to send. It is imported when it is needed, so that no process
+    loads the code of all stages. `dormouse wait` waits until nothing is left in the queues of
+    stages that change tables.
+    """
+
+    name: str
+    queue: str
+    takes: type[Message] | UnionType
+    path: str
+    changes_tables: bool = True
+
+    def load(self) -> Callable[..., Any]:
+        """Import what the stage does."""
+        return load(self.path)
+
+    def decode(self, text: str | bytes) -> Message:
+        """Parse a message that a stage sent to the queue.
+
+        Raises:
+            InvalidRequestError: it is no such message; the error says where it differs.
+        """
+        try:
+            message: Message = decode_json(text, self.takes)
+        except ValueError as error:
+            raise InvalidRequestError(f"not a valid message for {self.name}: {error}") from error
+        return message
+
+
+STAGES = (
+    Stage("batch_files", "files", FilesWaiting, "ingest.batch_files:batch_waiting_files"),
+    Stage("ingest", "ingest-jobs", IngestJob, "ingest.isolate_files:ingest_or_isolate"),
+    Stage("plan_table", "table-changes", TableChanged, "planning.plan_table:plan_table"),
+    Stage(
+        "compact",
+        "compaction-jobs",
+        CompactionJob,
+        "compaction.compact_in_steps:compact_within_limits",
+    ),
+    Stage(
+        "split_partition",
+        "partition-splits",
+        PartitionSplits,
+        "splitting.split_partition:split_partition",
+    ),
+    Stage(
+        "collect_garbage",
+        "gc-candidates",
+        GarbageCandidates,
+        "garbage.collect_garbage:collect_garbage",
+        changes_tables=False,
+    ),
+    Stage(
+        "administer",
+        "admin",
+        RequestStep,
+        "administration.follow_request:follow_request",
+        changes_tables=False,
+    ),
+    Stage("purge_rows", "purges", PurgeStep, "purge.purge_rows:purge_rows"),
+    Stage(
+        "export_rows",
+        "exports",
+        ExportTask,
+        "export.export_rows:export_rows",
+        changes_tables=False,
+    ),
+    Stage(
+        "dispatch_spark",
+        "spark-jobs",
+        SparkJob | SparkJobStep,
+        "spark.dispatch_spark:dispatch_spark",
+    ),
+    Stage("track_spark", "spark-runs", SparkRunChanged, "spark.track_spark:track_spark"),
+)
+"""All stages that a queue feeds, in the order of the flow. Each queue has a dead-letter queue."""
+SCHEDULED = {"measure": "sweep.measure:measure", "sweep": "sweep.sweep:sweep"}
+"""The functions that a schedule invokes instead: what each does with `Services` and a table."""
+QUEUES = tuple(stage.queue for stage in STAGES)
+STAGE_OF = {stage.queue: stage for stage in STAGES}
+"""The stage that each queue feeds."""
+
+
+def load(path: str) -> Callable[..., Any]:
+    """Import a function of a feature, ``module:function`` below ``dormouse.features``."""
+    module, _, name = path.partition(":")
+    function: Callable[..., Any] = getattr(import_module(f"dormouse.features.{module}"), name)
+    return function
 
 
 @dataclass(frozen=True, slots=True)
 class OutboundMessage:
-    """A message that a stage wants to send, and its queue of `stored.names.QUEUES`.
+    """A message that a stage wants to send, and its queue of `QUEUES`.
 
     `reason` says why the message failed, if the queue is a dead-letter queue.
     """
@@ -183,6 +281,9 @@ class OutboundMessage:
 def encode(message: Message) -> str:
     """Return the JSON text of a message."""
     return msgspec.json.encode(message).decode()
+
+
+_Wanted = TypeVar("_Wanted", bound=Message)
 
 
 class _Typed(msgspec.Struct):
@@ -207,16 +308,3 @@ def decode(text: str | bytes, kind: type[_Wanted]) -> _Wanted:
         return decode_json(text, kind)
     except ValueError as error:
         raise InvalidRequestError(f"not a valid {kind.__name__} message: {error}") from error
-
-
-def decode_spark_job(text: str | bytes) -> SparkJob | SparkJobStep:
-    """Parse a Spark job of any type, or a step of one.
-
-    Raises:
-        InvalidRequestError: it is neither; the error says where it differs.
-    """
-    try:
-        job: SparkJob | SparkJobStep = decode_json(text, SparkJob | SparkJobStep)
-    except ValueError as error:
-        raise InvalidRequestError(f"not a valid job for Spark: {error}") from error
-    return job

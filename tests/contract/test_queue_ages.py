@@ -12,7 +12,8 @@ from mypy_boto3_cloudwatch import CloudWatchClient
 
 from dormouse.aws.sqs.queue_ages import CloudWatchAges
 from dormouse.errors import UnavailableError
-from dormouse.stored.names import QUEUES, InstanceNames
+from dormouse.messages import QUEUES
+from dormouse.stored.names import InstanceNames
 from tests.contract.mocked_aws import REGION, mocked_aws
 
 NAMES = InstanceNames("test", "123456789012")

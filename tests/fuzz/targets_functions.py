@@ -38,16 +38,9 @@ def _files(body: str) -> object:
 
 
 _DECODERS: dict[str, Callable[[str], object]] = {
+    **{stage.name: stage.decode for stage in m.STAGES},
     "administer": decode_admin,
     "batch_files": _files,
-    "ingest": partial(m.decode, kind=m.IngestJob),
-    "plan_table": partial(m.decode, kind=m.TableChanged),
-    "compact": partial(m.decode, kind=m.CompactionJob),
-    "split_partition": partial(m.decode, kind=m.PartitionSplits),
-    "collect_garbage": partial(m.decode, kind=m.GarbageCandidates),
-    "purge_rows": partial(m.decode, kind=m.PurgeStep),
-    "export_rows": partial(m.decode, kind=m.ExportTask),
-    "dispatch_spark": m.decode_spark_job,
     "track_spark": changed_run,
 }
 

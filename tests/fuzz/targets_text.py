@@ -41,7 +41,7 @@ def _message(body: bytes) -> None:
             found = messages.decode(body, type(kind))
             assert messages.decode(messages.encode(found), type(kind)) == found
     with told(InvalidRequestError):
-        messages.decode_spark_job(body)
+        messages.STAGE_OF["spark-jobs"].decode(body)
 
 
 def _request(body: bytes) -> None:

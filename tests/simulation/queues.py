@@ -13,7 +13,8 @@ from typing import Any
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.stored.names import QUEUES, REPLIES, InstanceNames, dead_letter_queue
+from dormouse.messages import QUEUES
+from dormouse.stored.names import REPLIES, InstanceNames, dead_letter_queue
 from tests.simulation.processes import Process
 from tests.support.adapters import FakeClock
 from tests.template.conftest import QUEUE_OF, Template

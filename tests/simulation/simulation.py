@@ -16,8 +16,9 @@ from random import Random
 
 from dormouse.errors import CorruptDataError, DormouseError
 from dormouse.features.checking.disputes import acknowledge
+from dormouse.messages import QUEUES
 from dormouse.requests import AdminRequest
-from dormouse.stored.names import QUEUES, REPLIES
+from dormouse.stored.names import REPLIES
 from tests.simulation.backpressure import Turn
 from tests.simulation.event_log import EventLog, Violation
 from tests.simulation.fault_injection import HOUR_MS, FaultInjector, no_faults, random_faults

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,41 +15,15 @@ import pyarrow.parquet as pq
 
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.features.administration.administer import administer
-from dormouse.features.administration.follow_request import follow_request
 from dormouse.features.administration.stored_requests import delete_request
-from dormouse.features.compaction.compact_in_steps import compact_within_limits
-from dormouse.features.export.export_rows import export_rows
 from dormouse.features.export.request import export_id_of
-from dormouse.features.garbage.collect_garbage import collect_garbage
 from dormouse.features.ingest.batch_files import batch_files
-from dormouse.features.ingest.isolate_files import ingest_or_isolate
 from dormouse.features.ingest.seal_sources import seal_sources
-from dormouse.features.planning.plan_table import plan_table
-from dormouse.features.purge.purge_rows import purge_rows
 from dormouse.features.purge.request import purge_id_of
-from dormouse.features.spark.dispatch_spark import dispatch_spark
-from dormouse.features.spark.track_spark import track_spark
-from dormouse.features.splitting.split_partition import split_partition
 from dormouse.features.sweep.sweep import sweep
 from dormouse.fold.invariants import broken_invariants
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import (
-    CompactionJob,
-    ExportTask,
-    FilesWaiting,
-    GarbageCandidates,
-    IngestJob,
-    Message,
-    OutboundMessage,
-    PartitionSplits,
-    PurgeStep,
-    RequestStep,
-    SparkRunChanged,
-    TableChanged,
-    decode,
-    decode_spark_job,
-    encode,
-)
+from dormouse.messages import STAGE_OF, OutboundMessage, RequestStep, encode
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
@@ -81,19 +55,6 @@ from tests.support.adapters import (
 )
 from tests.support.queries import query_rows
 from tests.support.spark_package import package_in
-
-STAGES: dict[str, tuple[type[Message], Callable[..., Iterable[OutboundMessage]]]] = {
-    "files": (FilesWaiting, lambda services, waiting: batch_files(services, [], [waiting])),
-    "ingest-jobs": (IngestJob, ingest_or_isolate),
-    "table-changes": (TableChanged, plan_table),
-    "compaction-jobs": (CompactionJob, compact_within_limits),
-    "partition-splits": (PartitionSplits, split_partition),
-    "gc-candidates": (GarbageCandidates, collect_garbage),
-    "purges": (PurgeStep, purge_rows),
-    "exports": (ExportTask, export_rows),
-    "spark-runs": (SparkRunChanged, track_spark),
-    "admin": (RequestStep, follow_request),
-}
 
 LETTERS = Schema.from_json(
     {
@@ -211,13 +172,11 @@ class World:
         if outgoing.queue.endswith("-dead"):
             self.dead.append(outgoing)
             return []
-        if outgoing.queue == "spark-jobs":
-            return dispatch_spark(self.services, decode_spark_job(encode(outgoing.message)))
         if isinstance(outgoing.message, Reply):
             self.replies.append(outgoing.message)
             return []
-        kind, stage = STAGES[outgoing.queue]
-        sent = list(stage(self.services, decode(encode(outgoing.message), kind)))
+        stage = STAGE_OF[outgoing.queue]
+        sent = list(stage.load()(self.services, stage.decode(encode(outgoing.message))))
         replies = [m.message for m in sent if isinstance(m.message, Reply)]
         if isinstance(outgoing.message, RequestStep) and replies:
             self.replies += replies  # sent before the request is forgotten

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from dormouse.messages import SCHEDULED as SCHEDULED
+from dormouse.messages import STAGES as QUEUE_STAGES
 from dormouse.stored.names import InstanceNames
 from dormouse_cli.generated.granted import policies_of
 from dormouse_cli.local.intrinsics import Resolver
@@ -25,22 +27,8 @@ LONGEST_WINDOW_SECONDS = 300
 LONGEST_INSTANCE = 20
 """How many characters the name of an instance may have."""
 STAGES = sorted(path.parent.name for path in (ROOT / "functions").glob("*/handler.py"))
-QUEUE_OF = {
-    "batch_files": "files",
-    "ingest": "ingest-jobs",
-    "plan_table": "table-changes",
-    "compact": "compaction-jobs",
-    "split_partition": "partition-splits",
-    "collect_garbage": "gc-candidates",
-    "administer": "admin",
-    "purge_rows": "purges",
-    "export_rows": "exports",
-    "dispatch_spark": "spark-jobs",
-    "track_spark": "spark-runs",
-}
+QUEUE_OF = {stage.name: stage.queue for stage in QUEUE_STAGES}
 """Which queue feeds which function."""
-SCHEDULED = ("measure", "sweep")
-"""The functions that have a schedule instead."""
 ROLES = {
     **{stage: "".join(word.title() for word in stage.split("_")) + "Role" for stage in STAGES},
     "spark_job": "SparkJobRole",

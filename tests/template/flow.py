@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import Any
 
 from dormouse.aws.wiring import Wiring, wire
+from dormouse.messages import QUEUES
 from dormouse.model.sources import Source
 from dormouse.settings import Settings
-from dormouse.stored.names import QUEUES
 from dormouse.tables.table import Table
 from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file

@@ -17,7 +17,7 @@ from dormouse.features.purge.purge import PurgeRequest, encode_request
 from dormouse.features.purge.request import purge_id_of
 from dormouse.features.requests.request_paths import request_path
 from dormouse.features.requests.resolve_table import NamesTable, request_key
-from dormouse.messages import GarbageCandidates, PurgeStep, RequestStep, encode
+from dormouse.messages import QUEUES, GarbageCandidates, PurgeStep, RequestStep, encode
 from dormouse.model.partitions import ROOT, Partition
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
@@ -40,7 +40,6 @@ from dormouse.requests import (
     SplitPartitions,
 )
 from dormouse.statestore.log.pages import PAGE_CAPACITY
-from dormouse.stored.names import QUEUES
 from dormouse.stored.paths import (
     export_done_path,
     purge_matches_path,

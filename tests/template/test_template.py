@@ -12,7 +12,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from dormouse.jobs.retry_policy import MAX_RECEIVES, SWEEP_SECONDS
-from dormouse.stored.names import QUEUES, REPLIES, dead_letter_queue
+from dormouse.messages import QUEUES
+from dormouse.stored.names import REPLIES, dead_letter_queue
 from dormouse_cli.generated.granted import grants_in
 from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of
 from tests.support.pins import SHIPPED, pins_in

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from dormouse.aws.base.metrics import NAMESPACE, WATCHED, log_commit
+from dormouse.messages import QUEUES
 from dormouse.model.metrics import Metric
 from dormouse.state_store import CommitReport
-from dormouse.stored.names import QUEUES, dead_letter_queue
+from dormouse.stored.names import dead_letter_queue
 from tests.template.conftest import LONGEST_INSTANCE, NAMES, ROOT, STAGES, Template
 
 GUIDE = (ROOT / "docs" / "operations.md").read_text()

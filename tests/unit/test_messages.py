@@ -12,6 +12,7 @@ from dormouse.aws.functions.s3_events import created_objects
 from dormouse.aws.functions.spark_events import changed_run
 from dormouse.errors import InvalidRequestError
 from dormouse.messages import (
+    STAGE_OF,
     CompactionJob,
     ExportTask,
     GarbageCandidates,
@@ -19,7 +20,6 @@ from dormouse.messages import (
     PurgeStep,
     TableChanged,
     decode,
-    decode_spark_job,
     encode,
 )
 from dormouse.requests import decode_admin
@@ -86,9 +86,10 @@ def test_a_requested_purge_step_is_encoded_as_before_sweeps_sent_any() -> None:
 
 
 def test_jobs_for_spark_are_held_to_the_same() -> None:
-    assert decode_spark_job(json.dumps(JOB)) == decode(json.dumps(JOB), IngestJob)
-    with pytest.raises(InvalidRequestError, match="not a valid job for Spark"):
-        decode_spark_job(json.dumps(JOB | {"table_id": ""}))
+    decode_job = STAGE_OF["spark-jobs"].decode
+    assert decode_job(json.dumps(JOB)) == decode(json.dumps(JOB), IngestJob)
+    with pytest.raises(InvalidRequestError, match="not a valid message for dispatch_spark"):
+        decode_job(json.dumps(JOB | {"table_id": ""}))
 
 
 @pytest.mark.parametrize("key", ["", "k" * 2000])

@@ -15,8 +15,9 @@ from dormouse.features.dead_letters.dead_letters import (
     redrive,
     resolve_queue,
 )
+from dormouse.messages import QUEUES
 from dormouse.ports import DeadLetter, Services
-from dormouse.stored.names import QUEUES, dead_letter_queue
+from dormouse.stored.names import dead_letter_queue
 
 SAMPLE = 50
 """How many dead letters of a queue are read for a summary."""
@@ -52,7 +53,7 @@ class DeadSummary:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterQueues:
-    """All dead letters of an instance. Queues are named as in `stored.names.QUEUES`."""
+    """All dead letters of an instance. Queues are named as in `messages.QUEUES`."""
 
     services: Services
     queues: Queues

@@ -7,18 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from dormouse.errors import TimedOutError
+from dormouse.messages import STAGES
 from dormouse.ports import Clock
 
-WORKING_QUEUES = (
-    "files",
-    "ingest-jobs",
-    "table-changes",
-    "compaction-jobs",
-    "partition-splits",
-    "purges",
-    "spark-jobs",
-    "spark-runs",
-)
+WORKING_QUEUES = tuple(stage.queue for stage in STAGES if stage.changes_tables)
 """The queues of work that changes a table; garbage collection is not waited for."""
 
 WAIT_SECONDS = 600

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from dormouse.errors import NotFoundError, UnavailableError
 from dormouse.folder.database import Database
 from dormouse.jobs.retry_policy import MAX_RECEIVES
-from dormouse.messages import OutboundMessage, encode
+from dormouse.messages import QUEUES, OutboundMessage, encode
 from dormouse.ports import Clock, QueueCounts
-from dormouse.stored.names import QUEUES, REPLIES, dead_letter_queue
+from dormouse.stored.names import REPLIES, dead_letter_queue
 
 MAX_REASON_CHARACTERS = 1000
 _SENT_AT_ONCE = 100

@@ -10,20 +10,6 @@ from dataclasses import dataclass
 
 from dormouse.stored.paths import spark_package_path
 
-QUEUES = (
-    "files",
-    "ingest-jobs",
-    "table-changes",
-    "compaction-jobs",
-    "partition-splits",
-    "gc-candidates",
-    "admin",
-    "purges",
-    "exports",
-    "spark-jobs",
-    "spark-runs",
-)
-"""All queues, in the order of the flow. Each has a dead-letter queue."""
 REPLIES = "replies"
 """The queue of replies to administrators, who receive from it themselves."""
 
@@ -90,5 +76,5 @@ class InstanceNames:
         return f"s3://{self.data_bucket}/{spark_package_path(version, name)}"
 
     def queue(self, queue: str) -> str:
-        """Return the SQS name of a queue of `QUEUES`, or of its dead-letter queue."""
+        """Return the SQS name of a queue of `messages.QUEUES`, or of its dead-letter queue."""
         return f"dormouse-{self.instance}-{queue}"

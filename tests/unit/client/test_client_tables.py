@@ -12,6 +12,7 @@ from dormouse.errors import (
     RefusedSourceError,
     TimedOutError,
 )
+from dormouse.messages import GarbageCandidates, OutboundMessage, PurgeStep, SparkRunChanged
 from dormouse.schema.schema import Field, Primitive
 from tests.support.instances import InMemory
 from tests.support.world import LETTERS, World, letters, letters_file
@@ -148,6 +149,23 @@ def test_waiting_ends_with_an_error_when_nothing_moves(memory: InMemory) -> None
         dropped.wait(3)
     with pytest.raises(TimedOutError):
         memory.instance.wait(3)
+
+
+@pytest.mark.parametrize(
+    ("message", "pending"),
+    [
+        (OutboundMessage("purges", PurgeStep("t", "p")), 1),
+        (OutboundMessage("spark-runs", SparkRunChanged("r")), 1),
+        (OutboundMessage("gc-candidates", GarbageCandidates("t", 0, ("s",))), 0),
+    ],
+)
+def test_a_message_of_work_that_changes_tables_is_waited_for_and_garbage_is_not(
+    memory: InMemory, message: OutboundMessage, pending: int
+) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    memory.sleeper.asleep = True
+    memory.world.queue.append(message)
+    assert table.status().pending == pending
 
 
 def test_a_file_refused_for_want_of_its_table_is_not_waited_for(memory: InMemory) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
 
 from aws_lambda_powertools.utilities.batch.types import (
     PartialItemFailureResponse,
@@ -25,13 +24,21 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.messages import FilesWaiting, Message, OutboundMessage, TableChanged, decode, has_type
+from dormouse.messages import (
+    STAGES,
+    FilesWaiting,
+    Message,
+    OutboundMessage,
+    Stage,
+    TableChanged,
+    decode,
+    has_type,
+)
 from dormouse.model.sources import Source
 from dormouse.ports import Services
 from dormouse.tables.table import Table
 
 Event = dict[str, object]
-_Kind = TypeVar("_Kind", bound=Message)
 
 LEAST_MS_FOR_A_TABLE = 150_000
 """No planning is begun with less time left: what its time-out breaks off takes the whole batch
@@ -44,32 +51,34 @@ def process() -> Wiring:
     return wiring()
 
 
+def loaded(name: str) -> Stage:
+    """Return a stage of `STAGES` whose code is imported.
+
+    Handlers call it while Lambda starts their process, so that no message waits for the import.
+    """
+    (stage,) = (stage for stage in STAGES if stage.name == name)
+    stage.load()
+    return stage
+
+
 def handle_messages(
-    event: Event,
-    context: LambdaContext,
-    queue: str,
-    kind: type[_Kind],
-    stage: Callable[[Services, _Kind], Iterable[OutboundMessage]],
+    event: Event, context: LambdaContext, stage: Stage
 ) -> PartialItemFailureResponse:
     """Run `stage` for each message of a batch; return the ids of those to be delivered again."""
-    return handle_decoded(event, context, queue, lambda body: decode(body, kind), stage)
+    return handle_decoded(event, context, stage, stage.decode)
 
 
 def handle_decoded(
-    event: Event,
-    context: LambdaContext,
-    queue: str,
-    decoder: Callable[[str], _Kind],
-    stage: Callable[[Services, _Kind], Iterable[OutboundMessage]],
+    event: Event, context: LambdaContext, stage: Stage, decoder: Callable[[str], Message]
 ) -> PartialItemFailureResponse:
-    """Do as `handle_messages`, with a decoder for messages of several kinds or other services."""
+    """Do as `handle_messages`, with a decoder for messages that other services send."""
 
-    deliveries = Deliveries(wiring().outbox, queue)
+    deliveries = Deliveries(wiring().outbox, stage.queue)
 
     def one(record: SQSRecord) -> None:
         message = deliveries.decoded(record, decoder)
         if message is not None:
-            _run(message, lambda: stage(wiring().services, message))
+            _run(message, lambda: stage.load()(wiring().services, message))
 
     return deliveries.each(event, context, one)
 

@@ -97,6 +97,11 @@ def batch_files(
     return [message for each in found.values() for message in _messages(each, now_ms, at_once)]
 
 
+def batch_waiting_files(services: Services, waiting: FilesWaiting) -> list[OutboundMessage]:
+    """Return the ingest jobs of files that waited for more, or the message that waits on."""
+    return batch_files(services, [], [waiting])
+
+
 def _messages(pending: _PendingFiles, now_ms: int, at_once: bool) -> Iterator[OutboundMessage]:
     table, sources = pending.table, tuple(pending.sources.values())
     max_age_seconds = table.properties.ingest_batch_max_age_seconds
