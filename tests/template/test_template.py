@@ -11,6 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from dormouse import messages
 from dormouse.jobs.retry_policy import MAX_RECEIVES, SWEEP_SECONDS
 from dormouse.messages import QUEUES
 from dormouse.stored.names import REPLIES, dead_letter_queue
@@ -198,9 +199,14 @@ def test_layers_hold_whatever_the_library_imports_and_what_that_needs() -> None:
     assert needed - NEVER_LOADED == held
 
 
+STAGE_PATHS = {stage.name: stage.path for stage in messages.STAGES} | messages.SCHEDULED
+
+
 def needs_engine(stage: str) -> bool:
-    """Return whether a handler, or whatever it imports of the library, imports the engine."""
-    pending, seen = [ROOT / "functions" / stage / "handler.py"], set()
+    """Return whether a handler or its stage, or what they import, imports the engine."""
+    path = STAGE_PATHS[stage].partition(":")[0].replace(".", "/")
+    pending = [ROOT / "functions" / stage / "handler.py", LIBRARY / "features" / f"{path}.py"]
+    seen: set[Path] = set()
     while pending:
         imported = imports_of(pending.pop())
         if any(name.partition(".")[0] == "datafusion" for name in imported):
